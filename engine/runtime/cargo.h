@@ -102,6 +102,8 @@ typedef enum pl_spent {
     PL_SPENT_KINDS
 } pl_spent_t;
 
+extern const char *const pl_spent_names[PL_SPENT_KINDS];
+
 /* Whether it is as long as the sample. */
 static inline bool pl_varies(const pl_field_t *field)
 {

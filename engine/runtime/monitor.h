@@ -36,8 +36,15 @@ void pl_monitor_bring_no_more(pl_runtime_t *runtime);
 
 /* A hub that publishes or has taps takes what other hubs bring to an endpoint as well;
  * `bound` gets where that is.  Or no more, after what has come by now. */
-int pl_monitor_take(pl_runtime_t *runtime, const char *endpoint, const pl_keys_t *keys,
-                    char *bound, size_t room, pl_error_t *err);
+typedef struct pl_monitor_take {
+    const char *endpoint;
+    const pl_keys_t *keys;                  /* [not encrypted] */
+    uint64_t under;                         /* the call here that all theirs are part of
+                                               [unknown] */
+} pl_monitor_take_t;
+
+int pl_monitor_take(pl_runtime_t *runtime, const pl_monitor_take_t *how, char *bound,
+                    size_t room, pl_error_t *err);
 void pl_monitor_take_no_more(pl_runtime_t *runtime, const char *bound);
 bool pl_monitor_publishes(const pl_runtime_t *runtime);
 /* Or has taps: it shows what others bring. */

@@ -42,6 +42,7 @@ struct pl_monitor {
     /* The hub's: */
     outlet_t own, other;                           /* published; brought to another hub */
     struct feed *feeds;                            /* what others bring */
+    uint32_t feed_count;                           /* there have been */
     struct tap *taps;
     bool feeds_are_watched;
     audience_t audience;

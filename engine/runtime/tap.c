@@ -13,23 +13,26 @@ typedef struct tap {
     struct tap *next;
     const pl_tap_ops_t *ops;
     void *self;
-    pl_map_t expected;                      /* by rank: number of its next message, + 1 */
-    bool is_idle;                           /* it tells something that nobody wants */
+    pl_map_t expected;                       /* number of the next message of each, + 1 */
+    bool is_idle;                            /* it tells something that nobody wants */
 } tap_t;
 
-static uint64_t key_of(int rank)
+/* Ranks of one process, or one of another. */
+static uint64_t key_of(uint32_t origin, int rank)
 {
-    return (uint64_t)(uint32_t)rank + 2;
+    return (uint64_t)origin << 32 | (uint32_t)(rank + 2);
 }
 
 /* What came before the tap is not missing, nor does a rank that was started again miss
  * what its first life had.  Without memory for that a gap may go untold. */
-static void look_for_gap(tap_t *tap, const pl_stamp_t *stamp)
+static void look_for_gap(tap_t *tap, const pl_tap_record_t *record)
 {
-    const uint64_t expected = (uintptr_t)pl_map_get(&tap->expected, key_of(stamp->rank));
+    const pl_stamp_t *stamp = &record->stamp;
+    const uint64_t key = key_of(record->origin, stamp->rank),
+                   expected = (uintptr_t)pl_map_get(&tap->expected, key);
     if (expected && stamp->seq > expected - 1 && tap->ops->gap)
         tap->ops->gap(tap->self, stamp->rank, stamp->seq - (expected - 1));
-    pl_map_put(&tap->expected, key_of(stamp->rank), (void *)(uintptr_t)(stamp->seq + 2));
+    pl_map_put(&tap->expected, key, (void *)(uintptr_t)(stamp->seq + 2));
 }
 
 void monitor_taps_show(pl_monitor_t *m, const pl_tap_record_t *record)
@@ -37,7 +40,7 @@ void monitor_taps_show(pl_monitor_t *m, const pl_tap_record_t *record)
     for (tap_t *tap = m->taps; tap; tap = tap->next) {
         if (tap->is_idle)
             continue;
-        look_for_gap(tap, &record->stamp);
+        look_for_gap(tap, record);
         tap->ops->record(tap->self, record);
     }
 }
@@ -95,7 +98,7 @@ static void tell_last_gaps(const pl_monitor_t *m, const tap_t *tap)
         return;
     pthread_mutex_lock(&m->runtime->lock);
     for (const pl_rank_seq_t *seq = m->runtime->seqs; seq; seq = seq->other)
-        if (seq->dropped && pl_map_get(&tap->expected, key_of(seq->rank)))
+        if (seq->dropped && pl_map_get(&tap->expected, key_of(0, seq->rank)))
             tap->ops->gap(tap->self, seq->rank,
                           __atomic_load_n(&seq->dropped, __ATOMIC_RELAXED));
     pthread_mutex_unlock(&m->runtime->lock);

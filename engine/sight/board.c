@@ -4,8 +4,8 @@
  * The hub's thread brings every message, so little is done for each: it is counted, and
  * the few that tell something of a run are decoded.  Which run a message is of is known
  * by its cause: a call belongs to the run of the call that caused it, up to the program's
- * own.  In a stream with gaps, or of another process, that chain may have no end here;
- * then it is taken for the newest run's. */
+ * own.  What another process says is part of the call that had it started.  In a stream
+ * with gaps that chain may have no end here; then it is taken for the newest run's. */
 #include "sight/board_parts.h"
 
 #include <math.h>
@@ -119,7 +119,11 @@ static unsigned run_of_call(pl_board_t *b, const pl_tap_record_t *r)
     const void *by = pl_map_get(&b->lasting, cause);
     if (!by)
         by = pl_map_get(&b->open, cause);
-    return by ? opened_unpack(by).run : newest_living(b);
+    if (!by)
+        by = pl_map_get(&b->lasting, r->under);
+    if (by)
+        return opened_unpack(by).run;
+    return r->under && !b->missing ? NO_RUN : newest_living(b);
 }
 
 /* ---- open calls ---- */
@@ -175,6 +179,7 @@ static opened_t call_goes_on(pl_board_t *b, const pl_tap_record_t *r)
 static void run_has_ended(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
                           const pl_error_t *error)
 {
+    run_end(b, run);
     run->ended = true;
     run->ended_at = (double)r->stamp.time * 1e-9;
     if (error) {
@@ -191,7 +196,6 @@ static void run_has_ended(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
 static void take_call(run_t *run, const pl_tap_record_t *r, const pl_body_t *body)
 {
     switch (r->envelope.message) {
-    case PL_MESSAGE_make_run_dir: run_describe(run, body->make_run_dir.run); break;
     case PL_MESSAGE_end_log:
         snprintf(run->doing, sizeof run->doing, "%s", body->end_log.status);
         break;
@@ -253,7 +257,6 @@ static bool tells_something(unsigned message)
     switch (message) {
     case PL_MESSAGE_control:
     case PL_MESSAGE_run:
-    case PL_MESSAGE_make_run_dir:
     case PL_MESSAGE_end_log:
     case PL_MESSAGE_evaluate:
     case PL_MESSAGE_train_epoch:

@@ -167,7 +167,7 @@ static int rank_of(const pl_open_t *open)
 {
     if (open->to->rank != PL_RANK_UNKNOWN)
         return open->to->rank;
-    return open->origin ? (int)open->origin - 1 : open->from->rank;
+    return open->origin ? pl_origin_rank(open->origin) : open->from->rank;
 }
 
 static json_t *open_json(const pl_scene_t *scene, const pl_open_t *open, int64_t moment)
