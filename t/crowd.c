@@ -46,7 +46,8 @@ static void crowd_read(void *all, const char *mark, crowd_seen_t *seen)
     }
 }
 
-void crowd_start(crowd_t *crowd, const char *endpoint, int viewers, const char *mark)
+void crowd_start(crowd_t *crowd, const char *endpoint, int viewers, const char *mark,
+                 bool yields)
 {
     const pid_t parent = getpid();
     crowd->seen = mmap(NULL, sizeof *crowd->seen, PROT_READ | PROT_WRITE,
@@ -57,7 +58,7 @@ void crowd_start(crowd_t *crowd, const char *endpoint, int viewers, const char *
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
-    if (viewers > 1)
+    if (yields)
         sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0});
     descriptors_raise();
     crowd_read(crowd_connect(endpoint, viewers), mark, crowd->seen);
