@@ -125,6 +125,7 @@ a_page_that_was_cut_off_goes_on_where_it_was() {
     ok "a page is open when the run ends" holds 30 events_in fourth 1
     stop
     wait "$viewer" 2>.err
+    like "$(grep '^data: ' fourth | tail -n 1)" '"doing":"stopped".*"ended":true' "and hears how it ended"
 }
 
 figures_of_a_run_are_metrics() {

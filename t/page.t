@@ -183,6 +183,8 @@ buttons_take_the_mouse() {
     driver POST "$session/alert/accept" '{}'
     wait "$fit"
     is "$?" 0 "the run has stopped"
+    shows "as the page says to the end" "current().ended && document.getElementById('doing').textContent === 'stopped'"
+    shows "and leaves nothing to press" "[...document.querySelectorAll('#buttons button')].every(b => b.hidden)"
     shot stopped
 }
 
@@ -270,6 +272,7 @@ it_finds_the_next_server_at_the_same_place() {
     js "window.first = seen.runs.get(1).began; window.boot = seen.last.wall"
     stop
     shows "it says that nobody is there" "$says_lost"
+    ok "the run has ended there" page_has "current().ended && current().doing === 'stopped'"
     shot lost
     at=$port train
     shows "and is live again" "document.getElementById('link').dataset.state === 'live'"
@@ -286,6 +289,7 @@ it_goes_on_after_the_connection_broke() {
     shows "behind a proxy it has points" "current() && current().points.length > 2"
     stop_nginx
     shows "when the proxy is gone it says so" "$says_lost"
+    shows "and that no button does anything" "document.getElementById('do-pause').ariaDisabled === 'true'"
     js "window.had = current().points.length"
     goes_on
     nginx_again

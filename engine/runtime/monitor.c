@@ -351,6 +351,19 @@ int pl_monitor_show(pl_runtime_t *runtime, const pl_tap_record_t *record, pl_err
     return monitor_ask(runtime, false, hub_show, record, err);
 }
 
+static int hub_catch_up(pl_monitor_t *m, const void *argument, pl_error_t *err)
+{
+    (void)argument, (void)err;
+    monitor_flush(m);
+    return PL_OK;
+}
+
+void pl_monitor_catch_up(pl_runtime_t *runtime)
+{
+    if (monitor_of(runtime))
+        monitor_ask(runtime, false, hub_catch_up, NULL, NULL);
+}
+
 bool pl_monitor_publishes(const pl_runtime_t *runtime)
 {
     const pl_monitor_t *m = monitor_of(runtime);

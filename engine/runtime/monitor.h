@@ -57,6 +57,9 @@ struct pl_tap_record;
 int pl_monitor_show(pl_runtime_t *runtime, const struct pl_tap_record *record,
                     pl_error_t *err);
 
+/* When it returns, all that was offered before has been shown. */
+void pl_monitor_catch_up(pl_runtime_t *runtime);
+
 /* Where it publishes, after "*" was replaced. */
 const char *pl_monitor_endpoint(const pl_runtime_t *runtime);
 /* How many topics are subscribed to; each tap counts as one. */

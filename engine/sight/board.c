@@ -199,8 +199,11 @@ static void take_call(run_t *run, const pl_tap_record_t *r, const pl_body_t *bod
     case PL_MESSAGE_end_log:
         snprintf(run->doing, sizeof run->doing, "%s", body->end_log.status);
         break;
-    case PL_MESSAGE_evaluate:
-    case PL_MESSAGE_train_epoch: run->step_ended = 0; break;
+    case PL_MESSAGE_evaluate: run->step_ended = 0; break;
+    case PL_MESSAGE_train_epoch:
+        if (r->stamp.rank == 0)
+            run->step_ended = r->stamp.time;
+        break;
     default: break;
     }
 }

@@ -85,7 +85,8 @@ typedef struct run {
     uint64_t rewritten;                       /* item at which older points were merged */
     counted_t counted;                        /* when rates were taken last */
 
-    int64_t step_ended;                          /* ns; 0: what comes is no step's time */
+    int64_t step_ended;                          /* or the epoch began; ns; 0: what comes
+                                                    is no step's time */
     pl_durations_t recent, all;                  /* of steps */
 
     int ranks;

@@ -51,7 +51,7 @@ static int column_of(run_t *run, const char *name)
 }
 
 /* A report has the newest figures of all names: those of epochs and validations are
- * points where they are new, those of steps always. */
+ * points where they are told or new, those of steps always. */
 static bool is_of_steps(const char *name)
 {
     const size_t length = strlen(name);
@@ -61,7 +61,14 @@ static bool is_of_steps(const char *name)
                || !strncmp(name, "grad_norm", 9));
 }
 
-static void figures_take(run_t *run, const char *metrics, double value[COLUMNS_MOST])
+static bool is_told_by(const char *event, const char *name)
+{
+    const bool is_validation = !strncmp(name, "val_", 4);
+    return !strcmp(event, is_validation ? "validated" : "epoch");
+}
+
+static void figures_take(run_t *run, const char *event, const char *metrics,
+                         double value[COLUMNS_MOST])
 {
     json_t *all = pl_json_value(metrics, strlen(metrics), NULL), *figure;
     const char *name;
@@ -70,7 +77,7 @@ static void figures_take(run_t *run, const char *metrics, double value[COLUMNS_M
         if (column < 0)
             continue;
         const double number = json_number_value(figure);
-        if (number != run->newest[column] || is_of_steps(name))
+        if (number != run->newest[column] || is_of_steps(name) || is_told_by(event, name))
             value[column] = number;
         run->newest[column] = number;
     }
@@ -184,7 +191,7 @@ void run_report(pl_board_t *board, run_t *run, const pl_run_progress_t *report,
         run->total_steps = report->total_steps;
     for (int k = 0; k < COLUMNS_MOST; k++)
         value[k] = NAN;
-    figures_take(run, report->metrics, value);
+    figures_take(run, report->event, report->metrics, value);
     const bool trains = !strcmp(report->event, "train");
     if (trains)
         rates_take(run, value);

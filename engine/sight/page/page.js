@@ -195,29 +195,37 @@ const buttons = [
   {word: 'save', text: 'Save', shown: () => true},
   {word: 'stop', text: 'Stop', shown: () => true, danger: true, ask: 'End this run after its next step?'}];
 
+const busy = new Set();     // buttons whose command is under way
+
 function buttonMake(spec) {
   const button = element('button', spec.text, spec.danger ? 'danger' : '');
   button.type = 'button';
   button.id = 'do-' + spec.word;
-  // One that is disabled would lose the focus.
+  // One that is disabled by its property would lose the focus.
   button.addEventListener('click', async () => {
     const run = current();
     if (!run || button.ariaDisabled === 'true' || (spec.ask && !window.confirm(spec.ask))) return;
-    button.ariaDisabled = 'true';
+    busy.add(button);
+    showButtons(run);
     try {
       await command(spec.word, run);
       notice('');
     } catch (error) {
       notice(spec.text + ': ' + error.message);
     }
-    button.ariaDisabled = 'false';
+    busy.delete(button);
+    showButtons(current());
   });
   return button;
 }
 
 function showButtons(run) {
   const had = document.activeElement;
-  for (const spec of buttons) $('do-' + spec.word).hidden = !run || run.ended || !spec.shown(run);
+  for (const spec of buttons) {
+    const button = $('do-' + spec.word);
+    button.hidden = !run || run.ended || !spec.shown(run);
+    button.ariaDisabled = String(busy.has(button) || $('link').dataset.state !== 'live');
+  }
   // What had the focus is gone: it goes to what has come in its place.
   if (had.hidden && had.parentElement === $('buttons'))
     ($('buttons').querySelector('button:not([hidden])') || $('run-name')).focus();
@@ -253,11 +261,11 @@ function series(run, plot) {
 }
 
 // Room around what does not change.
-function axisWiden(axis) {
-  if (axis.min !== axis.max) return;
-  const room = Math.abs(axis.max) / 2 || 1;
-  axis.min -= room;
-  axis.max += room;
+function axisFit(axis, sets) {
+  const all = sets.flatMap(set => set.data.map(point => point.y)), first = all[0];
+  const room = all.length && all.every(y => y === first) ? Math.abs(first) / 2 : 0;
+  axis.suggestedMin = room ? first - room : undefined;
+  axis.suggestedMax = room ? first + room : undefined;
 }
 
 function chartMake(id) {
@@ -269,7 +277,7 @@ function chartMake(id) {
       tooltip: {callbacks: {title: items => 'step ' + items[0].parsed.x,
         label: item => ' ' + item.dataset.label + ' ' + short(item.parsed.y, 5)}}},
     scales: {x: {type: 'linear', ticks: {maxTicksLimit: 6, maxRotation: 0, callback: brief}},
-      y: {ticks: {maxTicksLimit: 6, callback: brief}, afterDataLimits: axisWiden, afterFit: axis => { axis.width = 56; }}}}});
+      y: {ticks: {maxTicksLimit: 6, callback: brief}, afterFit: axis => { axis.width = 56; }}}}});
 }
 
 function chartColours(chart) {
@@ -289,6 +297,7 @@ function showCharts(run) {
       return {label: set.label, data: set.data, borderColor: colour, backgroundColor: colour,
         borderDash: set.dash ? [5, 4] : [], pointRadius: set.few ? (set.many ? 1.5 : 3) : 0, spanGaps: true, tension: 0};
     });
+    axisFit(chart.options.scales.y, sets);
     chart.options.scales.y.type = id === 'loss' && logScale ? 'logarithmic' : 'linear';
     chart.update('none');
     const told = sets.filter(s => s.data.length).map(s => s.label + ' ' + short(s.data[s.data.length - 1].y));
@@ -482,6 +491,7 @@ function show() {
 function linkSay(state, text) {
   $('link').dataset.state = state;
   say($('link'), text);
+  showButtons(current());
 }
 
 function notice(text) {
