@@ -359,7 +359,8 @@ int pl_engine_control(pl_engine_t *engine, const char *endpoint, pl_error_t *err
 
 const char *pl_engine_control_endpoint(const pl_engine_t *engine)
 {
-    return engine && engine->desk ? pl_control_endpoint(engine->desk) : "";
+    const bool is_open = engine && !engine->closing && engine->desk;
+    return is_open ? pl_control_endpoint(engine->desk) : "";     /* closed, it goes */
 }
 
 /* ---- life ---- */
