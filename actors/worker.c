@@ -539,6 +539,7 @@ static int worker_stop(void *self, pl_call_t *call, const pl_body_t *body,
 static void worker_release(void *self)
 {
     pl_worker_t *w = self;
+    pl_worker_commands_release(w);
     pl_free(w->run_dir);
     pl_asking_release(&w->asking);
     pl_resume_release(&w->resume);

@@ -12,11 +12,22 @@
 #define COMMANDS_FILE "commands.jsonl"
 
 /* A command that the loop has. */
-typedef struct command {
+typedef struct command command_t;
+
+struct command {
+    command_t *next, **link;                                /* list of the worker's */
     pl_worker_t *worker;
     pl_call_t *call;
     pl_control_t what;
-} command_t;
+};
+
+static void command_free(command_t *command)
+{
+    *command->link = command->next;
+    if (command->next)
+        command->next->link = command->link;
+    pl_free(command);
+}
 
 /* ---- the file ---- */
 
@@ -71,7 +82,7 @@ static void command_answered(void *self, const pl_answer_t *answer)
     } else {
         return;
     }
-    pl_free(command);
+    command_free(command);
 }
 
 static int command_pass(void *self, pl_call_t *call, const pl_control_t *what,
@@ -82,10 +93,13 @@ static int command_pass(void *self, pl_call_t *call, const pl_control_t *what,
     const pl_how_t how = {.on_answer = command_answered, .context = command};
     if (!command)
         return pl_no_memory(err);
-    *command = (command_t){w, call, *what};
+    *command = (command_t){w->commands, &w->commands, w, call, *what};
+    if (command->next)
+        command->next->link = &command->next;
+    w->commands = command;
     if (pl_call_control(w, w->loop, what, how, err))
         return PL_OK;
-    pl_free(command);
+    command_free(command);
     return err->code;
 }
 
@@ -103,4 +117,11 @@ void pl_worker_commands_begin(pl_worker_t *w)
 {
     w->loops = true;
     pl_held_pass(&w->held, w, command_pass);
+}
+
+/* Those that nobody answers any more. */
+void pl_worker_commands_release(pl_worker_t *w)
+{
+    while (w->commands)
+        command_free(w->commands);
 }

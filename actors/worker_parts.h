@@ -28,6 +28,7 @@ typedef struct pl_worker {
     int given;                                     /* parts that have their state again */
     bool loops;                                    /* the loop has been told to run */
     pl_held_t held;
+    struct command *commands;                /* that the loop has */
     char stop_reason[128];                   /* asked for before there was a loop  [""] */
 } pl_worker_t;
 
@@ -49,6 +50,7 @@ int pl_worker_control(void *self, pl_call_t *call, const pl_body_t *body,
                       pl_error_t *err);
 /* The loop takes commands from now on. */
 void pl_worker_commands_begin(pl_worker_t *w);
+void pl_worker_commands_release(pl_worker_t *w);
 
 /* ---- worker_loops.c ---- */
 

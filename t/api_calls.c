@@ -61,6 +61,7 @@ static void parts(void)
 {
     static const char *const roles[] = {"module", "optimizer", "callback", "operator"};
     static const char *const names[] = {"mlp", "adamw", "timer", "adma"};
+    static const char *const words[] = {"mlp", "adamw", NULL};
     static const char *const files[] = {"none.so", "./none.so", "/dev/null"};
     static const pl_part_t nameless = {.help = ""};
     const pl_registration_t table[] = {{DRAWN(roles), drawn_one_in(2) ? &nameless : NULL},
@@ -70,7 +71,7 @@ static void parts(void)
     DRAWN_CODE(pl_register, table);
     pl_part_at(DRAWN(roles), drawn_int());
     pl_role_at(drawn_int());
-    pl_nearest(drawn_text(), drawn_one_in(4) ? NULL : names);
+    pl_nearest(drawn_text(), drawn_one_in(4) ? NULL : words);
 }
 
 /* ---- data and answers ---- */
@@ -137,6 +138,7 @@ static void files(void)
 
 static void answers(void)
 {
+    static const double room[8 * 64];                       /* of any type */
     pl_answers_t given;
     pl_loaded_model_t *model = drawn_one_in(2)
                                    ? pl_model_load(weights, 1, NULL)
@@ -145,7 +147,7 @@ static void answers(void)
         const pl_arrays_t samples = {.samples = drawn_one_in(2) ? 3 : drawn_int64(),
                                      .field_count = any_count(),
                                      .field = {any_field()},
-                                     .data = {drawn_one_in(8) ? NULL : x}};
+                                     .data = {drawn_one_in(8) ? NULL : room}};
         const bool fits = samples.samples <= 8;
         DRAWN_CODE(pl_model_run, model, drawn_one_in(8) || !fits ? NULL : &samples,
                    drawn_one_in(8) ? NULL : &given);
@@ -460,6 +462,7 @@ static void whatever_is_called_is_done_or_refused(void)
 
 int main(int argc, char **argv)
 {
+    drawn_init();
     rig_init(NULL);
     if (argc > 1)
         seed = strtoull(argv[1], NULL, 10);

@@ -568,6 +568,7 @@ static void whatever_is_called_is_done_or_refused(void)
 
 int main(int argc, char **argv)
 {
+    drawn_init();
     rig_init(NULL);
     if (argc > 1)
         seed = strtoull(argv[1], NULL, 10);

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/random.h"
@@ -17,6 +18,23 @@ static struct {
     const char *call;
     int done, refused;
 } counts[64];
+
+enum { MEMORY_MOST = 256 << 20 };                           /* of one request */
+
+static void *take(size_t bytes)
+{
+    return bytes > MEMORY_MOST ? NULL : malloc(bytes);
+}
+
+static void *resize(void *memory, size_t bytes)
+{
+    return bytes > MEMORY_MOST ? NULL : realloc(memory, bytes);
+}
+
+void drawn_init(void)
+{
+    pl_memory_hooks(take, resize, free);
+}
 
 void drawn_from(uint64_t from)
 {

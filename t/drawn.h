@@ -8,6 +8,8 @@
 
 #include "paceline.h"
 
+/* The first line of main(): memory has an end, so that what is huge is refused. */
+void drawn_init(void);
 /* From here on what is drawn follows from this. */
 void drawn_from(uint64_t seed);
 

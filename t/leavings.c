@@ -3,8 +3,9 @@
  *   t/leavings              each feature, and 200 engines one after the other
  *   t/leavings 10000        as many as that (make check-long), or as PACELINE_CYCLES says
  *
- * Blocks are those that Paceline has asked for, so not one may be left; what the process
- * has in all may grow by what allocators and libraries keep for the next time. */
+ * Blocks are those that Paceline has asked for, so not one may be left.  What the process
+ * has in all grows at first by what allocators keep for the next time, as many threads
+ * come and go; in the second half of the engines it may not any more. */
 #include <errno.h>
 #include <event2/event.h>
 #include <ftw.h>
@@ -386,10 +387,11 @@ static void engines_one_after_the_other_need_no_more(void)
 {
     size_now_t first = {0}, last = {0};
     for (int k = 0; k <= WARM + cycles; k++) {
-        if (k == WARM)
-            first = size_now(0);
-        else if (k > WARM && (k - WARM) % ((cycles + 9) / 10) == 0)
-            last = size_now(k - WARM);
+        const int step = (cycles + 9) / 10, at = k - WARM;
+        if (at >= 0 && at % step == 0)
+            last = size_now(at);
+        if (at == cycles / 2 / step * step)
+            first = last;
         feature_use(feature_of(k));
         runs_remove();
     }

@@ -19,6 +19,7 @@
 #include "base/options.h"
 #include "runtime/limits.h"
 
+enum { SIGNALS_MOST = 63 };                                /* a set of them has 64 bits */
 static const double USUAL_JOIN_S = 60, USUAL_SETTLE_S = 10, SECONDS_MOST = 1e9;
 
 /* ---- the children ---- */
@@ -131,7 +132,7 @@ void launch_end(pl_launch_t *launch, const pl_failure_t *failure)
 
 void pl_launch_signal(pl_launch_t *launch, int number)
 {
-    if (!launch)
+    if (!launch || number < 1 || number > SIGNALS_MOST)
         return;
     launch->was_signalled = true;
     launch_signal(launch, number);
