@@ -366,7 +366,7 @@ static void a_death_that_was_mended_is_no_end(void)
     rank_trains(0, 1, 2);
     rank_trains(1, 1, 2);
     rank_dies(327, 1);
-    shift = 1;
+    shift = -1;                          /* loop.epoch has the number of loop.fit */
     rank_trains(0, 2, 330);
     rank_trains(1, 2, 330);
     shift = 0;
@@ -449,6 +449,29 @@ static void an_error_is_followed_to_the_rank_that_failed_first(void)
     json_decref(answer);
 }
 
+/* Ranks that are started again count their calls from 1. */
+static void an_error_of_a_former_life_explains_nothing(void)
+{
+    static const pl_body_t nothing;
+    const pl_error_t old = {.code = PL_EIO, .text = "old"},
+                     new = {.code = PL_ENAN, .text = "loss is nan"};
+    journal_begins();
+    run_goes(1);
+    origin = 1, epoch = 1;
+    call(2, 7, 4, STRATEGY, DEVICE, PL_MESSAGE_replay_plan, &nothing);
+    back(3, 7, PL_KIND_ERROR, &old);
+    epoch = 2;
+    call(4, 4, 0, EPOCH, STRATEGY, PL_MESSAGE_train_batch, &nothing);
+    back(5, 4, PL_KIND_ERROR, &new);
+    origin = 0, epoch = 0;
+    back(6, 2, PL_KIND_ERROR, &new);
+    back(6, 1, PL_KIND_ERROR, &new);
+    json_t *answer = read_back(true), *chain = at(answer, "end", "chain");
+    is_int(json_array_size(chain), 3, "the chain ends with the new one");
+    is_text(text(json_object_get(answer, "end"), "reason"), "loss is nan", "the reason");
+    json_decref(answer);
+}
+
 static void each_of_several_runs_is_told_of(void)
 {
     journal_begins();
@@ -489,6 +512,7 @@ int main(void)
     run(a_death_that_was_mended_is_no_end);
     run(a_death_that_ended_it_is_looked_at);
     run(an_error_is_followed_to_the_rank_that_failed_first);
+    run(an_error_of_a_former_life_explains_nothing);
     run(each_of_several_runs_is_told_of);
     return tap_done();
 }
