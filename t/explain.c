@@ -387,6 +387,22 @@ static void a_death_that_was_mended_is_no_end(void)
     json_decref(answer);
 }
 
+static void the_time_between_two_lives_is_no_work(void)
+{
+    journal_begins();
+    run_goes(1);
+    origin = 1, epoch = 1;
+    compute(2, 3, 0, "forward");
+    epoch = 2;
+    compute(100, 101, 0, "forward");
+    compute(101.5, 102, 0, "forward");
+    json_t *answer = read_back(false);
+    json_t *r = json_array_get(at(answer, "times", "ranks"), 0);
+    is_near(seconds(r, "forward"), 2.5, 1e-9, "its work");
+    is_near(seconds(r, "engine"), 0.5, 1e-9, "and what it stood still within a life");
+    json_decref(answer);
+}
+
 /* As above, but nobody starts it again. */
 static void a_death_that_ended_it_is_looked_at(void)
 {
@@ -510,6 +526,7 @@ int main(void)
     run(time_of_calls_at_once_counts_once);
     run(signs_of_life_are_no_steps);
     run(a_death_that_was_mended_is_no_end);
+    run(the_time_between_two_lives_is_no_work);
     run(a_death_that_ended_it_is_looked_at);
     run(an_error_is_followed_to_the_rank_that_failed_first);
     run(an_error_of_a_former_life_explains_nothing);

@@ -302,6 +302,7 @@ static void look_at_epoch(explain_t *x, const pl_tap_record_t *record)
     if (!record->origin || record->envelope.epoch <= x->epoch)
         return;
     x->epoch = record->envelope.epoch;
+    pl_rank_times_again(&x->ranks);
     if (x->trouble != INT64_MAX && x->epoch > x->trouble_epoch)
         trouble_passes(x);
 }

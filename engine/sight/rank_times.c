@@ -85,6 +85,13 @@ void pl_rank_times_pause(pl_map_t *ranks, int64_t begin, int64_t end)
     }
 }
 
+void pl_rank_times_again(pl_map_t *ranks)
+{
+    for (size_t k = 0; k < ranks->room; k++)
+        if (ranks->key[k])
+            ((pl_rank_times_t *)ranks->value[k])->busy_until[PL_TRACK_COMPUTE] = 0;
+}
+
 void pl_rank_times_take(pl_map_t *ranks, const pl_open_t *open,
                         const pl_tap_record_t *end)
 {

@@ -23,6 +23,8 @@ void pl_rank_times_take(pl_map_t *ranks, const pl_open_t *open,
                         const pl_tap_record_t *end);
 /* All ranks were held up for so long, by somebody's wish: nobody waits for anything. */
 void pl_rank_times_pause(pl_map_t *ranks, int64_t begin, int64_t end);
+/* All were started again: what lies between their lives is in no part. */
+void pl_rank_times_again(pl_map_t *ranks);
 /* Whose times those of a key of the map are. */
 int pl_rank_times_rank(uint64_t key);
 /* Seconds of each part, of each rank in their order. */
