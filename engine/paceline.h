@@ -780,8 +780,9 @@ PL_API pl_journal_t *pl_journal_open(const char *path, pl_error_t *err);
 PL_API void pl_journal_close(pl_journal_t *journal);
 
 /* The next line of the stream, as doc/messages.md has it, or {"gap": messages, "rank":
- * whose} where some are missing; gone with the next call.  NULL: the end, with err->code
- * PL_OK, or PL_EFORMAT where the file is cut off or damaged. */
+ * whose} where some are missing, {"damaged": bytes, "at": offset} where the file is and
+ * it goes on behind that; gone with the next call.  NULL: the end, with err->code PL_OK,
+ * or PL_EFORMAT where the file was cut off or damaged. */
 PL_API const char *pl_journal_next(pl_journal_t *journal, pl_error_t *err);
 /* When that was: seconds of the stream. */
 PL_API double pl_journal_seconds(const pl_journal_t *journal);
@@ -792,6 +793,9 @@ PL_API int pl_journal_show(pl_journal_t *journal, pl_engine_t *engine, pl_error_
  * what each rank was doing then, who waited for whom, where the time went.
  * pl_text_free() frees it.  It may take a while. */
 PL_API char *pl_journal_explain(const char *path, pl_error_t *err);
+/* The same of one of several runs, which are counted from 1 in the order they began in;
+ * 0: the newest, as above.  PL_EINVAL: there are not so many. */
+PL_API char *pl_journal_explain_run(const char *path, uint64_t run, pl_error_t *err);
 
 /* ---- Answers without a trainer ---------------------------------------------------- */
 

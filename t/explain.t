@@ -42,7 +42,7 @@ a_run_that_ended_well() {
     is "$status" 0 "a run"
     like "$said" '^  It ended well at [0-9.]+ s, after [0-9]+ steps' "ended well"
     like "$said" 'nothing$' "with nothing under way"
-    like "$said" 'trainer for launcher.inline: run, 1 times' "who waited for whom"
+    like "$said" 'trainer for launcher.inline: run, 1 time,' "who waited for whom"
     like "$said" 'rank 0 .*% .* s$' "and where the time went"
     try "$paceline" explain well.journal --json
     like "$out" '"whole":true' "JSON has it too"
@@ -106,6 +106,48 @@ one_that_was_killed_itself() {
     like "$(tail -n 2 <<<"$out" | head -n 1)" '^\{"version": 1, .*\}\}$' "line by line"
 }
 
+damage_costs_one_record_alone() {
+    cp well.journal bad.journal
+    printf '\377' | dd of=bad.journal bs=1 seek=$(($(stat -c %s bad.journal) / 2)) conv=notrunc 2>/dev/null
+    try "$paceline" explain bad.journal
+    is "$status" 0 "a journal with a wrong byte is explained"
+    like "$out" 'It ended well' "to its end"
+    like "$(tr '\n' ' ' <<<"$out" | tr -s ' ')" 'damaged at byte [0-9]+: .* [0-9]+ bytes are lost' "what is lost is told"
+    try "$paceline" replay bad.journal --speed max
+    is "$status" 1 "it is shown as well, with an error at last"
+    like "$out" '[0-9]+ bytes damaged at byte [0-9]+' "the damage at its place"
+    like "$out" 'host +< trainer +run' "and what comes behind it"
+}
+
+all_runs_of_a_sweep_are_told_of() {
+    fit sweep --set optimizer.lr=1e-3,3e-4 --set trainer.max_epochs=1
+    is "$status" 0 "a sweep"
+    like "$said" '2 runs; run 2 is told of' "has its runs counted"
+    like "$said" '  run 1: ok, .*, 12 steps' "and told of, one a line"
+    try "$paceline" explain sweep.journal --run 1 --json
+    like "$out" '"run":1' "one can be chosen"
+    try "$paceline" explain sweep.journal --run 3
+    is "$status" 2 "one that is not there"
+    like "$err" 'has 2 runs' "cannot"
+}
+
+it_fits_a_terminal() {
+    ok "no line is longer than 80 columns" test -z "$("$paceline" explain nan.journal | grep -E '.{81}')"
+    is "$("$paceline" explain nan.journal | grep -c PL_ENAN)" 1 "the code of an error is told once"
+}
+
+two_files_are_not_one() {
+    try "$paceline" fit run.json --journal both.out --trace ./both.out
+    is "$status" 2 "a journal and a trace at one place"
+    like "$err" '--journal both.out and --trace \./both.out are the same file' "are refused with both names"
+    touch one.out
+    ln one.out other.out
+    try "$paceline" fit run.json --journal one.out --trace other.out
+    is "$status" 2 "nor by two names of one file"
+    try "$paceline" fit run.json --journal both.out --monitor ipc://both.out
+    is "$status" 2 "nor as a socket"
+}
+
 a_run_is_shown_again() {
     try "$paceline" replay well.journal --speed max
     is "$status" 0 "a journal is shown"
@@ -134,4 +176,8 @@ run one_whose_rank_was_killed trains
 run one_whose_rank_was_stuck trains
 run one_that_was_killed_itself trains
 run a_run_is_shown_again trains
+run damage_costs_one_record_alone trains
+run all_runs_of_a_sweep_are_told_of trains
+run it_fits_a_terminal trains
+run two_files_are_not_one
 done_testing

@@ -1,11 +1,13 @@
 /* explain.c - paceline explain: what a journal says of its run, for people */
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/session.h"
 
-enum { OPEN_SHOWN = 24, TOP = 6 };
+enum { OPEN_SHOWN = 24, TOP = 6, FIGURE = 16 };             /* columns before a text */
 
 static const char *text_of(const json_t *object, const char *key)
 {
@@ -23,44 +25,37 @@ static long long count_of(const json_t *object, const char *key)
     return (long long)json_integer_value(json_object_get(object, key));
 }
 
+static const char *times(long long count, const char *thing, char text[64])
+{
+    snprintf(text, 64, "%lld %s%s", count, thing, count == 1 ? "" : "s");
+    return text;
+}
+
+/* One entry, which begins at a column, in lines that are as wide as the terminal. */
+PL_PRINTF(3, 4) static void say(int at, int indent, const char *format, ...)
+{
+    static char text[1 << 14];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    cli_wrap(text, at, indent);
+}
+
 /* "rank 1 strategy.ddp"; the engine's own actors are of no rank. */
-static void print_actor(const json_t *entry, const char *key)
+static const char *actor(const json_t *entry, const char *key, char text[96])
 {
     const long long rank = count_of(entry, "rank");
     if (rank >= 0)
-        cli_print("rank %lld %s", rank, text_of(entry, key));
+        snprintf(text, 96, "rank %lld %s", rank, text_of(entry, key));
     else
-        cli_print("%s", text_of(entry, key));
+        snprintf(text, 96, "%s", text_of(entry, key));
+    return text;
 }
 
-/* ---- why it ended ---- */
+/* ---- which runs there are ---- */
 
-static void show_chain(const json_t *chain)
-{
-    size_t k;
-    const json_t *entry;
-    json_array_foreach(chain, k, entry) {
-        cli_print(k ? "    because " : "  ");
-        print_actor(entry, "actor");
-        cli_print(", asked by %s to %s, failed at %.3f s: %s\n",
-                  text_of(entry, "asked_by"), text_of(entry, "call"),
-                  number_of(entry, "time"), text_of(entry, "code"));
-    }
-}
-
-static void show_events(const json_t *events)
-{
-    size_t k;
-    const json_t *entry;
-    json_array_foreach(events, k, entry)
-        cli_print("  %.3f s: rank %lld %s (%s; process %lld on %s, step %lld)\n",
-                  number_of(entry, "time"), count_of(entry, "rank"),
-                  text_of(entry, "event"), text_of(entry, "cause"),
-                  count_of(entry, "process"), text_of(entry, "host"),
-                  count_of(entry, "global_step"));
-}
-
-static void show_end(const json_t *answer)
+static const char *way_of(const char *status)
 {
     static const struct {
         const char *status, *text;
@@ -69,24 +64,109 @@ static void show_end(const json_t *answer)
                 {"failed", "It failed"},
                 {"cut off", "The journal ends while it was under way"},
                 {"none", "No run was begun"}};
-    const json_t *end = json_object_get(answer, "end");
-    const char *status = text_of(end, "status"), *reason = text_of(end, "reason");
-    cli_print("Why it ended\n");
     for (size_t k = 0; k < sizeof ways / sizeof *ways; k++)
         if (!strcmp(ways[k].status, status))
-            cli_print("  %s at %.3f s, after %lld steps%s%s\n", ways[k].text,
-                      number_of(end, "time"), count_of(end, "global_step"),
-                      *reason ? ": " : ".", reason);
+            return ways[k].text;
+    return status;
+}
+
+static void show_runs(const json_t *answer)
+{
+    size_t k;
+    char steps[64];
+    const json_t *entry;
+    if (count_of(answer, "runs") < 2)
+        return;
+    cli_print("%lld runs; run %lld is told of, --run N tells of another\n",
+              count_of(answer, "runs"), count_of(answer, "run"));
+    json_array_foreach(json_object_get(answer, "list"), k, entry)
+        say(0, 2, "run %lld: %s, %.3f s to %.3f s, %s%s%s", count_of(entry, "run"),
+            text_of(entry, "status"), number_of(entry, "began"), number_of(entry, "time"),
+            times(count_of(entry, "global_step"), "step", steps),
+            *text_of(entry, "reason") ? ": " : "", text_of(entry, "reason"));
+    cli_print("\n");
+}
+
+/* ---- why it ended ---- */
+
+/* The code of an error is told where it is another than that of the one before. */
+static void show_chain(const json_t *chain)
+{
+    size_t k;
+    char who[96];
+    const json_t *entry;
+    const char *code = "";
+    json_array_foreach(chain, k, entry) {
+        const bool is_new = strcmp(code, text_of(entry, "code")) != 0;
+        code = text_of(entry, "code");
+        say(0, k ? 4 : 2, "%s%s, asked by %s to %s, failed at %.3f s%s%s",
+            !k                                                ? ""
+            : json_is_true(json_object_get(entry, "certain")) ? "because "
+                                                              : "probably because ",
+            actor(entry, "actor", who), text_of(entry, "asked_by"),
+            text_of(entry, "call"), number_of(entry, "time"), is_new ? ": " : "",
+            is_new ? code : "");
+    }
+}
+
+static void show_events(const json_t *events)
+{
+    size_t k;
+    const json_t *entry;
+    json_array_foreach(events, k, entry)
+        say(0, 2, "%.3f s: rank %lld %s (%s; process %lld on %s, step %lld)%s",
+            number_of(entry, "time"), count_of(entry, "rank"), text_of(entry, "event"),
+            text_of(entry, "cause"), count_of(entry, "process"), text_of(entry, "host"),
+            count_of(entry, "global_step"),
+            json_is_true(json_object_get(entry, "recovered")) ? "; the run went on" : "");
+}
+
+static void show_commands(const json_t *commands)
+{
+    size_t k;
+    char value[64];
+    const json_t *entry;
+    if (json_array_size(commands))
+        cli_print("\nWhat it was told to do\n");
+    json_array_foreach(commands, k, entry) {
+        const json_t *done = json_object_get(entry, "done");
+        const char *command = text_of(entry, "command"), *text = text_of(entry, "text"),
+                   *error = text_of(entry, "error");
+        const bool sets = !strcmp(command, "set_lr");
+        snprintf(value, sizeof value, " %g%s", number_of(entry, "value"),
+                 json_is_true(json_object_get(entry, "is_factor")) ? " times" : "");
+        say(0, 2, "%.3f s: %s%s%s%s%s, %s at step %lld%s%s", number_of(entry, "asked"),
+            command, sets ? value : "", *text ? " (" : "", text, *text ? ")" : "",
+            json_is_null(done) ? "not answered"
+            : *error           ? "refused"
+                               : "done",
+            count_of(entry, "global_step"), *text_of(entry, "checkpoint") ? ": " : "",
+            text_of(entry, "checkpoint"));
+        if (*error)
+            say(0, 4, "%s", error);
+    }
+}
+
+static void show_end(const json_t *answer)
+{
+    const json_t *end = json_object_get(answer, "end");
+    const char *reason = text_of(end, "reason");
+    char steps[64];
+    cli_print("Why it ended\n");
+    say(0, 2, "%s at %.3f s, after %s%s%s", way_of(text_of(end, "status")),
+        number_of(end, "time"), times(count_of(end, "global_step"), "step", steps),
+        *reason ? ": " : ".", reason);
     show_chain(json_object_get(end, "chain"));
     show_events(json_object_get(end, "events"));
     if (!json_is_true(json_object_get(answer, "whole")))
-        cli_print("  %s\n", text_of(answer, "damage"));
+        say(0, 2, "%s", text_of(answer, "damage"));
     if (count_of(answer, "missing"))
-        cli_print("  %lld messages are missing: what follows may be inexact.\n",
-                  count_of(answer, "missing"));
+        say(0, 2, "%s missing: what follows may be inexact.",
+            times(count_of(answer, "missing"), "message", steps));
     if (count_of(answer, "passed_over"))
-        cli_print("  %lld messages of another version were passed over.\n",
-                  count_of(answer, "passed_over"));
+        say(0, 2, "%s of another version passed over.",
+            times(count_of(answer, "passed_over"), "message", steps));
+    show_commands(json_object_get(end, "commands"));
 }
 
 /* ---- what each was doing then, and who waited for whom ---- */
@@ -95,6 +175,7 @@ static void show_open(const json_t *then)
 {
     const json_t *open = json_object_get(then, "open"), *entry;
     size_t k;
+    char who[96];
     cli_print("\nWhat was under way at %.3f s\n", number_of(then, "time"));
     if (!json_array_size(open))
         cli_print("  nothing\n");
@@ -104,34 +185,40 @@ static void show_open(const json_t *then)
                       json_array_size(open) - OPEN_SHOWN);
             break;
         }
-        cli_print("  %*s", (int)(2 * count_of(entry, "depth")), "");
-        print_actor(entry, "actor");
-        cli_print(": %s, for %s, for %.3f s\n", text_of(entry, "call"),
-                  text_of(entry, "for"), number_of(entry, "seconds"));
+        say(0, 2 + 2 * (int)count_of(entry, "depth"), "%s: %s, for %s, for %.3f s",
+            actor(entry, "actor", who), text_of(entry, "call"), text_of(entry, "for"),
+            number_of(entry, "seconds"));
     }
 }
 
 static void show_waits(const json_t *waits)
 {
     size_t k;
+    char who[96], count[64];
     const json_t *entry;
     cli_print("\nWho waited for whom\n");
     json_array_foreach(waits, k, entry) {
         if (k == TOP)
             break;
-        cli_print("  %10.3f s  %s for ", number_of(entry, "seconds"),
-                  text_of(entry, "who"));
-        print_actor(entry, "for");
-        cli_print(": %s, %lld times, %.3f s at most\n", text_of(entry, "call"),
-                  count_of(entry, "calls"), number_of(entry, "longest"));
+        cli_print("  %10.3f s  ", number_of(entry, "seconds"));
+        say(FIGURE, FIGURE, "%s for %s: %s, %s, %.3f s at most", text_of(entry, "who"),
+            actor(entry, "for", who), text_of(entry, "call"),
+            times(count_of(entry, "calls"), "time", count), number_of(entry, "longest"));
     }
 }
 
 /* ---- where the time went ---- */
 
-static const char *const parts[] = {"data",       "forward",   "backward",
-                                    "collective", "optimizer", "engine"};
+static const char *const parts[] = {"data",      "forward", "backward", "collective",
+                                    "optimizer", "engine",  "paused"};
 enum { PARTS = sizeof parts / sizeof *parts };
+
+/* As wide as its heading, with room for 100 %. */
+static int width_of(int part)
+{
+    const int width = (int)strlen(parts[part]);
+    return width < 6 ? 6 : width;
+}
 
 static void show_rank(const json_t *rank)
 {
@@ -140,37 +227,43 @@ static void show_rank(const json_t *rank)
         sum += number_of(rank, parts[k]);
     cli_print("  rank %-4lld", count_of(rank, "rank"));
     for (int k = 0; k < PARTS; k++)
-        cli_print("  %10.1f %%", sum > 0 ? 100 * number_of(rank, parts[k]) / sum : 0);
-    cli_print("  %10.3f s\n", sum);
+        cli_print(" %*.1f%%", width_of(k) - 1,
+                  sum > 0 ? 100 * number_of(rank, parts[k]) / sum : 0);
+    cli_print(" %7.*f s\n", sum < 1000 ? 3 : 1, sum);
 }
 
-static void show_times(const json_t *times)
+static void show_times(const json_t *answer)
 {
-    const json_t *ranks = json_object_get(times, "ranks"), *entry;
+    const json_t *times_of = json_object_get(answer, "times"), *entry;
     size_t k;
+    char who[96], count[64];
     cli_print("\nWhere the time of its steps went\n  %-9s", "");
     for (int part = 0; part < PARTS; part++)
-        cli_print("  %12s", parts[part]);
-    cli_print("  %12s\n", "all");
-    json_array_foreach(ranks, k, entry)
+        cli_print(" %*s", width_of(part), parts[part]);
+    cli_print(" %9s\n", "all");
+    json_array_foreach(json_object_get(times_of, "ranks"), k, entry)
         show_rank(entry);
-    if (count_of(times, "slowest") >= 0)
+    if (count_of(times_of, "slowest") >= 0)
         cli_print("  The slowest is rank %lld: the others wait for it.\n",
-                  count_of(times, "slowest"));
-    cli_print("\nTime of actors' own\n");
-    json_array_foreach(json_object_get(times, "actors"), k, entry) {
+                  count_of(times_of, "slowest"));
+    if (number_of(times_of, "paused") > 0)
+        cli_print("  It was paused for %.3f s of %.3f s, which below is nobody's time.\n",
+                  number_of(times_of, "paused"), number_of(answer, "seconds"));
+    cli_print("\nTime in which an actor had something to do, and nobody else for it\n");
+    json_array_foreach(json_object_get(times_of, "actors"), k, entry) {
         if (k == TOP)
             break;
-        cli_print("  %10.3f s  ", number_of(entry, "seconds"));
-        print_actor(entry, "actor");
-        cli_print(", %lld calls\n", count_of(entry, "calls"));
+        cli_print("  %10.3f s  %s, %s\n", number_of(entry, "seconds"),
+                  actor(entry, "actor", who),
+                  times(count_of(entry, "calls"), "call", count));
     }
 }
 
 int cli_explain(const cli_explain_t *arguments)
 {
     pl_error_t err = {0};
-    char *text = pl_journal_explain(arguments->journal, &err);
+    char *text = pl_journal_explain_run(arguments->journal, (uint64_t)arguments->run,
+                                        &err);
     json_t *answer = text ? json_loads(text, 0, NULL) : NULL;
     pl_text_free(text);
     if (!answer) {
@@ -181,10 +274,11 @@ int cli_explain(const cli_explain_t *arguments)
         cli_print_json(answer);
         return CLI_DONE;
     }
+    show_runs(answer);
     show_end(answer);
     show_open(json_object_get(answer, "then"));
     show_waits(json_object_get(json_object_get(answer, "times"), "waits"));
-    show_times(json_object_get(answer, "times"));
+    show_times(answer);
     json_decref(answer);
     return CLI_DONE;
 }

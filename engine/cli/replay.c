@@ -63,7 +63,12 @@ static void show_line(const char *line)
     json_t *message = json_loads(line, 0, NULL);
     const json_t *gap = json_object_get(message, "gap"),
                  *rank = json_object_get(message, "rank");
-    if (gap && rank)
+    const json_t *damaged = json_object_get(message, "damaged");
+    if (damaged)
+        cli_print("%9s %lld bytes damaged at byte %lld\n", "",
+                  (long long)json_integer_value(damaged),
+                  (long long)json_integer_value(json_object_get(message, "at")));
+    else if (gap && rank)
         cli_print("%9s %lld messages of rank %lld lost\n", "",
                   (long long)json_integer_value(gap),
                   (long long)json_integer_value(rank));

@@ -7,10 +7,13 @@
 #include "cli/session.h"
 
 #include <event2/event.h>
+#include <limits.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/watch.h"
@@ -321,13 +324,64 @@ static bool begin_next(cli_session_t *session, const pl_result_t *result)
     return false;
 }
 
+/* Where a name leads, there or not; false: nowhere. */
+static bool place_of(const char *name, char place[PATH_MAX])
+{
+    char folder[PATH_MAX];
+    const char *last = strrchr(name, '/');
+    const int length = last ? (int)(last - name + 1) : 0;
+    snprintf(folder, sizeof folder, "%.*s", length, name);
+    if (!realpath(*folder ? folder : ".", place))
+        return false;
+    const size_t used = strlen(place);
+    snprintf(place + used, PATH_MAX - used, "/%s", name + length);
+    return true;
+}
+
+static bool are_one(const char *a, const char *b)
+{
+    char place[2][PATH_MAX];
+    struct stat status[2];
+    if (stat(a, &status[0]) == 0 && stat(b, &status[1]) == 0)
+        return status[0].st_dev == status[1].st_dev
+               && status[0].st_ino == status[1].st_ino;
+    return place_of(a, place[0]) && place_of(b, place[1]) && !strcmp(place[0], place[1]);
+}
+
+/* The path of an endpoint  [NULL: it has none]. */
+static const char *socket_of(const char *endpoint)
+{
+    return endpoint && !strncmp(endpoint, "ipc://", 6) ? endpoint + 6 : NULL;
+}
+
+/* What two write to one file is of use to nobody. */
+static int files_check(const cli_sight_t *sight, pl_error_t *err)
+{
+    const struct {
+        const char *option, *file;
+    } files[] = {{"journal", sight->journal},
+                 {"trace", sight->trace},
+                 {"monitor", socket_of(sight->monitor)},
+                 {"control", socket_of(sight->control)}};
+    enum { FILES = sizeof files / sizeof *files };
+    for (int k = 0; k < FILES; k++)
+        for (int other = k + 1; other < FILES; other++)
+            if (files[k].file && files[other].file
+                && are_one(files[k].file, files[other].file))
+                return pl_fail(err, PL_EINVAL,
+                               "--%s %s and --%s %s are the same file: give each its own",
+                               files[k].option, files[k].file, files[other].option,
+                               files[other].file);
+    return PL_OK;
+}
+
 /* One stream of all ranks: it is in the first one's process. */
 static int show(cli_session_t *session, const cli_sight_t *sight, pl_error_t *err)
 {
-    int code = PL_OK;
     if (pl_rank() > 0)
         return PL_OK;
-    if (sight->journal)
+    int code = files_check(sight, err);
+    if (code == PL_OK && sight->journal)
         code = pl_engine_journal(session->engine, sight->journal, err);
     if (code == PL_OK && sight->trace)
         code = pl_engine_trace(session->engine, sight->trace, err);

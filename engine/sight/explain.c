@@ -1,9 +1,10 @@
-/* explain.c - what a journal says of its run: why it ended, who was doing what, where the
- * time went
+/* explain.c - what a journal says of its runs: which there are, why one ended, who was
+ * doing what, where the time went
  *
- * The file is read twice.  First the last run in it is measured, and the errors of its
- * calls kept; the error of the run goes back to the one that came first, call by call.
- * Then it is read up to that moment, to see which calls were open. */
+ * The file is read twice.  First the runs in it are told apart, one of them is measured,
+ * and the errors of its calls are kept; then it is read up to the moment in question, to
+ * see which calls were open.  A call is of the run that the call it was made for is of;
+ * those of other processes, which know of no such call, are of the newest one. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,45 +12,107 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/random.h"
 #include "sight/explain_parts.h"
 
-/* ---- the end of the run ---- */
-
-static json_t *seconds(int64_t time)
+json_t *explain_seconds(int64_t time)
 {
     return json_real((double)time * 1e-9);
 }
 
-static void fault_add(explain_t *x, const pl_open_t *open, const pl_tap_record_t *record,
-                      const pl_error_t *error)
+/* The run and its epochs end while somebody waits for them, so they count. */
+bool explain_is_whole_life(uint32_t message)
 {
-    if (x->fault_count == FAULTS) {
-        memmove(x->faults + FAULTS / 2, x->faults + FAULTS / 2 + 1,
-                (FAULTS / 2 - 1) * sizeof *x->faults);      /* the first ones are kept */
-        x->fault_count--;
-    }
-    x->faults[x->fault_count++] = (fault_t){.call = record->envelope.call,
-                                            .cause = open ? open->cause : 0,
-                                            .origin = record->origin,
-                                            .message = record->envelope.message,
-                                            .rank = record->stamp.rank,
-                                            .time = record->stamp.time,
-                                            .from_kind = record->envelope.to_kind,
-                                            .to_kind = record->envelope.from_kind,
-                                            .error = *error};
+    return message == PL_MESSAGE_start || message == PL_MESSAGE_watch;
+}
+
+/* ---- which calls are of which run ---- */
+
+static uint64_t note_key(uint32_t origin, uint64_t call)
+{
+    return pl_mix(call, origin) | 1;
+}
+
+call_note_t *explain_note(const explain_t *x, uint32_t origin, uint64_t call)
+{
+    return call ? pl_map_get(&x->notes, note_key(origin, call)) : NULL;
+}
+
+int64_t explain_heard(const explain_t *x, uint32_t origin)
+{
+    return (intptr_t)pl_map_get(&x->heard, (uint64_t)origin + 1);
+}
+
+static void notes_forget(explain_t *x)
+{
+    uint64_t key;
+    while (pl_map_any(&x->notes, &key))
+        pl_free(pl_map_take(&x->notes, key));
+    pl_map_release(&x->notes);
+    pl_map_release(&x->heard);
+}
+
+static void details_forget(explain_t *x)
+{
+    x->fault_count = x->pause_count = 0;
+    x->trouble = INT64_MAX;
+    x->epoch = 0;
+    json_array_clear(x->events);
+    json_array_clear(x->commands);
+    explain_forget_times(x);
+    for (size_t k = 0; k < x->notes.room; k++)
+        if (x->notes.key[k])
+            ((call_note_t *)x->notes.value[k])->work = NULL;
 }
 
 static void run_begins(explain_t *x, const pl_tap_record_t *record)
 {
-    x->began = record->stamp.time;
-    x->runs++;
-    x->fault_count = 0;
-    x->has_ended = x->has_failed = false;
-    x->reason[0] = x->status[0] = '\0';
-    x->trouble = INT64_MAX;
-    json_array_clear(x->events);
-    explain_forget_times(x);
+    run_t *run = pl_alloc(sizeof *run);
+    if (!run)
+        return;
+    *run = (run_t){.before = x->newest, .number = ++x->runs, .began = record->stamp.time};
+    x->newest = run;
+    if (!x->wanted || x->wanted == run->number) {
+        details_forget(x);
+        x->chosen = run;
+    }
 }
+
+static run_t *run_of_number(const explain_t *x, uint64_t number)
+{
+    run_t *run = x->newest;
+    while (run && run->number != number)
+        run = run->before;
+    return run;
+}
+
+static bool begins_run(const pl_tap_record_t *record)
+{
+    const pl_envelope_t *e = &record->envelope;
+    return !record->origin && e->kind == PL_KIND_CALL && e->message == PL_MESSAGE_run
+           && pl_kind_level(e->to_kind) == PL_LEVEL_TRAINER;
+}
+
+static void note_begins(explain_t *x, const pl_open_t *open, bool begins, run_t *newest)
+{
+    call_note_t *note = explain_note(x, open->origin, open->call), *parent;
+    if (!note && (note = pl_alloc(sizeof *note))
+        && pl_map_put(&x->notes, note_key(open->origin, open->call), note) != PL_OK) {
+        pl_free(note);
+        note = NULL;
+    }
+    if (!note)
+        return;
+    parent = explain_note(x, open->origin, open->cause);
+    *note = (call_note_t){.run = parent && !begins ? parent->run : newest};
+}
+
+static void note_take(explain_t *x, const pl_open_t *open)
+{
+    pl_free(pl_map_take(&x->notes, note_key(open->origin, open->call)));
+}
+
+/* ---- the end of the run ---- */
 
 static void keep(char room[REASON_MOST], const char *text)
 {
@@ -57,166 +120,285 @@ static void keep(char room[REASON_MOST], const char *text)
         snprintf(room, REASON_MOST, "%s", text);
 }
 
+/* Ranks that were started again, or heard of again, go on: what came before has done no
+ * lasting harm. */
+static void trouble_passes(explain_t *x)
+{
+    size_t k;
+    json_t *event;
+    json_array_foreach(x->events, k, event)
+        json_object_set_new(event, "recovered", json_true());
+    x->trouble = INT64_MAX;
+}
+
+static bool is_one_of(const char *word, const char *const *words)
+{
+    while (*words && strcmp(*words, word) != 0)
+        words++;
+    return *words;
+}
+
 /* What has become of a rank. */
 static void look_at_watch(explain_t *x, const pl_tap_record_t *record,
                           const pl_watch_progress_t *w)
 {
-    if (record->origin || json_array_size(x->events) >= EVENTS_MOST
-        || pl_kind_level(record->envelope.to_kind) != PL_LEVEL_TRAINER)
+    static const char *const bad[] = {"died", "silent", "gone", NULL}, *const good[] = {
+                                                                           "back",
+                                                                           "heard", NULL};
+    if (record->origin || pl_kind_level(record->envelope.to_kind) != PL_LEVEL_TRAINER)
         return;
-    json_array_append_new(x->events,
-                          json_pack("{s:o, s:I, s:s, s:s, s:s, s:I, s:I}", "time",
-                                    seconds(record->stamp.time), "rank",
-                                    (json_int_t)w->rank, "event", w->event, "cause",
-                                    w->cause, "host", w->host, "process",
-                                    (json_int_t)w->process, "global_step",
-                                    (json_int_t)w->global_step));
-    if (x->trouble == INT64_MAX
-        && (!strcmp(w->event, "died") || !strcmp(w->event, "silent")
-            || !strcmp(w->event, "gone")))
+    if (x->trouble != INT64_MAX && x->trouble_rank == (int)w->rank
+        && is_one_of(w->event, good))
+        trouble_passes(x);
+    if (x->trouble == INT64_MAX && is_one_of(w->event, bad)) {
         x->trouble = record->stamp.time;
+        x->trouble_rank = (int)w->rank;
+        x->trouble_epoch = x->epoch;
+    }
+    if (json_array_size(x->events) < EVENTS_MOST)
+        json_array_append_new(x->events,
+                              json_pack("{s:o, s:I, s:s, s:s, s:s, s:I, s:I, s:b}",
+                                        "time", explain_seconds(record->stamp.time),
+                                        "rank", (json_int_t)w->rank, "event", w->event,
+                                        "cause", w->cause, "host", w->host, "process",
+                                        (json_int_t)w->process, "global_step",
+                                        (json_int_t)w->global_step, "recovered", 0));
 }
 
-static void look_at_body(explain_t *x, const pl_tap_record_t *record,
+static void command_add(explain_t *x, int64_t time, uint64_t call, const char *command,
+                        const pl_control_t *c, const char *text)
+{
+    if (json_array_size(x->commands) < COMMANDS_MOST)
+        json_array_append_new(
+            x->commands,
+            json_pack("{s:I, s:o, s:s, s:f, s:b, s:s, s:n, s:I, s:s, s:s}", "call",
+                      (json_int_t)call, "asked", explain_seconds(time), "command",
+                      command, "value", c ? c->value : 0, "is_factor",
+                      c ? c->is_factor != 0 : 0, "text", text, "done", "global_step",
+                      (json_int_t)x->chosen->step, "checkpoint", "", "error", ""));
+}
+
+static json_t *command_of(const explain_t *x, uint64_t call)
+{
+    size_t k;
+    json_t *entry;
+    json_array_foreach(x->commands, k, entry)
+        if (json_is_null(json_object_get(entry, "done"))
+            && (uint64_t)json_integer_value(json_object_get(entry, "call")) == call)
+            return entry;
+    return NULL;
+}
+
+/* From the program, which is told when it has been carried out. */
+static void look_at_command(explain_t *x, const pl_tap_record_t *record,
+                            const pl_body_t *body, const pl_error_t *error)
+{
+    const pl_envelope_t *e = &record->envelope;
+    const bool is_call = e->kind == PL_KIND_CALL, is_stop = e->message == PL_MESSAGE_stop;
+    if (record->origin || (!is_stop && e->message != PL_MESSAGE_control)
+        || pl_kind_level(is_call ? e->from_kind : e->to_kind) != PL_LEVEL_HOST)
+        return;
+    const char *word = !is_call ? "" : is_stop ? "stop" : body->control.command;
+    if (is_stop || !strcmp(word, "go_on"))
+        explain_go_on(x, record->stamp.time);
+    if (is_call) {
+        command_add(x, record->stamp.time, e->call, word, is_stop ? NULL : &body->control,
+                    is_stop ? body->stop.reason : body->control.optimizer);
+        return;
+    }
+    json_t *entry = command_of(x, e->call);
+    if (!entry || (e->kind != PL_KIND_REPLY && e->kind != PL_KIND_ERROR))
+        return;
+    json_object_set_new(entry, "done", explain_seconds(record->stamp.time));
+    if (e->kind == PL_KIND_ERROR) {
+        json_object_set_new(entry, "error", json_string(error->text));
+        return;
+    }
+    if (is_stop)
+        return;
+    json_object_set_new(entry, "global_step",
+                        json_integer((json_int_t)body->control_reply.global_step));
+    json_object_set_new(entry, "checkpoint", json_string(body->control_reply.checkpoint));
+    if (!strcmp(json_string_value(json_object_get(entry, "command")), "pause"))
+        explain_pause(x, record->stamp.time);
+}
+
+/* How far it is; signs of life and texts say nothing of that. */
+static void look_at_report(run_t *run, const pl_run_progress_t *report)
+{
+    static const char *const telling[] = {"train", "validate", "validated",
+                                          "epoch", "rollback", NULL};
+    if (is_one_of(report->event, telling))
+        run->step = report->global_step;
+}
+
+static void look_at_body(explain_t *x, run_t *run, const pl_tap_record_t *record,
                          const pl_body_t *body)
 {
     const uint32_t message = record->envelope.message;
     if (record->envelope.kind == PL_KIND_CALL) {
         if (message == PL_MESSAGE_stop)
-            keep(x->reason, body->stop.reason);
+            keep(run->reason, body->stop.reason);
         if (message == PL_MESSAGE_end_log)
-            keep(x->status, body->end_log.status);
+            keep(run->status, body->end_log.status);
     } else if (record->envelope.kind == PL_KIND_PROGRESS) {
-        if (message == PL_MESSAGE_watch)
+        if (message == PL_MESSAGE_watch && run == x->chosen)
             look_at_watch(x, record, &body->watch_progress);
         if (message == PL_MESSAGE_run)
-            x->step = body->run_progress.global_step;
+            look_at_report(run, &body->run_progress);
     } else if (record->envelope.kind == PL_KIND_REPLY) {
-        if (message == PL_MESSAGE_train_epoch)
-            keep(x->reason, body->train_epoch_reply.reason);
+        if (message == PL_MESSAGE_train_epoch) {
+            run->step = body->train_epoch_reply.global_step;
+            keep(run->reason, body->train_epoch_reply.reason);
+        }
         if (message == PL_MESSAGE_ask_callbacks && body->ask_callbacks_reply.stop)
-            keep(x->reason, body->ask_callbacks_reply.reason);
+            keep(run->reason, body->ask_callbacks_reply.reason);
     }
 }
 
-static bool is_of_run(const pl_tap_record_t *record)
+static void look_at_end(run_t *run, const pl_open_t *open, const pl_tap_record_t *record,
+                        const pl_error_t *error)
 {
-    return !record->origin && record->envelope.message == PL_MESSAGE_run;
+    if (record->origin || open->message != PL_MESSAGE_run
+        || pl_kind_level(open->to->kind) != PL_LEVEL_TRAINER)
+        return;
+    run->has_ended = true;
+    run->has_failed = record->envelope.kind == PL_KIND_ERROR;
+    run->ended = record->stamp.time;
+    keep(run->error, error->text);
 }
 
-static void look_at_end(explain_t *x, const pl_open_t *open,
-                        const pl_tap_record_t *record)
+/* ---- the first pass ---- */
+
+static void first_pass_body(explain_t *x, run_t *run, const pl_open_t *open,
+                            const pl_tap_record_t *record)
 {
-    if (!is_of_run(record) || !open || pl_kind_level(open->to->kind) != PL_LEVEL_TRAINER)
+    pl_body_t body;
+    pl_error_t error = {0};
+    if (pl_frame_decode_record(record->frame, &body, &error, NULL) != PL_OK)
         return;
-    x->has_ended = true;
-    x->has_failed = record->envelope.kind == PL_KIND_ERROR;
-    x->ended = record->stamp.time;
+    look_at_body(x, run, record, &body);
+    if (run == x->chosen) {
+        look_at_command(x, record, &body, &error);
+        if (record->envelope.kind == PL_KIND_ERROR && error.code != PL_ECANCELLED)
+            explain_fault(x, open, record, &error);
+    }
+    if (open && pl_ends_call(record))
+        look_at_end(run, open, record, &error);
+}
+
+/* Called before the call is freed. */
+static void first_pass_lost(void *user, pl_open_t *open)
+{
+    explain_t *x = user;
+    const call_note_t *note = explain_note(x, open->origin, open->call);
+    if (note && note->run == x->chosen)
+        explain_time_lost(x, open, note, explain_heard(x, open->origin));
+    note_take(x, open);
+}
+
+static void look_at_epoch(explain_t *x, const pl_tap_record_t *record)
+{
+    if (!record->origin || record->envelope.epoch <= x->epoch)
+        return;
+    x->epoch = record->envelope.epoch;
+    pl_rank_times_again(&x->ranks);
+    if (x->trouble != INT64_MAX && x->epoch > x->trouble_epoch)
+        trouble_passes(x);
 }
 
 static void first_pass_record(explain_t *x, const pl_tap_record_t *record)
 {
-    pl_body_t body;
-    pl_error_t error = {0};
+    const int64_t time = record->stamp.time;
     pl_open_t *open = pl_scene_take(&x->scene, record);
     x->messages++;
-    x->last = record->stamp.time > x->last ? record->stamp.time : x->last;
-    if (open && record->envelope.kind == PL_KIND_CALL && is_of_run(record)
-        && pl_kind_level(record->envelope.to_kind) == PL_LEVEL_TRAINER)
+    x->last = time > x->last ? time : x->last;
+    pl_map_put(&x->heard, (uint64_t)record->origin + 1, (void *)(intptr_t)time);
+    if (begins_run(record))
         run_begins(x, record);
-    if (pl_frame_decode_record(record->frame, &body, &error, NULL) == PL_OK) {
-        look_at_body(x, record, &body);
-        if (record->envelope.kind == PL_KIND_ERROR && error.code != PL_ECANCELLED)
-            fault_add(x, open, record, &error);
-    }
+    if (open && record->envelope.kind == PL_KIND_CALL)
+        note_begins(x, open, begins_run(record), x->newest);
+    call_note_t *note = explain_note(x, record->origin, record->envelope.call);
+    run_t *run = note ? note->run : x->newest;
+    if (!run)
+        goto done;
+    run->last = time > run->last ? time : run->last;
+    if (run == x->chosen)
+        look_at_epoch(x, record);
+    if (note && open && record->envelope.kind == PL_KIND_CALL && run == x->chosen)
+        explain_time_begins(x, open, note);
+    first_pass_body(x, run, open, record);
+    if (note && open && pl_ends_call(record) && run == x->chosen)
+        explain_time_ends(x, open, note, record);
+done:
     if (!open || !pl_ends_call(record))
         return;
-    look_at_end(x, open, record);
-    explain_time_call(x, open, record);
+    note_take(x, open);
     pl_scene_drop(&x->scene, open);
 }
 
-/* ---- the chain of causes ---- */
+/* ---- what is told of runs ---- */
 
-/* The call that one failed for: one that was made while that was handled and failed just
- * before. */
-static const fault_t *fault_under(const explain_t *x, const fault_t *fault)
+static bool was_stopped(const run_t *run)
 {
-    for (int k = x->fault_count - 1; k >= 0; k--) {
-        const fault_t *other = &x->faults[k];
-        if (other != fault && other->origin == fault->origin
-            && other->cause == fault->call && other->time <= fault->time)
-            return other;
-    }
-    return NULL;
+    return !strcmp(run->status, "stopped") || (!*run->status && *run->reason);
 }
 
-/* Calls to ranks in other processes go over links that the stream does not show. */
-static const fault_t *fault_elsewhere(const explain_t *x, const fault_t *fault)
+static const char *how_ended(const run_t *run)
 {
-    for (int k = 0; k < x->fault_count; k++) {
-        const fault_t *other = &x->faults[k];
-        if (!fault->origin && other->origin && other->error.code == fault->error.code
-            && other->time <= fault->time
-            && pl_kind_level(other->to_kind) < PL_LEVEL_LAUNCHER)
-            return other;
-    }
-    return NULL;
+    return !run               ? "none"
+           : !run->has_ended  ? "cut off"
+           : run->has_failed  ? "failed"
+           : was_stopped(run) ? "stopped"
+                              : "ok";
 }
 
-static json_t *fault_json(const fault_t *f)
+static int64_t end_of(const explain_t *x, const run_t *run)
 {
-    return json_pack("{s:o, s:i, s:s, s:s, s:s, s:s, s:s, s:s}", "time", seconds(f->time),
-                     "rank", f->rank, "actor", pl_kind_name(f->to_kind), "asked_by",
-                     pl_kind_name(f->from_kind), "call",
-                     pl_message_info(f->message)->name, "code",
-                     pl_code_name(f->error.code), "where", f->error.where, "text",
-                     f->error.text);
+    return run && run->has_ended ? run->ended : x->last;
 }
 
-static const fault_t *fault_of_run(const explain_t *x)
+static json_t *list_json(const explain_t *x)
 {
-    for (int k = x->fault_count - 1; k >= 0; k--)
-        if (!x->faults[k].origin && x->faults[k].message == PL_MESSAGE_run
-            && pl_kind_level(x->faults[k].to_kind) == PL_LEVEL_TRAINER)
-            return &x->faults[k];
-    return NULL;
-}
-
-static json_t *chain_json(explain_t *x)
-{
-    json_t *chain = json_array();
-    const fault_t *fault = x->has_failed ? fault_of_run(x) : NULL, *under;
-    for (int steps = 0; fault && steps < FAULTS; steps++) {
-        json_array_append_new(chain, fault_json(fault));
-        if (x->trouble == INT64_MAX || fault->time < x->trouble)
-            x->trouble = fault->time;
-        under = fault_under(x, fault);
-        fault = under ? under : fault_elsewhere(x, fault);
-    }
-    return chain;
+    json_t *list = json_array();
+    for (const run_t *run = x->newest; run; run = run->before)
+        json_array_insert_new(list, 0,
+                              json_pack("{s:I, s:o, s:o, s:s, s:I, s:s}", "run",
+                                        (json_int_t)run->number, "began",
+                                        explain_seconds(run->began), "time",
+                                        explain_seconds(end_of(x, run)), "status",
+                                        how_ended(run), "global_step",
+                                        (json_int_t)run->step, "reason",
+                                        run->has_failed    ? run->error
+                                        : was_stopped(run) ? run->reason
+                                                           : ""));
+    return list;
 }
 
 static json_t *end_json(explain_t *x)
 {
-    json_t *chain = chain_json(x);
-    const bool was_stopped = !strcmp(x->status, "stopped") || (!*x->status && *x->reason);
-    const char *how = !x->runs        ? "none"
-                      : !x->has_ended ? "cut off"
-                      : x->has_failed ? "failed"
-                      : was_stopped   ? "stopped"
-                                      : "ok";
+    const run_t *run = x->chosen;
+    json_t *chain = explain_chain(x);
     const json_t *root = json_array_get(chain, json_array_size(chain) - 1);
     const char *text = json_string_value(json_object_get(root, "text"));
-    const char *why = text ? text : was_stopped ? x->reason : "";
-    return json_pack("{s:s, s:s, s:o, s:I, s:o, s:O}", "status", how, "reason", why,
-                     "time", seconds(x->has_ended ? x->ended : x->last), "global_step",
-                     (json_int_t)x->step, "chain", chain, "events", x->events);
+    const char *why = text ? text : run && was_stopped(run) ? run->reason : "";
+    return json_pack("{s:s, s:s, s:o, s:I, s:o, s:O, s:O}", "status", how_ended(run),
+                     "reason", why, "time", explain_seconds(end_of(x, run)),
+                     "global_step", (json_int_t)(run ? run->step : 0), "chain", chain,
+                     "events", x->events, "commands", x->commands);
+}
+
+/* When to look at what was under way: as what it failed of began, else at its end. */
+static int64_t moment_of(const explain_t *x)
+{
+    const run_t *run = x->chosen;
+    return run && run->has_failed && x->trouble != INT64_MAX ? x->trouble
+                                                             : end_of(x, run) + 1;
 }
 
 /* ---- reading ---- */
 
-/* Up to what comes before a moment; what is wrong with the file goes to *damage. */
+/* What comes before a moment; what is wrong with the file goes to *damage. */
 static int read_pass(const char *path, explain_t *x, int64_t until,
                      void (*take)(explain_t *, const pl_tap_record_t *),
                      pl_error_t *damage, pl_error_t *err)
@@ -225,12 +407,11 @@ static int read_pass(const char *path, explain_t *x, int64_t until,
     pl_journal_t *journal = pl_journal_open(path, err);
     if (!journal)
         return err->code;
+    x->missing = 0;
     while (pl_journal_read(journal, &item, damage)) {
         if (item.is_gap)
             x->missing += item.gap_count;
-        else if (item.record.stamp.time >= until)
-            break;
-        else
+        else if (item.record.stamp.time < until)
             take(x, &item.record);
     }
     x->strange = pl_journal_strange(journal);
@@ -238,40 +419,74 @@ static int read_pass(const char *path, explain_t *x, int64_t until,
     return PL_OK;
 }
 
+static void second_pass_lost(void *user, pl_open_t *open)
+{
+    note_take(user, open);
+}
+
 static void second_pass_record(explain_t *x, const pl_tap_record_t *record)
 {
     pl_open_t *open = pl_scene_take(&x->scene, record);
-    if (open && pl_ends_call(record))
-        pl_scene_drop(&x->scene, open);
+    x->begun += begins_run(record);
+    if (open && record->envelope.kind == PL_KIND_CALL)
+        note_begins(x, open, begins_run(record), run_of_number(x, x->begun));
+    if (!open || !pl_ends_call(record))
+        return;
+    note_take(x, open);
+    pl_scene_drop(&x->scene, open);
+}
+
+static int second_pass(explain_t *x, const char *path, pl_error_t *err)
+{
+    pl_error_t unused = {0};
+    pl_scene_release(&x->scene);
+    notes_forget(x);
+    x->scene = (pl_scene_t){.lost = second_pass_lost, .user = x};
+    return read_pass(path, x, moment_of(x), second_pass_record, &unused, err);
 }
 
 static int explain(explain_t *x, const char *path, json_t **answer, pl_error_t *err)
 {
-    pl_error_t damage = {0}, unused = {0};
+    pl_error_t damage = {0};
+    x->scene = (pl_scene_t){.lost = first_pass_lost, .user = x};
     int code = read_pass(path, x, INT64_MAX, first_pass_record, &damage, err);
     if (code != PL_OK)
         return code;
-    const uint64_t missing = x->missing;
-    json_t *end = end_json(x), *times = explain_times_json(x);
-    const int64_t ended = x->has_ended ? x->ended : x->last;
-    const int64_t moment = x->trouble != INT64_MAX ? x->trouble
-                           : x->has_ended          ? INT64_MAX
-                                                   : x->last + 1;
-    pl_scene_release(&x->scene);
-    x->scene = (pl_scene_t){0};
-    code = read_pass(path, x, moment, second_pass_record, &unused, err);
-    *answer = json_pack("{s:b, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "whole",
-                        damage.code == PL_OK, "damage", damage.text, "messages",
-                        (json_int_t)x->messages, "missing", (json_int_t)missing,
+    if (x->wanted > x->runs)
+        return pl_fail(err, PL_EINVAL, "%s has %llu runs: there is no run %llu", path,
+                       (unsigned long long)x->runs, (unsigned long long)x->wanted);
+    json_t *times = explain_times_json(x), *end = end_json(x);
+    const run_t *run = x->chosen;
+    const int64_t moment = moment_of(x);
+    code = second_pass(x, path, err);
+    *answer = json_pack("{s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}",
+                        "whole", damage.code == PL_OK, "damage", damage.text, "messages",
+                        (json_int_t)x->messages, "missing", (json_int_t)x->missing,
                         "passed_over", (json_int_t)x->strange, "runs",
-                        (json_int_t)x->runs, "seconds",
-                        seconds(x->runs ? ended - x->began : 0), "end", end, "then",
-                        explain_open_json(x, moment < x->last ? moment : x->last),
+                        (json_int_t)x->runs, "run", (json_int_t)(run ? run->number : 0),
+                        "list", list_json(x), "seconds",
+                        explain_seconds(run ? end_of(x, run) - run->began : 0), "end",
+                        end, "then",
+                        explain_open_json(x, moment <= x->last ? moment : end_of(x, run)),
                         "times", times);
     return code;
 }
 
-char *pl_journal_explain(const char *path, pl_error_t *err)
+static void explain_free(explain_t *x)
+{
+    for (run_t *run = x->newest, *before; run; run = before) {
+        before = run->before;
+        pl_free(run);
+    }
+    explain_forget_times(x);
+    notes_forget(x);
+    json_decref(x->events);
+    json_decref(x->commands);
+    pl_scene_release(&x->scene);
+    pl_free(x);
+}
+
+char *pl_journal_explain_run(const char *path, uint64_t run, pl_error_t *err)
 {
     pl_error_t own;
     json_t *answer = NULL;
@@ -286,16 +501,20 @@ char *pl_journal_explain(const char *path, pl_error_t *err)
         return NULL;
     }
     x->events = json_array();
+    x->commands = json_array();
     x->trouble = INT64_MAX;
+    x->wanted = run;
     if (explain(x, path, &answer, err) == PL_OK) {
         text = answer ? pl_json_write(answer, PL_JSON_COMPACT) : NULL;
         if (!text)
             pl_no_memory(err);
     }
     json_decref(answer);
-    json_decref(x->events);
-    explain_forget_times(x);
-    pl_scene_release(&x->scene);
-    pl_free(x);
+    explain_free(x);
     return text;
+}
+
+char *pl_journal_explain(const char *path, pl_error_t *err)
+{
+    return pl_journal_explain_run(path, 0, err);
 }

@@ -53,16 +53,18 @@ uint32_t pl_journal_hash(const pl_message_info_t *info);
 
 /* ---- reading ---- */
 
-/* What was read last: a message, or a gap. */
+/* What was read last: a message; messages that are missing; or bytes that are damaged. */
 typedef struct pl_journal_item {
     bool is_gap;
     int gap_rank;
     uint64_t gap_count;
+    uint64_t lost, lost_at;                     /* bytes of damage  [0: messages miss] */
     pl_tap_record_t record;
 } pl_journal_item_t;
 
-/* The next one; false at the end, with err->code PL_OK, or PL_EFORMAT where the file is
- * cut off or damaged: err->text says at which byte and how. */
+/* The next one, behind damage the next that is whole; false at the end, with err->code
+ * PL_OK, or PL_EFORMAT where the file was cut off or damaged: err->text says at which
+ * byte, how, and how much is lost. */
 bool pl_journal_read(pl_journal_t *journal, pl_journal_item_t *item, pl_error_t *err);
 
 /* Messages that were passed over: their fields are others in this version. */

@@ -1,8 +1,10 @@
 /* journal_read.c - a journal, read record by record
  *
  * Nothing in the file is trusted: lengths are bounded, checksums come before what they
- * are of, and frames are decoded as if a stranger had sent them.  Kinds of actors become
- * kinds of this process, so that all else reads a message as if it were new. */
+ * are of, and frames are decoded as if a stranger had sent them.  Behind damage it goes
+ * on at the next record whose head is sound: they stand at multiples of 8.  Kinds of
+ * actors become kinds of this process, so that all else reads a message as if it were
+ * new. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,9 +21,12 @@ enum { KINDS = 1024, MESSAGES = 256 };
 struct pl_journal {
     FILE *file;
     char *path;
-    uint64_t offset;                                 /* of the next record */
-    bool is_whole, is_over;                          /* its end has come; or its damage */
-    pl_error_t damage;
+    uint64_t offset;                                /* of the next record */
+    bool is_whole, is_over;                         /* its end has come; or that of all */
+    const char *how;                                /* the first damage  [none] */
+    uint64_t damaged_at, lost, lost_until;          /* bytes; lost: in all */
+    int places;
+    bool is_cut_off;
     uint32_t kind[KINDS];                            /* here, of a number there */
     bool is_known[MESSAGES];                         /* its fields are as they are here */
     uint64_t strange;                                /* messages that are not */
@@ -33,11 +38,17 @@ struct pl_journal {
 
 /* ---- records ---- */
 
-static bool damaged(pl_journal_t *j, const char *how)
+/* So many bytes from a place on say nothing. */
+static bool damaged(pl_journal_t *j, uint64_t at, uint64_t bytes, const char *how)
 {
-    j->is_over = true;
-    pl_fail(&j->damage, PL_EFORMAT, "%s: damaged at byte %llu: %s", j->path,
-            (unsigned long long)j->offset, how);
+    if (!j->how) {
+        j->how = how;
+        j->damaged_at = at;
+    }
+    if (!j->places || at != j->lost_until)
+        j->places++;
+    j->lost += bytes;
+    j->lost_until = at + bytes;
     return false;
 }
 
@@ -45,44 +56,88 @@ static bool damaged(pl_journal_t *j, const char *how)
 static bool cut_off(pl_journal_t *j)
 {
     j->is_over = true;
-    if (j->is_whole)
-        return false;
-    pl_fail(
-        &j->damage, PL_EFORMAT,
-        "%s: it has no end behind byte %llu: what wrote it was killed, or is still at "
-        "it, or part of the file is missing",
-        j->path, (unsigned long long)j->offset);
+    j->is_cut_off = !j->is_whole;
     return false;
 }
 
-/* The next record into the room, whole. */
+/* What is wrong with the file, once it was read. */
+static void damage_tell(const pl_journal_t *j, pl_error_t *err)
+{
+    char end[160] = "", more[64] = "";
+    if (j->is_cut_off)
+        snprintf(end, sizeof end,
+                 "it has no end behind byte %llu: what wrote it was killed, or is still "
+                 "at it, or part of the file is missing",
+                 (unsigned long long)j->offset);
+    if (j->places > 1)
+        snprintf(more, sizeof more, " there and at %d other places", j->places - 1);
+    if (j->how)
+        pl_fail(err, PL_EFORMAT,
+                "%s: damaged at byte %llu: %s; %llu bytes are lost%s%s%s", j->path,
+                (unsigned long long)j->damaged_at, j->how, (unsigned long long)j->lost,
+                more, *end ? "; " : "", end);
+    else if (*end)
+        pl_fail(err, PL_EFORMAT, "%s: %s", j->path, end);
+    else
+        err->code = PL_OK;
+}
+
+static bool is_head(const pl_journal_record_t *r)
+{
+    return r->head_sum == pl_crc32c(0, r, offsetof(pl_journal_record_t, head_sum))
+           && r->size <= PL_JOURNAL_MOST;
+}
+
+/* Goes to the next head, or to the end of the file; what is at the place is none. */
+static bool find_head(pl_journal_t *j, pl_journal_record_t r)
+{
+    const uint64_t from = j->offset;
+    unsigned char *bytes = (unsigned char *)&r;
+    size_t more;
+    do {
+        memmove(bytes, bytes + 8, 8);
+        more = fread(bytes + 8, 1, 8, j->file);
+        j->offset += 8;
+    } while (more == 8 && !is_head(&r));
+    if (more < 8)
+        j->offset += 8 + more;
+    j->is_over = more < 8 || fseeko(j->file, (off_t)j->offset, SEEK_SET) != 0;
+    return damaged(j, from, j->offset - from, "what is there is no record");
+}
+
+/* The next record into the room, whole; false: it is damaged, or there is none. */
 static bool record_read(pl_journal_t *j, pl_journal_record_t *r)
 {
+    const uint64_t at = j->offset;
     if (fread(r, 1, sizeof *r, j->file) != sizeof *r)
         return cut_off(j);
-    if (r->head_sum != pl_crc32c(0, r, offsetof(pl_journal_record_t, head_sum)))
-        return damaged(j, "what is there is no record");
-    if (j->is_whole)
-        return damaged(j, "something follows the end");
-    if (r->size > PL_JOURNAL_MOST)
-        return damaged(j, "a record longer than any");
-    const size_t size = r->size + -(size_t)r->size % 8;
+    if (!is_head(r))
+        return find_head(j, *r);
+    const size_t size = r->size + -(size_t)r->size % 8, whole = sizeof *r + size;
     if (fread(j->room, 1, size, j->file) != size)
         return cut_off(j);
+    j->offset += whole;
     if (r->sum != pl_crc32c(0, j->room, r->size))
-        return damaged(j, "its checksum is another");
-    j->offset += sizeof *r + size;
-    return true;
+        return damaged(j, at, whole, "its checksum is another");
+    return !j->is_whole || damaged(j, at, whole, "something follows the end");
+}
+
+/* Of a record whose checksum holds. */
+static bool content_damaged(pl_journal_t *j, const pl_journal_record_t *r,
+                            const char *how)
+{
+    const size_t size = sizeof *r + r->size + -(size_t)r->size % 8;
+    return damaged(j, j->offset - size, size, how);
 }
 
 static bool take_kind(pl_journal_t *j, const pl_journal_record_t *r)
 {
     pl_journal_kind_t kind;
     if (r->size != sizeof kind)
-        return damaged(j, "a kind of actor of another size");
+        return content_damaged(j, r, "a kind of actor of another size");
     memcpy(&kind, j->room, sizeof kind);
     if (kind.number >= KINDS || !memchr(kind.name, 0, sizeof kind.name))
-        return damaged(j, "a kind of actor that cannot be");
+        return content_damaged(j, r, "a kind of actor that cannot be");
     j->kind[kind.number] = pl_kind_enter(kind.name, kind.level, NULL);
     return true;
 }
@@ -99,10 +154,10 @@ static bool take_message(pl_journal_t *j, const pl_journal_record_t *r)
     pl_journal_message_t head;
     pl_tap_record_t *record = &j->item.record;
     if (r->size < sizeof head + sizeof record->envelope)
-        return damaged(j, "a message that is too short");
+        return content_damaged(j, r, "a message that is too short");
     memcpy(&head, j->room, sizeof head);
     if (head.seq > INT64_MAX || head.time < 0)
-        return damaged(j, "a message of a number or time that cannot be");
+        return content_damaged(j, r, "a message of a number or time that cannot be");
     *record = (pl_tap_record_t){.stamp = {head.seq, head.time, head.rank},
                                 .origin = head.origin,
                                 .frame = {j->room + sizeof head, r->size - sizeof head}};
@@ -112,7 +167,7 @@ static bool take_message(pl_journal_t *j, const pl_journal_record_t *r)
         return false;
     }
     if (pl_envelope_read(record->frame, &record->envelope, NULL) != PL_OK)
-        return damaged(j, "a message that is none");
+        return content_damaged(j, r, "a message that is none");
     pl_frame_kinds(record->frame, kind_translate, j);
     memcpy(&record->envelope, record->frame.data, sizeof record->envelope);
     j->time = head.time;
@@ -123,10 +178,10 @@ static bool take_gap(pl_journal_t *j, const pl_journal_record_t *r)
 {
     pl_journal_gap_t gap;
     if (r->size != sizeof gap)
-        return damaged(j, "a gap of another size");
+        return content_damaged(j, r, "a gap of another size");
     memcpy(&gap, j->room, sizeof gap);
     if (gap.count > INT64_MAX)
-        return damaged(j, "a gap that cannot be");
+        return content_damaged(j, r, "a gap that cannot be");
     j->item.is_gap = true;
     j->item.gap_rank = gap.rank;
     j->item.gap_count = gap.count;
@@ -149,13 +204,20 @@ static bool take(pl_journal_t *j, const pl_journal_record_t *r)
 bool pl_journal_read(pl_journal_t *j, pl_journal_item_t *item, pl_error_t *err)
 {
     pl_journal_record_t r;
-    while (!j->is_over && record_read(j, &r))
-        if (take(j, &r)) {
-            *item = j->item;
-            return true;
-        }
+    while (!j->is_over) {
+        const uint64_t lost = j->lost;
+        const bool has_one = record_read(j, &r) && take(j, &r);
+        if (j->lost > lost)
+            j->item = (pl_journal_item_t){.is_gap = true,
+                                          .lost = j->lost - lost,
+                                          .lost_at = j->lost_until - (j->lost - lost)};
+        else if (!has_one)
+            continue;
+        *item = j->item;
+        return true;
+    }
     if (err)
-        *err = j->damage;
+        damage_tell(j, err);
     return false;
 }
 
@@ -208,7 +270,8 @@ static int begin_read(pl_journal_t *j, pl_error_t *err)
                        j->path, magic[7], PL_JOURNAL_MAGIC[7]);
     j->offset = sizeof magic;
     if (!record_read(j, &r)) {
-        *err = j->damage;
+        j->is_cut_off = !j->how;
+        damage_tell(j, err);
         return PL_EFORMAT;
     }
     json_t *begin = r.type == PL_JOURNAL_BEGIN
@@ -281,7 +344,10 @@ const char *pl_journal_next(pl_journal_t *j, pl_error_t *err)
     do {
         if (!pl_journal_read(j, &item, err))
             return NULL;
-        if (item.is_gap && item.gap_rank == PL_JOURNAL_ANY_RANK)
+        if (item.is_gap && item.lost)
+            snprintf(j->line, sizeof j->line, "{\"damaged\": %llu, \"at\": %llu}",
+                     (unsigned long long)item.lost, (unsigned long long)item.lost_at);
+        else if (item.is_gap && item.gap_rank == PL_JOURNAL_ANY_RANK)
             snprintf(j->line, sizeof j->line, "{\"gap\": %llu}",
                      (unsigned long long)item.gap_count);
         else if (item.is_gap)

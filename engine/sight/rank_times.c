@@ -2,7 +2,7 @@
  *
  * A device does one thing after the other.  Between two of them it stands still: for data
  * when a batch was being fetched then, for other ranks when a collective was under way,
- * else for the engine. */
+ * else for the engine.  While the run is paused nothing is waited for. */
 #include "sight/rank_times.h"
 
 #include "base/alloc.h"
@@ -43,7 +43,7 @@ static int64_t covered(const pl_time_span_t *spans, unsigned count, int64_t begi
     return sum;
 }
 
-static void stood_still(pl_rank_times_t *t, int64_t begin, int64_t end)
+static void waited(pl_rank_times_t *t, int64_t begin, int64_t end)
 {
     if (end <= begin)
         return;
@@ -56,6 +56,40 @@ static void stood_still(pl_rank_times_t *t, int64_t begin, int64_t end)
     data = data < rest ? data : rest;
     t->part[PL_PART_DATA] += data;
     t->engine += rest - data;
+}
+
+/* Pauses come one after the other. */
+static void stood_still(pl_rank_times_t *t, int64_t begin, int64_t end)
+{
+    unsigned k = t->pause_count > PL_RANK_SPANS ? t->pause_count - PL_RANK_SPANS : 0;
+    for (; k < t->pause_count && begin < end; k++) {
+        const pl_time_span_t *p = &t->pause[k % PL_RANK_SPANS];
+        if (p->end <= begin || p->begin >= end)
+            continue;
+        const int64_t from = p->begin > begin ? p->begin : begin,
+                      to = p->end < end ? p->end : end;
+        waited(t, begin, from);
+        t->paused += to - from;
+        begin = to;
+    }
+    waited(t, begin, end);
+}
+
+void pl_rank_times_pause(pl_map_t *ranks, int64_t begin, int64_t end)
+{
+    for (size_t k = 0; k < ranks->room; k++) {
+        pl_rank_times_t *t = ranks->key[k] ? ranks->value[k] : NULL;
+        if (t)
+            t->pause[t->pause_count++ % PL_RANK_SPANS] = (pl_time_span_t){.begin = begin,
+                                                                          .end = end};
+    }
+}
+
+void pl_rank_times_again(pl_map_t *ranks)
+{
+    for (size_t k = 0; k < ranks->room; k++)
+        if (ranks->key[k])
+            ((pl_rank_times_t *)ranks->value[k])->busy_until[PL_TRACK_COMPUTE] = 0;
 }
 
 void pl_rank_times_take(pl_map_t *ranks, const pl_open_t *open,
@@ -94,6 +128,7 @@ static json_t *rank_json(int rank, const pl_rank_times_t *t)
     for (int part = 0; part < PL_PARTS; part++)
         json_object_set_new(json, pl_step_part_names[part], seconds(t->part[part]));
     json_object_set_new(json, "engine", seconds(t->engine));
+    json_object_set_new(json, "paused", seconds(t->paused));
     json_object_set_new(json, "in_collectives", seconds(t->all_reduce));
     return json;
 }

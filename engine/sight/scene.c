@@ -29,7 +29,8 @@ static int rank_of_thread(const pl_scene_t *scene, uint32_t origin, uint32_t thr
 static pl_player_t *player(pl_scene_t *scene, uint32_t origin, uint32_t thread,
                            uint32_t actor, uint32_t kind)
 {
-    const uint64_t key = key_of(origin, (uint64_t)thread << 32 | actor);
+    /* numbers are given again, by a process that takes the place of one to other kinds */
+    const uint64_t key = key_of(origin, pl_mix((uint64_t)thread << 32 | actor, kind));
     pl_player_t *p = pl_map_get(&scene->players, key);
     if (!p && scene->player_count < PLAYERS_MOST && (p = pl_alloc(sizeof *p))) {
         *p = (pl_player_t){.origin = origin,
