@@ -13,7 +13,7 @@
 static http_mood_t mood;
 static int listening = -1, stop_pipe[2];
 static pthread_t thread;
-static char address[64], requests[1 << 18];
+static char address[64], requests[1 << 18], authorization[256];
 static size_t requests_size;
 
 /* Reads a request whole; its text stays in the buffer. */
@@ -46,6 +46,10 @@ static void request_keep(const char *text)
     int n = snprintf(requests + requests_size, (size_t)left, "%.*s %s\n", line - 9, text,
                      body ? body + 4 : "");
     requests_size += n < left ? (size_t)n : 0;
+    authorization[0] = '\0';
+    const char *header = strcasestr(text, "\r\nauthorization: ");
+    if (header)
+        sscanf(header + 17, "%255[^\r]", authorization);
 }
 
 static const char *answer_of(const char *text)
@@ -144,4 +148,9 @@ void http_stop(void)
 const char *http_requests(void)
 {
     return requests;
+}
+
+const char *http_authorization(void)
+{
+    return authorization;
 }

@@ -19,5 +19,7 @@ void http_stop(void);
 /* The requests so far, each as "POST /path body\n", oldest first; until the next
  * start. */
 const char *http_requests(void);
+/* What the newest of them said in its header Authorization; "": nothing. */
+const char *http_authorization(void);
 
 #endif

@@ -176,6 +176,35 @@ static void a_run_goes_on_where_it_was(void)
     http_stop();
 }
 
+static void a_password_is_of_the_environment(void)
+{
+    pl_error_t err = {0};
+    pl_options_t *o = pl_options_parse(
+        "{\"loggers\": [{\"name\": \"mlflow\", \"tracking_uri\": "
+        "\"http://me:secret@127.0.0.1:1/x\"}]}",
+        "run.json", &err);
+    is_int(pl_options_check(o, &err), PL_EINVAL, "none stands in the address");
+    like(err.text, "loggers.*tracking_uri.*MLFLOW_TRACKING_PASSWORD", "which is told");
+    ok(!strstr(err.text, "secret"), "without it");
+    pl_options_free(o);
+    setenv("MLFLOW_TRACKING_URI", "https://me:secret@127.0.0.1:1", 1);
+    start("", 10);
+    log_step(1, "{\"a\": 1}");
+    end("ok");
+    unsetenv("MLFLOW_TRACKING_URI");
+    like(first_warning, "MLFLOW_TRACKING_PASSWORD", "nor in that of the environment");
+    ok(!strstr(first_warning, "secret"), "and it is not told either");
+    setenv("MLFLOW_TRACKING_USERNAME", "me", 1);
+    setenv("MLFLOW_TRACKING_PASSWORD", "secret", 1);
+    start(http_start(HTTP_WELL), 10);
+    log_step(1, "{\"a\": 1}");
+    end("ok");
+    unsetenv("MLFLOW_TRACKING_USERNAME");
+    unsetenv("MLFLOW_TRACKING_PASSWORD");
+    is_text(http_authorization(), "Basic bWU6c2VjcmV0", "the server is told");
+    http_stop();
+}
+
 int main(void)
 {
     signal(SIGPIPE, SIG_IGN);
@@ -188,5 +217,6 @@ int main(void)
     run(no_server_costs_figures_only);
     run(a_long_wait_is_interrupted_at_the_end);
     run(a_run_goes_on_where_it_was);
+    run(a_password_is_of_the_environment);
     return tap_done();
 }

@@ -93,6 +93,8 @@ static void request_set(mlflow_t *m, const char *url, const char *body,
     curl_easy_setopt(m->curl, CURLOPT_XFERINFOFUNCTION, is_interrupted);
     curl_easy_setopt(m->curl, CURLOPT_XFERINFODATA, m);
     curl_easy_setopt(m->curl, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(m->curl, CURLOPT_USERNAME, getenv("MLFLOW_TRACKING_USERNAME"));
+    curl_easy_setopt(m->curl, CURLOPT_PASSWORD, getenv("MLFLOW_TRACKING_PASSWORD"));
     if (body)
         curl_easy_setopt(m->curl, CURLOPT_POSTFIELDS, body);
 }
@@ -382,6 +384,8 @@ static int mlflow_open(void *self, const pl_log_run_t *run, pl_error_t *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     mlflow_t *m = self;
+    if (mlflow_address_check(server_of(m), err) != PL_OK)
+        return PL_EINVAL;
     pthread_once(&once, curl_start);
     m->curl = curl_easy_init();
     m->metrics = json_array();
@@ -455,6 +459,7 @@ static const pl_logger_ops_t mlflow_logger = {
     .help = MLFLOW_HELP,
     .size = sizeof(mlflow_t),
     .options = mlflow_table,
+    .check = mlflow_check,
     .open = mlflow_open,
     .log = mlflow_log,
     .flush = mlflow_flush,

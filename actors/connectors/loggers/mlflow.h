@@ -3,6 +3,7 @@
 #define PL_CONNECTORS_LOGGERS_MLFLOW_H
 
 #include <paceline.h>
+#include <string.h>
 
 #define MLFLOW_HELP "an MLflow tracking server; needs a build with libcurl"
 
@@ -20,5 +21,25 @@ static const pl_option_t mlflow_table[] = {
              "seconds for an answer of the server"),
     PL_OPTIONS_END,
 };
+
+/* A run file is kept with its run and shown with it, and so is what stands in it. */
+static int mlflow_address_check(const char *uri, pl_error_t *err)
+{
+    const char *host = strstr(uri, "://");
+    host = host ? host + 3 : uri;
+    return memchr(host, '@', strcspn(host, "/?#"))
+               ? pl_fail(err, PL_EINVAL,
+                         "no user or password belongs in an MLflow server's address, "
+                         "which is kept and shown: set MLFLOW_TRACKING_USERNAME and "
+                         "MLFLOW_TRACKING_PASSWORD")
+               : PL_OK;
+}
+
+static const char *mlflow_check(const void *self, pl_error_t *err)
+{
+    const mlflow_options_t *options = self;
+    return mlflow_address_check(options->tracking_uri, err) == PL_OK ? NULL
+                                                                     : "tracking_uri";
+}
 
 #endif

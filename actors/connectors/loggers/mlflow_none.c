@@ -23,6 +23,7 @@ static const pl_logger_ops_t mlflow_logger = {
     .help = MLFLOW_HELP,
     .size = sizeof(mlflow_options_t),
     .options = mlflow_table,
+    .check = mlflow_check,
     .open = mlflow_open,
     .log = mlflow_log,
 };
