@@ -1,9 +1,9 @@
-/* train_predict.c - answers by the newest weights of a run, on a thread of its own
+/* train_predict.c - answers by the weights of a run, on a thread of its own
  *
  * The loop hands a question over under a lock and goes on; the thread loads what the run
- * has saved last, if it has not yet, computes, and writes a byte into a pipe, which the
- * loop watches: replies are sent by the loop alone.  A client that has left meanwhile is
- * known by its connection's close. */
+ * has saved (the best, where a model_checkpoint has a monitor, else the newest), computes,
+ * and writes a byte into a pipe, which the loop watches: replies are sent by the loop
+ * alone.  A client that has left is known by its connection's close. */
 #include <event2/event.h>
 #include <paceline.h>
 #include <pthread.h>
@@ -143,8 +143,10 @@ static void *predictor_run(void *user)
 
 static void client_left(struct evhttp_connection *connection, void *user)
 {
+    question_t *q = user;
     (void)connection;
-    ((question_t *)user)->request = NULL;
+    service_forget(q->request);
+    q->request = NULL;
 }
 
 static void answer(question_t *q)
