@@ -53,6 +53,8 @@ static void run_ended(pl_trainer_t *trainer, pl_outcome_t *outcome,
 static void run_reported(pl_trainer_t *trainer, const pl_run_progress_t *report)
 {
     trainer->standing.has_begun |= report->global_step > 0;
+    if (!strcmp(report->event, "train"))          /* one that began anew does not pause */
+        trainer->standing.is_paused = false;
     pl_ending_note(&trainer->done->ending, report);
     if (trainer->attached)
         trainer->attached->reported(trainer->attached, report);
@@ -264,7 +266,15 @@ pl_inside_t pl_trainer_attach(pl_trainer_t *trainer, pl_attached_t *attached)
 
 int pl_engine_fd(const pl_engine_t *engine)
 {
-    return engine->notes.fd;
+    return engine ? engine->notes.fd : -1;
+}
+
+int pl_engine_is_open(const pl_engine_t *engine, pl_error_t *err)
+{
+    const int code = pl_given(engine, "an engine", err);
+    return code == PL_OK && engine->closing
+               ? pl_fail(err, PL_ESTATE, "the engine is closing")
+               : code;
 }
 
 /* For what must not fail: memory may be out for a moment. */
@@ -277,7 +287,7 @@ static void post_surely(pl_engine_t *engine, void (*command)(void *), void *argu
 void pl_engine_close(pl_engine_t *engine, void (*on_closed)(pl_engine_t *, void *),
                      void *user)
 {
-    if (engine->closing)
+    if (!engine || engine->closing)
         return;
     engine->closing = true;
     pl_dashboard_closing(engine->dashboard);
@@ -304,11 +314,8 @@ static void trainer_release(pl_trainer_t *trainer)
 pl_trainer_t *pl_trainer_new(pl_engine_t *engine, const pl_options_t *options,
                              pl_error_t *err)
 {
-    if (engine->closing) {
-        pl_fail(err, PL_ESTATE, "the engine is closing");
-        return NULL;
-    }
-    if (pl_options_check(options, err) != PL_OK)
+    if (pl_engine_is_open(engine, err) != PL_OK
+        || pl_options_check(options, err) != PL_OK)
         return NULL;
     pl_trainer_t *trainer = pl_alloc(sizeof *trainer);
     pl_options_t *copy = trainer ? pl_options_clone(options, err) : NULL;
@@ -343,6 +350,8 @@ void pl_trainer_free(pl_trainer_t *trainer)
 void pl_trainer_on_progress(pl_trainer_t *trainer, pl_on_progress_t on_progress,
                             void *user)
 {
+    if (!trainer)
+        return;
     trainer->on_progress = on_progress;
     trainer->progress_user = user;
 }
@@ -375,6 +384,8 @@ int pl_trainer_begin(pl_trainer_t *trainer, pl_job_t *job, pl_on_done_t on_done,
 
 static int trainer_free_to_run(const pl_trainer_t *trainer, pl_error_t *err)
 {
+    if (pl_given(trainer, "a trainer", err) != PL_OK)
+        return PL_EINVAL;
     if (trainer->freed || trainer->engine->closing)
         return pl_fail(err, PL_ESTATE, "the engine is closing or the trainer was freed");
     if (trainer->running)
@@ -412,11 +423,15 @@ int pl_trainer_resume(pl_trainer_t *trainer, const char *from, pl_on_done_t on_d
 int pl_trainer_tune(pl_trainer_t *trainer, const pl_tuning_t *given, pl_on_done_t on_done,
                     void *user, pl_error_t *err)
 {
-    pl_tuning_t what = *given;
+    pl_tuning_t what = {0};
     pl_error_t why = {0};
     int code = trainer_free_to_run(trainer, err);
     if (code == PL_OK)
+        code = pl_given(given, "what to tune", err);
+    if (code == PL_OK) {
+        what = *given;
         code = pl_tuning_settle(&what, err);
+    }
     if (code != PL_OK)
         return code;
     pl_job_t *job = pl_tuning_job(trainer->options, &what, &why);
@@ -461,6 +476,8 @@ int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what,
                        pl_on_done_t on_done, void *user, pl_error_t *err)
 {
     int code = trainer_free_to_run(trainer, err);
+    if (code == PL_OK)
+        code = pl_given(what, "what to predict", err);
     if (code == PL_OK && what->prompt && (what->tokens < 0 || what->tokens > TOKENS_MOST))
         code = pl_fail(err, PL_EINVAL, "tokens is %lld: from 0 to %d",
                        (long long)what->tokens, TOKENS_MOST);
@@ -489,6 +506,8 @@ int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what,
 
 int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err)
 {
+    if (pl_given(trainer, "a trainer", err) != PL_OK)
+        return PL_EINVAL;
     if (!trainer->running || trainer->engine->closing)
         return pl_fail(err, PL_ESTATE, "this trainer runs nothing that could be stopped");
     command_t *command = pl_alloc(sizeof *command);
@@ -538,8 +557,7 @@ static void note_deliver(pl_engine_t *engine, pl_note_t *note)
     case PL_NOTE_GONE: trainer_release(trainer); return;
     case PL_NOTE_TOLD: note->tell(note, !trainer->freed); return;
     case PL_NOTE_CLOSED:
-        pl_reactor_stop(engine->reactor);
-        engine->reactor = NULL;
+        pl_reactor_join(engine->reactor);         /* the dashboard may still ask for it */
         engine->closed = true;
         if (engine->on_closed)
             engine->on_closed(engine, engine->closed_user);  /* may free the engine */
@@ -549,6 +567,8 @@ static void note_deliver(pl_engine_t *engine, pl_note_t *note)
 
 void pl_engine_dispatch(pl_engine_t *engine)
 {
+    if (!engine)
+        return;
     pl_notes_quiet(&engine->notes);
     for (pl_note_t *note; (note = pl_notes_take(&engine->notes));) {
         bool last = note->kind == PL_NOTE_CLOSED;
@@ -562,9 +582,9 @@ void pl_engine_free(pl_engine_t *engine)
 {
     if (!engine)
         return;
-    if (!engine->closing)
-        for (pl_trainer_t *trainer = engine->trainers; trainer; trainer = trainer->next)
-            trainer->freed = true;                          /* no more notifications */
+    for (pl_trainer_t *trainer = engine->trainers; trainer; trainer = trainer->next)
+        trainer->freed = true;                              /* no more notifications */
+    engine->on_closed = NULL;
     pl_engine_close(engine, NULL, NULL);
     while (!engine->closed) {
         struct pollfd readable = {.fd = engine->notes.fd, .events = POLLIN};

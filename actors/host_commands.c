@@ -50,6 +50,9 @@ static void order_answered(void *self, const pl_answer_t *answer)
     if (answer->kind != PL_ANSWER_REPLY)
         return;
     const pl_control_reply_t *reply = &answer->body->control_reply;
+    pl_ending_t *now = &order->trainer->done->ending;
+    if (now->global_step < reply->global_step)
+        now->global_step = reply->global_step;
     if (!strcmp(command, "pause") || !strcmp(command, "go_on"))
         order->trainer->standing.is_paused = !strcmp(command, "pause");
     order_tell(order, NULL, reply->global_step, reply->checkpoint);
@@ -117,6 +120,8 @@ static void note_answer(pl_order_t *order, const pl_command_result_t *result)
 static int order_post(pl_trainer_t *trainer, const pl_control_t *what,
                       pl_on_command_t on_command, void *user, pl_error_t *err)
 {
+    if (pl_given(trainer, "a trainer", err) != PL_OK)
+        return PL_EINVAL;
     if (!trainer->running || !trainer->trains || trainer->freed
         || trainer->engine->closing)
         return pl_fail(err, PL_ESTATE, "this trainer trains nothing that could be told");

@@ -85,6 +85,9 @@ struct pl_engine {
 
 /* ---- host.c ---- */
 
+/* PL_EINVAL: there is no engine; PL_ESTATE: it is closing. */
+int pl_engine_is_open(const pl_engine_t *engine, pl_error_t *err);
+
 /* Control thread: of a run that is under way. */
 int pl_trainer_tell_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err);
 

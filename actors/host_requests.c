@@ -338,15 +338,18 @@ static void desk_serve(void *argument)
 int pl_engine_control(pl_engine_t *engine, const char *endpoint, pl_error_t *err)
 {
     const pl_commander_t commander = pl_engine_commander(engine);
-    if (engine->closing)
-        return pl_fail(err, PL_ESTATE, "the engine is closing");
+    int code = pl_engine_is_open(engine, err);
+    if (code == PL_OK)
+        code = pl_given(endpoint, "an endpoint", err);
+    if (code != PL_OK)
+        return code;
     if (engine->desk)
         return pl_fail(err, PL_ESTATE, "commands are taken already, at %s",
                        pl_control_endpoint(engine->desk));
     pl_error_t own = {0};
     engine->desk = pl_control_open(endpoint, &commander, &own);
-    int code = engine->desk ? pl_reactor_post(engine->reactor, desk_serve, engine, &own)
-                            : own.code;
+    code = engine->desk ? pl_reactor_post(engine->reactor, desk_serve, engine, &own)
+                        : own.code;
     if (code == PL_OK)
         return PL_OK;
     pl_control_close(engine->desk);
@@ -356,7 +359,8 @@ int pl_engine_control(pl_engine_t *engine, const char *endpoint, pl_error_t *err
 
 const char *pl_engine_control_endpoint(const pl_engine_t *engine)
 {
-    return engine->desk ? pl_control_endpoint(engine->desk) : "";
+    const bool is_open = engine && !engine->closing && engine->desk;
+    return is_open ? pl_control_endpoint(engine->desk) : "";     /* closed, it goes */
 }
 
 /* ---- life ---- */

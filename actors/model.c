@@ -103,6 +103,8 @@ pl_loaded_model_t *pl_model_load(const char *checkpoint, int threads, pl_error_t
     pl_error_t local;
     if (!err)
         err = &local;
+    if (pl_given(checkpoint, "a checkpoint", err) != PL_OK)
+        return NULL;
     pl_loaded_model_t *m = pl_alloc(sizeof *m);
     if (!m) {
         pl_no_memory(err);
@@ -416,8 +418,14 @@ static int samples_check(const pl_arrays_t *samples, pl_error_t *err)
                        (long long)samples->samples, samples->field_count, PL_FIELDS);
     for (int k = 0; k < samples->field_count; k++)
         if (!samples->data[k])
-            return pl_fail(err, PL_EINVAL, "field \"%s\" of the samples has no data",
+            return pl_fail(err, PL_EINVAL, "field \"%.31s\" of the samples has no data",
                            samples->field[k].name);
+        else if (!pl_field_is_whole(&samples->field[k]))
+            return pl_fail(
+                err, PL_EINVAL,
+                "field \"%.31s\" of the samples needs a name, one of the types "
+                "of data and at most %d sizes, each 1 or more",
+                samples->field[k].name, PL_DIMS - 1);
     return PL_OK;
 }
 
@@ -427,6 +435,9 @@ int pl_model_run(pl_loaded_model_t *m, const pl_arrays_t *samples, pl_answers_t 
     pl_error_t local;
     if (!err)
         err = &local;
+    if (pl_given(m, "a model", err) != PL_OK || pl_given(samples, "samples", err) != PL_OK
+        || pl_given(answers, "where the answers go", err) != PL_OK)
+        return PL_EINVAL;
     int code = samples_check(samples, err);
     if (code == PL_OK)
         code = fields_take(m, samples, err);

@@ -113,12 +113,7 @@ static void loop_release(pl_attached_t *self)
 
 static int field_check(const pl_field_t *field, pl_error_t *err)
 {
-    const pl_shape_t *shape = &field->shape;
-    bool whole = shape->rank >= 0 && shape->rank < PL_DIMS && field->dtype >= PL_F32
-                 && field->dtype <= PL_U8;
-    for (int k = 0; whole && k < shape->rank; k++)
-        whole = shape->dim[k] > 0;
-    if (whole && *field->name && memchr(field->name, 0, sizeof field->name))
+    if (pl_field_is_whole(field))
         return PL_OK;
     return pl_fail(
         err, PL_EINVAL,
@@ -136,6 +131,8 @@ static int spec_check(const pl_loop_spec_t *spec, pl_error_t *err)
                        "%d fields, of which predicting lacks %d: 1 to %d, and it needs "
                        "one",
                        spec->field_count, spec->targets, PL_FIELDS);
+    if (pl_given(spec->field, "a loop's list of fields", err) != PL_OK)
+        return PL_EINVAL;
     if (spec->depth < 0 || spec->depth > DEPTH_MOST)
         return pl_fail(err, PL_EINVAL, "depth is %d: 1 to %d, or 0 for %d", spec->depth,
                        DEPTH_MOST, DEPTH);
@@ -219,7 +216,7 @@ pl_loop_t *pl_loop_open(pl_engine_t *engine, const pl_options_t *options,
     pl_error_t local;
     if (!err)
         err = &local;
-    if (spec_check(spec, err) != PL_OK)
+    if (pl_given(spec, "a loop's spec", err) != PL_OK || spec_check(spec, err) != PL_OK)
         return NULL;
     pl_trainer_t *trainer = pl_trainer_new(engine, options, err);
     pl_job_t *job = trainer ? job_of(options, spec, err) : NULL;
@@ -243,6 +240,8 @@ pl_loop_t *pl_loop_open(pl_engine_t *engine, const pl_options_t *options,
 
 int pl_loop_scale_lr(pl_loop_t *loop, double factor, pl_error_t *err)
 {
+    if (pl_given(loop, "a loop", err) != PL_OK)
+        return PL_EINVAL;
     if (!(factor >= 0 && isfinite(factor)))
         return pl_fail(err, PL_EINVAL,
                        "a learning rate of %g times what it is: 0 or more", factor);
@@ -252,7 +251,7 @@ int pl_loop_scale_lr(pl_loop_t *loop, double factor, pl_error_t *err)
 
 void pl_loop_close(pl_loop_t *loop, pl_on_loop_t on_closed, void *user)
 {
-    if (loop->closing)
+    if (!loop || loop->closing)
         return;
     loop->closing = true;
     loop->on_closed = on_closed;

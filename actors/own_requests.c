@@ -142,6 +142,8 @@ void pl_loop_requests_end(pl_loop_t *loop, const pl_error_t *error)
 
 static int loop_is_ready(const pl_loop_t *loop, pl_error_t *err)
 {
+    if (pl_given(loop, "a loop", err) != PL_OK)
+        return PL_EINVAL;
     if (loop->closing)
         return pl_fail(err, PL_ESTATE, "the loop is closing");
     if (loop->state == PL_LOOP_OPENS)
@@ -162,13 +164,14 @@ static int same_field(const pl_field_t *field, const pl_field_t *given, pl_error
         return pl_fail(err, PL_EINVAL,
                        "field \"%s\" is of another type than the loop was opened with",
                        field->name);
+    char there[64], here[64];
     if (pl_same_shape(given->shape, field->shape))
         return PL_OK;
     return pl_fail(err, PL_EINVAL,
                    "field \"%s\" has another shape than the loop was opened with: a "
-                   "sample has %lld elements, and there it has %lld",
-                   field->name, (long long)pl_elements(given->shape),
-                   (long long)pl_elements(field->shape));
+                   "sample has %s, and there it has %s",
+                   field->name, pl_shape_text(given->shape, here),
+                   pl_shape_text(field->shape, there));
 }
 
 static int field_copy(const pl_loop_t *loop, const pl_arrays_t *samples, int which,
@@ -235,6 +238,8 @@ static int batch_send(pl_loop_t *loop, pl_stage_t stage, const pl_arrays_t *samp
                       pl_on_loop_t then, void *user, pl_error_t *err)
 {
     int code = loop_is_ready(loop, err);
+    if (code == PL_OK)
+        code = pl_given(samples, "a batch", err);
     if (code == PL_OK
         && (samples->samples < 1 || samples->samples > loop->rows
             || samples->field_count < 1 || samples->field_count > PL_FIELDS))
@@ -287,6 +292,8 @@ int pl_loop_save(pl_loop_t *loop, const char *name, pl_on_loop_t then, void *use
                  pl_error_t *err)
 {
     int code = loop_is_ready(loop, err);
+    if (code == PL_OK)
+        code = pl_given(name, "a name", err);
     if (code == PL_OK && !is_a_name(name))
         code = pl_fail(err, PL_EINVAL,
                        "\"%.64s\" is no name of a checkpoint: no '/', and no '.' first",

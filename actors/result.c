@@ -99,10 +99,12 @@ void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer,
 
 static bool metric_find(const char *text, const char *name, double *value)
 {
+    if (!name)
+        return false;
     json_t *metrics = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     const json_t *number = json_object_get(metrics, name);
     bool found = json_is_number(number);
-    if (found)
+    if (found && value)
         *value = json_number_value(number);
     json_decref(metrics);
     return found;
@@ -110,10 +112,10 @@ static bool metric_find(const char *text, const char *name, double *value)
 
 bool pl_result_metric(const pl_result_t *result, const char *name, double *value)
 {
-    return metric_find(result->metrics, name, value);
+    return result && metric_find(result->metrics, name, value);
 }
 
 bool pl_loop_metric(const pl_loop_result_t *result, const char *name, double *value)
 {
-    return metric_find(result->metrics, name, value);
+    return result && metric_find(result->metrics, name, value);
 }

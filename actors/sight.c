@@ -3,20 +3,34 @@
 #include "base/error.h"
 #include "runtime/monitor.h"
 #include "sight/journal.h"
+#include "sight/state.h"
 #include "sight/trace.h"
+
+static int may_open(const pl_engine_t *engine, const char *where, const char *what,
+                    pl_error_t *err)
+{
+    const int code = pl_engine_is_open(engine, err);
+    return code == PL_OK ? pl_given(where, what, err) : code;
+}
 
 int pl_engine_monitor(pl_engine_t *engine, const char *endpoint, pl_error_t *err)
 {
-    return pl_monitor_start(&engine->runtime, endpoint, false, err);
+    int code = may_open(engine, endpoint, "an endpoint", err);
+    if (code == PL_OK)
+        code = pl_monitor_start(&engine->runtime, endpoint, false, err);
+    return code == PL_OK ? pl_state_tap(&engine->runtime, err) : code;
 }
 
 const char *pl_engine_monitor_endpoint(const pl_engine_t *engine)
 {
-    return pl_monitor_endpoint(&engine->runtime);
+    return engine ? pl_monitor_endpoint(&engine->runtime) : "";
 }
 
 int pl_engine_dashboard(pl_engine_t *engine, const char *address, pl_error_t *err)
 {
+    const int code = may_open(engine, address, "an address", err);
+    if (code != PL_OK)
+        return code;
     if (engine->dashboard)
         return pl_fail(err, PL_ESTATE, "the engine has a dashboard already");
     const pl_commander_t commander = pl_engine_commander(engine);
@@ -28,20 +42,25 @@ int pl_engine_dashboard(pl_engine_t *engine, const char *address, pl_error_t *er
 
 const char *pl_engine_dashboard_url(const pl_engine_t *engine)
 {
-    return engine->dashboard ? pl_dashboard_url(engine->dashboard) : "";
+    return engine && engine->dashboard ? pl_dashboard_url(engine->dashboard) : "";
 }
 
 int pl_engine_journal(pl_engine_t *engine, const char *path, pl_error_t *err)
 {
-    return pl_journal_tap(pl_engine_runtime(engine), path, err);
+    const int code = may_open(engine, path, "a path", err);
+    return code == PL_OK ? pl_journal_tap(&engine->runtime, path, err) : code;
 }
 
 int pl_engine_trace(pl_engine_t *engine, const char *path, pl_error_t *err)
 {
-    return pl_trace_tap(pl_engine_runtime(engine), path, err);
+    const int code = may_open(engine, path, "a path", err);
+    return code == PL_OK ? pl_trace_tap(&engine->runtime, path, err) : code;
 }
 
 int pl_journal_show(pl_journal_t *journal, pl_engine_t *engine, pl_error_t *err)
 {
-    return pl_journal_show_at(journal, pl_engine_runtime(engine), err);
+    int code = pl_given(journal, "a journal", err);
+    if (code == PL_OK)
+        code = pl_engine_is_open(engine, err);
+    return code == PL_OK ? pl_journal_show_at(journal, &engine->runtime, err) : code;
 }

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/options.h"
+#include "base/run.h"
 
 /* ---- the loop runs ---- */
 
@@ -197,6 +198,20 @@ static void finish_checkpoint(pl_worker_t *w)
     pl_worker_sent(w, pl_call_finish_checkpoint(w, w->keeper, &msg, how, &err), &err);
 }
 
+/* With it what who watches wants to know of the run. */
+static void tell_run_dir(const pl_worker_t *w)
+{
+    const pl_trainer_options_t *t = w->job->trainer;
+    const bool by_norm = !strcmp(t->gradient_clip_algorithm, "norm");
+    const pl_run_progress_t report = {.event = "alive",
+                                      .metrics = "",
+                                      .run_dir = w->run_dir,
+                                      .module = pl_options_choice(w->job->options,
+                                                                  "module", ""),
+                                      .clip = by_norm ? t->gradient_clip_val : 0};
+    pl_progress_run(w->run, &report);
+}
+
 static void run_dir_made(void *self, const pl_answer_t *answer)
 {
     pl_worker_t *w = self;
@@ -204,9 +219,7 @@ static void run_dir_made(void *self, const pl_answer_t *answer)
     if (pl_worker_failed(w, answer))
         return;
     w->run_dir = pl_strdup(answer->body->make_run_dir_reply.path);
-    pl_progress_run(w->run, &(pl_run_progress_t){.event = "alive",
-                                                 .metrics = "",
-                                                 .run_dir = w->run_dir});
+    tell_run_dir(w);
     if (!w->run_dir || !spawn_savers(w, &err)) {
         if (!err.code)
             pl_no_memory(&err);

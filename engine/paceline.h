@@ -12,8 +12,10 @@
  * Rules that hold everywhere.  What can fail returns PL_OK or a negative PL_E… and takes
  * a pl_error_t as its last parameter (may be NULL); constructors return the object or
  * NULL; on failure outputs are untouched.  `_new/_free`, `_ref/_unref` pair up; freeing
- * NULL is fine.  A `T *` argument is borrowed for the call.  Unless a comment says
- * otherwise a function may be called from any thread, one thread at a time per object.
+ * NULL is fine.  NULL for what a call cannot do without is PL_EINVAL, and nothing to be
+ * done where no code is returned; the graph of a step alone has to be there.  A `T *`
+ * argument is borrowed for the call.  Unless a comment says otherwise a function may be
+ * called from any thread, one thread at a time per object.
  * In [brackets] stands a shape or a unit, or what NULL or 0 means.
  * The library installs no signal handler, never exits, prints nothing and changes no
  * global state of the host. */
@@ -272,10 +274,10 @@ PL_API const pl_registration_t *paceline_plugin(void);  /* a plug-in's, for PL_P
         return parts; \
     }
 
-/* Makes parts known by name, in this process: all of them or, after an error, none.  The
- * tables are borrowed for ever. PL_EEXIST: a role and name that is there already with
- * another table; PL_EINVAL: an unknown role, or an option whose default or range is
- * wrong.  Any thread. */
+/* Makes parts known by name, in this process: all of them or, after an error, none [NULL:
+ * there are none].  The tables are borrowed for ever.  PL_EEXIST: a role and name that is
+ * there already with another table; PL_EINVAL: an unknown role, or an option whose
+ * default or range is wrong.  Any thread. */
 PL_API int pl_register(const pl_registration_t *registrations, pl_error_t *err);
 
 /* Loads FILE.so and registers what it exports.  A file without '/' is looked for in the
@@ -426,8 +428,9 @@ PL_API int pl_engine_trace(pl_engine_t *engine, const char *path, pl_error_t *er
 PL_API void pl_engine_close(pl_engine_t *engine,
                             void (*on_closed)(pl_engine_t *engine, void *user),
                             void *user);
-/* Frees an engine and its trainers.  One that is not closed is closed first, without
- * notifications and waiting for it. Not from a notification other than on_closed. */
+/* Frees an engine and its trainers.  One that is not closed, or whose on_closed has not
+ * come yet, is closed first, without notifications and waiting for it.  Not from a
+ * notification other than on_closed. */
 PL_API void pl_engine_free(pl_engine_t *engine);
 
 /* The ranks of one node: the same program several times, each told its place among all by

@@ -127,7 +127,7 @@ static void run_read(service_t *service, int id)
     if (options)
         snprintf(run->error, sizeof run->error, "%s", error ? error : "");
     else
-        snprintf(run->error, sizeof run->error, "%s: %.400s", path, err.text);
+        snprintf(run->error, sizeof run->error, "%.90s: %.400s", path, err.text);
     run_add(run);
     free(file);
     json_decref(record);

@@ -2,7 +2,6 @@
  *
  * Ranks may have things in common only after it: then nothing else begins before that is
  * over. */
-#include "base/clock.h"
 #include "strategies/replica_rounds.h"
 
 void pl_part_follow(pl_replica_t *r, pl_part_of_round_t *part, double *figures,
@@ -15,7 +14,7 @@ void pl_part_follow(pl_replica_t *r, pl_part_of_round_t *part, double *figures,
                                     .figures = figures,
                                     .figure_count = count};
     r->rounds->reducing = true;
-    r->rounds->since = pl_now();
+    pl_rounds_meeting(r);
     if (r->meets->stepped(r, &sums, &err) != PL_OK)
         pl_replica_reduced(r, &err, false);
 }

@@ -59,6 +59,9 @@ typedef struct pl_rounds {
     int64_t since;                     /* pl_now() of what is counted as spent next: the
                                           device works, the ranks meet, */
     int64_t idle_since;                /* or there is no batch  [0: there is] */
+    bool meeting;                      /* it waits for the other ranks, */
+    bool looks;                        /* and a timer shows whether it runs meanwhile; */
+    int64_t looked, absent;            /* pl_now() of its last sign; ns that it did not */
     pl_round_t *spare;
     uint64_t ended_by;                 /* the first step that failed  [0: none] */
     bool was_asked;                    /* for a step, before */
@@ -130,6 +133,9 @@ int pl_part_exchange(pl_replica_t *r, pl_part_of_round_t *part, int number,
 void pl_rounds_spending(pl_replica_t *r);
 /* Since that, or what was counted last; so many seconds of it were forward's. */
 void pl_rounds_spent(pl_replica_t *r, pl_spent_t kind, double forward);
+/* The ranks meet; they have met. */
+void pl_rounds_meeting(pl_replica_t *r);
+void pl_rounds_met(pl_replica_t *r);
 /* Without a batch. */
 void pl_rounds_idle_begins(const pl_replica_t *r);
 void pl_rounds_idle_ends(pl_replica_t *r);

@@ -1,6 +1,13 @@
-/* replica_spent.c - what a rank's step takes, where ranks tell each other */
+/* replica_spent.c - what a rank's step takes, where ranks tell each other
+ *
+ * While a rank waits for others it may be stopped itself, and they soon wait for it.  No
+ * clock tells who waited for whom, but a rank that runs can say so every few
+ * milliseconds: what lies between two such signs, and is too long, is no time that it
+ * waited. */
 #include "base/clock.h"
 #include "strategies/replica_rounds.h"
+
+enum { LOOK_MS = 10 };
 
 void pl_rounds_spending(pl_replica_t *r)
 {
@@ -17,6 +24,58 @@ void pl_rounds_spent(pl_replica_t *r, pl_spent_t kind, double forward)
     r->spent[PL_SPENT_FORWARD] += forward;
     r->spent[kind] += seconds - forward;
 }
+
+/* ---- while the ranks meet ---- */
+
+static void look(void *self);
+
+static void look_later(pl_replica_t *r)
+{
+    r->rounds->looks = r->rounds->looks || pl_after(r, LOOK_MS, look, NULL) == PL_OK;
+}
+
+/* Timers may be a bit late. */
+static void absence_count(pl_rounds_t *rounds)
+{
+    const int64_t now = pl_now(), late = now - rounds->looked - LOOK_MS * PL_MILLISECOND;
+    if (late > LOOK_MS * PL_MILLISECOND)
+        rounds->absent += late;
+    rounds->looked = now;
+}
+
+static void look(void *self)
+{
+    pl_replica_t *r = self;
+    r->rounds->looks = false;
+    if (!r->rounds->meeting)
+        return;
+    absence_count(r->rounds);
+    look_later(r);
+}
+
+void pl_rounds_meeting(pl_replica_t *r)
+{
+    if (!r->meets)
+        return;
+    pl_rounds_spending(r);
+    r->rounds->meeting = true;
+    r->rounds->looked = r->rounds->since;
+    look_later(r);
+}
+
+void pl_rounds_met(pl_replica_t *r)
+{
+    if (r->rounds->meeting)
+        absence_count(r->rounds);
+    r->rounds->meeting = false;
+    const double absent = (double)r->rounds->absent / 1e9;
+    pl_rounds_spent(r, PL_SPENT_COLLECTIVE, 0);
+    r->spent[PL_SPENT_COLLECTIVE] -= absent;
+    r->spent[PL_SPENT_ABSENT] += absent;
+    r->rounds->absent = 0;
+}
+
+/* ---- without a batch ---- */
 
 void pl_rounds_idle_begins(const pl_replica_t *r)
 {

@@ -189,7 +189,7 @@ void pl_replica_exchanged(pl_replica_t *r, const pl_error_t *failure)
 {
     pl_error_t err = failure ? *failure : (pl_error_t){0};
     pl_part_of_round_t *part = r->rounds->exchanging;
-    pl_rounds_spent(r, PL_SPENT_COLLECTIVE, 0);
+    pl_rounds_met(r);
     if (failure || batch_replay(r, part, &err) != PL_OK)
         exchange_failed(r, part, &err);
 }
@@ -260,7 +260,7 @@ static int part_meet(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err)
         pl_part_carry(r, part);
     if (!pl_rounds_each(r) && !part->round->step_due)
         return PL_OK;
-    pl_rounds_spending(r);
+    pl_rounds_meeting(r);
     return pl_part_meet(r, part, err) == PL_OK ? WAITS : err->code;
 }
 
@@ -338,7 +338,7 @@ void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt)
     pl_rounds_t *rounds = r->rounds;
     pl_round_t *round = rounds->sending;
     rounds->reducing = false;
-    pl_rounds_spent(r, PL_SPENT_COLLECTIVE, 0);
+    pl_rounds_met(r);
     if (rounds->looking) {
         pl_rounds_followed(r, failure, halt);
         return;

@@ -43,7 +43,7 @@ a_rank_that_is_killed_is_started_again() {
             --set trainer.run_name=rank$doomed
         is "$status" 0 "rank $doomed: status 0"
         like "$err" "paceline: rank [01] .* all ranks are started again \(1 of 3\)" "it is told, of the first that ended"
-        like "$err" 'goes on after step 100' "it goes on from the checkpoint"
+        like "$err" 'goes on after step ([1-9]|1[01])00:' "it goes on from the checkpoint"
         ok "the same bits" cmp "$(inline_model 2)" runs/rank$doomed/model.safetensors
         is "$(lines "$(grep '^done' <<<"$out")")" 1 "the result is told once"
     done
@@ -91,7 +91,7 @@ what_was_trained_before_is_not_trained_again() {
         --set optimizer.lr=1e-2,1e-3
     is "$status" 0 "status 0"
     like "$err" 'goes on after step 1200' "the first run is found whole"
-    like "$err" 'goes on after step 100' "the second goes on"
+    like "$err" 'goes on after step ([1-9]|1[01])00:' "the second goes on"
     is "$(echo runs/000*)" "runs/0001 runs/0002" "in their folders"
     ok "the same bits" cmp "$inline" runs/0001/model.safetensors
 }

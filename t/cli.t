@@ -629,7 +629,7 @@ monitor_says_when_nothing_comes() {
     like "$err" 'nobody at ipc://.*/silence yet: waiting' "after a second it says so"
     refused 2 '^paceline: cannot connect to "nonsense": ' monitor nonsense
     refused 2 '^paceline: cannot connect to "ipc:///nowhere/x": No such file' monitor ipc:///nowhere/x
-    refused 2 '^paceline: run.json is a file: no run publishes there' monitor ipc://run.json
+    refused 2 '^paceline: run.json is a file: no run is there' monitor ipc://run.json
     if [ "$(id -u)" != 0 ]; then
         mkdir -m 000 closed
         refused 2 '^paceline: cannot connect to "ipc://closed/x": Permission' monitor ipc://closed/x

@@ -29,6 +29,7 @@ commands_and_options_are_completed() {
     is "$(completed 'paceline fit --print')" "--print-config" "an option"
     is "$(completed 'paceline list --json --k')" "--keys" "behind others, too"
     is "$(completed 'paceline help lau')" "launch" "a command as an operand"
+    is "$(completed 'paceline control ipc:x s')" $'save\nscale-lr\nset-lr\nstop' "words of an operand"
 }
 
 files_are_completed() {

@@ -74,6 +74,12 @@ static rig_t *rig_listening(const char *at)
     return rig;
 }
 
+static long step_in(const char *reply)
+{
+    const char *at = strstr(reply, "\"global_step\":");
+    return at ? atol(at + strlen("\"global_step\":")) : -1;
+}
+
 /* ---- commands ---- */
 
 static void a_client_commands_a_run(void)
@@ -86,8 +92,11 @@ static void a_client_commands_a_run(void)
     rig_begin(rig);
     like(said(&client, "{\"command\": \"pause\", \"id\": 7}"),
          "\"ok\": ?true.*\"global_step\".*\"id\": ?7", "a pause is carried out");
+    const long paused_at = step_in(client.reply);
     like(said(&client, "{\"command\": \"list\"}"), "\"run\": ?1, ?\"state\": ?\"paused\"",
          "the list says so");
+    ok(paused_at >= 0 && step_in(client.reply) == paused_at,
+       "at the step of the pause, %ld", paused_at);
     like(said(&client, "{\"command\": \"save\", \"run\": 1}"),
          "checkpoints/asked-step=", "a save says where");
     like(said(&client, "{\"command\": \"set_lr\", \"lr\": 0.01}"), "\"ok\": ?true",
@@ -107,7 +116,9 @@ static void a_client_commands_a_run(void)
 static void the_file_is_its_users_alone(void)
 {
     struct stat status;
+    const mode_t before = umask(0);
     rig_t *rig = rig_listening(endpoint());
+    umask(before);
     ok(stat(endpoint() + 6, &status) == 0 && (status.st_mode & 0777) == 0600,
        "its mode is 0600");
     is_text(pl_engine_control_endpoint(rig_engine(rig)), endpoint(),

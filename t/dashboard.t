@@ -1,73 +1,7 @@
 #!/usr/bin/env bash
 # dashboard.t - tests of the dashboard: who may ask for what, while a run trains, and what becomes of who misbehaves
 . "$(dirname "$0")/tap.sh"
-
-# ask WORDS... - curl with a limit; the body in out, the status in code
-ask() {
-    code=$(curl -s --max-time 30 -o "$folder/.body" -w '%{http_code}' "$@")
-    out=$(tr -d '\0' <"$folder/.body" 2>/dev/null)
-    rm -f "$folder/.body"
-}
-
-# answers STATUS SENTENCE WORDS... - a request has that status
-answers() {
-    local want=$1 sentence=$2
-    shift 2
-    ask "$@"
-    is "$code" "$want" "$sentence: $want"
-}
-
-# raw TEXT - sends bytes as they are; what comes back until the connection ends, or a limit
-raw() {
-    out=$(exec 3<>"/dev/tcp/127.0.0.1/$port" && printf "$1" >&3 && timeout "${2:-20}" cat <&3 | tr -d '\0')
-}
-
-# until_true WORDS... - turns until they hold, for half a minute
-until_true() {
-    for ((k = 0; k < 1500; k++)); do
-        "$@" && return 0
-        sleep 0.02
-    done
-    return 1
-}
-
-told() {
-    grep -qs '^dashboard: http' fit.err
-}
-
-# train WORDS... - a run that does not end by itself, with a dashboard
-train() {
-    points
-    rm -f fit.err
-    "$paceline" fit run.json --set trainer.max_epochs=-1 --dashboard 0 "$@" >fit.out 2>fit.err </dev/null &
-    fit=$!
-    until_true told || return
-    url=$(sed -n 's/^dashboard: //p' fit.err)
-    base=${url%/\?token=*}
-    token=${url#*token=}
-    port=${base##*:}
-    bearer="Authorization: Bearer $token"
-}
-
-stop() {
-    kill -TERM "$fit"
-    wait "$fit"
-    is "$?" 0 "the run has ended well"
-}
-
-metric() {
-    curl -s --max-time 30 -H "$bearer" "$base/metrics" | awk -v name="$1" '$1 == name { print $2 }'
-}
-
-has_steps() {
-    [ "$(metric 'paceline_global_step{run="1"}')" -gt "${1:-0}" ] 2>/dev/null
-}
-
-goes_on() {
-    local before
-    before=$(metric 'paceline_global_step{run="1"}')
-    ok "the run goes on" until_true has_steps "$before"
-}
+. "$srcdir/t/dashboard.sh"
 
 the_token_opens_the_page_and_nothing_else_does() {
     train
@@ -134,32 +68,23 @@ what_commands_comes_from_the_page_itself() {
     stop
 }
 
-# command JSON - posts it as the page does
-command() {
-    ask -H "$bearer" -H 'X-Paceline: 1' -d "$1" "$base/command"
-}
-
-state_is() {
-    curl -s --max-time 30 -H "$bearer" "$base/state" | grep -q "\"doing\":\"$1\""
-}
-
 its_buttons_reach_the_run() {
     train
-    until_true has_steps 0
-    command '{"command": "pause"}'
+    holds 30 has_steps 0
+    post '{"command": "pause"}'
     is "$code" 200 "pause is taken"
     like "$out" '"ok": ?true' "and has come about"
-    ok "which the page hears" until_true state_is paused
-    command '{"command": "go_on"}'
+    ok "which the page hears" holds 30 state_is paused
+    post '{"command": "go_on"}'
     like "$out" '"ok": ?true' "it goes on"
-    ok "as the page hears" until_true state_is '\(train\|validate\)'
-    command '{"command": "save"}'
+    ok "as the page hears" holds 30 state_is '\(train\|validate\)'
+    post '{"command": "save"}'
     like "$out" '"checkpoint": ?"' "a checkpoint is told by its name"
-    command '{"command": "dance"}'
+    post '{"command": "dance"}'
     like "$out" '"error": ?\{"code": ?"PL_EINVAL"' "what is no command is refused"
-    command 'nonsense'
+    post 'nonsense'
     like "$out" '"error"' "so is what is no JSON"
-    command '{"command": "stop"}'
+    post '{"command": "stop"}'
     like "$out" '"ok": ?true' "it stops"
     wait "$fit"
     is "$?" 0 "and ends well"
@@ -172,10 +97,10 @@ events_in() {
 
 a_page_that_was_cut_off_goes_on_where_it_was() {
     train
-    until_true has_steps 0
+    holds 30 has_steps 0
     curl -sN --max-time 20 -H "$bearer" "$base/events" >first 2>.err &
     local viewer=$!
-    ok "events come by themselves" until_true events_in first 3
+    ok "events come by themselves" holds 30 events_in first 3
     kill "$viewer"
     wait "$viewer" 2>.err
     like "$(head -2 first)" '^id: [0-9a-f]{8}-[0-9]+$' "each has a number"
@@ -185,33 +110,35 @@ a_page_that_was_cut_off_goes_on_where_it_was() {
     last=$(sed -n 's/^id: //p' first | tail -1)
     curl -sN --max-time 20 -H "$bearer" -H "Last-Event-ID: $last" "$base/events" >second 2>.err &
     viewer=$!
-    until_true events_in second 1
+    holds 30 events_in second 1
     kill "$viewer"
     wait "$viewer" 2>.err
     like "$(sed -n 2p second)" "^data: \\{\"since\":${last#*-}," "who comes again says what it had"
     curl -sN --max-time 20 -H "$bearer" -H 'Last-Event-ID: 00000000-7' "$base/events" >third 2>.err &
     viewer=$!
-    until_true events_in third 1
+    holds 30 events_in third 1
     kill "$viewer"
     wait "$viewer" 2>.err
     like "$(sed -n 2p third)" '^data: \{"since":0,' "a number of another server means nothing"
     curl -sN --max-time 20 -H "$bearer" "$base/events" >fourth 2>.err &
     viewer=$!
-    ok "a page is open when the run ends" until_true events_in fourth 1
+    ok "a page is open when the run ends" holds 30 events_in fourth 1
     stop
     wait "$viewer" 2>.err
+    like "$(grep '^data: ' fourth | tail -n 1)" '"doing":"stopped".*"ended":true' "and hears how it ended"
 }
 
 figures_of_a_run_are_metrics() {
     train --set trainer.gradient_clip_val=1
-    ok "steps are counted" until_true has_steps 20
+    ok "steps are counted" holds 30 has_steps 20
     ask -H "$bearer" "$base/metrics"
     echo "$out" >metrics
-    for name in 'run_active{run="1"} 1' 'figure{run="1",name="train_loss"} [0-9.e-]+' \
+    for name in 'run_active{run="1"} 1' 'figure{run="1",name="train_loss"} [0-9.e-]+' 'gradient_clip{run="1"} 1' \
         'step_seconds_count{run="1"} [1-9][0-9]*' 'messages_total{kind="call"} [1-9][0-9]*' 'samples_total{run="1"} [1-9]' \
         'build_info{version="[0-9.]+"} 1'; do
         like "$out" "^paceline_${name//[\{\}]/.}" "paceline_$name"
     done
+    is "$(grep -oE 'paceline_[a-z_]+' "$srcdir/doc/monitoring.md" | sort -u)" "$(families)" "each of them is documented"
     if command -v promtool >/dev/null; then
         try promtool check metrics <metrics
         ok "promtool finds nothing to say" promtool check metrics <metrics
@@ -221,9 +148,49 @@ figures_of_a_run_are_metrics() {
     stop
 }
 
+# families - of metrics, that were answered
+families() {
+    sed -n 's/^# TYPE \([a-z_]*\) .*/\1/p' metrics | sort
+}
+
+# expressions - of Grafana's dashboard, as texts of JSON
+expressions() {
+    grep -oE '"expr": "([^"\]|\\.)*"' "$srcdir/doc/grafana.json" | sed 's/^"expr": //; s/\$__rate_interval/1m/g'
+}
+
+grafana_shows_the_metrics_there_are() {
+    is "$(expressions | grep -oE 'paceline_[a-z_]+' | sed -E 's/(step_seconds)_(bucket|sum|count)$/\1/' | sort -u)" \
+        "$(families)" "its panels ask for all metrics there are, and no other"
+    if command -v python3 >/dev/null; then
+        python3 - "$srcdir/doc/grafana.json" <<'P'
+import json, sys
+board = json.load(open(sys.argv[1]))
+variables = {v["name"]: v["type"] for v in board["templating"]["list"]}
+assert variables["datasource"] == "datasource" and board["title"] and board["schemaVersion"] >= 36, variables
+ids = [p["id"] for p in board["panels"]]
+assert len(ids) == len(set(ids)), ids
+for p in board["panels"]:
+    assert p["title"] and set(p["gridPos"]) == set("hwxy") and p["gridPos"]["x"] + p["gridPos"]["w"] <= 24, p
+    if p["type"] != "row":
+        assert p["datasource"]["uid"] == "${datasource}" and p["targets"], p
+        assert all(t["expr"] and t["refId"] for t in p["targets"]), p
+P
+        is "$?" 0 "it is a dashboard as Grafana has them, of any data source"
+    else
+        skip "python3 is not installed"
+    fi
+    if command -v promtool >/dev/null; then
+        { echo 'groups: [{name: all, rules: [' && expressions | awk '{ print "{record: a" NR ", expr: " $0 "}," }' &&
+            echo ']}]'; } >rules.yaml
+        ok "Prometheus understands its expressions" promtool check rules rules.yaml >rules.out
+    else
+        skip "promtool is not installed (package prometheus)"
+    fi
+}
+
 whoever_misbehaves_is_dropped_and_the_run_goes_on() {
     train
-    until_true has_steps 0
+    holds 30 has_steps 0
     raw 'nonsense\r\n\r\n'
     like "$out" '^HTTP/1.. 400' "what is no HTTP is refused"
     raw "GET / HTTP/1.1\r\nHost: localhost\r\nX: $(printf '%09000d' 0)\r\n\r\n"
@@ -250,7 +217,7 @@ whoever_misbehaves_is_dropped_and_the_run_goes_on() {
 
 malformed_bytes_end_nothing() {
     train
-    until_true has_steps 0
+    holds 30 has_steps 0
     local k
     for ((k = 1; k <= 40; k++)); do
         head -c $((k * 37)) /dev/urandom >noise
@@ -266,6 +233,125 @@ malformed_bytes_end_nothing() {
     answers 200 "it still answers" "$base/healthz"
     goes_on
     stop
+}
+
+# open_events N - N pages are open at once, from descriptors in pages
+open_events() {
+    local k fd
+    pages=()
+    for ((k = 0; k < $1; k++)); do
+        exec {fd}<>"/dev/tcp/127.0.0.1/$port" &&
+            printf 'GET /events HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n' "$bearer" >&"$fd"
+        pages+=("$fd")
+    done
+}
+
+close_events() {
+    local fd
+    for fd in "${pages[@]}"; do exec {fd}>&-; done
+}
+
+events_answer() {
+    ask -N --max-time 3 -H "$bearer" "$base/events"
+    [ "$code" = "$1" ]
+}
+
+one_page_more_than_are_served_is_told_so() {
+    train
+    open_events 64
+    ok "the 65th gets 503" holds 30 events_answer 503
+    like "$out" 'As many pages are open as are served' "with the reason"
+    answers 200 "all else is still answered" -H "$bearer" "$base/state"
+    goes_on
+    close_events
+    ok "when others are closed it gets in" holds 30 events_answer 200
+    stop
+}
+
+rss() {
+    awk '$1 == "VmRSS:" { print $2 }' "/proc/$fit/status"
+}
+
+who_is_slow_or_endless_costs_no_memory() {
+    train
+    holds 30 has_steps 0
+    local before k fds=() fd junk
+    junk=$(printf '%04000d' 0)
+    open_events 20
+    holds 30 has_steps 100
+    before=$(rss)
+    for ((k = 0; k < 60; k++)); do
+        exec {fd}<>"/dev/tcp/127.0.0.1/$port" || continue
+        case $((k % 6)) in
+        0) printf 'POST /command HTTP/1.1\r\nHost: localhost\r\nX-Paceline: 1\r\n%s\r\n\r\n%s' "$bearer" "$junk" ;;
+        1) printf 'POST /command HTTP/1.1\r\nHost: localhost\r\n%s\r\nTransfer-Encoding: chunked\r\n\r\nfa0\r\n%s\r\n' \
+            "$bearer" "$junk" ;;
+        2) printf 'GET /%s?%s HTTP/1.1\r\nHost: localhost\r\n' "$junk" "$junk" ;;
+        3) printf 'GET /state HTTP/1.1\r\nHost: localhost\r\nCookie: %s\r\nCookie: %s\r\n' "$junk" "$junk" ;;
+        4) printf 'POST /command HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n%s\r\n\r\n' "$bearer" ;;
+        5) printf 'GET /?token=%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000\r\n\r\n' "$junk" ;;
+        esac >&"$fd" 2>.err
+        fds+=("$fd")
+    done
+    answers 200 "it still answers" "$base/healthz"
+    goes_on
+    for fd in "${fds[@]}"; do exec {fd}>&-; done
+    close_events
+    ok "memory is bounded: $before kB before, $(rss) after" test "$(rss)" -lt $((before + 40000))
+    stop
+}
+
+behind_nginx_it_is_as_it_was() {
+    if ! command -v nginx >/dev/null; then
+        skip "nginx is not installed (package nginx-light)"
+        return
+    fi
+    train
+    start_nginx
+    local direct=$base
+    base=$behind
+    answers 303 "the token opens the page below a path" -c jar "$behind/?token=$token"
+    answers 200 "which is there" -b jar "$behind/"
+    answers 401 "and not without it" "$behind/state"
+    curl -sN --max-time 60 -b jar "$behind/events" >passed 2>.err &
+    local viewer=$!
+    ok "events come one by one while the answer goes on" holds 30 events_in passed 4
+    ok "which has not ended" kill -0 "$viewer"
+    kill "$viewer"
+    wait "$viewer" 2>.err
+    post '{"command": "pause"}'
+    like "$out" '"ok": ?true' "a button works"
+    ok "as the page hears" holds 30 state_is paused
+    post '{"command": "go_on"}'
+    goes_on
+    stop_nginx
+    base=$direct
+    stop
+}
+
+# has_secret FILE... - some of them has the token, the job key or a password
+has_secret() {
+    grep -qaF -e "$token" -e "$key" "$@"
+}
+
+no_secret_is_told() {
+    export PACELINE_DASHBOARD_TOKEN_FILE=$folder/token PACELINE_JOB_KEY_FILE=$folder/job.key
+    "$paceline" launch --job-key job.key -- true >launch.out 2>launch.err
+    key=$(grep -oE '[^ "]{32,}' job.key | head -n 1)
+    ok "there is a key to look for" test "${#key}" -ge 32
+    train --journal run.journal --trace run.trace --set trainer.devices=2 --set trainer.strategy=ddp \
+        --set trainer.launcher=spawn
+    holds 30 has_steps 20
+    curl -sN --max-time 3 -H "$bearer" "$base/events" >told.events
+    for path in state metrics healthz readyz '' page.js; do
+        curl -s --max-time 30 -H "$bearer" "$base/$path" >"told.$path"
+    done
+    ok "the token is where one looks for it" has_secret fit.err
+    stop
+    ok "page, events and metrics have none" test ! "$(has_secret told.* && echo has)"
+    ok "nor have journal and trace" test ! "$(has_secret run.journal run.trace && echo has)"
+    ok "nor has the run's folder" test ! "$(grep -rqaF -e "$token" -e "$key" runs && echo has)"
+    unset PACELINE_DASHBOARD_TOKEN_FILE PACELINE_JOB_KEY_FILE
 }
 
 an_address_beyond_this_machine_is_refused() {
@@ -309,8 +395,13 @@ run what_commands_comes_from_the_page_itself trains
 run its_buttons_reach_the_run trains
 run a_page_that_was_cut_off_goes_on_where_it_was trains
 run figures_of_a_run_are_metrics trains
+run grafana_shows_the_metrics_there_are trains
 run whoever_misbehaves_is_dropped_and_the_run_goes_on trains
 run malformed_bytes_end_nothing trains
+run one_page_more_than_are_served_is_told_so trains
+run who_is_slow_or_endless_costs_no_memory trains
+run behind_nginx_it_is_as_it_was trains
+run no_secret_is_told trains
 run an_address_beyond_this_machine_is_refused trains
 run a_token_that_stays_lies_in_a_file_of_ones_own trains
 done_testing

@@ -67,6 +67,32 @@ static void a_figure_of_validation_is_waited_for(void)
     rig_free(&rig);
 }
 
+static void one_that_validation_does_not_bring_is_told_after_the_first(void)
+{
+    static const char *const wrong[] = {
+        CHECKPOINT(", \"monitor\": \"val_los\", \"every_n_epochs\": 3"),
+        CHECKPOINT(", \"filename\": \"{val_loss}-{val_los:.2f}\", \"every_n_epochs\": 3"),
+        CHECKPOINT(", \"monitor\": \"val_los\", \"every_n_train_steps\": 1000")};
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        rig_t *rig = rig_new(.data = FOUR, .trainer = "\"max_epochs\": 4",
+                             .callbacks = wrong[k]);
+        const rig_result_t *result = rig_fit(rig);
+        is_text(result->status, "failed", "long before a checkpoint is due");
+        is_int(result->epoch, 0, "in the first epoch");
+        like(result->error.text, "no figure \"val_los\"", "with the name");
+        rig_free(&rig);
+    }
+}
+
+static void one_that_is_there_may_be_in_a_name(void)
+{
+    rig_t *rig = rig_new(.data = FOUR, .trainer = "\"max_epochs\": 1",
+                         .callbacks = CHECKPOINT(", \"monitor\": \"val_loss\", "
+                                                 "\"filename\": \"{val_loss:.0f}\""));
+    is_text(rig_fit(rig)->status, "ok", "and is found");
+    rig_free(&rig);
+}
+
 /* ---- what is never there ---- */
 
 static char said[1024];
@@ -96,11 +122,11 @@ static void a_figure_that_can_never_come_is_told_before_the_start(void)
     refused("[\"early_stopping\"]", "\"batch_size\": 8", "\"max_epochs\": 2");
     refused("[\"early_stopping\"]", FOUR, "\"limit_val_batches\": 0");
     pl_log_hook(on_log, PL_LOG_WARNING, NULL);
-    rig_t *rig = rig_with(CHECKPOINT(", \"monitor\": \"val_los\", "
+    rig_t *rig = rig_with(CHECKPOINT(", \"monitor\": \"val_loss\", "
                                      "\"every_n_train_steps\": 50"),
                           "\"max_epochs\": 2");
     is_text(rig_fit(rig)->status, "ok", "a run of fewer steps than it waits for");
-    like(said, "ended before one was due: it has kept none by \"val_los\"", "says so");
+    like(said, "ended before one was due: it has kept none by \"val_loss\"", "says so");
     rig_free(&rig);
     pl_log_hook(NULL, PL_LOG_WARNING, NULL);
 }
@@ -329,6 +355,8 @@ int main(void)
     run(a_score_that_is_not_finite_stays_what_it_is);
     run(names_that_do_not_differ_are_numbered);
     run(a_figure_of_validation_is_waited_for);
+    run(one_that_validation_does_not_bring_is_told_after_the_first);
+    run(one_that_is_there_may_be_in_a_name);
     run(a_figure_that_can_never_come_is_told_before_the_start);
     run(a_run_that_ends_within_an_epoch_is_kept);
     return tap_done();

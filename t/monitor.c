@@ -17,98 +17,7 @@
 #include "base/clock.h"
 #include "flood.h"
 #include "tap.h"
-
-/* ---- a client of its own, with ZeroMQ and jansson only ---- */
-
-typedef struct viewer {
-    void *context, *sub;
-    char topic[256];
-    char text[16384];
-    json_t *line;                                           /* the newest */
-} viewer_t;
-
-static bool comes_true(bool (*what)(const void *), const void *of)
-{
-    int64_t until = pl_now() + 20 * PL_SECOND;
-    while (!what(of) && pl_now() < until)
-        sched_yield();
-    return what(of);
-}
-
-static bool is_watched(const void *runtime)
-{
-    return pl_monitor_watchers(runtime) > 0;
-}
-
-static bool is_not_watched(const void *runtime)
-{
-    return pl_monitor_watchers(runtime) == 0;
-}
-
-static void viewer_open(viewer_t *v, const char *topic)
-{
-    int most = 10, patience = 20000,
-        six = strchr(pl_monitor_endpoint(rig.runtime), '[') != NULL;
-    *v = (viewer_t){.context = zmq_ctx_new()};
-    v->sub = zmq_socket(v->context, ZMQ_SUB);
-    zmq_setsockopt(v->sub, ZMQ_RCVHWM, &most, sizeof most);
-    zmq_setsockopt(v->sub, ZMQ_RCVTIMEO, &patience, sizeof patience);
-    zmq_setsockopt(v->sub, ZMQ_IPV6, &six, sizeof six);
-    zmq_setsockopt(v->sub, ZMQ_SUBSCRIBE, topic, strlen(topic));
-    zmq_connect(v->sub, pl_monitor_endpoint(rig.runtime));
-    ok(comes_true(is_watched, rig.runtime), "the hub has heard of the viewer");
-}
-
-static bool viewer_read(viewer_t *v, int flags)
-{
-    int more;
-    size_t size = sizeof more;
-    int length = zmq_recv(v->sub, v->topic, sizeof v->topic - 1, flags);
-    if (length < 0 || zmq_getsockopt(v->sub, ZMQ_RCVMORE, &more, &size) || !more)
-        return false;
-    v->topic[length] = '\0';
-    length = zmq_recv(v->sub, v->text, sizeof v->text - 1, 0);
-    if (length < 0 || zmq_getsockopt(v->sub, ZMQ_RCVMORE, &more, &size) || more)
-        return false;
-    v->text[length] = '\0';
-    json_decref(v->line);
-    v->line = json_loads(v->text, JSON_REJECT_DUPLICATES, NULL);
-    return v->line != NULL;
-}
-
-static void viewer_close(viewer_t *v)
-{
-    json_decref(v->line);
-    zmq_close(v->sub);
-    zmq_ctx_term(v->context);
-}
-
-static const char *text_of(const json_t *line, const char *key)
-{
-    const char *text = json_string_value(json_object_get(line, key));
-    return text ? text : "";
-}
-
-static int64_t number_of(const json_t *line, const char *key)
-{
-    const json_t *value = json_object_get(line, key);
-    return json_is_integer(value) ? json_integer_value(value) : -99;
-}
-
-static bool is_kind(const json_t *line, const char *kind)
-{
-    return !strcmp(text_of(line, "kind"), kind);
-}
-
-static void stream_open(bool lossless)
-{
-    char endpoint[256];
-    pl_error_t err = {0};
-    rig_open();
-    snprintf(endpoint, sizeof endpoint, "ipc://%s/stream", tap_folder());
-    if (pl_monitor_start(rig.runtime, endpoint, lossless, &err))
-        tap_diag("%s", err.text);
-}
+#include "viewer.h"
 
 /* Memory for what is offered to the hub is the only one that is asked for by
  * realloc(NULL). */
@@ -143,20 +52,6 @@ static void act(void)
     rig_ask((pl_address_t){other->thread, 1, bee.kind}, DO_REPLY);
     pl_reactor_free(other);
     rig_wait(1);
-}
-
-/* The last lines of a run: one call that nobody else makes, and its end. */
-static void act_last(void)
-{
-    pl_address_t bee;
-    rig_spawn(&bee_ops, PL_SAME_THREAD, "", &bee);
-    pl_call_stop(rig.queen, bee, &(pl_stop_t){.reason = "enough"}, rig_how, NULL);
-    rig_wait(1);
-}
-
-static bool is_last(const json_t *line)
-{
-    return !strcmp(text_of(line, "name"), "stop") && is_kind(line, "error");
 }
 
 /* All lines of that run. */
@@ -380,7 +275,8 @@ static void a_viewer_that_comes_late_sees_what_it_missed(void)
     act_last();
     int64_t missed = read_to_the_last(&v, &lines);
     viewer_close(&v);
-    ok(comes_true(is_not_watched, rig.runtime), "the hub hears of it when a viewer goes");
+    ok(eventually(pl_monitor_watchers(rig.runtime) == 0),
+       "the hub hears of it when a viewer goes");
     is_int(missed, lines,
            "as many messages as the second time have no line, but a number");
     act_last();
@@ -449,84 +345,7 @@ static void what_the_hub_cannot_take_shows_as_a_gap(void)
     rig_close();
 }
 
-/* ---- crowds: viewers that ask for nothing ---- */
-
-enum { SERVED_MOST = 256 };
-
-typedef struct crowd {
-    void *context, *member[SERVED_MOST];
-    int count;
-} crowd_t;
-
-static void crowd_join(crowd_t *crowd, int count)
-{
-    if (!crowd->context)
-        crowd->context = zmq_ctx_new();
-    for (int k = 0; k < count; k++) {
-        void *member = crowd->member[crowd->count++] = zmq_socket(crowd->context,
-                                                                  ZMQ_SUB);
-        if (zmq_connect(member, pl_monitor_endpoint(rig.runtime)))
-            tap_diag("cannot connect");
-    }
-}
-
-static void crowd_leave(crowd_t *crowd, int count)
-{
-    while (count-- > 0)
-        zmq_close(crowd->member[--crowd->count]);
-    if (crowd->count == 0)
-        zmq_ctx_term(crowd->context);
-}
-
-static int pauses;                                          /* atomic */
-
-static void note_pause(pl_log_level_t level, int rank, const char *actor,
-                       const char *text, void *user)
-{
-    (void)level, (void)rank, (void)actor, (void)user;
-    if (strstr(text, "the stream pauses: it has"))
-        __atomic_add_fetch(&pauses, 1, __ATOMIC_RELAXED);
-}
-
-static bool has_paused(const void *unused)
-{
-    (void)unused;
-    return __atomic_load_n(&pauses, __ATOMIC_RELAXED) > 0;
-}
-
-static void a_crowd_of_viewers_gets_nothing(void)
-{
-    viewer_t v;
-    pl_error_t err = {0};
-    crowd_t crowd = {0};
-    int64_t last, until = pl_now() + 20 * PL_SECOND;
-    bool heard = false;
-    pauses = 0;
-    pl_log_hook(note_pause, PL_LOG_WARNING, NULL);
-    rig_open();
-    is_int(pl_monitor_start(rig.runtime, "tcp://127.0.0.1:*", false, &err), PL_OK,
-           "a stream");
-    viewer_open(&v, "");
-    act_last();
-    ok(viewer_read(&v, 0), "has one viewer");
-    crowd_join(&crowd, SERVED_MOST);
-    ok(comes_true(has_paused, NULL), "and then %d more: it pauses, and says so",
-       SERVED_MOST);
-    while (viewer_read(&v, ZMQ_DONTWAIT))
-        continue;
-    last = number_of(v.line, "seq");
-    act_last();
-    crowd_leave(&crowd, SERVED_MOST);
-    while (!heard && pl_now() < until) {
-        act_last();
-        heard = viewer_read(&v, ZMQ_DONTWAIT);
-    }
-    ok(heard && number_of(v.line, "seq") > last + 1,
-       "it goes on when they went, and the viewer sees the gap");
-    viewer_close(&v);
-    rig_close();
-    pl_log_hook(NULL, PL_LOG_WARNING, NULL);
-}
+/* ---- strangers ---- */
 
 /* Who says nothing is let in, and dropped after a while. */
 static void a_flood_of_viewers_leaves_descriptors_for_the_run(void)
@@ -545,47 +364,6 @@ static void a_flood_of_viewers_leaves_descriptors_for_the_run(void)
     ok(viewer_read(&v, 0), "who comes afterwards is let in");
     viewer_close(&v);
     rig_close();
-}
-
-static bool has_waiting_room(const void *path)
-{
-    return access(path, F_OK) == 0;
-}
-
-static bool has_none(const void *path)
-{
-    return access(path, F_OK) != 0;
-}
-
-static void a_file_lets_in_as_many_as_are_served(void)
-{
-    viewer_t v;
-    char full[128];
-    crowd_t crowd = {0};
-    pl_runtime_t second;
-    pl_error_t err = {0};
-    stream_open(false);
-    snprintf(full, sizeof full, "%s/stream.full", tap_folder());
-    viewer_open(&v, "");
-    crowd_join(&crowd, SERVED_MOST - 1);
-    ok(comes_true(has_waiting_room, full), "the door is shut");
-    act_last();
-    ok(viewer_read(&v, 0), "who is in goes on seeing");
-    pl_runtime_init(&second, NULL);
-    is_int(pl_monitor_start(&second, pl_monitor_endpoint(rig.runtime), false, &err),
-           PL_EBUSY, "it is in use as before");
-    pl_runtime_release(&second);
-    crowd_leave(&crowd, 1);
-    ok(comes_true(has_none, full), "one goes, and it is open");
-    crowd_join(&crowd, 1);
-    ok(comes_true(has_waiting_room, full), "one comes, and it is shut");
-    viewer_close(&v);
-    snprintf(full, sizeof full, "%s", pl_monitor_endpoint(rig.runtime) + 6);
-    rig_close();
-    ok(access(full, F_OK) != 0, "the file goes with the stream");
-    strcat(full, ".full");
-    ok(access(full, F_OK) != 0, "and the one beside it");
-    crowd_leave(&crowd, SERVED_MOST - 1);
 }
 
 static void a_lossless_stream_keeps_all_for_a_late_reader(void)
@@ -826,9 +604,7 @@ int main(int argc, char **argv)
     run(a_viewer_that_comes_late_sees_what_it_missed);
     run(a_viewer_that_does_not_read_holds_nobody_up);
     run(what_the_hub_cannot_take_shows_as_a_gap);
-    run(a_crowd_of_viewers_gets_nothing);
     run(a_flood_of_viewers_leaves_descriptors_for_the_run);
-    run(a_file_lets_in_as_many_as_are_served);
     run(a_lossless_stream_keeps_all_for_a_late_reader);
     run(only_this_machine_may_listen);
     run(a_star_stands_for_any_port);

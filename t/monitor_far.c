@@ -30,7 +30,8 @@ static void begin(const pl_keys_t *given)
     rank = pl_reactor_new(&there, 3, &err);
     is_int(pl_monitor_start(&here, "tcp://127.0.0.1:*", false, &err), PL_OK, "a hub %s",
            err.text);
-    is_int(pl_monitor_take(&here, "tcp://127.0.0.1:*", given, place, sizeof place, &err),
+    is_int(pl_monitor_take(&here, &(pl_monitor_take_t){"tcp://127.0.0.1:*", given, 0},
+                           place, sizeof place, &err),
            PL_OK, "takes what another brings %s", err.text);
     like(place, "^tcp://127.0.0.1:[1-9][0-9]*$", "at a place that can be told");
     const pl_socket_spec_t spec = {.type = PL_SOCKET_SUB,

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zmq.h>
 
 #include "actor_rig.h"
 #include "base/clock.h"
@@ -16,8 +17,9 @@ typedef struct seen {
     long long records, calls, ends, bad, gaps, missing, ticks;  /* ticks: atomic */
     long long last;                                         /* atomic: "last" was said */
     uint32_t origin;
+    uint64_t under;
     char kind[48], text[64], line[PL_TAP_LINE_MOST];
-    bool is_closed;
+    bool is_closed, watched;                                /* watched: atomic */
     int64_t wait;                                         /* atomic: ns, of each record */
 } seen_t;
 
@@ -31,6 +33,7 @@ static void seen_record(void *self, const pl_tap_record_t *record)
         continue;
     seen->records++;
     seen->origin = record->origin;
+    seen->under = record->under;
     seen->bad += (uintptr_t)record->frame.data % 8 != 0;
     seen->bad += pl_frame_decode_record(record->frame, &body, &error, NULL) != PL_OK;
     seen->calls += record->envelope.kind == PL_KIND_CALL;
@@ -163,34 +166,143 @@ static void what_a_tap_misses_it_is_told(void)
     ok(seen.missing > 0 && seen.gaps > 0, "%lld were missing", seen.missing);
 }
 
-static void ranks_elsewhere_bring_theirs(void)
+/* ---- what a tap tells ---- */
+
+static void seen_watched(void *self, bool is_watched)
 {
-    static pl_runtime_t there;
+    __atomic_store_n(&((seen_t *)self)->watched, is_watched, __ATOMIC_RELEASE);
+}
+
+static char *seen_tell(void *self)
+{
+    return pl_text("{\"records\": %lld}", ((seen_t *)self)->records);
+}
+
+/* The topic and the text of what comes next to a viewer; "": nothing does. */
+static const char *viewed(void *viewer, char text[256])
+{
+    const int topic = zmq_recv(viewer, text, 64, 0);
+    const int at = topic > 0 && topic < 64 ? topic : 0;
+    const int size = at ? zmq_recv(viewer, text + at + 1, 128, 0) : -1;
+    text[at] = at ? ' ' : '\0';
+    text[size < 0 ? at : at + 1 + size] = '\0';
+    return text;
+}
+
+static void a_tap_that_tells_is_there_for_who_asks_for_that(void)
+{
+    static const pl_tap_ops_t ops = {.record = seen_record,
+                                     .close = seen_close,
+                                     .topic = "told",
+                                     .watched = seen_watched,
+                                     .tell = seen_tell};
     seen_t seen = {0};
     pl_error_t err = {0};
+    char text[256];
+    const int limit = 30000;
+    rig_open();
+    pl_monitor_start(rig.runtime, "tcp://127.0.0.1:*", false, &err);
+    is_int(pl_tap_add(rig.runtime, &ops, &seen, &err), PL_OK, "it is added %s", err.text);
+    is_int(pl_monitor_watchers(rig.runtime), 0, "nobody watches for it");
+    void *context = zmq_ctx_new(), *viewer = zmq_socket(context, ZMQ_SUB);
+    zmq_setsockopt(viewer, ZMQ_RCVTIMEO, &limit, sizeof limit);
+    zmq_setsockopt(viewer, ZMQ_SUBSCRIBE, "told", 4);
+    zmq_connect(viewer, pl_monitor_endpoint(rig.runtime));
+    ok(eventually(__atomic_load_n(&seen.watched, __ATOMIC_ACQUIRE)),
+       "until somebody does");
+    like(viewed(viewer, text), "^told \\{\"records\": 0\\}$", "who is told");
+    say(rig.reactor, "last", 1);
+    ok(eventually(__atomic_load_n(&seen.last, __ATOMIC_ACQUIRE)), "it gets what is said");
+    viewed(viewer, text);                                   /* perhaps of before */
+    like(viewed(viewer, text), "^told \\{\"records\": 1\\}$", "and nobody else does");
+    zmq_setsockopt(viewer, ZMQ_UNSUBSCRIBE, "told", 4);
+    ok(eventually(!__atomic_load_n(&seen.watched, __ATOMIC_ACQUIRE)),
+       "it ends with who asked");
+    is_int(pl_monitor_watchers(rig.runtime), 0, "and nobody watches again");
+    zmq_close(viewer);
+    zmq_ctx_term(context);
+    rig_close();
+    ok(seen.is_closed, "it ends with the stream");
+}
+
+/* Rank 3 of another process, whose hub brings what it says. */
+typedef struct elsewhere {
+    pl_runtime_t runtime;
+    pl_reactor_t *rank;
+} elsewhere_t;
+
+static void elsewhere_begin(elsewhere_t *there, uint64_t under)
+{
+    pl_error_t err = {0};
     char place[256];
+    is_int(pl_monitor_take(rig.runtime,
+                           &(pl_monitor_take_t){.endpoint = "tcp://127.0.0.1:*",
+                                                .under = under},
+                           place, sizeof place, &err),
+           PL_OK, "a hub takes at %s", place);
+    pl_runtime_init(&there->runtime, &err);
+    there->rank = pl_reactor_new(&there->runtime, 3, &err);
+    is_int(pl_monitor_bring(
+               &there->runtime,
+               &(pl_monitor_bring_t){.endpoint = place, .run = 7, .is_awaited = true},
+               &err),
+           PL_OK, "what another brings %s", err.text);
+}
+
+static void elsewhere_end(elsewhere_t *there)
+{
+    pl_monitor_stop(&there->runtime);
+    pl_reactor_free(there->rank);
+    pl_runtime_release(&there->runtime);
+}
+
+static void says_the_last(elsewhere_t *there, seen_t *seen, int count)
+{
+    __atomic_store_n(&seen->last, 0, __ATOMIC_RELEASE);
+    if (count > 1)
+        say(there->rank, "one", count - 1);
+    say(there->rank, "last", 1);
+    ok(eventually(__atomic_load_n(&seen->last, __ATOMIC_ACQUIRE)), "a message comes");
+}
+
+static void ranks_elsewhere_bring_theirs(void)
+{
+    static elsewhere_t there;
+    seen_t seen = {0};
+    pl_error_t err = {0};
     rig_open();
     pl_tap_add(rig.runtime, &seen_ops, &seen, &err);
     ok(pl_monitor_gathers(rig.runtime), "a hub with a tap takes what others bring");
-    is_int(pl_monitor_take(rig.runtime, "tcp://127.0.0.1:*", NULL, place, sizeof place,
-                           &err),
-           PL_OK, "at %s", place);
-    pl_runtime_init(&there, &err);
-    pl_reactor_t *rank = pl_reactor_new(&there, 3, &err);
-    is_int(pl_monitor_bring(
-               &there,
-               &(pl_monitor_bring_t){.endpoint = place, .run = 7, .is_awaited = true},
-               &err),
-           PL_OK, "a hub brings %s", err.text);
-    say(rank, "last", 1);
-    ok(eventually(__atomic_load_n(&seen.last, __ATOMIC_ACQUIRE)), "a message comes");
+    elsewhere_begin(&there, 0);
+    says_the_last(&there, &seen, 1);
     is_int(seen.origin, 4, "from the process of rank 3");
     is_text(seen.kind, "bee.far", "with the name of its actor");
     like(seen.line, "\"run\": \"0000000000000007\".*\"rank\": 3.*\"to\": \"bee.far\"",
          "as it would be published");
-    pl_monitor_stop(&there);
-    pl_reactor_free(rank);
-    pl_runtime_release(&there);
+    elsewhere_end(&there);
+    rig_close();
+}
+
+static void the_same_rank_of_two_launchers_is_two_processes(void)
+{
+    static elsewhere_t one, other;
+    seen_t seen = {0};
+    pl_error_t err = {0};
+    rig_open();
+    pl_tap_add(rig.runtime, &seen_ops, &seen, &err);
+    elsewhere_begin(&one, 5);
+    elsewhere_begin(&other, 6);
+    says_the_last(&one, &seen, 3);
+    const uint32_t origin = seen.origin;
+    is_int(seen.under, 5, "which is part of that call here");
+    says_the_last(&other, &seen, 1);
+    is_int(seen.under, 6, "and the other of another");
+    ok(seen.origin != origin, "their processes have different numbers");
+    is_int(pl_origin_rank(seen.origin), 3, "which tell the rank");
+    says_the_last(&one, &seen, 1);
+    is_int(seen.gaps, 0, "and what each says is counted by itself");
+    elsewhere_end(&one);
+    elsewhere_end(&other);
     rig_close();
 }
 
@@ -200,6 +312,8 @@ int main(void)
     run(a_tap_and_a_published_stream_come_in_any_order);
     run(an_endpoint_that_fails_leaves_the_taps);
     run(what_a_tap_misses_it_is_told);
+    run(a_tap_that_tells_is_there_for_who_asks_for_that);
     run(ranks_elsewhere_bring_theirs);
+    run(the_same_rank_of_two_launchers_is_two_processes);
     return tap_done();
 }

@@ -175,7 +175,8 @@ char *pl_run_describe(const char *run_dir, pl_error_t *err)
     pl_run_weights_t all;
     if (!err)
         err = &local;
-    if (pl_run_weights_list(run_dir, &all, err) != PL_OK)
+    if (pl_given(run_dir, "a run directory", err) != PL_OK
+        || pl_run_weights_list(run_dir, &all, err) != PL_OK)
         return NULL;
     json_t *told = json_pack("{s:s, s:s, s:s*}", "path", all.at[0].path, "which",
                              all.at[0].which, "monitor", all.at[0].monitor);

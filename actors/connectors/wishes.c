@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 static const int allowed[] = {
 #define PL_X(name, text, may, when) [PL_HOOK_##name] = may,
@@ -117,6 +118,11 @@ int pl_wishes_add(pl_wishes_t *all, const pl_callback_ops_t *ops, pl_hook_t poin
 
 int pl_wish_figure(pl_wish_t *wish, const char *name, double value, pl_error_t *err)
 {
+    if (!wish || !wish->figures)
+        return pl_fail(err, PL_EINVAL,
+                       "a figure is wished for inside on(), with its wish");
+    if (!name || !*name || !pl_utf8_ok(name, strlen(name)))
+        return pl_fail(err, PL_EINVAL, "a figure needs a name, in UTF-8");
     if (!wish->figures->object)
         wish->figures->object = json_object();
     json_t *number = isfinite(value) ? json_real(value) : json_null();

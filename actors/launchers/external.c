@@ -377,7 +377,7 @@ static int external_control(void *self, pl_call_t *call, const pl_body_t *body,
 {
     const external_t *x = self;
     return x->environment.rank == 0 ? pl_ranks_control(self, call, body, err)
-                                    : pl_guest_control(&x->guest, err);
+                                    : pl_guest_control(&x->guest, "rank 0's", err);
 }
 
 /* Rank zero's process sees them all. */

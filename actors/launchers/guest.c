@@ -156,11 +156,11 @@ int pl_guest_stop(pl_guest_t *guest, pl_call_t *call, const char *reason)
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
 
-int pl_guest_control(const pl_guest_t *guest, pl_error_t *err)
+int pl_guest_control(const pl_guest_t *guest, const char *who, pl_error_t *err)
 {
     return pl_fail(err, PL_ESTATE,
-                   "this process is rank %d of the run: rank 0's takes commands",
-                   guest->spec.rank);
+                   "this process is rank %d of the run: %s takes commands",
+                   guest->spec.rank, who);
 }
 
 void pl_guest_release(pl_guest_t *guest)

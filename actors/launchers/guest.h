@@ -33,8 +33,8 @@ void pl_guest_know(pl_guest_t *guest, pl_outcome_t *outcome, const pl_error_t *e
 /* For the handlers of `run` and `stop`. */
 void pl_guest_run(pl_guest_t *guest, pl_call_t *call);
 int pl_guest_stop(pl_guest_t *guest, pl_call_t *call, const char *reason);
-/* Whoever coordinates takes commands. */
-int pl_guest_control(const pl_guest_t *guest, pl_error_t *err);
+/* Refuses it: `who` coordinates takes commands. */
+int pl_guest_control(const pl_guest_t *guest, const char *who, pl_error_t *err);
 /* It has not joined who coordinates; it will not, and what was asked for fails. */
 bool pl_guest_waits(const pl_guest_t *guest);
 void pl_guest_give_up(pl_guest_t *guest, const char *why);

@@ -19,7 +19,7 @@
 #include "base/options.h"
 #include "runtime/limits.h"
 
-static const double USUAL_JOIN_S = 60, USUAL_SETTLE_S = 10;
+static const double USUAL_JOIN_S = 60, USUAL_SETTLE_S = 10, SECONDS_MOST = 1e9;
 
 /* ---- the children ---- */
 
@@ -76,25 +76,22 @@ int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_
     char journal[PL_DOOR_TEXT], departures[PL_DOOR_TEXT];
     const bool has_first = launch->host;    /* rank zero keeps a journal, so that it knows
                                                where it was when it is started again */
-    const pl_children_spec_t spec = {.argv = launch->spec.argv,
-                                     .count = launch->spec.devices,
-                                     .nodes = attempt->nodes,
-                                     .place = attempt->place,
-                                     .attempt = attempt->number,
-                                     .endpoint = attempt->endpoint,
-                                     .job = attempt->job,
-                                     .job_key = launch->job_key,
-                                     .journal =
-                                         has_first
-                                             ? file_of(launch, PL_DOOR_JOURNAL, journal)
-                                             : "",
-                                     .departures = file_of(launch, PL_DOOR_DEPARTURES,
-                                                           departures),
-                                     .on_line = child_said,
-                                     .on_failed = children_failed,
-                                     .on_left = child_left,
-                                     .on_end = children_ended,
-                                     .user = launch};
+    const pl_children_spec_t spec = {
+        .argv = launch->spec.argv,
+        .count = launch->spec.devices,
+        .nodes = attempt->nodes,
+        .place = attempt->place,
+        .attempt = attempt->number,
+        .endpoint = attempt->endpoint,
+        .job = attempt->job,
+        .job_key = launch->job_key,
+        .journal = has_first ? file_of(launch, PL_DOOR_JOURNAL, journal) : "",
+        .departures = file_of(launch, PL_DOOR_DEPARTURES, departures),
+        .on_line = child_said,
+        .on_failed = children_failed,
+        .on_left = child_left,
+        .on_end = children_ended,
+        .user = launch};
     pl_children_free(launch->children);
     unlink(spec.departures);                                /* of the attempt before */
     launch->children = pl_children_start(&spec, launch->loop.base, err);
@@ -127,12 +124,15 @@ char *launch_traits(const pl_launch_t *launch)
 
 void launch_end(pl_launch_t *launch, const pl_failure_t *failure)
 {
-    launch->spec.on_end(launch->spec.user, failure->status,
-                        launch->was_signalled ? NULL : &failure->error);
+    if (launch->spec.on_end)
+        launch->spec.on_end(launch->spec.user, failure->status,
+                            launch->was_signalled ? NULL : &failure->error);
 }
 
 void pl_launch_signal(pl_launch_t *launch, int number)
 {
+    if (!launch)
+        return;
     launch->was_signalled = true;
     launch_signal(launch, number);
     if (launch->host)
@@ -209,7 +209,11 @@ static int spec_check(const pl_launch_spec_t *s, pl_error_t *err)
     if (s->max_restarts < 0 || s->max_restarts > PL_TRIES_MOST)
         return pl_fail(err, PL_EINVAL, "%d restarts: from 0 to %d", s->max_restarts,
                        PL_TRIES_MOST);
-    return PL_OK;
+    if (!(s->join_timeout <= SECONDS_MOST) || !(s->settle <= SECONDS_MOST))
+        return pl_fail(err, PL_EINVAL, "%g s to join and %g s to settle: up to %g",
+                       s->join_timeout, s->settle, SECONDS_MOST);
+    return s->argv && *s->argv ? PL_OK
+                               : pl_fail(err, PL_EINVAL, "there is no command to launch");
 }
 
 static void spec_settle(pl_launch_spec_t *s)
@@ -222,29 +226,33 @@ static void spec_settle(pl_launch_spec_t *s)
 pl_launch_t *pl_launch_start(struct event_base *base, const pl_launch_spec_t *spec,
                              pl_error_t *err)
 {
-    if (spec_check(spec, err) != PL_OK)
+    if (pl_given(base, "an event loop", err) != PL_OK
+        || pl_given(spec, "what to launch", err) != PL_OK
+        || spec_check(spec, err) != PL_OK)
         return NULL;
     pl_launch_t *launch = pl_alloc(sizeof *launch);
     if (!launch) {
         pl_no_memory(err);
         return NULL;
     }
+    pl_error_t own = {0};                         /* what was tried in vain is not told */
     launch->spec = *spec;
     spec_settle(&launch->spec);
     launch->loop.base = base;
     launch->lock = -1;
-    int code = place_find(launch, err);
+    int code = place_find(launch, &own);
     if (code == PL_OK && spec->nodes > 1)
-        code = turn_begin(launch, err);
+        code = turn_begin(launch, &own);
     if (code == PL_OK) {
         if (spec->node_rank == 0)
-            launch->host = host_open(launch, err);
+            launch->host = host_open(launch, &own);
         else
-            launch->node = node_open(launch, err);
+            launch->node = node_open(launch, &own);
     }
     if (launch->host || launch->node)
         return launch;
     pl_launch_free(launch);
+    pl_fail(err, own.code, "%s", own.text);
     return NULL;
 }
 

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "runtime/deaths.h"
 #include "runtime/monitor.h"
+#include "runtime/reactor.h"
 
 enum {
     ENDPOINT = 300,
@@ -37,6 +38,7 @@ struct pl_wires {
     bool has_tried;                         /* to let them come */
     struct pl_crew *crew;                   /* whose it is  [NULL] */
     pl_runtime_t *runtime;
+    uint64_t launched;                      /* the call that all of them are part of */
     pl_link_t *link;
     pl_bulk_t *bulk;
     pl_place_t place;                                       /* of any rank */
@@ -211,9 +213,10 @@ static void stream_open(pl_wires_t *wires)
     if (wires->has_tried || !pl_monitor_gathers(wires->runtime))
         return;
     wires->has_tried = true;
-    if (pl_monitor_take(wires->runtime, wires->stream_door,
-                        wires->has_keys ? &wires->keys : NULL, wires->stream,
-                        sizeof wires->stream, &err)
+    const pl_monitor_take_t how = {.endpoint = wires->stream_door,
+                                   .keys = wires->has_keys ? &wires->keys : NULL,
+                                   .under = wires->launched};
+    if (pl_monitor_take(wires->runtime, &how, wires->stream, sizeof wires->stream, &err)
         == PL_OK)
         return;
     wires->stream[0] = '\0';
@@ -346,6 +349,7 @@ pl_wires_t *pl_wires_new(void *launcher, const pl_wires_spec_t *spec, pl_error_t
     if ((wires->has_keys = spec->keys != NULL))
         wires->keys = *spec->keys;
     wires->crew = spec->crew;
+    wires->launched = pl_actor_doing(launcher);
     pl_runtime_t *runtime = wires->runtime = pl_actor_runtime(launcher);
     wires->place = (pl_place_t){.world_size = count,
                                 .run = spec->run,

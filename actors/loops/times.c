@@ -16,11 +16,6 @@ enum { OWN = PL_SPENT_KINDS, ROWS };
 
 static const int64_t TELL_EVERY = PL_SECOND;
 
-static const char *const names[ROWS] = {
-    [PL_SPENT_DATA] = "data",           [PL_SPENT_FORWARD] = "forward",
-    [PL_SPENT_BACKWARD] = "backward",   [PL_SPENT_COLLECTIVE] = "collective",
-    [PL_SPENT_OPTIMIZER] = "optimizer", [OWN] = "own"};
-
 void pl_times_add(pl_times_t *times, pl_bytes_t spent, int64_t now)
 {
     const size_t count = spent.size / sizeof(double);
@@ -83,7 +78,7 @@ static json_t *rows_told(const pl_times_t *times, double *value, size_t ranks)
     row_t row = {0};
     for (int k = 0; k < ROWS; k++) {
         row = row_of(times, k, value, ranks);
-        all = pl_json_with(all, names[k],
+        all = pl_json_with(all, k == OWN ? "own" : pl_spent_names[k],
                            json_pack("{s:f, s:f, s:f, s:I}", "min", row.min, "median",
                                      row.median, "max", row.max, "slowest",
                                      (json_int_t)row.slowest));

@@ -7,10 +7,19 @@
 
 #include "base/utf8.h"
 
+static bool is_plain(const char *text)
+{
+    const size_t length = strlen(text);
+    for (size_t k = 0; k < length; k++)
+        if ((unsigned char)text[k] < ' ' || text[k] == 127)
+            return false;
+    return pl_utf8_ok(text, length);
+}
+
 /* What is quoted may be anything, a path for one, and may have been cut. */
 static void text_set(pl_error_t *err, const char text[PL_ERROR_TEXT])
 {
-    if (pl_utf8_ok(text, strlen(text)))
+    if (is_plain(text))
         memcpy(err->text, text, PL_ERROR_TEXT);
     else
         pl_utf8_show(text, err->text, PL_ERROR_TEXT);
@@ -51,6 +60,12 @@ int pl_pass(pl_error_t *err, const char *format, ...)
 int pl_no_memory(pl_error_t *err)
 {
     return pl_fail(err, PL_ENOMEM, "out of memory");
+}
+
+int pl_given(const void *thing, const char *what, pl_error_t *err)
+{
+    return thing ? PL_OK
+                 : pl_fail(err, PL_EINVAL, "%s is needed, and NULL was given", what);
 }
 
 const char *pl_code_name(int code)

@@ -10,4 +10,7 @@ int pl_pass(pl_error_t *err, const char *format, ...) PL_PRINTF(2, 3);
 /* PL_ENOMEM with its text. */
 PL_API int pl_no_memory(pl_error_t *err);
 
+/* PL_EINVAL when what a function cannot do without is NULL: "a trainer". */
+PL_API int pl_given(const void *thing, const char *what, pl_error_t *err);
+
 #endif

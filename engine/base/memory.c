@@ -2,18 +2,64 @@
  * tells in /proc */
 #include "base/memory.h"
 
+#include <dirent.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
-int64_t pl_memory_used(void)
+static int64_t used_by(const char *process)
 {
+    char path[64];
     long long pages = 0;
-    FILE *file = fopen("/proc/self/statm", "re");
+    snprintf(path, sizeof path, "/proc/%s/statm", process);
+    FILE *file = fopen(path, "re");
     if (file && fscanf(file, "%*d %lld", &pages) != 1)
         pages = 0;
     if (file)
         fclose(file);
     return pages * sysconf(_SC_PAGESIZE);
+}
+
+int64_t pl_memory_used(void)
+{
+    return used_by("self");
+}
+
+static void child_tell(int process, pl_memory_tell_t tell, void *user)
+{
+    char number[16], path[64], name[32] = "";
+    snprintf(number, sizeof number, "%d", process);
+    snprintf(path, sizeof path, "/proc/%s/comm", number);
+    FILE *file = fopen(path, "re");
+    if (file && fgets(name, sizeof name, file)) {
+        name[strcspn(name, "\n")] = '\0';
+        tell(user, process, name, used_by(number));
+    }
+    if (file)
+        fclose(file);
+}
+
+static void children_of(const char *thread, pl_memory_tell_t tell, void *user)
+{
+    char path[300];
+    int process;
+    snprintf(path, sizeof path, "/proc/self/task/%s/children", thread);
+    FILE *file = fopen(path, "re");
+    while (file && fscanf(file, "%d", &process) == 1)
+        child_tell(process, tell, user);
+    if (file)
+        fclose(file);
+}
+
+void pl_memory_children(pl_memory_tell_t tell, void *user)
+{
+    DIR *threads = opendir("/proc/self/task");
+    const struct dirent *entry;
+    while (threads && (entry = readdir(threads)))
+        if (entry->d_name[0] != '.')
+            children_of(entry->d_name, tell, user);
+    if (threads)
+        closedir(threads);
 }
 
 int64_t pl_memory_free(void)

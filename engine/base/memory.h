@@ -6,6 +6,10 @@
 
 /* Bytes of this process that are in memory; 0: unknown. */
 int64_t pl_memory_used(void);
+/* The same of each process that this one has started, with what it calls itself. */
+typedef void (*pl_memory_tell_t)(void *user, int process, const char *name,
+                                 int64_t bytes);
+void pl_memory_children(pl_memory_tell_t tell, void *user);
 /* Bytes that the machine could give without swapping; 0: unknown. */
 int64_t pl_memory_free(void);
 

@@ -72,6 +72,8 @@ static bool is_near(const pl_nearest_t *nearest)
 const char *pl_nearest(const char *word, const char *const names[])
 {
     pl_nearest_t nearest;
+    if (!word || !names)
+        return NULL;
     pl_nearest_init(&nearest, word);
     for (int k = 0; names[k]; k++)
         pl_nearest_offer(&nearest, names[k]);

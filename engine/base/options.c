@@ -67,6 +67,8 @@ pl_options_t *pl_options_take(char *text, size_t length, const char *name,
 
 pl_options_t *pl_options_parse(const char *text, const char *name, pl_error_t *err)
 {
+    if (pl_given(text, "a text", err) != PL_OK || pl_given(name, "a name", err) != PL_OK)
+        return NULL;
     char *copy = pl_strdup(text);
     if (copy)
         return pl_options_take(copy, strlen(copy), name, err);
@@ -76,6 +78,8 @@ pl_options_t *pl_options_parse(const char *text, const char *name, pl_error_t *e
 
 pl_options_t *pl_options_clone(const pl_options_t *o, pl_error_t *err)
 {
+    if (pl_given(o, "a run", err) != PL_OK)
+        return NULL;
     pl_options_t *clone = pl_alloc(sizeof *clone);
     if (clone) {
         clone->root = pl_json_copy(o->root);
@@ -96,7 +100,9 @@ pl_options_t *pl_options_clone(const pl_options_t *o, pl_error_t *err)
 
 int pl_options_check(const pl_options_t *o, pl_error_t *err)
 {
-    int code = pl_run_check(o, PL_CHECK_DEEP, err);
+    int code = pl_given(o, "a run", err);
+    if (code == PL_OK)
+        code = pl_run_check(o, PL_CHECK_DEEP, err);
     return code == PL_OK ? pl_trainer_check(o, err) : code;
 }
 
@@ -133,6 +139,8 @@ const json_t *pl_options_value(const pl_options_t *o, const char *path)
 
 char *pl_options_get(const pl_options_t *o, const char *key)
 {
+    if (!o || !key)
+        return NULL;
     const json_t *value = pl_options_value(o, key);
     json_t *filled = value ? NULL : pl_run_fill(o->root, NULL);
     if (!value)

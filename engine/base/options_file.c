@@ -83,6 +83,8 @@ pl_options_t *pl_options_load(const char *path, pl_error_t *err)
     char *text = NULL, shown[SHOWN];
     size_t length = 0;
     pl_error_t why = {0};
+    if (pl_given(path, "a path", err) != PL_OK)
+        return NULL;
     int rc = read_file(path, &text, &length, &why);
     if (rc == PL_OK)
         return pl_options_take(text, length, path, err);
@@ -125,6 +127,9 @@ static int value_set(pl_options_t *o, const char *key, json_t *value, pl_error_t
 int pl_options_set(pl_options_t *o, const char *key, const char *value, pl_error_t *err)
 {
     pl_error_t why = {0};
+    if (pl_given(o, "a run", err) != PL_OK || pl_given(key, "a key", err) != PL_OK
+        || pl_given(value, "a value", err) != PL_OK)
+        return PL_EINVAL;
     if (!pl_utf8_ok(key, strlen(key)))
         return pl_fail(err, PL_EINVAL, "the key is not UTF-8");
     json_t *parsed = pl_json_loose(value, err);

@@ -194,7 +194,9 @@ static int plugin_register(void *library, const char *path, const char *file,
 int pl_plugin_load(const char *file, pl_error_t *err)
 {
     char path[PATH_MAX], shown[SHOWN], why[2 * SHOWN];
-    int rc = find_file(file, path, err);
+    int rc = pl_given(file, "a file", err);
+    if (rc == PL_OK)
+        rc = find_file(file, path, err);
     if (rc != PL_OK)
         return rc;
     if (access(path, F_OK) != 0)

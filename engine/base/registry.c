@@ -265,6 +265,8 @@ static void fail_unknown(const char *role, const char *name, pl_error_t *err)
 
 const void *pl_part_find(const char *role, const char *name, pl_error_t *err)
 {
+    if (pl_given(role, "a role", err) != PL_OK || pl_given(name, "a name", err) != PL_OK)
+        return NULL;
     const pl_part_t *part = known(role, name);
     if (part)
         return part;
@@ -298,6 +300,8 @@ int pl_part_check_elsewhere(const char *role, const char *name, pl_error_t *err)
 const pl_part_t *pl_part_at(const char *role, int k)
 {
     const pl_part_t *part = NULL;
+    if (!role)
+        return NULL;
     pl_plugins_offer();
     pthread_mutex_lock(&lock);
     int at = position(role, "");

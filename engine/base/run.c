@@ -189,6 +189,8 @@ const pl_option_t *pl_general_options(const char *role)
 
 const pl_option_t *pl_options_of(const char *section)
 {
+    if (!section)
+        return NULL;
     if (!strcmp(section, "trainer"))
         return pl_trainer_table;
     if (!strcmp(section, "data"))

@@ -30,12 +30,28 @@ static const char *suffix_of(const cli_option_t *option)
     return dot && !strchr(option->what, '|') ? dot + 1 : "";
 }
 
-/* "last" of "last|CHECKPOINT": a word that stands for itself, with its length, or 0. */
-static int word_of(const cli_option_t *option)
+/* "last" of "last|CHECKPOINT", "pause save" of "pause|save": words that stand for
+ * themselves. */
+static const char *words_of(const cli_option_t *option, char words[128])
 {
-    int length = option->what ? (int)strcspn(option->what, "|") : 0;
-    bool lower = length && islower((unsigned char)*option->what) && option->what[length];
-    return lower ? length : 0;
+    const char *what = option->what && strchr(option->what, '|') ? option->what : "";
+    strcpy(words, "");
+    for (; *what; what += *what == '|') {
+        const int length = (int)strcspn(what, "|");
+        if (islower((unsigned char)*what))
+            snprintf(words + strlen(words), 128 - strlen(words), "%s%.*s",
+                     *words ? " " : "", length, what);
+        what += length;
+    }
+    return words;
+}
+
+/* It can be completed where a place is known by its command alone, as bash does it. */
+static bool is_told(const cli_option_t *option)
+{
+    char words[128];
+    return !cli_is_operand(option) || kind_of(option) != NOTHING
+           || *words_of(option, words);
 }
 
 /* A text in single quotes; characters that mean something to whoever reads it there are
@@ -56,13 +72,13 @@ static void bash_what(const cli_command_t *command, const cli_option_t *option)
     static const char *const names[] = {
         [NOTHING] = "nothing", [FILES] = "files",       [KEYS] = "keys",
         [ROLES] = "roles",     [COMMANDS] = "commands", [PROGRAMS] = "programs"};
-    char flag[64];
+    char flag[64], words[128];
     kind_t kind = kind_of(option);
-    printf("    '%s%s%s') echo %s %s %.*s ;;\n", command->name,
+    printf("    '%s%s%s') echo %s %s %s ;;\n", command->name,
            cli_is_operand(option) ? "" : " ",
            cli_is_operand(option) ? "" : cli_option_flag(option, flag), names[kind],
-           kind == FILES && *suffix_of(option) ? suffix_of(option) : "-", word_of(option),
-           option->what);
+           kind == FILES && *suffix_of(option) ? suffix_of(option) : "-",
+           words_of(option, words));
 }
 
 static void bash_flags(const cli_command_t *command)
@@ -89,7 +105,7 @@ static void write_bash(void)
          "_paceline_what() {\n    case $1 in");
     for (const cli_command_t *command = cli_commands; command->name; command++)
         for (const cli_option_t *option = command->options; option->name; option++)
-            if (option->kind != CLI_KIND_FLAG)
+            if (option->kind != CLI_KIND_FLAG && is_told(option))
                 bash_what(command, option);
     puts("    esac\n}");
 }
@@ -105,19 +121,23 @@ static void zsh_action(const cli_option_t *option)
                                           [ROLES] = "_paceline_roles",
                                           [COMMANDS] = "_paceline_commands",
                                           [PROGRAMS] = "_normal"};
+    char words[128];
     kind_t kind = kind_of(option);
     putchar(':');
     put(option->what, ":[]");
-    if (word_of(option))
-        printf(":_alternative \"words\\:word\\:(%.*s)\" \"files\\:file\\:_files\"",
-               word_of(option), option->what);
+    if (*words_of(option, words))
+        printf(kind == FILES
+                   ? ":_alternative \"words\\:word\\:(%s)\" \"files\\:file\\:_files\""
+                   : ":(%s)",
+               words);
     else if (kind == FILES && *suffix_of(option))
         printf(":_files -g \"*.%s(-.)\"", suffix_of(option));
     else
         printf(":%s", actions[kind]);
 }
 
-static void zsh_option(const cli_option_t *option)
+/* at: which of the operands it is, from 1. */
+static void zsh_option(const cli_option_t *option, int at)
 {
     char flag[64];
     bool many = option->kind == CLI_KIND_TEXTS;
@@ -125,7 +145,7 @@ static void zsh_option(const cli_option_t *option)
     if (option->kind == CLI_KIND_WORDS) {
         fputs("*:", stdout);
     } else if (option->kind == CLI_KIND_OPERAND) {
-        fputs(option->needed ? "1" : "1:", stdout);
+        printf(option->needed ? "%d" : "%d:", at);
     } else {
         printf("%s%s%s[", many ? "*" : "", cli_option_flag(option, flag),
                option->kind == CLI_KIND_FLAG ? "" : "=");
@@ -151,8 +171,9 @@ static void write_zsh(void)
          "in");
     for (const cli_command_t *command = cli_commands; command->name; command++) {
         printf("    %s)\n        _arguments '--help[explain it]'", command->name);
+        int at = 0;
         for (const cli_option_t *option = command->options; option->name; option++)
-            zsh_option(option);
+            zsh_option(option, at += option->kind == CLI_KIND_OPERAND);
         puts("\n        ;;");
     }
     puts("    esac\n}");
@@ -167,6 +188,7 @@ static void fish_line(const char *command)
 
 static void fish_values(const cli_option_t *option)
 {
+    char words[128];
     kind_t kind = kind_of(option);
     if (kind == KEYS)
         fputs(" -a '(paceline list --keys 2>/dev/null)'", stdout);
@@ -177,8 +199,8 @@ static void fish_values(const cli_option_t *option)
     else if (kind == COMMANDS)
         for (const cli_command_t *c = cli_commands; c->name; c++)
             printf(" -a %s", c->name);
-    else if (word_of(option))
-        printf(" -a %.*s", word_of(option), option->what);
+    else if (*words_of(option, words))
+        printf(" -a '%s'", words);
 }
 
 static void fish_option(const cli_command_t *command, const cli_option_t *option)

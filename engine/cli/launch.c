@@ -28,6 +28,8 @@ typedef struct launch {
     int status;
     error_line_t said[LINES];                               /* in this attempt */
     int count;
+    char shown[LINES][SAID];                                /* the newest, of any rank */
+    unsigned shown_count;
 } launch_t;
 
 /* What all ranks find, or hear of one, is told once. */
@@ -57,9 +59,21 @@ static void said(void *user, int rank, const char *line)
     const size_t length = (size_t)snprintf(own, sizeof own, "rank %d ", rank);
     if (was_said(launch, rank, line))
         return;
+    snprintf(launch->shown[launch->shown_count++ % LINES], SAID, "%s", line);
     if (!strncmp(line, own, length))
         line += length;
     cli_note("%d: %s", rank, line);
+}
+
+/* How much of it is to be told: not the last words of a rank that stand above. */
+static int untold(const launch_t *launch, const char *text)
+{
+    static const char before[] = "; its last words: ";
+    const char *words = strstr(text, before);
+    for (int k = 0; words && k < LINES; k++)
+        if (!strcmp(launch->shown[k], words + strlen(before)))
+            return (int)(words - text);
+    return (int)strlen(text);
 }
 
 static void ended(void *user, int status, const pl_error_t *error)
@@ -67,7 +81,7 @@ static void ended(void *user, int status, const pl_error_t *error)
     launch_t *launch = user;
     launch->status = status;
     if (error && error->code != PL_OK)
-        cli_error("%s", error->text);
+        cli_error("%.*s", untold(launch, error->text), error->text);
     event_base_loopbreak(launch->base);
 }
 

@@ -1,6 +1,5 @@
 /* replay.c - paceline replay: a journal, shown as the run went */
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -9,6 +8,7 @@
 #include "cli/output.h"
 #include "cli/session.h"
 #include "cli/stream_line.h"
+#include "cli/watch.h"
 
 enum { FLUSH_MS = 20, WAIT_MS = 50 };
 
@@ -20,20 +20,6 @@ typedef struct replay {
     double began;                                  /* s: when its first message was due */
     bool has_begun;
 } replay_t;
-
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number)
-{
-    interrupted = number;
-}
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void nap(double seconds)
 {
@@ -94,7 +80,7 @@ static void show_line(const char *line)
 static int publish(replay_t *r, pl_error_t *err)
 {
     int code = pl_journal_show(r->journal, r->engine, err);
-    while (code == PL_EBUSY && !r->has_begun && !interrupted) {
+    while (code == PL_EBUSY && !r->has_begun && !cli_signalled()) {
         nap(WAIT_MS * 1e-3);
         code = pl_journal_show(r->journal, r->engine, err);
     }
@@ -105,10 +91,10 @@ static void wait_for_its_time(replay_t *r)
 {
     const double at = pl_journal_seconds(r->journal);
     if (!r->has_begun)
-        r->began = now() - (r->speed > 0 ? at / r->speed : 0);
+        r->began = cli_now() - (r->speed > 0 ? at / r->speed : 0);
     if (!(r->speed > 0))
         return;
-    const double left = r->began + at / r->speed - now();
+    const double left = r->began + at / r->speed - cli_now();
     if (left > FLUSH_MS * 1e-3)
         cli_flush();
     if (left > 0)
@@ -119,7 +105,7 @@ static int show(replay_t *r, pl_error_t *err)
 {
     const char *line;
     int code = PL_OK;
-    while (code == PL_OK && !interrupted && !cli_output_gone()
+    while (code == PL_OK && !cli_signalled() && !cli_output_gone()
            && (line = pl_journal_next(r->journal, err))) {
         wait_for_its_time(r);
         if (r->engine)
@@ -131,17 +117,15 @@ static int show(replay_t *r, pl_error_t *err)
         r->has_begun = true;
     }
     cli_flush();
-    return code != PL_OK || interrupted || cli_output_gone() ? code : err->code;
+    return code != PL_OK || cli_signalled() || cli_output_gone() ? code : err->code;
 }
 
 int cli_replay(const cli_replay_t *arguments)
 {
-    const struct sigaction action = {.sa_handler = on_signal};
     replay_t r = {.arguments = arguments};
     pl_error_t err = {0};
     int status = CLI_DONE;
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    cli_watch_signals();
     if (replay_open(&r, &err) != PL_OK) {
         cli_failure(&err, arguments->json);
         status = CLI_WRONG;
@@ -149,8 +133,8 @@ int cli_replay(const cli_replay_t *arguments)
         cli_failure(&err, arguments->json);
         status = CLI_FAILED;
     }
-    if (status == CLI_DONE && interrupted == SIGINT)
-        status = CLI_INTERRUPTED;
+    if (status == CLI_DONE)
+        status = cli_signal_status();
     pl_journal_close(r.journal);
     pl_engine_free(r.engine);
     return status;

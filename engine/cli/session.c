@@ -11,8 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "cli/watch.h"
 
 enum { DESCRIPTORS = 65536, DESCRIPTORS_LEAST = 64 };
 #define SAME_REQUEST 0.5                             /* s: signals that belong together */
@@ -154,13 +155,6 @@ pl_options_t *cli_run_load(const cli_run_t *run, pl_error_t *err)
 
 /* ---- signals ---- */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* The result may be there already while the engine still closes. */
 static void end_at_once(const cli_session_t *session)
 {
@@ -180,12 +174,12 @@ static void on_signal(evutil_socket_t number, short what, void *user)
 {
     (void)what;
     cli_session_t *session = user;
-    if (session->signal && now() - session->signalled < SAME_REQUEST)
+    if (session->signal && cli_now() - session->signalled < SAME_REQUEST)
         return;
     if (session->signal)
         end_at_once(session);
     session->signal = (int)number;
-    session->signalled = now();
+    session->signalled = cli_now();
     if (pl_trainer_stop(session->trainer, signal_name(number), NULL) == PL_OK)
         cli_note("stopping%s%s", session->has_begun ? " after this step" : "",
                  number == SIGINT ? "; Ctrl-C again ends at once" : "");
@@ -341,6 +335,8 @@ static int show(cli_session_t *session, const cli_sight_t *sight, pl_error_t *er
         code = pl_engine_monitor(session->engine, sight->monitor, err);
     if (code == PL_OK && sight->dashboard)
         code = pl_engine_dashboard(session->engine, sight->dashboard, err);
+    if (code == PL_OK && sight->control)
+        code = pl_engine_control(session->engine, sight->control, err);
     return code;
 }
 
@@ -373,15 +369,16 @@ static void session_close(cli_session_t *session)
     pl_options_free(session->options);
 }
 
-static void tell_monitor(const cli_session_t *session)
+/* Where it can be reached, by the command of that name  [""]. */
+static void tell_endpoint(const cli_session_t *session, const char *command,
+                          const char *endpoint)
 {
-    const char *endpoint = pl_engine_monitor_endpoint(session->engine);
     if (!*endpoint)
         return;
     if (session->json)
-        cli_print_json(json_pack("{s:s, s:s}", "event", "monitor", "endpoint", endpoint));
+        cli_print_json(json_pack("{s:s, s:s}", "event", command, "endpoint", endpoint));
     else
-        cli_note("monitor: %s monitor %s", cli_program(), endpoint);
+        cli_note("%s: %s %s %s", command, cli_program(), command, endpoint);
 }
 
 /* On standard error alone: it holds a secret. */
@@ -401,7 +398,8 @@ int cli_session_run(cli_session_t *session, cli_sight_t sight)
     if (session_open(session, &sight, &err) != PL_OK) {
         cli_failure(&err, session->json);
     } else {
-        tell_monitor(session);
+        tell_endpoint(session, "monitor", pl_engine_monitor_endpoint(session->engine));
+        tell_endpoint(session, "control", pl_engine_control_endpoint(session->engine));
         tell_dashboard(session);
         session->status = CLI_DONE;
         event_base_dispatch(session->base);

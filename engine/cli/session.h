@@ -46,13 +46,14 @@ struct cli_session {
 
 /* Where a run can be seen, in every command that reads a run file  [NULL: not there]. */
 typedef struct cli_sight {
-    const char *monitor, *dashboard, *journal, *trace;
+    const char *monitor, *dashboard, *control, *journal, *trace;
 } cli_sight_t;
 
 /* Of the arguments of a command. */
 #define CLI_SIGHT(arguments) \
     ((cli_sight_t){.monitor = (arguments)->monitor, \
                    .dashboard = (arguments)->dashboard, \
+                   .control = (arguments)->control, \
                    .journal = (arguments)->journal, \
                    .trace = (arguments)->trace})
 

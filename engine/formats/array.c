@@ -28,6 +28,8 @@ bool pl_array_size(pl_dtype_t dtype, const pl_shape_t *shape, int64_t *count,
                    size_t *bytes)
 {
     int64_t elements = 1, total;
+    if ((unsigned)dtype > PL_F16)
+        return false;
     for (int i = 0; i < shape->rank; i++)
         if (shape->dim[i] < 0
             || __builtin_mul_overflow(elements, shape->dim[i], &elements))

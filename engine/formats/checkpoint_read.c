@@ -318,7 +318,9 @@ int pl_checkpoint_verify(const char *path, pl_error_t *err)
 char *pl_checkpoint_describe(const char *path, bool verify, pl_error_t *err)
 {
     pl_error_t local = {0};
-    json_t *manifest = pl_checkpoint_manifest(path, &local);
+    json_t *manifest = pl_given(path, "a path", &local) == PL_OK
+                           ? pl_checkpoint_manifest(path, &local)
+                           : NULL;
     char *text = NULL;
     if (manifest && (!verify || pl_checkpoint_verify(path, &local) == PL_OK)
         && !(text = pl_json_write(manifest, PL_JSON_COMPACT)))

@@ -459,6 +459,11 @@ int pl_actor_rank(void *self)
     return actor_of(self)->reactor->rank;
 }
 
+uint64_t pl_actor_doing(const void *self)
+{
+    return actor_of(self)->reactor->doing.cause;
+}
+
 pl_runtime_t *pl_actor_runtime(void *self)
 {
     return actor_of(self)->reactor->runtime;

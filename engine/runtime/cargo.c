@@ -9,6 +9,11 @@
 #include "base/error.h"
 #include "base/options.h"
 
+const char *const pl_spent_names[PL_SPENT_KINDS] = {
+    [PL_SPENT_DATA] = "data",           [PL_SPENT_FORWARD] = "forward",
+    [PL_SPENT_BACKWARD] = "backward",   [PL_SPENT_COLLECTIVE] = "collective",
+    [PL_SPENT_OPTIMIZER] = "optimizer", [PL_SPENT_ABSENT] = "absent"};
+
 /* A zeroed object of that size, counted once; NULL with PL_ENOMEM. */
 static void *object_make(size_t size, void (*release)(pl_object_t *), pl_error_t *err)
 {

@@ -97,8 +97,12 @@ typedef enum pl_spent {
                                           them apart */
     PL_SPENT_COLLECTIVE,
     PL_SPENT_OPTIMIZER,
+    PL_SPENT_ABSENT,                   /* it waits, and would not notice: it is stopped,
+                                          or gets no processor */
     PL_SPENT_KINDS
 } pl_spent_t;
+
+extern const char *const pl_spent_names[PL_SPENT_KINDS];
 
 /* Whether it is as long as the sample. */
 static inline bool pl_varies(const pl_field_t *field)

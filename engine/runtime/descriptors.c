@@ -6,6 +6,7 @@
 #include "runtime/descriptors.h"
 
 #include <dirent.h>
+#include <limits.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -58,14 +59,19 @@ int pl_descriptors_check(int count, const char *what, pl_error_t *err)
                          "no descriptors left for %s: raise the limit (ulimit -n)", what);
 }
 
+int pl_descriptors_most(void)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < INT_MAX
+               ? (int)limit.rlim_cur
+               : INT_MAX;
+}
+
 /* A new one gets the lowest number that is free. */
 bool pl_descriptors_are_few(void)
 {
-    struct rlimit limit;
     int lowest = eventfd(0, EFD_CLOEXEC);
     if (lowest >= 0)
         close(lowest);
-    return lowest < 0
-           || (getrlimit(RLIMIT_NOFILE, &limit) == 0
-               && (rlim_t)lowest > limit.rlim_cur / 2);
+    return lowest < 0 || lowest > pl_descriptors_most() / 2;
 }

@@ -18,4 +18,7 @@ int pl_descriptors_for(int64_t threads, int64_t files, pl_error_t *err);
  * some at the same time. */
 bool pl_descriptors_are_few(void);
 
+/* How many may be open at once. */
+int pl_descriptors_most(void);
+
 #endif

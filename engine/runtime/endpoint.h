@@ -24,7 +24,7 @@ int pl_endpoint_check(const char *endpoint, bool is_encrypted, pl_error_t *err);
 /* The file of "ipc://FILE"; NULL for others, which ZeroMQ finds a place for. */
 const char *pl_endpoint_file(const char *endpoint);
 
-/* A descriptor that listens at path, or an error.  What lies there stays, unless it is a
+/* A descriptor that listens at path, or an error.  Only this user can open it.  What lies there stays, unless it is a
  * socket that nobody listens at any more.  PL_EINVAL: something else lies there;
  * PL_EBUSY: somebody listens. */
 int pl_door_open(pl_door_t *door, const char *path, pl_error_t *err);

@@ -435,6 +435,14 @@ static bool peers_visit(const kinds_walk_t *walk, pl_reader_t *r)
     return true;
 }
 
+/* Most messages have none, and need not be walked through. */
+static bool has_peers(const pl_field_info_t *field)
+{
+    while (field->name && field->type != PL_TYPE_PEERS)
+        field++;
+    return field->name;
+}
+
 void pl_frame_kinds(pl_bytes_t frame, void (*each)(void *user, uint32_t *number),
                     void *user)
 {
@@ -445,7 +453,7 @@ void pl_frame_kinds(pl_bytes_t frame, void (*each)(void *user, uint32_t *number)
     kind_visit(&walk, offsetof(pl_envelope_t, from_kind));
     kind_visit(&walk, offsetof(pl_envelope_t, to_kind));
     const int part = pl_part_of_kind(e.kind);
-    if (part < 0)
+    if (part < 0 || !has_peers(messages[e.message].fields[part]))
         return;
     pl_reader_t r = pl_reader(frame);
     r.is_record = true;

@@ -7,12 +7,11 @@
  * cannot take, or nobody watches, is dropped and counted, and `seq` shows the gap.
  *
  * To wake the hub costs a rank more than to copy a frame.  So while messages come it
- * looks by itself every few milliseconds, and only the first one after a pause wakes
- * it. */
+ * looks by itself every few milliseconds, less often when nobody watches live, and only
+ * the first one after a pause wakes it. */
 #include "runtime/monitor.h"
 
 #include <event2/event.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -20,19 +19,12 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/log.h"
-#include "base/random.h"
-#include "runtime/descriptors.h"
 #include "runtime/monitor_parts.h"
 
 enum {
     BACKLOG_BYTES = 16 << 20,                        /* of frames that wait for the hub */
-    VIEWERS_MOST = 256,
-    VIEWERS_FEW = 32,
-    VIEWERS_AT_PORT = 2048,
-    SUBSCRIPTION_MOST = 256,
-    LINGER_MS = 1000,
     LOOK_EVERY_US = 3000,
+    LOOK_SELDOM_US = 15000,                          /* where only files and pages wait */
 };
 
 typedef struct record {
@@ -92,89 +84,10 @@ void pl_monitor_offer(pl_reactor_t *reactor, pl_bytes_t frame)
 
 /* ---- the hub's side ---- */
 
-void monitor_count_watchers(pl_monitor_t *m)
-{
-    const int here = (int)m->own.topics.count + m->tap_count;
-    const int count = here + (int)m->other.topics.count + (m->held_until != 0);
-    __atomic_store_n(&m->watchers, count, __ATOMIC_RELEASE);
-    if (m->feeds_are_watched == (here > 0))
-        return;
-    m->feeds_are_watched = here > 0;
-    monitor_feeds_watch(m, here > 0);
-}
-
-/* XPUB also tells of the end of subscriptions that never began, so we know which there
- * are. */
-static void hub_subscription(void *user, uint32_t identity, pl_frame_t *frame)
-{
-    (void)identity;
-    outlet_t *outlet = user;
-    pl_monitor_t *m = outlet->monitor;
-    pl_bytes_t bytes = frame ? pl_frame_bytes(frame) : (pl_bytes_t){0};
-    const char *first = bytes.data;
-    if (!bytes.size || (*first != 0 && *first != 1)) {
-        pl_count(&m->runtime->malformed);
-        return;
-    }
-    uint64_t topic = pl_hash_bytes(first + 1, bytes.size - 1);
-    if (*first == 0)
-        pl_map_take(&outlet->topics, topic ? topic : 1);
-    else if (pl_map_put(&outlet->topics, topic ? topic : 1, m) != PL_OK)
-        pl_log_line(PL_LOG_WARNING, -1, "", "no memory for a viewer's topic");
-    if (outlet == &m->other)
-        m->held_until = 0;
-    monitor_count_watchers(m);
-}
-
-/* What waits for viewers is bounded for each of them; so must be how many they are.
- * ZeroMQ takes whoever connects, so while there are too many nobody gets anything, and
- * all see the gap.  At a file, nobody gets in any more then, nor when descriptors become
- * few: ZeroMQ ends the process when it has none for a viewer there.  At a port they may
- * be strangers, who are dropped when they say nothing; it is shut when they take what
- * the run needs. */
-static void hub_peers(void *user, int peers)
-{
-    pl_monitor_t *m = ((outlet_t *)user)->monitor;
-    bool crowded = peers > VIEWERS_MOST;
-    if (crowded && !m->is_crowded)
-        pl_log_line(PL_LOG_WARNING, -1, "",
-                    "the stream pauses: it has %d viewers, and serves at most %d", peers,
-                    VIEWERS_MOST);
-    m->is_crowded = crowded;
-    const bool few = pl_descriptors_are_few();
-    pl_socket_shut(m->own.socket, peers >= VIEWERS_MOST || few);
-    pl_socket_shut_port(m->own.socket,
-                        peers > VIEWERS_AT_PORT || (peers > VIEWERS_FEW && few));
-}
-
-/* "RANK.TO.NAME", of pieces: a format would take longer than all else that is done here
- * for a line.  It has room: names of actors are shorter than 48 bytes. */
-static pl_bytes_t topic_make(char topic[TOPIC_MOST], const pl_tap_record_t *record)
-{
-    const pl_envelope_t *e = &record->envelope;
-    const int rank = record->stamp.rank;
-    char *end = topic;
-    if (rank >= 0 && rank < 10)
-        *end++ = (char)('0' + rank);
-    else
-        end += sprintf(end, "%d", rank);
-    *end++ = '.';
-    end = stpcpy(end, pl_kind_name(e->to_kind));
-    *end++ = '.';
-    end = stpcpy(end, pl_message_info(e->message)->name);
-    return (pl_bytes_t){topic, (size_t)(end - topic)};
-}
-
 void monitor_show(pl_monitor_t *m, const pl_tap_record_t *record)
 {
     monitor_taps_show(m, record);
-    if (!m->own.topics.count || m->is_crowded)
-        return;
-    char topic[TOPIC_MOST];
-    const size_t length = pl_tap_line(record, m->line, sizeof m->line);
-    if (length)
-        pl_socket_publish(m->own.socket, topic_make(topic, record),
-                          (pl_bytes_t){m->line, length}, NULL);
+    monitor_publish(m, record);
 }
 
 /* What a process does beside being a rank is not of the run elsewhere. */
@@ -238,7 +151,7 @@ bool monitor_flush(pl_monitor_t *m)
 static void hub_look(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
-    static const struct timeval soon = {0, LOOK_EVERY_US};
+    static const struct timeval soon = {0, LOOK_EVERY_US}, later = {0, LOOK_SELDOM_US};
     pl_monitor_t *m = user;
     bool any = is_held(m) || monitor_flush(m);
     __atomic_store_n(&m->looks, any, __ATOMIC_SEQ_CST);
@@ -246,8 +159,9 @@ static void hub_look(evutil_socket_t fd, short what, void *user)
         any = true;
         __atomic_store_n(&m->looks, true, __ATOMIC_SEQ_CST);
     }
+    const bool is_awaited = m->own.topics.count || m->other.topics.count || m->held_until;
     if (any)
-        event_add(m->look, &soon);
+        event_add(m->look, is_awaited ? &soon : &later);
 }
 
 static void hub_woken(evutil_socket_t fd, short what, void *user)
@@ -267,26 +181,6 @@ static int endpoint_check(const char *endpoint, pl_error_t *err)
                    "monitor endpoint \"%s\": ipc://FILE or tcp://127.0.0.1:PORT (\"*\" "
                    "for any port)",
                    endpoint);
-}
-
-int monitor_outlet_open(pl_monitor_t *m, outlet_t *outlet, const pl_socket_spec_t *with,
-                        pl_error_t *err)
-{
-    pl_socket_spec_t spec = *with;
-    spec.type = PL_SOCKET_XPUB;
-    spec.linger_ms = LINGER_MS;
-    spec.high_water_mark = m->lossless ? 0 : BACKLOG_LINES;
-    spec.message_most = SUBSCRIPTION_MOST;
-    outlet->socket = pl_socket_open(&spec, &m->reactor->loop, hub_subscription, outlet,
-                                    err);
-    return outlet->socket ? PL_OK : err->code;
-}
-
-void monitor_outlet_close(outlet_t *outlet)
-{
-    pl_socket_close(outlet->socket);
-    outlet->socket = NULL;
-    pl_map_release(&outlet->topics);
 }
 
 static int hub_open(pl_monitor_t *m, pl_error_t *err)
@@ -420,9 +314,7 @@ int monitor_ask(pl_runtime_t *runtime, bool lossless, monitor_ask_t ask,
 
 static int hub_publish(pl_monitor_t *m, const void *argument, pl_error_t *err)
 {
-    const pl_socket_spec_t spec = {.endpoint = argument,
-                                   .bind = true,
-                                   .on_peers = hub_peers};
+    const pl_socket_spec_t spec = {.endpoint = argument, .bind = true};
     if (m->publishes)
         return pl_fail(err, PL_ESTATE, "the stream is published already, at %s",
                        m->endpoint);
@@ -457,6 +349,19 @@ static int hub_show(pl_monitor_t *m, const void *argument, pl_error_t *err)
 int pl_monitor_show(pl_runtime_t *runtime, const pl_tap_record_t *record, pl_error_t *err)
 {
     return monitor_ask(runtime, false, hub_show, record, err);
+}
+
+static int hub_catch_up(pl_monitor_t *m, const void *argument, pl_error_t *err)
+{
+    (void)argument, (void)err;
+    monitor_flush(m);
+    return PL_OK;
+}
+
+void pl_monitor_catch_up(pl_runtime_t *runtime)
+{
+    if (monitor_of(runtime))
+        monitor_ask(runtime, false, hub_catch_up, NULL, NULL);
 }
 
 bool pl_monitor_publishes(const pl_runtime_t *runtime)

@@ -7,10 +7,10 @@
 #include "runtime/reactor.h"
 
 /* A hub on its own thread that publishes at endpoint: ipc://… or tcp://127.0.0.1:PORT,
- * "*" for any port; nothing else. At most 256 viewers are served, 2000 lines wait for
- * each, and 16 MiB of messages for the hub; what is beyond shows as a gap.  lossless:
- * nothing is dropped, memory grows instead; for tests, where there is no hub yet.  It
- * becomes runtime->monitor. */
+ * "*" for any port; nothing else. At most 1024 viewers are served, which more than four
+ * get 50 000 lines a second together; 2000 lines wait for each, and 16 MiB of messages
+ * for the hub; what is beyond shows as a gap.  lossless: nothing is dropped, memory grows
+ * instead; for tests, where there is no hub yet.  It becomes runtime->monitor. */
 int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
                      pl_error_t *err);
 
@@ -36,8 +36,15 @@ void pl_monitor_bring_no_more(pl_runtime_t *runtime);
 
 /* A hub that publishes or has taps takes what other hubs bring to an endpoint as well;
  * `bound` gets where that is.  Or no more, after what has come by now. */
-int pl_monitor_take(pl_runtime_t *runtime, const char *endpoint, const pl_keys_t *keys,
-                    char *bound, size_t room, pl_error_t *err);
+typedef struct pl_monitor_take {
+    const char *endpoint;
+    const pl_keys_t *keys;                  /* [not encrypted] */
+    uint64_t under;                         /* the call here that all theirs are part of
+                                               [unknown] */
+} pl_monitor_take_t;
+
+int pl_monitor_take(pl_runtime_t *runtime, const pl_monitor_take_t *how, char *bound,
+                    size_t room, pl_error_t *err);
 void pl_monitor_take_no_more(pl_runtime_t *runtime, const char *bound);
 bool pl_monitor_publishes(const pl_runtime_t *runtime);
 /* Or has taps: it shows what others bring. */
@@ -49,6 +56,9 @@ bool pl_monitor_is_lossless(const pl_runtime_t *runtime);
 struct pl_tap_record;
 int pl_monitor_show(pl_runtime_t *runtime, const struct pl_tap_record *record,
                     pl_error_t *err);
+
+/* When it returns, all that was offered before has been shown. */
+void pl_monitor_catch_up(pl_runtime_t *runtime);
 
 /* Where it publishes, after "*" was replaced. */
 const char *pl_monitor_endpoint(const pl_runtime_t *runtime);

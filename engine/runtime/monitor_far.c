@@ -113,6 +113,8 @@ typedef struct feed {
     struct feed *next;
     pl_monitor_t *monitor;
     pl_socket_t *in;                                        /* SUB */
+    uint32_t number;                                        /* of all feeds, from 0 */
+    uint64_t under;                                         /* see pl_tap_record_t */
     char endpoint[256];
 } feed_t;
 
@@ -174,7 +176,8 @@ static bool head_read(pl_bytes_t bytes, brought_head_t *head, size_t *size)
            && head->brought.time >= 0;
 }
 
-static bool brought_read(pl_bytes_t bytes, unsigned char *room, pl_tap_record_t *record)
+static bool brought_read(const feed_t *feed, pl_bytes_t bytes, unsigned char *room,
+                         pl_tap_record_t *record)
 {
     brought_head_t head;
     size_t size;
@@ -183,7 +186,8 @@ static bool brought_read(pl_bytes_t bytes, unsigned char *room, pl_tap_record_t 
     *record = (pl_tap_record_t){.stamp = {.seq = head.brought.seq,
                                           .time = head.brought.time,
                                           .rank = head.brought.rank},
-                                .origin = (uint32_t)head.brought.rank + 1,
+                                .origin = pl_origin(feed->number, head.brought.rank),
+                                .under = feed->under,
                                 .frame = {room, bytes.size - size}};
     memcpy(room, (const unsigned char *)bytes.data + size, record->frame.size);
     if (pl_envelope_read(record->frame, &record->envelope, NULL) != PL_OK)
@@ -196,9 +200,10 @@ static void feed_message(void *user, uint32_t identity, pl_frame_t *frame)
 {
     (void)identity;
     static _Thread_local _Alignas(8) unsigned char room[PL_TAP_FRAME_MOST];
-    pl_monitor_t *m = ((feed_t *)user)->monitor;
+    const feed_t *feed = user;
+    pl_monitor_t *m = feed->monitor;
     pl_tap_record_t record;
-    if (frame && brought_read(pl_frame_bytes(frame), room, &record))
+    if (frame && brought_read(feed, pl_frame_bytes(frame), room, &record))
         monitor_show(m, &record);
     else
         pl_count(&m->runtime->malformed);
@@ -216,6 +221,7 @@ static void feed_attach(void *argument)
         feed_free(feed);
         return;
     }
+    feed->number = m->feed_count++;
     feed->next = m->feeds;
     m->feeds = feed;
     if (m->feeds_are_watched)
@@ -248,16 +254,17 @@ static feed_t *feed_new(pl_monitor_t *m, const char *endpoint)
 }
 
 /* The hub gets a socket that has its place already: so the caller knows where it is. */
-int pl_monitor_take(pl_runtime_t *runtime, const char *endpoint, const pl_keys_t *keys,
-                    char *bound, size_t room, pl_error_t *err)
+int pl_monitor_take(pl_runtime_t *runtime, const pl_monitor_take_t *how, char *bound,
+                    size_t room, pl_error_t *err)
 {
     pl_monitor_t *m = monitor_of(runtime);
-    feed_t *feed = feed_new(m, endpoint);
+    feed_t *feed = feed_new(m, how->endpoint);
     if (!feed)
         return pl_no_memory(err);
+    feed->under = how->under;
     const pl_socket_spec_t spec = {.type = PL_SOCKET_SUB,
-                                   .endpoint = endpoint,
-                                   .keys = keys,
+                                   .endpoint = how->endpoint,
+                                   .keys = how->keys,
                                    .bind = true,
                                    .high_water_mark = m->lossless ? 0 : BACKLOG_LINES,
                                    .message_most = sizeof(brought_head_t)

@@ -1,5 +1,5 @@
-/* monitor_parts.h - what monitor.c (one hub) and monitor_far.c (hubs of several
- * processes) share */
+/* monitor_parts.h - what monitor.c (one hub), monitor_viewers.c (who watches it) and
+ * monitor_far.c (hubs of several processes) share */
 #ifndef PL_RUNTIME_MONITOR_PARTS_H
 #define PL_RUNTIME_MONITOR_PARTS_H
 
@@ -21,6 +21,17 @@ typedef struct outlet {
     pl_map_t topics;
 } outlet_t;
 
+/* Who watches what is published. */
+typedef struct audience {
+    int viewers;
+    int64_t said;                              /* when it was told last that no more get
+                                                  in  [0: never] */
+    uint64_t looked;                           /* grows when topics change */
+    pl_map_t sorts;                            /* of lines: struct sort */
+    int64_t allowance, grown;                  /* lines that may leave; since when */
+    bool pauses;                               /* until it has grown to a burst */
+} audience_t;
+
 struct pl_monitor {
     pl_runtime_t *runtime;
     pl_reactor_t *reactor;                                  /* the hub's thread */
@@ -31,16 +42,18 @@ struct pl_monitor {
     /* The hub's: */
     outlet_t own, other;                           /* published; brought to another hub */
     struct feed *feeds;                            /* what others bring */
+    uint32_t feed_count;                           /* there have been */
     struct tap *taps;
     bool feeds_are_watched;
-    bool is_crowded;                  /* more viewers than we serve */
+    audience_t audience;
     int64_t held_until;               /* what comes waits for the other hub to say what it
                                          wants  [0: it does not wait] */
     int64_t shift;                    /* ns to the other hub's time */
     uint64_t run;                     /* whose lines these are there  [0: as they say] */
 
     int watchers;                   /* atomic: topics, of both, and taps */
-    int tap_count;                  /* atomic */
+    int tap_count;                  /* atomic: without those that tell something */
+    int told;                       /* topics of `own` that taps tell */
     struct record *top;             /* atomic: newest first */
     size_t waiting;                 /* atomic: bytes in records */
     bool looks;                     /* atomic: the hub will look at the stack by itself */
@@ -62,15 +75,23 @@ int monitor_ask(pl_runtime_t *runtime, bool lossless, monitor_ask_t ask,
                 const void *argument, pl_error_t *err);
 
 /* On the hub's thread: */
+/* Sends all there is on its way; false: there was nothing. */
+bool monitor_flush(pl_monitor_t *m);
+/* A message with its stamp, to whoever watches here. */
+void monitor_show(pl_monitor_t *m, const pl_tap_record_t *record);
+
+/* monitor_viewers.c */
 int monitor_outlet_open(pl_monitor_t *m, outlet_t *outlet, const pl_socket_spec_t *with,
                         pl_error_t *err);
 void monitor_outlet_close(outlet_t *outlet);
 /* Who watches has changed. */
 void monitor_count_watchers(pl_monitor_t *m);
-/* Sends all there is on its way; false: there was nothing. */
-bool monitor_flush(pl_monitor_t *m);
-/* A message with its stamp, to whoever watches here. */
-void monitor_show(pl_monitor_t *m, const pl_tap_record_t *record);
+/* Whether somebody subscribes to just that, of what is published here. */
+bool monitor_has_topic(const pl_monitor_t *m, const char *topic, size_t length);
+/* So many watch that nobody gets anything. */
+bool monitor_is_crowded(const pl_monitor_t *m);
+/* A message with its stamp, to viewers. */
+void monitor_publish(pl_monitor_t *m, const pl_tap_record_t *record);
 
 /* monitor_far.c: while nobody watches here, other hubs need not bring anything. */
 void monitor_feeds_watch(pl_monitor_t *m, bool is_watched);
@@ -78,6 +99,8 @@ void monitor_feeds_close(pl_monitor_t *m);
 void monitor_bring(pl_monitor_t *m, const pl_tap_record_t *record);
 
 /* tap.c */
+/* How many taps are to tell something; these, and no others, are told so. */
+int monitor_taps_wanted(pl_monitor_t *m);
 void monitor_taps_show(pl_monitor_t *m, const pl_tap_record_t *record);
 void monitor_taps_close(pl_monitor_t *m);
 

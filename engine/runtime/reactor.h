@@ -78,6 +78,9 @@ void pl_reactor_stop(pl_reactor_t *reactor);                /* joins, then frees
 /* Runs until told to leave, on the calling thread. */
 void pl_reactor_run(pl_reactor_t *reactor);
 
+/* The call that an actor is handling; 0: none.  Its own thread. */
+uint64_t pl_actor_doing(const void *self);
+
 /* Gives a thread up that does not end: what it holds is kept, and should it wake it
  * handles nothing more.  Any thread. */
 void pl_reactor_abandon(pl_reactor_t *reactor);

@@ -2,6 +2,7 @@
 #include "runtime/tap.h"
 
 #include <event2/event.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -12,39 +13,82 @@ typedef struct tap {
     struct tap *next;
     const pl_tap_ops_t *ops;
     void *self;
-    pl_map_t expected;                      /* by rank: number of its next message, + 1 */
+    pl_map_t expected;                       /* number of the next message of each, + 1 */
+    bool is_idle;                            /* it tells something that nobody wants */
 } tap_t;
 
-static uint64_t key_of(int rank)
+/* Ranks of one process, or one of another. */
+static uint64_t key_of(uint32_t origin, int rank)
 {
-    return (uint64_t)(uint32_t)rank + 2;
+    return (uint64_t)origin << 32 | (uint32_t)(rank + 2);
 }
 
 /* What came before the tap is not missing, nor does a rank that was started again miss
  * what its first life had.  Without memory for that a gap may go untold. */
-static void look_for_gap(tap_t *tap, const pl_stamp_t *stamp)
+static void look_for_gap(tap_t *tap, const pl_tap_record_t *record)
 {
-    const uint64_t expected = (uintptr_t)pl_map_get(&tap->expected, key_of(stamp->rank));
+    const pl_stamp_t *stamp = &record->stamp;
+    const uint64_t key = key_of(record->origin, stamp->rank),
+                   expected = (uintptr_t)pl_map_get(&tap->expected, key);
     if (expected && stamp->seq > expected - 1 && tap->ops->gap)
         tap->ops->gap(tap->self, stamp->rank, stamp->seq - (expected - 1));
-    pl_map_put(&tap->expected, key_of(stamp->rank), (void *)(uintptr_t)(stamp->seq + 2));
+    pl_map_put(&tap->expected, key, (void *)(uintptr_t)(stamp->seq + 2));
 }
 
 void monitor_taps_show(pl_monitor_t *m, const pl_tap_record_t *record)
 {
     for (tap_t *tap = m->taps; tap; tap = tap->next) {
-        look_for_gap(tap, &record->stamp);
+        if (tap->is_idle)
+            continue;
+        look_for_gap(tap, record);
         tap->ops->record(tap->self, record);
     }
+}
+
+static void tap_tell(pl_monitor_t *m, const tap_t *tap)
+{
+    const char *topic = tap->ops->topic;
+    char *text = topic && !tap->is_idle && !monitor_is_crowded(m)
+                     ? tap->ops->tell(tap->self)
+                     : NULL;
+    if (text)
+        pl_socket_publish(m->own.socket, (pl_bytes_t){topic, strlen(topic)},
+                          (pl_bytes_t){text, strlen(text)}, NULL);
+    pl_text_free(text);
+}
+
+/* What it missed meanwhile is no gap. */
+static void tap_watched(tap_t *tap, bool is_watched)
+{
+    if (tap->is_idle != is_watched)
+        return;
+    tap->is_idle = !is_watched;
+    pl_map_release(&tap->expected);
+    tap->ops->watched(tap->self, is_watched);
+}
+
+int monitor_taps_wanted(pl_monitor_t *m)
+{
+    int wanted = 0;
+    for (tap_t *tap = m->taps; tap; tap = tap->next) {
+        const char *topic = tap->ops->topic;
+        const bool is_wanted = topic && monitor_has_topic(m, topic, strlen(topic));
+        if (topic)
+            tap_watched(tap, is_wanted);
+        wanted += is_wanted;
+    }
+    return wanted;
 }
 
 static void taps_tick(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
     pl_monitor_t *m = user;
-    for (tap_t *tap = m->taps; tap; tap = tap->next)
+    for (tap_t *tap = m->taps; tap; tap = tap->next) {
         if (tap->ops->tick)
             tap->ops->tick(tap->self);
+        tap_tell(m, tap);
+    }
 }
 
 /* What was dropped behind the last message that came shows in no number. */
@@ -54,7 +98,7 @@ static void tell_last_gaps(const pl_monitor_t *m, const tap_t *tap)
         return;
     pthread_mutex_lock(&m->runtime->lock);
     for (const pl_rank_seq_t *seq = m->runtime->seqs; seq; seq = seq->other)
-        if (seq->dropped && pl_map_get(&tap->expected, key_of(seq->rank)))
+        if (seq->dropped && pl_map_get(&tap->expected, key_of(0, seq->rank)))
             tap->ops->gap(tap->self, seq->rank,
                           __atomic_load_n(&seq->dropped, __ATOMIC_RELAXED));
     pthread_mutex_unlock(&m->runtime->lock);
@@ -65,6 +109,7 @@ void monitor_taps_close(pl_monitor_t *m)
     for (tap_t *tap; (tap = m->taps);) {
         m->taps = tap->next;
         tell_last_gaps(m, tap);
+        tap_tell(m, tap);
         tap->ops->close(tap->self);
         pl_map_release(&tap->expected);
         pl_free(tap);
@@ -99,7 +144,9 @@ static int tap_begin(pl_monitor_t *m, const void *argument, pl_error_t *err)
     while (*last)
         last = &(*last)->next;
     *last = tap;
-    __atomic_add_fetch(&m->tap_count, 1, __ATOMIC_RELEASE);
+    tap->is_idle = tap->ops->topic != NULL;
+    if (!tap->is_idle)
+        __atomic_add_fetch(&m->tap_count, 1, __ATOMIC_RELEASE);
     monitor_count_watchers(m);
     return PL_OK;
 }

@@ -20,11 +20,24 @@ enum {
  * process's. */
 typedef struct pl_tap_record {
     pl_stamp_t stamp;
-    uint32_t origin;                          /* process: 0 this one; else its rank + 1 */
+    uint32_t origin;                          /* process: 0 this one; see pl_origin() */
+    uint64_t under;                           /* of another one: the call made here that
+                                                 all its own are part of; 0: unknown */
     pl_envelope_t envelope;
     pl_bytes_t frame;                            /* envelope and body, at a multiple of 8;
                                                     for pl_frame_decode_record() */
 } pl_tap_record_t;
+
+/* Processes are told apart by whose feed brings what they say, and their rank. */
+static inline uint32_t pl_origin(uint32_t feed, int rank)
+{
+    return feed << 20 | (uint32_t)(rank + 1);
+}
+
+static inline int pl_origin_rank(uint32_t origin)
+{
+    return (int)(origin & 0xfffff) - 1;
+}
 
 /* Called on the hub's thread, which all viewers and taps share: none may wait for
  * anything.  What it is given is gone when it returns. */
@@ -35,6 +48,14 @@ typedef struct pl_tap_ops {
     void (*tick)(void *self);                    /* every PL_TAP_TICK_MS  [nobody asks] */
     /* The last; frees self.  On the thread that ends the stream. */
     void (*close)(void *self);
+
+    /* Of one that tells something itself, to those who subscribe to this topic: it gets
+     * messages only while somebody does  [it listens] */
+    const char *topic;
+    void (*watched)(void *self, bool is_watched);
+    /* JSON, every PL_TAP_TICK_MS and last when the stream ends, while it is watched;
+     * pl_text_free() frees it  [nothing this time] */
+    char *(*tell)(void *self);
 } pl_tap_ops_t;
 
 /* From now on, until the stream ends.  With an error self is still the caller's. */

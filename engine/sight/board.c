@@ -4,8 +4,8 @@
  * The hub's thread brings every message, so little is done for each: it is counted, and
  * the few that tell something of a run are decoded.  Which run a message is of is known
  * by its cause: a call belongs to the run of the call that caused it, up to the program's
- * own.  In a stream with gaps, or of another process, that chain may have no end here;
- * then it is taken for the newest run's. */
+ * own.  What another process says is part of the call that had it started.  In a stream
+ * with gaps that chain may have no end here; then it is taken for the newest run's. */
 #include "sight/board_parts.h"
 
 #include <math.h>
@@ -100,21 +100,30 @@ static unsigned place_for_run(const pl_board_t *b)
     return place;
 }
 
+static unsigned run_enter(pl_board_t *b, const pl_tap_record_t *r)
+{
+    const unsigned place = place_for_run(b);
+    b->runs++;
+    if (place != NO_RUN)
+        run_begin(&b->run[place], r->envelope.call, b->runs,
+                  (double)r->stamp.time * 1e-9);
+    return place;
+}
+
 static unsigned run_of_call(pl_board_t *b, const pl_tap_record_t *r)
 {
     const pl_envelope_t *e = &r->envelope;
-    if (e->message == PL_MESSAGE_run && pl_kind_level(e->from_kind) == PL_LEVEL_HOST) {
-        const unsigned place = place_for_run(b);
-        b->runs++;
-        if (place != NO_RUN)
-            run_begin(&b->run[place], e->call, b->runs, (double)r->stamp.time * 1e-9);
-        return place;
-    }
+    if (e->message == PL_MESSAGE_run && pl_kind_level(e->from_kind) == PL_LEVEL_HOST)
+        return run_enter(b, r);
     const uint64_t cause = key_of(r, e->cause);
     const void *by = pl_map_get(&b->lasting, cause);
     if (!by)
         by = pl_map_get(&b->open, cause);
-    return by ? opened_unpack(by).run : newest_living(b);
+    if (!by)
+        by = pl_map_get(&b->lasting, r->under);
+    if (by)
+        return opened_unpack(by).run;
+    return r->under && !b->missing ? NO_RUN : newest_living(b);
 }
 
 /* ---- open calls ---- */
@@ -149,11 +158,20 @@ static opened_t call_ends(pl_board_t *b, const pl_tap_record_t *r)
     return opened;
 }
 
-static opened_t call_goes_on(const pl_board_t *b, const pl_tap_record_t *r)
+/* A run that was begun before the board was there is told by what it reports. */
+static opened_t call_goes_on(pl_board_t *b, const pl_tap_record_t *r)
 {
-    return opened_unpack(
-        pl_map_get(is_lasting(r->envelope.message) ? &b->lasting : &b->open,
-                   key_of(r, r->envelope.call)));
+    const pl_envelope_t *e = &r->envelope;
+    const void *value = pl_map_get(is_lasting(e->message) ? &b->lasting : &b->open,
+                                   key_of(r, e->call));
+    const bool is_new = !value && e->message == PL_MESSAGE_run
+                        && e->kind == PL_KIND_PROGRESS
+                        && pl_kind_level(e->to_kind) == PL_LEVEL_HOST;
+    if (!is_new)
+        return opened_unpack(value);
+    const opened_t opened = {.run = run_enter(b, r), .to = e->from_kind};
+    call_opens(b, r, opened);
+    return opened;
 }
 
 /* ---- what a message says ---- */
@@ -161,6 +179,7 @@ static opened_t call_goes_on(const pl_board_t *b, const pl_tap_record_t *r)
 static void run_has_ended(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
                           const pl_error_t *error)
 {
+    run_end(b, run);
     run->ended = true;
     run->ended_at = (double)r->stamp.time * 1e-9;
     if (error) {
@@ -177,12 +196,14 @@ static void run_has_ended(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
 static void take_call(run_t *run, const pl_tap_record_t *r, const pl_body_t *body)
 {
     switch (r->envelope.message) {
-    case PL_MESSAGE_make_run_dir: run_describe(run, body->make_run_dir.run); break;
     case PL_MESSAGE_end_log:
         snprintf(run->doing, sizeof run->doing, "%s", body->end_log.status);
         break;
-    case PL_MESSAGE_evaluate:
-    case PL_MESSAGE_train_epoch: run->step_ended = 0; break;
+    case PL_MESSAGE_evaluate: run->step_ended = 0; break;
+    case PL_MESSAGE_train_epoch:
+        if (r->stamp.rank == 0)
+            run->step_ended = r->stamp.time;
+        break;
     default: break;
     }
 }
@@ -239,7 +260,6 @@ static bool tells_something(unsigned message)
     switch (message) {
     case PL_MESSAGE_control:
     case PL_MESSAGE_run:
-    case PL_MESSAGE_make_run_dir:
     case PL_MESSAGE_end_log:
     case PL_MESSAGE_evaluate:
     case PL_MESSAGE_train_epoch:

@@ -63,6 +63,19 @@ static json_t *strip_json(const run_t *run, uint64_t since)
     return all;
 }
 
+/* Of each rank what its steps took in the newest slot, by stage. */
+static json_t *stages_json(const run_t *run)
+{
+    json_t *all = json_array();
+    for (int rank = 0; run->slots && rank < run->ranks; rank++) {
+        json_t *row = json_array();
+        for (int k = 0; k < PL_SPENT_KINDS; k++)
+            json_array_append_new(row, number((double)run->stage[rank][k]));
+        json_array_append_new(all, row);
+    }
+    return all;
+}
+
 static json_t *saves_json(const run_t *run, uint64_t since)
 {
     json_t *all = json_array();
@@ -98,18 +111,21 @@ static json_t *run_json(const pl_board_t *b, const run_t *run, uint64_t since)
                             "error", text(run->error), "ended", run->ended, "began",
                             run->began, "seconds", until - run->began, "clip", run->clip);
     json_t *more =
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:b, s:o, s:o, s:o, s:o}",
-                  "step", (json_int_t)run->step, "total_steps",
-                  (json_int_t)run->total_steps, "epoch", (json_int_t)run->epoch, "batch",
-                  (json_int_t)run->batch, "batches", (json_int_t)run->batches, "samples",
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:b}", "step",
+                  (json_int_t)run->step, "total_steps", (json_int_t)run->total_steps,
+                  "epoch", (json_int_t)run->epoch, "batch", (json_int_t)run->batch,
+                  "batches", (json_int_t)run->batches, "samples",
                   (json_int_t)run->samples, "p50",
                   number(pl_durations_quantile(&run->all, 0.5)), "p95",
-                  number(pl_durations_quantile(&run->all, 0.95)), "whole", whole,
-                  "columns", columns_json(run), "points",
-                  points_json(run, whole ? 0 : since), "strip", strip_json(run, since),
-                  "saves", saves_json(run, since));
+                  number(pl_durations_quantile(&run->all, 0.95)), "whole", whole);
+    json_t *lists = json_pack("{s:o, s:o, s:o, s:o, s:o}", "columns", columns_json(run),
+                              "points", points_json(run, whole ? 0 : since), "strip",
+                              strip_json(run, since), "stages", stages_json(run), "saves",
+                              saves_json(run, since));
     json_object_update_missing(all, more);
+    json_object_update_missing(all, lists);
     json_decref(more);
+    json_decref(lists);
     return all;
 }
 

@@ -6,15 +6,16 @@
 #include <pthread.h>
 
 #include "base/map.h"
+#include "runtime/cargo.h"
 #include "sight/board.h"
 #include "sight/durations.h"
 
 enum {
     RUNS_MOST = 8,                                        /* that are shown: the newest */
     COLUMNS_MOST = 20,
-    POINTS_MOST = 1000,                    /* of a run; then every other one is dropped */
-    RANKS_MOST = 64,                       /* told apart; of more, neighbours share a
-                                              place, which shows the slowest */
+    POINTS_MOST = 1000,                         /* of a run; then neighbours become one */
+    RANKS_MOST = 64,                            /* told apart; of more, neighbours share a
+                                                   place, which shows the slowest */
     STRIP_SLOTS = 120,
     KINDS_MOST = 96,                                        /* of actors */
     LANE_SLOTS = 40,
@@ -56,32 +57,42 @@ typedef struct save {
     char text[256];                                         /* path, or why not */
 } save_t;
 
+/* What rates are made of. */
+typedef struct counted {
+    uint64_t samples, steps;
+    uint64_t timed;                              /* of these steps: their time is known */
+    double seconds;                              /* of those */
+} counted_t;
+
 typedef struct run {
     uint64_t call;                        /* by which the program asked for it; 0: free */
     uint64_t number;                      /* of the engine's runs, from 1 */
     bool ended, is_paused;
     char doing[16];                      /* "train", "validate", …; ended: its status */
     char dir[256], module[48], error[640];
-    double began, ended_at;                                 /* s of the stream */
-    double clip;                                            /* of gradients; 0: none */
+    double began, ended_at;                        /* s of the stream */
+    double clip;                                   /* of the norm of gradients; 0: none */
     uint64_t step, total_steps, steps_seen, samples, saves_done, saves_failed;
     uint32_t epoch, batch, batches;
 
     char name[COLUMNS_MOST][48];
     int columns;
     double newest[COLUMNS_MOST];
-    point_t *point;                      /* [POINTS_MOST] */
-    int points, stride, passed;          /* of so many reports one is kept; passed over */
-    uint64_t rewritten;                  /* item at which older points were thinned out */
-    double point_time;                   /* when rates were taken last */
-    uint64_t point_step, point_samples;
+    point_t *point;                                         /* [POINTS_MOST] */
+    int points;
+    int stride, gathered;                 /* a point is of so many reports; in the next */
+    point_t next;
+    uint64_t rewritten;                       /* item at which older points were merged */
+    counted_t counted;                        /* when rates were taken last */
 
-    int64_t step_ended;                          /* ns; 0: what comes is no step's time */
+    int64_t step_ended;                          /* or the epoch began; ns; 0: what comes
+                                                    is no step's time */
     pl_durations_t recent, all;                  /* of steps */
 
     int ranks;
-    double own[RANKS_MOST];                                 /* s, in the slot to come */
-    uint64_t own_steps;
+    double spent[RANKS_MOST][PL_SPENT_KINDS];               /* s, in the slot to come */
+    uint64_t spent_steps;
+    float stage[RANKS_MOST][PL_SPENT_KINDS];                /* s a step, in the newest */
     int64_t slot_began;
     strip_slot_t strip[STRIP_SLOTS];
     uint64_t slots;                                         /* there have been */
@@ -142,7 +153,7 @@ void run_begin(run_t *run, uint64_t call, uint64_t number, double now);
 void run_release(run_t *run);
 void run_report(pl_board_t *board, run_t *run, const pl_run_progress_t *report,
                 double now);
-void run_describe(run_t *run, const char *effective);       /* JSON: the run file */
+void run_end(pl_board_t *board, run_t *run);
 void run_step(run_t *run, int64_t time);
 void run_spent(pl_board_t *board, run_t *run, pl_bytes_t spent, int64_t time);
 void run_save(pl_board_t *board, run_t *run, const char *text, bool failed);

@@ -1,7 +1,7 @@
 /* board_run.c - what the stream has said of one run
  *
- * Points are kept for the whole run, however long it is: when there are too many, every
- * other one goes, and from then on only every other report becomes one. */
+ * Points are kept for the whole run, however long it is: when there are too many, two
+ * neighbours become one, and from then on a point gathers twice as many reports. */
 #include "sight/board_parts.h"
 
 #include <jansson.h>
@@ -36,18 +36,6 @@ void run_begin(run_t *run, uint64_t call, uint64_t number, double now)
     run->point = pl_alloc_array(POINTS_MOST, sizeof *run->point);
 }
 
-void run_describe(run_t *run, const char *effective)
-{
-    json_t *all = pl_json_value(effective, strlen(effective), NULL);
-    const json_t *module = json_object_get(all, "module");
-    const char *name = json_string_value(
-        json_is_object(module) ? json_object_get(module, "name") : module);
-    run->clip = json_number_value(
-        json_object_get(json_object_get(all, "trainer"), "gradient_clip_val"));
-    snprintf(run->module, sizeof run->module, "%s", name ? name : "");
-    json_decref(all);
-}
-
 /* ---- figures ---- */
 
 /* The column of a figure, new or not; -1: there are too many. */
@@ -63,7 +51,7 @@ static int column_of(run_t *run, const char *name)
 }
 
 /* A report has the newest figures of all names: those of epochs and validations are
- * points where they are new, those of steps always. */
+ * points where they are told or new, those of steps always. */
 static bool is_of_steps(const char *name)
 {
     const size_t length = strlen(name);
@@ -73,7 +61,14 @@ static bool is_of_steps(const char *name)
                || !strncmp(name, "grad_norm", 9));
 }
 
-static void figures_take(run_t *run, const char *metrics, double value[COLUMNS_MOST])
+static bool is_told_by(const char *event, const char *name)
+{
+    const bool is_validation = !strncmp(name, "val_", 4);
+    return !strcmp(event, is_validation ? "validated" : "epoch");
+}
+
+static void figures_take(run_t *run, const char *event, const char *metrics,
+                         double value[COLUMNS_MOST])
 {
     json_t *all = pl_json_value(metrics, strlen(metrics), NULL), *figure;
     const char *name;
@@ -82,7 +77,7 @@ static void figures_take(run_t *run, const char *metrics, double value[COLUMNS_M
         if (column < 0)
             continue;
         const double number = json_number_value(figure);
-        if (number != run->newest[column] || is_of_steps(name))
+        if (number != run->newest[column] || is_of_steps(name) || is_told_by(event, name))
             value[column] = number;
         run->newest[column] = number;
     }
@@ -91,35 +86,82 @@ static void figures_take(run_t *run, const char *metrics, double value[COLUMNS_M
 
 /* ---- points ---- */
 
-static void rates_take(run_t *run, double now, double value[COLUMNS_MOST])
+/* Of the time in steps alone: validations, pauses and checkpoints between them are not
+ * counted. */
+static void rates_take(run_t *run, double value[COLUMNS_MOST])
 {
-    const double seconds = now - run->point_time;
-    const bool goes_on = run->point_time > 0 && seconds > 0
-                         && run->step > run->point_step;
-    if (goes_on && run->samples > run->point_samples)
-        value[COLUMN_SAMPLES_RATE] = (double)(run->samples - run->point_samples)
-                                     / seconds;
-    if (goes_on)
-        value[COLUMN_STEP_RATE] = (double)(run->step - run->point_step) / seconds;
+    const counted_t now = {.samples = run->samples,
+                           .steps = run->steps_seen,
+                           .timed = run->all.count,
+                           .seconds = run->all.sum},
+                    *then = &run->counted;
+    if (now.timed > then->timed && now.seconds > then->seconds) {
+        const double rate = (double)(now.timed - then->timed)
+                            / (now.seconds - then->seconds);
+        value[COLUMN_STEP_RATE] = rate;
+        if (now.samples > then->samples)
+            value[COLUMN_SAMPLES_RATE] = rate * (double)(now.samples - then->samples)
+                                         / (double)(now.steps - then->steps);
+    }
     value[COLUMN_STEP_P50] = pl_durations_quantile(&run->recent, 0.5);
     value[COLUMN_STEP_P95] = pl_durations_quantile(&run->recent, 0.95);
     memset(&run->recent, 0, sizeof run->recent);
-    run->point_time = now;
-    run->point_step = run->step;
-    run->point_samples = run->samples;
+    run->counted = now;
     for (int k = 0; k < COLUMNS_OWN; k++)
         if (!isnan(value[k]))
             run->newest[k] = value[k];
 }
 
+/* What is newer counts; figures that it has not stay. */
+static void point_merge(point_t *point, const point_t *newer)
+{
+    point->item = newer->item;
+    point->time = newer->time;
+    point->step = newer->step;
+    for (int k = 0; k < COLUMNS_MOST; k++)
+        if (!isnan(newer->value[k]))
+            point->value[k] = newer->value[k];
+}
+
 static void points_thin(pl_board_t *board, run_t *run)
 {
-    int kept = 0;
-    for (int k = 0; k < run->points; k += 2)
-        run->point[kept++] = run->point[k];
-    run->points = kept;
+    for (int k = 0; k < POINTS_MOST / 2; k++) {
+        run->point[k] = run->point[2 * k];
+        point_merge(&run->point[k], &run->point[2 * k + 1]);
+    }
+    run->points = POINTS_MOST / 2;
     run->stride *= 2;
     run->rewritten = ++board->item;
+}
+
+static void point_end(pl_board_t *board, run_t *run)
+{
+    if (run->points == POINTS_MOST)
+        points_thin(board, run);
+    run->next.item = ++board->item;
+    run->point[run->points++] = run->next;
+    run->gathered = 0;
+}
+
+static void point_add(pl_board_t *board, run_t *run, double now,
+                      const double value[COLUMNS_MOST])
+{
+    point_t report = {.time = now, .step = run->step};
+    memcpy(report.value, value, sizeof report.value);
+    if (!run->point)
+        return;
+    if (run->gathered)
+        point_merge(&run->next, &report);
+    else
+        run->next = report;
+    if (++run->gathered >= run->stride)
+        point_end(board, run);
+}
+
+void run_end(pl_board_t *board, run_t *run)
+{
+    if (run->gathered)
+        point_end(board, run);
 }
 
 static bool is_rare(const char *event)
@@ -127,25 +169,15 @@ static bool is_rare(const char *event)
     return !strcmp(event, "validated") || !strcmp(event, "epoch");
 }
 
-static void point_add(pl_board_t *board, run_t *run, const char *event, double now,
-                      const double value[COLUMNS_MOST])
-{
-    if (!run->point || (++run->passed < run->stride && !is_rare(event)))
-        return;
-    run->passed = 0;
-    if (run->points == POINTS_MOST)
-        points_thin(board, run);
-    point_t *point = &run->point[run->points++];
-    *point = (point_t){.item = ++board->item, .time = now, .step = run->step};
-    memcpy(point->value, value, sizeof point->value);
-}
-
 void run_report(pl_board_t *board, run_t *run, const pl_run_progress_t *report,
                 double now)
 {
     double value[COLUMNS_MOST];
-    if (*report->run_dir)
+    if (*report->run_dir) {
         snprintf(run->dir, sizeof run->dir, "%s", report->run_dir);
+        snprintf(run->module, sizeof run->module, "%s", report->module);
+        run->clip = report->clip;
+    }
     if (!strcmp(report->event, "alive") || !strcmp(report->event, "text"))
         return;
     if (!is_rare(report->event)) {
@@ -159,14 +191,12 @@ void run_report(pl_board_t *board, run_t *run, const pl_run_progress_t *report,
         run->total_steps = report->total_steps;
     for (int k = 0; k < COLUMNS_MOST; k++)
         value[k] = NAN;
-    figures_take(run, report->metrics, value);
+    figures_take(run, report->event, report->metrics, value);
     const bool trains = !strcmp(report->event, "train");
     if (trains)
-        rates_take(run, now, value);
+        rates_take(run, value);
     if (trains || is_rare(report->event))
-        point_add(board, run, report->event, now, value);
-    else
-        run->point_time = 0;
+        point_add(board, run, now, value);
 }
 
 /* ---- steps ---- */
@@ -182,40 +212,49 @@ void run_step(run_t *run, int64_t time)
     run->step_ended = time;
 }
 
+static double own_of(const double seconds[PL_SPENT_KINDS])
+{
+    double own = 0;
+    for (int k = 0; k < PL_SPENT_KINDS; k++)
+        own += k == PL_SPENT_COLLECTIVE ? 0 : seconds[k];
+    return own;
+}
+
 static void slot_end(pl_board_t *board, run_t *run, int64_t time)
 {
+    const double steps = (double)run->spent_steps;
     strip_slot_t *slot = &run->strip[run->slots++ % STRIP_SLOTS];
     *slot = (strip_slot_t){.item = ++board->item, .time = (double)time * 1e-9};
-    for (int k = 0; k < run->ranks; k++) {
-        slot->own[k] = (float)(run->own[k] / (double)run->own_steps);
-        run->own[k] = 0;
+    for (int rank = 0; rank < run->ranks; rank++) {
+        slot->own[rank] = (float)(own_of(run->spent[rank]) / steps);
+        for (int k = 0; k < PL_SPENT_KINDS; k++)
+            run->stage[rank][k] = (float)(run->spent[rank][k] / steps);
     }
-    run->own_steps = 0;
+    memset(run->spent, 0, sizeof run->spent);
+    run->spent_steps = 0;
     run->slot_began = time;
 }
 
-/* spent: seconds, [ranks][PL_SPENT_KINDS]. */
+/* spent: seconds, [ranks][PL_SPENT_KINDS].  Of ranks that share a place the slowest. */
 void run_spent(pl_board_t *board, run_t *run, pl_bytes_t spent, int64_t time)
 {
-    const size_t of_rank = PL_SPENT_KINDS * sizeof(double);
-    const size_t ranks = spent.size / of_rank;
+    double slowest[RANKS_MOST][PL_SPENT_KINDS] = {0}, seconds[PL_SPENT_KINDS];
+    const size_t ranks = spent.size / sizeof seconds;
     if (!ranks)
         return;
     if (!run->slot_began)
         run->slot_began = time;
     run->ranks = ranks < RANKS_MOST ? (int)ranks : RANKS_MOST;
-    double slowest[RANKS_MOST] = {0};
     for (size_t rank = 0; rank < ranks; rank++) {
-        double seconds[PL_SPENT_KINDS], own = 0;
-        memcpy(seconds, (const char *)spent.data + rank * of_rank, of_rank);
-        for (int k = 0; k < PL_SPENT_KINDS; k++)
-            own += k == PL_SPENT_COLLECTIVE ? 0 : seconds[k];
-        double *place = &slowest[rank * (size_t)run->ranks / ranks];
-        *place = own > *place ? own : *place;
+        double *place = slowest[rank * (size_t)run->ranks / ranks];
+        memcpy(seconds, (const char *)spent.data + rank * sizeof seconds, sizeof seconds);
+        if (own_of(seconds) >= own_of(place))
+            memcpy(place, seconds, sizeof seconds);
     }
-    for (int k = 0; k < run->ranks; k++)
-        run->own[k] += slowest[k];
-    run->own_steps++;
+    for (int rank = 0; rank < run->ranks; rank++)
+        for (int k = 0; k < PL_SPENT_KINDS; k++)
+            run->spent[rank][k] += slowest[rank][k];
+    run->spent_steps++;
     if (time - run->slot_began >= PL_SECOND)
         slot_end(board, run, time);
 }

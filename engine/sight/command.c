@@ -94,6 +94,7 @@ void command_begin(pl_dashboard_t *d, struct evhttp_request *request)
     }
     evhttp_connection_set_closecb(evhttp_request_get_connection(request), pending_gone,
                                   p);
+    connection_extend(d, request, 0);                /* as long as the command may take */
     const char *text = (const char *)evbuffer_pullup(in, -1);
     if (d->commander.post(d->commander.self, text ? text : "", size, replied, p, &err)
         == PL_OK)

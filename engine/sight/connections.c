@@ -185,12 +185,18 @@ int connections_listen(pl_dashboard_t *d, const char *address, pl_error_t *err)
     const evutil_socket_t fd = evconnlistener_get_fd(d->listener);
     /* What a connection inherits: how much the system keeps for who does not read. */
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &most, sizeof most);
+    int code = PL_OK;
     if (getsockname(fd, (struct sockaddr *)&place.address, &place.size) != 0)
-        return pl_fail(err, PL_EIO, "dashboard: %s", strerror(errno));
+        code = pl_fail(err, PL_EIO, "dashboard: %s", strerror(errno));
+    else if (!evhttp_bind_listener(d->http, d->listener))
+        code = pl_no_memory(err);
+    if (code != PL_OK) {
+        evconnlistener_free(d->listener);
+        d->listener = NULL;
+        return code;
+    }
     host_tell(d, &place.address);
     evhttp_set_bevcb(d->http, connection_new, d);
-    if (!evhttp_bind_listener(d->http, d->listener))
-        return pl_no_memory(err);
     evconnlistener_set_error_cb(d->listener, accept_failed);
     return PL_OK;
 }

@@ -7,7 +7,6 @@
 #include "sight/control.h"
 
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -136,9 +135,6 @@ static int desk_open(pl_control_desk_t *desk, const char *endpoint, pl_error_t *
     desk->socket = pl_socket_open(&spec, NULL, NULL, NULL, err);
     if (!desk->socket)
         return err->code;
-    const char *file = pl_endpoint_file(endpoint);
-    if (file && chmod(file, 0600) != 0)
-        return pl_fail(err, PL_EIO, "%s: %m", file);
     return pl_socket_endpoint(desk->socket, desk->endpoint, sizeof desk->endpoint, err);
 }
 

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "runtime/monitor.h"
 #include "sight/dashboard_parts.h"
 
 /* ---- what it hears ---- */
@@ -166,10 +167,10 @@ void pl_dashboard_stop(pl_dashboard_t *d)
     pthread_mutex_unlock(&d->lock);
     if (d->reactor)
         pl_reactor_join(d->reactor);
+    pl_monitor_catch_up(d->runtime);
+    live_last(d);
     if (d->http)
         evhttp_free(d->http);
-    else if (d->listener)
-        evconnlistener_free(d->listener);
     connections_close(d);
     live_end(d);
     if (d->tick)

@@ -120,6 +120,8 @@ void connections_close(pl_dashboard_t *d);
 
 void live_begin(pl_dashboard_t *d, struct evhttp_request *request);
 void live_tick(pl_dashboard_t *d);
+/* How it all ended, to who has taken what was before; after the server's thread. */
+void live_last(pl_dashboard_t *d);
 void live_end(pl_dashboard_t *d);
 
 /* ---- command.c ---- */

@@ -274,11 +274,13 @@ static int explain(explain_t *x, const char *path, json_t **answer, pl_error_t *
 char *pl_journal_explain(const char *path, pl_error_t *err)
 {
     pl_error_t own;
-    explain_t *x = pl_alloc(sizeof *x);
     json_t *answer = NULL;
     char *text = NULL;
     if (!err)
         err = &own;
+    if (pl_given(path, "a path", err) != PL_OK)
+        return NULL;
+    explain_t *x = pl_alloc(sizeof *x);
     if (!x) {
         pl_no_memory(err);
         return NULL;

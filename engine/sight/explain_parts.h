@@ -6,9 +6,10 @@
 #include <jansson.h>
 
 #include "sight/journal.h"
+#include "sight/rank_times.h"
 #include "sight/scene.h"
 
-enum { FAULTS = 256, EVENTS_MOST = 200, REASON_MOST = 512, SPANS = 16 };
+enum { FAULTS = 256, EVENTS_MOST = 200, REASON_MOST = 512 };
 
 /* A call that failed. */
 typedef struct fault {
@@ -18,15 +19,6 @@ typedef struct fault {
     int64_t time;
     pl_error_t error;
 } fault_t;
-
-/* Where the time of a rank went. */
-typedef struct rank_times {
-    int64_t busy_until[PL_TRACKS];
-    int64_t part[PL_PARTS], engine;          /* ns; data, collective: the device waited */
-    int64_t all_reduce;                      /* in collectives, also while it computed */
-    pl_time_span_t data[SPANS], collective[SPANS];  /* the newest */
-    unsigned data_count, collective_count;
-} rank_times_t;
 
 typedef struct explain {
     pl_scene_t scene;
@@ -38,7 +30,7 @@ typedef struct explain {
     fault_t faults[FAULTS];
     int fault_count;
     json_t *events;                                         /* of ranks */
-    pl_map_t ranks;                                         /* by rank + 2 */
+    pl_map_t ranks;                                         /* of rank_times.h */
     pl_map_t actors, waits;                                 /* explain_times.c */
 } explain_t;
 

@@ -1,9 +1,7 @@
 /* explain_times.c - where the time of a run went, and what was open at a moment
  *
- * A device does one thing after the other.  Between two of them it stands still: for data
- * when a batch was being fetched then, for other ranks when a collective was under way,
- * else for the engine.  An actor's own time is that of its calls without that of the
- * calls it made for them. */
+ * Where that of ranks went is in rank_times.c.  An actor's own time is that of its calls
+ * without that of the calls it made for them. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -51,70 +49,9 @@ static void sums_forget(pl_map_t *map)
 
 void explain_forget_times(explain_t *x)
 {
-    sums_forget(&x->ranks);
+    pl_rank_times_forget(&x->ranks);
     sums_forget(&x->actors);
     sums_forget(&x->waits);
-}
-
-/* ---- steps ---- */
-
-static rank_times_t *times_of(explain_t *x, int rank)
-{
-    rank_times_t *times = pl_map_get(&x->ranks, (uint64_t)rank + 2);
-    if (times || !(times = pl_alloc(sizeof *times)))
-        return times;
-    if (pl_map_put(&x->ranks, (uint64_t)rank + 2, times) == PL_OK)
-        return times;
-    pl_free(times);
-    return NULL;
-}
-
-/* How much of [begin, end) the newest spans cover; they do not overlap. */
-static int64_t covered(const pl_time_span_t *spans, unsigned count, int64_t begin,
-                       int64_t end)
-{
-    int64_t sum = 0;
-    for (unsigned k = 0; k < count && k < SPANS; k++) {
-        const int64_t from = spans[k].begin > begin ? spans[k].begin : begin,
-                      to = spans[k].end < end ? spans[k].end : end;
-        sum += to > from ? to - from : 0;
-    }
-    return sum;
-}
-
-static void stood_still(rank_times_t *t, int64_t begin, int64_t end)
-{
-    if (end <= begin)
-        return;
-    int64_t rest = end - begin;
-    int64_t data = covered(t->data, t->data_count, begin, end),
-            collective = covered(t->collective, t->collective_count, begin, end);
-    collective = collective < rest ? collective : rest;
-    t->part[PL_PART_COLLECTIVE] += collective;
-    rest -= collective;
-    data = data < rest ? data : rest;
-    t->part[PL_PART_DATA] += data;
-    t->engine += rest - data;
-}
-
-static void time_spans(rank_times_t *t, const pl_open_t *open, const pl_tap_record_t *end)
-{
-    pl_time_span_t spans[2];
-    const int64_t before = t->busy_until[PL_TRACK_COMPUTE];
-    const int count = pl_step_spans(open, end, t->busy_until, spans);
-    for (int k = 0; k < count; k++) {
-        const int64_t length = spans[k].end - spans[k].begin;
-        if (spans[k].track == PL_TRACK_DATA) {
-            t->data[t->data_count++ % SPANS] = spans[k];
-        } else if (spans[k].track == PL_TRACK_COLLECTIVE) {
-            t->collective[t->collective_count++ % SPANS] = spans[k];
-            t->all_reduce += length;
-        } else {
-            if (k == 0 && before)
-                stood_still(t, before, spans[0].begin);
-            t->part[spans[k].part] += length;
-        }
-    }
 }
 
 /* ---- calls ---- */
@@ -130,9 +67,7 @@ void explain_time_call(explain_t *x, const pl_open_t *open, const pl_tap_record_
                                                        : 0;
     const int64_t own = time > open->children ? time - open->children : 0;
     const int rank = end->stamp.rank;
-    rank_times_t *times = rank >= 0 ? times_of(x, rank) : NULL;
-    if (times)
-        time_spans(times, open, end);
+    pl_rank_times_take(&x->ranks, open, end);
     if (is_whole_life(open->message))
         return;
     sum_add(&x->actors, (sum_t){.rank = rank, .kind = open->to->kind}, own);
@@ -190,52 +125,30 @@ static json_t *wait_json(const sum_t *s)
                      "seconds", seconds(s->time), "longest", seconds(s->most));
 }
 
-static int64_t working(const rank_times_t *t)
+static int64_t working(const pl_rank_times_t *t)
 {
     return t->part[PL_PART_DATA] + t->part[PL_PART_FORWARD] + t->part[PL_PART_BACKWARD]
            + t->part[PL_PART_OPTIMIZER] + t->engine;
 }
 
-static json_t *rank_json(int rank, const rank_times_t *t)
-{
-    json_t *json = json_pack("{s:i}", "rank", rank);
-    for (int part = 0; part < PL_PARTS; part++)
-        json_object_set_new(json, pl_step_part_names[part], seconds(t->part[part]));
-    json_object_set_new(json, "engine", seconds(t->engine));
-    json_object_set_new(json, "in_collectives", seconds(t->all_reduce));
-    return json;
-}
-
 /* Ranks take their steps together, so the slowest is the one that the others wait for: it
  * works most.  -1: there is no other. */
-static json_t *ranks_json(const explain_t *x, int *slowest)
+static int slowest_of(const pl_map_t *ranks)
 {
-    json_t *list = json_array();
-    int64_t most = -1, least = INT64_MAX;
-    int count = 0;
-    for (int rank = 0, left = (int)x->ranks.count; left > 0 && rank < 1 << 20; rank++) {
-        const rank_times_t *t = pl_map_get(&x->ranks, (uint64_t)rank + 2);
-        if (!t)
-            continue;
-        left--;
-        count++;
-        json_array_append_new(list, rank_json(rank, t));
-        if (working(t) > most) {
-            most = working(t);
-            *slowest = rank;
+    int slowest = -1;
+    int64_t most = 0;
+    for (size_t k = 0; ranks->count > 1 && k < ranks->room; k++)
+        if (ranks->key[k] && working(ranks->value[k]) > most) {
+            most = working(ranks->value[k]);
+            slowest = pl_rank_times_rank(ranks->key[k]);
         }
-        least = working(t) < least ? working(t) : least;
-    }
-    if (count < 2 || most <= 0)
-        *slowest = -1;
-    return list;
+    return slowest;
 }
 
 json_t *explain_times_json(explain_t *x)
 {
-    int slowest = -1;
-    json_t *ranks = ranks_json(x, &slowest);
-    return json_pack("{s:o, s:i, s:o, s:o}", "ranks", ranks, "slowest", slowest, "actors",
+    return json_pack("{s:o, s:i, s:o, s:o}", "ranks", pl_rank_times_json(&x->ranks),
+                     "slowest", slowest_of(&x->ranks), "actors",
                      sums_json(&x->actors, actor_json), "waits",
                      sums_json(&x->waits, wait_json));
 }
@@ -254,7 +167,7 @@ static int rank_of(const pl_open_t *open)
 {
     if (open->to->rank != PL_RANK_UNKNOWN)
         return open->to->rank;
-    return open->origin ? (int)open->origin - 1 : open->from->rank;
+    return open->origin ? pl_origin_rank(open->origin) : open->from->rank;
 }
 
 static json_t *open_json(const pl_scene_t *scene, const pl_open_t *open, int64_t moment)

@@ -243,6 +243,8 @@ static pl_journal_t *journal_new(FILE *file, const char *path, pl_error_t *err)
 
 pl_journal_t *pl_journal_open(const char *path, pl_error_t *err)
 {
+    if (pl_given(path, "a path", err) != PL_OK)
+        return NULL;
     FILE *file = fopen(path, "rbe");
     if (file)
         return journal_new(file, path, err);
@@ -274,6 +276,8 @@ void pl_journal_close(pl_journal_t *j)
 const char *pl_journal_next(pl_journal_t *j, pl_error_t *err)
 {
     pl_journal_item_t item;
+    if (pl_given(j, "a journal", err) != PL_OK)
+        return NULL;
     do {
         if (!pl_journal_read(j, &item, err))
             return NULL;
@@ -289,7 +293,7 @@ const char *pl_journal_next(pl_journal_t *j, pl_error_t *err)
 
 double pl_journal_seconds(const pl_journal_t *j)
 {
-    return (double)j->time * 1e-9;
+    return j ? (double)j->time * 1e-9 : 0;
 }
 
 int pl_journal_show_at(const pl_journal_t *j, pl_runtime_t *runtime, pl_error_t *err)

@@ -127,6 +127,23 @@ void live_tick(pl_dashboard_t *d)
     }
 }
 
+/* Nobody turns the loop any more: what the system takes at once goes out. */
+void live_last(pl_dashboard_t *d)
+{
+    bool is_new_tick = true;
+    for (viewer_t *v = d->viewers; v; v = v->next) {
+        struct bufferevent *bev =
+            evhttp_connection_get_bufferevent(evhttp_request_get_connection(v->request));
+        if (!has_taken_all(v))
+            continue;
+        viewer_send(v, is_new_tick);
+        is_new_tick = false;
+        evbuffer_unfreeze(bufferevent_get_output(bev), 1);
+        evbuffer_write(bufferevent_get_output(bev), bufferevent_getfd(bev));
+        evbuffer_freeze(bufferevent_get_output(bev), 1);
+    }
+}
+
 void live_end(pl_dashboard_t *d)
 {
     pl_text_free(d->update.text);

@@ -115,6 +115,11 @@ static double failed_saves_of(const run_t *run)
     return (double)run->saves_failed;
 }
 
+static double clip_of(const run_t *run)
+{
+    return run->clip > 0 ? run->clip : NAN;
+}
+
 static double living_of(const run_t *run)
 {
     return run->ended ? 0 : 1;
@@ -128,6 +133,7 @@ static const run_value_t run_values[] = {
     {"planned_steps", "gauge", "Optimizer steps that the run will have done at its end.",
      total_steps_of},
     {"epoch", "gauge", "Epoch of training that is under way, from 0.", epoch_of},
+    {"gradient_clip", "gauge", "Norm at which gradients are clipped.", clip_of},
     {"samples_total", "counter", "Samples that ranks were given to train on.",
      samples_of},
     {"checkpoints_total", "counter", "Checkpoints that are durable.", saves_of},
@@ -197,10 +203,23 @@ static void write_steps_of(sheet_t *s, const run_t *run)
 
 static void write_steps(sheet_t *s, const pl_board_t *b)
 {
-    family(s, "step_seconds", "histogram", "Time between the ends of two steps.");
+    family(s, "step_seconds", "histogram",
+           "Time of a step, from the end of the one before or the epoch's beginning.");
     for (int k = 0; k < RUNS_MOST; k++)
         if (b->run[k].call)
             write_steps_of(s, &b->run[k]);
+}
+
+static void write_stages_of(sheet_t *s, const run_t *run)
+{
+    char shown[40];
+    for (int rank = 0; run->slots && rank < run->ranks; rank++)
+        for (int k = 0; k < PL_SPENT_KINDS; k++)
+            write_line(s,
+                       "paceline_rank_stage_seconds{run=\"%" PRIu64
+                       "\",rank=\"%d\",stage=\"%s\"} %s\n",
+                       run->number, rank, pl_spent_names[k],
+                       number((double)run->stage[rank][k], shown));
 }
 
 static void write_ranks(sheet_t *s, const pl_board_t *b)
@@ -218,6 +237,11 @@ static void write_ranks(sheet_t *s, const pl_board_t *b)
                        "paceline_rank_own_seconds{run=\"%" PRIu64 "\",rank=\"%d\"} %s\n",
                        run->number, rank, number((double)slot->own[rank], shown));
     }
+    family(s, "rank_stage_seconds", "gauge",
+           "What a step of a rank takes in each of its stages, newest second.");
+    for (int k = 0; k < RUNS_MOST; k++)
+        if (b->run[k].call)
+            write_stages_of(s, &b->run[k]);
 }
 
 /* ---- of the engine ---- */

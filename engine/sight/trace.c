@@ -47,26 +47,41 @@ typedef struct trace {
 
 /* ---- one event ---- */
 
+/* Printing is most of what a trace costs: so texts are of known length where they are
+ * constant, and an event is made where it stays. */
 typedef struct text {
-    char at[EVENT_MOST];
     size_t length;
+    bool is_cut;                                            /* there was no room */
+    char at[EVENT_MOST];
 } text_t;
 
-static void add(text_t *t, const char *text)
+static inline void add_bytes(text_t *t, const char *bytes, size_t count)
 {
-    while (*text && t->length < EVENT_MOST - 1)
-        t->at[t->length++] = *text++;
-    t->at[t->length] = '\0';
+    if (count > EVENT_MOST - t->length) {
+        t->is_cut = true;
+        return;
+    }
+    memcpy(t->at + t->length, bytes, count);
+    t->length += count;
+}
+
+static inline void add(text_t *t, const char *text)
+{
+    add_bytes(t, text, strlen(text));
 }
 
 static void add_number(text_t *t, uint64_t number)
 {
-    char digits[24], *first = digits + sizeof digits - 1;
-    *first = '\0';
-    do
-        *--first = (char)('0' + number % 10);
-    while (number /= 10);
-    add(t, first);
+    static const char pairs[] = "00010203040506070809101112131415161718192021222324"
+                                "25262728293031323334353637383940414243444546474849"
+                                "50515253545556575859606162636465666768697071727374"
+                                "75767778798081828384858687888990919293949596979899";
+    char digits[24], *const end = digits + sizeof digits, *first = end;
+    for (; number >= 10; number /= 100)
+        memcpy(first -= 2, pairs + number % 100 * 2, 2);
+    if (number || first == end)
+        *--first = (char)('0' + number);
+    add_bytes(t, first, (size_t)(end - first));
 }
 
 /* Microseconds with the nanoseconds behind the point. */
@@ -74,32 +89,33 @@ static void add_time(text_t *t, int64_t time)
 {
     const uint64_t ns = time > 0 ? (uint64_t)time : 0;
     const char rest[] = {'.', (char)('0' + ns % 1000 / 100), (char)('0' + ns % 100 / 10),
-                         (char)('0' + ns % 10), '\0'};
+                         (char)('0' + ns % 10)};
     add_number(t, ns / 1000);
-    add(t, rest);
+    add_bytes(t, rest, sizeof rest);
 }
 
 /* Names of actors may be a user's. */
 static void add_name(text_t *t, const char *name)
 {
-    for (; *name && t->length < EVENT_MOST - 1; name++)
-        t->at[t->length++] = *name == '"' || *name == '\\' || (*name & 0xe0) == 0 ? '?'
-                                                                                  : *name;
+    const size_t first = t->length;
+    add(t, name);
+    for (size_t k = first; k < t->length; k++)
+        if (t->at[k] == '"' || t->at[k] == '\\' || (t->at[k] & 0xe0) == 0)
+            t->at[k] = '?';
 }
 
-static text_t event(const char *phase, int pid, uint64_t tid, int64_t time)
+static void event(text_t *t, char phase, int pid, uint64_t tid, int64_t time)
 {
-    text_t t;
-    t.length = 0;
-    add(&t, "{\"ph\":\"");
-    add(&t, phase);
-    add(&t, "\",\"pid\":");
-    add_number(&t, (uint64_t)pid);
-    add(&t, ",\"tid\":");
-    add_number(&t, tid);
-    add(&t, ",\"ts\":");
-    add_time(&t, time);
-    return t;
+    const char begin[] = {'{', '"', 'p', 'h', '"', ':', '"', phase, '"'};
+    t->length = 0;
+    t->is_cut = false;
+    add_bytes(t, begin, sizeof begin);
+    add(t, ",\"pid\":");
+    add_number(t, (uint64_t)pid);
+    add(t, ",\"tid\":");
+    add_number(t, tid);
+    add(t, ",\"ts\":");
+    add_time(t, time);
 }
 
 static void add_label(text_t *t, const char *name)
@@ -112,7 +128,7 @@ static void add_label(text_t *t, const char *name)
 static bool put(trace_t *trace, text_t *t)
 {
     add(t, "},\n");
-    if (pl_sink_put(trace->sink, t->at, t->length))
+    if (!t->is_cut && pl_sink_put(trace->sink, t->at, t->length))
         return true;
     trace->lost++;
     return false;
@@ -121,7 +137,8 @@ static bool put(trace_t *trace, text_t *t)
 static void put_meta(trace_t *trace, const char *what, int pid, uint64_t tid,
                      const char *name, uint64_t number)
 {
-    text_t t = event("M", pid, tid, 0);
+    text_t t;
+    event(&t, 'M', pid, tid, 0);
     add_label(&t, what);
     add(&t, ",\"args\":{\"");
     add(&t, name ? "name\":\"" : "sort_index\":");
@@ -201,7 +218,8 @@ static int64_t on_lane(drawn_t *drawn, int lane, int64_t time)
 static void lane_end(trace_t *trace, const pl_player_t *player, int lane, int64_t time)
 {
     drawn_t *drawn = player->own;
-    text_t t = event("E", drawn->pid, tid_of(player, lane), on_lane(drawn, lane, time));
+    text_t t;
+    event(&t, 'E', drawn->pid, tid_of(player, lane), on_lane(drawn, lane, time));
     drawn->owes_end[lane] = !put(trace, &t);
 }
 
@@ -233,14 +251,15 @@ static void arrow(trace_t *trace, pl_open_t *open, drawn_t *to)
     drawn_t *drawn = parent && parent->to == from && parent->lane >= 0 ? from->own : NULL;
     if (!drawn)
         return;
-    text_t t = event("s", drawn->pid, tid_of(from, parent->lane),
-                     on_lane(drawn, parent->lane, open->began));
+    text_t t;
+    event(&t, 's', drawn->pid, tid_of(from, parent->lane),
+          on_lane(drawn, parent->lane, open->began));
     add(&t, ",\"name\":\"call\",\"cat\":\"call\",\"id\":");
     add_number(&t, ++trace->arrows);
     if (!put(trace, &t))
         return;
-    t = event("f", to->pid, tid_of(open->to, open->lane),
-              on_lane(to, open->lane, open->began));
+    event(&t, 'f', to->pid, tid_of(open->to, open->lane),
+          on_lane(to, open->lane, open->began));
     add(&t, ",\"bp\":\"e\",\"name\":\"call\",\"cat\":\"call\",\"id\":");
     add_number(&t, trace->arrows);
     put(trace, &t);
@@ -255,8 +274,9 @@ static void slice_begin(trace_t *trace, pl_open_t *open)
     if (drawn->owes_end[lane])
         lane_end(trace, open->to, lane, open->began);
     name_lane(trace, open->to, drawn, lane);
-    text_t t = event("B", drawn->pid, tid_of(open->to, lane),
-                     on_lane(drawn, lane, open->began));
+    text_t t;
+    event(&t, 'B', drawn->pid, tid_of(open->to, lane),
+          on_lane(drawn, lane, open->began));
     add_label(&t, pl_message_info(open->message)->name);
     add(&t, ",\"args\":{\"call\":");
     add_number(&t, open->call);
@@ -271,10 +291,11 @@ static void slice_begin(trace_t *trace, pl_open_t *open)
 }
 
 /* Lives have tracks of their own below the process of who started the actor. */
-static void life(trace_t *trace, pl_open_t *open, const char *phase, int64_t time)
+static void life(trace_t *trace, pl_open_t *open, char phase, int64_t time)
 {
     const int pid = (open->from->rank == PL_RANK_UNKNOWN ? -1 : open->from->rank) + 2;
-    text_t t = event(phase, pid, 0, time);
+    text_t t;
+    event(&t, phase, pid, 0, time);
     rank_of(trace, pid);
     add(&t, ",\"cat\":\"life\",\"id\":");
     add_number(&t, open->to->number);
@@ -298,10 +319,11 @@ static void draw_spans(trace_t *trace, const pl_open_t *open,
         if (!rank->has_tracks[spans[k].track])
             put_meta(trace, "thread_name", pid, tid, names[spans[k].track], 0);
         rank->has_tracks[spans[k].track] = true;
-        text_t t = event("B", pid, tid, spans[k].begin);
+        text_t t;
+        event(&t, 'X', pid, tid, spans[k].begin);
+        add(&t, ",\"dur\":");
+        add_time(&t, spans[k].end - spans[k].begin);
         add_label(&t, pl_step_part_names[spans[k].part]);
-        add(&t, "},\n");
-        add(&t, event("E", pid, tid, spans[k].end).at);
         put(trace, &t);
     }
 }
@@ -319,7 +341,8 @@ static void draw_figures(trace_t *trace, int pid, int64_t time, const char *metr
         if (length >= sizeof number)
             continue;
         number[length] = '\0';
-        text_t t = event("C", pid, 0, time);
+        text_t t;
+        event(&t, 'C', pid, 0, time);
         add_label(&t, name);
         add(&t, ",\"args\":{\"value\":");
         add(&t, number);
@@ -348,7 +371,7 @@ static void trace_lost(void *user, pl_open_t *open)
 {
     trace_t *trace = user;
     if (open->message == PL_MESSAGE_start)
-        life(trace, open, "e", trace->now);
+        life(trace, open, 'e', trace->now);
     else
         slice_end(trace, open, trace->now);
 }
@@ -362,7 +385,7 @@ static void trace_record(void *self, const pl_tap_record_t *record)
         return;
     if (record->envelope.kind == PL_KIND_CALL) {
         if (open->message == PL_MESSAGE_start)
-            life(trace, open, "b", open->began);
+            life(trace, open, 'b', open->began);
         else
             slice_begin(trace, open);
     } else if (pl_ends_call(record)) {
@@ -378,7 +401,8 @@ static void trace_record(void *self, const pl_tap_record_t *record)
 static void trace_gap(void *self, int rank, uint64_t count)
 {
     trace_t *trace = self;
-    text_t t = event("i", rank + 2, 0, trace->now);
+    text_t t;
+    event(&t, 'i', rank + 2, 0, trace->now);
     add(&t, ",\"s\":\"p\",\"name\":\"");
     add_number(&t, count);
     add(&t, " messages are missing\"");
@@ -409,7 +433,8 @@ static void trace_close(void *self)
     pl_sink_last(trace->sink);
     for (pl_open_t *open = trace->scene.open; open; open = open->next)
         trace_lost(trace, open);
-    text_t t = event("M", 1, 0, 0);
+    text_t t;
+    event(&t, 'M', 1, 0, 0);
     add(&t, ",\"name\":\"trace_end\",\"args\":{\"lost\":");
     add_number(&t, trace->lost);
     add(&t, "}}]\n");

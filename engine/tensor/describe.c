@@ -49,6 +49,14 @@ void pl_scope_end(pl_graph_t *g)
 
 /* ---- Where values come from ---- */
 
+/* False: the graph fails. */
+static bool has_name(pl_graph_t *g, const char *name, const char *what)
+{
+    if (!name && !g->error.code)
+        pl_refuse(g, "%s needs a name, and NULL was given", what);
+    return !g->error.code;
+}
+
 static int field_find(const pl_graph_t *g, const char *name)
 {
     for (int i = 0; i < g->field_count; i++)
@@ -59,7 +67,7 @@ static int field_find(const pl_graph_t *g, const char *name)
 
 bool pl_has_input(pl_graph_t *g, const char *name)
 {
-    return field_find(g, name) >= 0;
+    return name && field_find(g, name) >= 0;
 }
 
 static pl_node_t no_such_field(pl_graph_t *g, const char *name)
@@ -75,7 +83,7 @@ static pl_node_t no_such_field(pl_graph_t *g, const char *name)
 
 pl_node_t pl_input(pl_graph_t *g, const char *name)
 {
-    if (g->error.code)
+    if (!has_name(g, name, "an input"))
         return PL_NO_NODE;
     int index = field_find(g, name);
     if (index < 0)
@@ -136,7 +144,7 @@ static const pl_tensor_info_t *tensor_get(pl_graph_t *g, const pl_tensor_info_t 
 
 pl_node_t pl_param(pl_graph_t *g, const char *name, pl_shape_t shape, pl_init_rule_t init)
 {
-    if (g->error.code)
+    if (!has_name(g, name, "a parameter"))
         return PL_NO_NODE;
     pl_tensor_info_t wanted = {.shape = shape, .region = PL_REGION_PARAMS, .init = init};
     const pl_tensor_info_t *tensor = tensor_get(g, &wanted, name);
@@ -147,7 +155,7 @@ pl_node_t pl_param(pl_graph_t *g, const char *name, pl_shape_t shape, pl_init_ru
 pl_node_t pl_state(pl_graph_t *g, const char *name, pl_shape_t shape, pl_init_rule_t init,
                    pl_agree_t agree)
 {
-    if (g->error.code)
+    if (!has_name(g, name, "state"))
         return PL_NO_NODE;
     pl_tensor_info_t wanted = {.shape = shape,
                                .region = PL_REGION_STATE,
@@ -195,7 +203,7 @@ void pl_output(pl_graph_t *g, const char *name, pl_node_t x)
     int outputs = 0;
     for (int i = 0; i < g->fetch_count; i++)
         outputs += g->fetch[i].kind == PL_FETCH_OUTPUT;
-    if (g->error.code)
+    if (!has_name(g, name, "an output"))
         return;
     if (outputs == PL_FIELDS)
         pl_refuse(g, "output \"%s\" is one too many: a step gives out at most %d", name,
@@ -215,7 +223,7 @@ static void figure_add(pl_graph_t *g, const char *name, const pl_metric_t *figur
                        int when, int at)
 {
     pl_shape_t sum = pl_shape_of(g, figure->sum), weight = pl_shape_of(g, figure->weight);
-    if (g->error.code)
+    if (!has_name(g, name, "a figure"))
         return;
     if (!is_vector(figure) && (sum.rank || weight.rank)) {
         pl_refuse(g,

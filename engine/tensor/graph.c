@@ -213,9 +213,23 @@ static int shape_check(pl_graph_t *g, pl_shape_t shape)
     return PL_OK;
 }
 
+bool pl_field_is_whole(const pl_field_t *field)
+{
+    int64_t bytes = 8;
+    bool whole = field->shape.rank >= 0 && field->shape.rank < PL_DIMS
+                 && (unsigned)field->dtype <= PL_U8 && *field->name
+                 && memchr(field->name, 0, sizeof field->name);
+    for (int k = 0; whole && k < field->shape.rank; k++)
+        whole = field->shape.dim[k] > 0
+                && !__builtin_mul_overflow(bytes, field->shape.dim[k], &bytes);
+    return whole;
+}
+
 bool pl_broadcast_shapes(pl_shape_t a, pl_shape_t b, pl_shape_t *out)
 {
     pl_shape_t result = a.rank >= b.rank ? a : b;
+    if (a.rank < 0 || b.rank < 0 || result.rank > PL_DIMS || !out)
+        return false;
     for (int i = 1; i <= a.rank && i <= b.rank; i++) {
         int64_t da = a.dim[a.rank - i], db = b.dim[b.rank - i];
         if (da != db && da != 1 && db != 1)

@@ -275,6 +275,10 @@ PL_API const char *pl_op_where(const pl_op_t *op, char text[128]);
 PL_API const pl_kernel_t *pl_op_kernel(const pl_op_t *op, const char *accelerator,
                                        pl_error_t *err);
 
+/* Whether a field of samples in memory has a name, a type of data and a shape that can
+ * be. */
+bool pl_field_is_whole(const pl_field_t *field);
+
 PL_API int64_t pl_elements(pl_shape_t shape);
 PL_API size_t pl_dtype_size(pl_dtype_t dtype);
 PL_API bool pl_is_float(pl_dtype_t dtype);

@@ -10,6 +10,13 @@
 #include "tensor/model.h"
 #include "tensor/operators.h"
 
+static void layer_begin(pl_graph_t *g, const char *name)
+{
+    if (!name)
+        pl_refuse(g, "a layer needs a name, and NULL was given");
+    pl_scope(g, "%s", name ? name : "");
+}
+
 /* ---- linear ---- */
 
 /* Whether x fits a weight that is there already; says which x would. */
@@ -52,7 +59,7 @@ static pl_node_t linear_here(pl_graph_t *g, pl_node_t x, int64_t units,
 pl_node_t pl_linear_with(pl_graph_t *g, const char *name, pl_node_t x, int64_t units,
                          const pl_linear_options_t *options)
 {
-    pl_scope(g, "%s", name);
+    layer_begin(g, name);
     pl_node_t y = linear_here(g, x, units, options ? options : &(pl_linear_options_t){0});
     pl_scope_end(g);
     return y;
@@ -73,8 +80,10 @@ static pl_node_t conv2d_here(pl_graph_t *g, pl_node_t x, int64_t channels,
         pl_refuse(
             g, "conv2d takes x [B, C, H, W] and a kernel of at least 1, got %s and %lld",
             PL_TEXT_OF(shape), (long long)o->kernel);
+    if (g->error.code)
+        return PL_NO_NODE;
     const int64_t k = o->kernel, in = shape.dim[1];
-    const pl_init_rule_t usual = pl_uniform(1 / sqrt((double)(in * k * k)));
+    const pl_init_rule_t usual = pl_uniform(1 / sqrt((double)in * (double)k * (double)k));
     pl_node_t inputs[3] = {x, pl_param(g, "weight", PL_SHAPE(channels, in, k, k), usual)};
     if (!o->no_bias)
         inputs[2] = pl_param(g, "bias", PL_SHAPE(channels), usual);
@@ -87,7 +96,7 @@ static pl_node_t conv2d_here(pl_graph_t *g, pl_node_t x, int64_t channels,
 pl_node_t pl_conv2d(pl_graph_t *g, const char *name, pl_node_t x, int64_t channels,
                     const pl_conv_options_t *options)
 {
-    pl_scope(g, "%s", name);
+    layer_begin(g, name);
     pl_node_t y = conv2d_here(g, x, channels,
                               options ? options : &(pl_conv_options_t){0});
     pl_scope_end(g);
@@ -212,7 +221,7 @@ static pl_node_t batch_norm_here(pl_graph_t *g, pl_node_t x, double momentum,
 pl_node_t pl_batch_norm(pl_graph_t *g, const char *name, pl_node_t x, double momentum,
                         double epsilon)
 {
-    pl_scope(g, "%s", name);
+    layer_begin(g, name);
     pl_node_t y = batch_norm_here(g, x, momentum, epsilon);
     pl_scope_end(g);
     return y;
@@ -221,7 +230,7 @@ pl_node_t pl_batch_norm(pl_graph_t *g, const char *name, pl_node_t x, double mom
 /* Ba, Kiros and Hinton, "Layer normalization", 2016. */
 pl_node_t pl_layer_norm(pl_graph_t *g, const char *name, pl_node_t x, double epsilon)
 {
-    pl_scope(g, "%s", name);
+    layer_begin(g, name);
     const pl_shape_t channels = PL_SHAPE(pl_dim(g, x, -1));
     pl_node_t weight = pl_param(g, "weight", channels, pl_constant(1));
     pl_node_t bias = pl_param(g, "bias", channels, pl_zeros());
@@ -237,7 +246,7 @@ pl_node_t pl_layer_norm(pl_graph_t *g, const char *name, pl_node_t x, double eps
 pl_node_t pl_embedding(pl_graph_t *g, const char *name, pl_node_t indices, int64_t rows,
                        int64_t width, pl_init_rule_t init)
 {
-    pl_scope(g, "%s", name);
+    layer_begin(g, name);
     pl_node_t y = pl_emit2(g, PL_OP_embedding, indices,
                            pl_param(g, "weight", PL_SHAPE(rows, width), init));
     pl_scope_end(g);

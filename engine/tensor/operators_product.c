@@ -107,6 +107,9 @@ static void gradient_linear(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_n
 /* Places of a window along an axis, or 0 when it does not fit. */
 static int64_t windows(int64_t size, int64_t kernel, const pl_attr_t *attr)
 {
+    const int64_t most = INT64_MAX / 8;                     /* of sums below */
+    if (size > most || kernel > most || attr->padding > most)
+        return 0;
     int64_t room = size + 2 * attr->padding - kernel;
     return room < 0 ? 0 : room / attr->stride + 1;
 }

@@ -22,6 +22,10 @@ static int shape_sum(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 static bool axes_mask(pl_graph_t *g, const char *who, pl_node_t x, const int *axes,
                       int count, unsigned *mask)
 {
+    if (count < 0 || (count && !axes)) {
+        pl_refuse(g, "%s takes a list of axes, or none at all", who);
+        return false;
+    }
     *mask = count ? 0 : (1u << pl_shape_of(g, x).rank) - 1;
     for (int i = 0; i < count; i++) {
         int axis = pl_axis_of(g, who, x, axes[i]);

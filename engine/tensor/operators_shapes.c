@@ -122,6 +122,8 @@ pl_node_t pl_permute(pl_graph_t *g, pl_node_t x, const int *order)
 {
     pl_attr_t attr = {0};
     int rank = pl_shape_of(g, x).rank;
+    if (!order)
+        return pl_graph_fail(g, PL_EINVAL, "permute takes an order of axes, got NULL");
     for (int i = 0; i < rank; i++)
         attr.order[i] = order[i] < 0 ? order[i] + rank : order[i];
     return pl_emit(g, PL_OP_permute, &x, 1, &attr, NULL);
@@ -198,7 +200,7 @@ static int shape_concat(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 
 pl_node_t pl_concat(pl_graph_t *g, const pl_node_t *x, int count, int axis)
 {
-    if (count < 1 || count > PL_OP_INPUTS)
+    if (!x || count < 1 || count > PL_OP_INPUTS)
         return pl_graph_fail(g, PL_EINVAL, "concat takes 1 to %d inputs, got %d",
                              PL_OP_INPUTS, count);
     pl_attr_t attr = {.axis = pl_axis_of(g, "concat", x[0], axis)};
@@ -224,7 +226,7 @@ static pl_node_t vector_of(pl_graph_t *g, const double *values, int count)
 
 pl_node_t pl_vector(pl_graph_t *g, const double *values, int count)
 {
-    if (count < 1)
+    if (!values || count < 1)
         return pl_graph_fail(g, PL_EINVAL, "a vector has at least one number, got %d",
                              count);
     return vector_of(g, values, count);

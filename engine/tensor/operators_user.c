@@ -36,7 +36,7 @@ pl_node_t pl_apply(pl_graph_t *g, const char *name, const pl_node_t *inputs, int
     pl_attr_t attr = {.table = pl_part_find("operator", name, &why)};
     if (!attr.table)
         return pl_graph_fail(g, why.code, "%s", why.text);
-    if (count != attr.table->inputs)
+    if (!inputs || count != attr.table->inputs)
         return pl_graph_fail(g, PL_EINVAL, "%s takes %d inputs, got %d", name,
                              attr.table->inputs, count);
     if (self)

@@ -1,22 +1,27 @@
 /* engine.c - what the engine costs: fit against a bare loop that replays the same
  * compiled step
  *
- *     engine [PAIRS [STEPS]]
+ *     engine [PAIRS [STEPS [ROW]]]
+ *
+ * ROW: parts, bare, viewer, viewers or shown; all without.
  *
  * MLP 784-128-10, batch 64, SGD, one thread, data in memory.  Runs of the bare loop and
  * of fit take turns; each pair gives one ratio, so that what the machine does to both
- * cancels.  First nobody watches, then a process that takes the whole stream.  Printed:
- * medians, the 95 % confidence interval of the ratio, and the processor time of a step of
- * fit beyond that of the bare step and of making its batch.  Before that, in the same
- * way, fit with all the callbacks that there are and two loggers against fit with
- * none. */
+ * cancels.  First nobody watches, then a process that takes the whole stream, then a
+ * thousand such viewers, of which one is stopped, against one; at last all that shows a
+ * run, at once: a page that is open, metrics that are fetched each second, a trace and a
+ * journal.  Printed: medians, the 95 % confidence interval of the ratio, and the
+ * processor time of a step of fit beyond that of the bare step and of making its batch.
+ * Before that, in the same way, fit with all the callbacks that there are and two loggers
+ * against fit with none. */
 #include <math.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,9 +30,9 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/random.h"
-#include "runtime/socket.h"
 #include "strategies/optimizers/optimizer.h"
 #include "t/bench/bench.h"
+#include "t/crowd.h"
 
 enum {
     BATCH = 64,
@@ -39,6 +44,7 @@ enum {
     STEPS = 9380,                        /* ten epochs of MNIST, as the run that people
                                             start with: a run's beginning and end cost
                                             10 ms, of 4000 steps of 0.16 ms 1.6 % */
+    VIEWERS = 1000,
 };
 
 const pl_registration_t *mlp_plugin(void);
@@ -151,10 +157,11 @@ static void bare_done(pl_replay_t *replay, const pl_error_t *err)
     bench_must(err ? err->code : PL_OK, err);
 }
 
-/* Seconds of so many steps. */
-static double bare_run(bare_t *b, int steps)
+/* Seconds of so many steps; used: of a processor. */
+static double bare_run(bare_t *b, int steps, double *used)
 {
-    int64_t began = pl_now();
+    const int64_t began = pl_now();
+    const double before = processor_seconds(CLOCK_PROCESS_CPUTIME_ID);
     for (int k = 0; k < steps; k++) {
         pl_error_t err;
         double figures[8][2];
@@ -172,6 +179,7 @@ static double bare_run(bare_t *b, int steps)
         bench_must(b->ops->replay(b->accelerator.self, b->step, &step, &err), &err);
         bench_must(b->ops->replay(b->accelerator.self, b->update, &update, &err), &err);
     }
+    *used = processor_seconds(CLOCK_PROCESS_CPUTIME_ID) - before;
     return (double)(pl_now() - began) / 1e9;
 }
 
@@ -216,32 +224,6 @@ static double fit_run(pl_engine_t *engine, int steps, const char *parts)
     return bench_fit(engine, text);
 }
 
-/* ---- a viewer ---- */
-
-/* A process that reads all that is published, for as long as its parent lives.  Made
- * before any thread is. */
-static pid_t viewer_start(const char *endpoint)
-{
-    pid_t child = fork();
-    if (child != 0)
-        return child;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    pl_error_t err;
-    static char line[65536];
-    pl_socket_spec_t spec = {.type = PL_SOCKET_SUB, .endpoint = endpoint};
-    pl_socket_t *socket = pl_socket_open(&spec, NULL, NULL, NULL, &err);
-    bench_must(socket ? pl_socket_subscribe(socket, "", &err) : err.code, &err);
-    while (pl_socket_receive(socket, line, sizeof line, 1000, NULL) >= 0)
-        continue;
-    _exit(1);
-}
-
-static void viewer_stop(pid_t viewer)
-{
-    kill(viewer, SIGKILL);
-    waitpid(viewer, NULL, 0);
-}
-
 /* ---- pairs ---- */
 
 typedef struct pairs {
@@ -249,8 +231,11 @@ typedef struct pairs {
     double *ratio, *bare_ms, *fit_ms, *own_us;              /* [count] */
 } pairs_t;
 
-/* fit and what it needed beside the step and the data, in µs of a processor a step. */
-static double fit_measure(pl_engine_t *engine, int steps, double *used)
+/* A fit of so many steps: its seconds; used: of a processor, without what the data
+ * took. */
+typedef double (*measure_t)(void *of, int steps, double *used);
+
+static double fit_measure(void *engine, int steps, double *used)
 {
     double before = processor_seconds(CLOCK_PROCESS_CPUTIME_ID);
     read_seconds = 0;
@@ -259,18 +244,36 @@ static double fit_measure(pl_engine_t *engine, int steps, double *used)
     return seconds;
 }
 
-static void pairs_run(pairs_t *p, bare_t *bare, pl_engine_t *engine)
+static void pair_set(pairs_t *p, int k, double against, double fit, double own)
+{
+    p->ratio[k] = against / fit;
+    p->bare_ms[k] = against / p->steps * 1e3;
+    p->fit_ms[k] = fit / p->steps * 1e3;
+    p->own_us[k] = own / p->steps * 1e6;
+}
+
+static void pairs_run(pairs_t *p, bare_t *bare, measure_t measure, void *of)
 {
     for (int k = 0; k < p->count; k++) {
         bool bare_first = k % 2 == 0;
-        double used, b = bare_first ? bare_run(bare, p->steps) : 0;
-        double f = fit_measure(engine, p->steps, &used);
+        double used, bare_used, b = bare_first ? bare_run(bare, p->steps, &bare_used) : 0;
+        double f = measure(of, p->steps, &used);
         if (!bare_first)
-            b = bare_run(bare, p->steps);
-        p->ratio[k] = b / f;
-        p->bare_ms[k] = b / p->steps * 1e3;
-        p->fit_ms[k] = f / p->steps * 1e3;
-        p->own_us[k] = (used - b) / p->steps * 1e6;
+            b = bare_run(bare, p->steps, &bare_used);
+        pair_set(p, k, b, f, used - bare_used);
+    }
+}
+
+/* Of two engines. */
+static void engines_run(pairs_t *p, pl_engine_t *one, pl_engine_t *other)
+{
+    for (int k = 0; k < p->count; k++) {
+        bool one_first = k % 2 == 0;
+        double used, used_other, b = one_first ? fit_measure(one, p->steps, &used) : 0;
+        double f = fit_measure(other, p->steps, &used_other);
+        if (!one_first)
+            b = fit_measure(one, p->steps, &used);
+        pair_set(p, k, b, f, used_other - used);
     }
 }
 
@@ -282,9 +285,7 @@ static void parts_run(pairs_t *p, pl_engine_t *engine)
         double none = fit_run(engine, p->steps, nothing);
         if (!all_first)
             all = fit_run(engine, p->steps, everything);
-        p->ratio[k] = none / all;
-        p->bare_ms[k] = none / p->steps * 1e3;
-        p->fit_ms[k] = all / p->steps * 1e3;
+        pair_set(p, k, none, all, 0);
     }
 }
 
@@ -313,17 +314,220 @@ static void pairs_report(const char *name, const pairs_t *p, double bar)
     fflush(stdout);
 }
 
+static pl_engine_t *engine_new(void)
+{
+    pl_error_t err;
+    pl_engine_t *engine = pl_engine_new(NULL, &err);
+    bench_must(engine ? PL_OK : err.code, &err);
+    return engine;
+}
+
+/* ---- a stream of many viewers ---- */
+
+typedef struct streams {
+    char endpoint[2][256];
+    crowd_t one, many, stopped;
+    pl_engine_t *engine[2];
+} streams_t;
+
+/* Before any thread is made.  What a thousand viewers themselves take of a processor is
+ * not the engine's: they take what it leaves. */
+static void viewers_start(streams_t *s)
+{
+    for (int k = 0; k < 2; k++)
+        snprintf(s->endpoint[k], sizeof s->endpoint[k], "ipc://%s/stream%d",
+                 bench_folder(), k);
+    crowd_start(&s->one, s->endpoint[0], 1, NULL, false);
+    crowd_start(&s->many, s->endpoint[1], VIEWERS, NULL, true);
+    crowd_start(&s->stopped, s->endpoint[1], 1, NULL, false);
+}
+
+static void streams_open(streams_t *s)
+{
+    pl_error_t err;
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    for (int k = 0; k < 2; k++) {
+        s->engine[k] = engine_new();
+        bench_must(pl_engine_monitor(s->engine[k], s->endpoint[k], &err), &err);
+    }
+}
+
+static void streams_close(streams_t *s)
+{
+    for (int k = 0; k < 2; k++)
+        pl_engine_free(s->engine[k]);
+    crowd_stop(&s->one);
+    crowd_stop(&s->many);
+    crowd_stop(&s->stopped);
+}
+
+static void streams_bench(streams_t *s, pairs_t *p)
+{
+    for (int k = 0; k < 100 && !crowd_lines(&s->stopped); k++)
+        fit_run(s->engine[1], p->steps / 4, usual);
+    kill(s->stopped.process, SIGSTOP);
+    const long long lines = crowd_lines(&s->many);
+    engines_run(p, s->engine[0], s->engine[1]);
+    ratio_report(", 1000 viewers, one of them stopped", "fit with one viewer", p, 0.99);
+    double seconds = 0;
+    for (int k = 0; k < p->count; k++)
+        seconds += p->fit_ms[k] * p->steps / 1e3;
+    printf("{\"name\": \"lines a second to each of 1000 viewers\", \"ours\": %.0f}\n"
+           "{\"name\": \"processor time of a step, 1000 viewers less one\", "
+           "\"unit\": \"us\", \"ours\": %.1f}\n",
+           (double)(crowd_lines(&s->many) - lines) / seconds / VIEWERS,
+           bench_median(p->own_us, p->count));
+    fflush(stdout);
+}
+
+/* ---- all that shows a run ---- */
+
+typedef struct shown {
+    pl_engine_t *engine;
+    char trace[300], journal[300];
+    pid_t page;
+    double trace_bytes, journal_bytes;                      /* of all runs */
+} shown_t;
+
+/* A browser that has the page open, and who fetches metrics. */
+static pid_t page_open(const char *url)
+{
+    extern char **environ;
+    static char script[] =
+        "base=${0%%/\\?*}; token=${0##*token=}\n"
+        "head=\"Authorization: Bearer $token\"\n"
+        "get() { curl -sN -H \"$head\" \"$base/$1\" >/dev/null; }\n"
+        "get events &\n"
+        "while :; do get metrics; sleep 1; done\n";
+    static char shell[] = "sh", option[] = "-c";
+    char text[512], *argv[] = {shell, option, script, text, NULL};
+    posix_spawnattr_t group;
+    pid_t page = 0;
+    snprintf(text, sizeof text, "%s", url);
+    posix_spawnattr_init(&group);
+    posix_spawnattr_setflags(&group, POSIX_SPAWN_SETPGROUP);
+    posix_spawnp(&page, "sh", NULL, &group, argv, environ);
+    posix_spawnattr_destroy(&group);
+    return page;
+}
+
+static void shown_open(shown_t *s)
+{
+    pl_error_t err;
+    snprintf(s->trace, sizeof s->trace, "%s/run.trace", bench_folder());
+    snprintf(s->journal, sizeof s->journal, "%s/run.journal", bench_folder());
+    s->engine = engine_new();
+    bench_must(pl_engine_trace(s->engine, s->trace, &err), &err);
+    bench_must(pl_engine_journal(s->engine, s->journal, &err), &err);
+    bench_must(pl_engine_dashboard(s->engine, "0", &err), &err);
+    s->page = page_open(pl_engine_dashboard_url(s->engine));
+}
+
+static double file_end(const char *path)
+{
+    struct stat status = {0};
+    stat(path, &status);
+    unlink(path);
+    return (double)status.st_size;
+}
+
+static void shown_close(shown_t *s)
+{
+    pl_engine_free(s->engine);
+    if (s->page > 0) {
+        kill(-s->page, SIGKILL);
+        waitpid(s->page, NULL, 0);
+    }
+    s->trace_bytes += file_end(s->trace);
+    s->journal_bytes += file_end(s->journal);
+}
+
+/* With the end of the files, which is written when the engine ends. */
+static double shown_measure(void *of, int steps, double *used)
+{
+    shown_t *s = of;
+    shown_open(s);
+    const double seconds = fit_measure(s->engine, steps, used);
+    const double after = processor_seconds(CLOCK_PROCESS_CPUTIME_ID);
+    shown_close(s);
+    *used += processor_seconds(CLOCK_PROCESS_CPUTIME_ID) - after;
+    return seconds;
+}
+
+/* ---- rows ---- */
+
+typedef struct bench {
+    pairs_t pairs;
+    bare_t bare;
+    streams_t streams;
+    const char *only;                                    /* rows of that name  [all] */
+} bench_t;
+
+static bool is_wanted(const bench_t *b, const char *row)
+{
+    return !b->only || !strcmp(b->only, row);
+}
+
+static void rows_unseen(bench_t *b)
+{
+    pl_engine_t *engine = engine_new();
+    fit_run(engine, b->pairs.steps / 4, usual);
+    if (is_wanted(b, "parts")) {
+        parts_run(&b->pairs, engine);
+        ratio_report(", all callbacks, two loggers", "fit without", &b->pairs, 0.97);
+    }
+    if (is_wanted(b, "bare")) {
+        pairs_run(&b->pairs, &b->bare, fit_measure, engine);
+        pairs_report("", &b->pairs, 0.97);
+    }
+    pl_engine_free(engine);
+}
+
+static void rows_streams(bench_t *b)
+{
+    streams_t *s = &b->streams;
+    streams_open(s);
+    fit_run(s->engine[0], b->pairs.steps / 4, usual);  /* the viewer finds its way */
+    if (is_wanted(b, "viewer")) {
+        pairs_run(&b->pairs, &b->bare, fit_measure, s->engine[0]);
+        pairs_report(", one viewer", &b->pairs, 0.95);
+    }
+    if (is_wanted(b, "viewers"))
+        streams_bench(s, &b->pairs);
+    streams_close(s);
+}
+
+static void row_shown(bench_t *b)
+{
+    shown_t s = {0};
+    if (!is_wanted(b, "shown"))
+        return;
+    pairs_run(&b->pairs, &b->bare, shown_measure, &s);
+    pairs_report(", page, metrics, trace and journal", &b->pairs, 0.95);
+    printf("{\"name\": \"bytes a step: trace; journal\", \"ours\": [%.0f, %.0f]}\n",
+           s.trace_bytes / b->pairs.count / b->pairs.steps,
+           s.journal_bytes / b->pairs.count / b->pairs.steps);
+    fflush(stdout);
+}
+
+static void pairs_open(pairs_t *p)
+{
+    double *figure = pl_alloc_array((size_t)p->count * 4, sizeof *figure);
+    p->ratio = figure, p->bare_ms = figure + p->count, p->fit_ms = p->bare_ms + p->count,
+    p->own_us = p->fit_ms + p->count;
+}
+
 int main(int argc, char **argv)
 {
-    pairs_t p = {.count = argc > 1 ? atoi(argv[1]) : 31,
-                 .steps = argc > 2 ? atoi(argv[2]) : STEPS};
-    double *figure = pl_alloc_array((size_t)p.count * 4, sizeof *figure);
-    p.ratio = figure, p.bare_ms = figure + p.count, p.fit_ms = p.bare_ms + p.count,
-    p.own_us = p.fit_ms + p.count;
-    char endpoint[256];
-    snprintf(endpoint, sizeof endpoint, "ipc://%s/stream", bench_folder());
-    pid_t viewer = viewer_start(endpoint);
+    bench_t b = {.pairs = {.count = argc > 1 ? atoi(argv[1]) : 31,
+                           .steps = argc > 2 ? atoi(argv[2]) : STEPS},
+                 .only = argc > 3 ? argv[3] : NULL};
     pl_error_t err;
+    pairs_open(&b.pairs);
+    viewers_start(&b.streams);
     bench_must(pl_init(&argc, &argv, mlp_plugin(), &err), &err);
     make_data();
     const pl_memory_data_t data = {.samples = EPOCH,
@@ -331,24 +535,14 @@ int main(int argc, char **argv)
                                    .field = {fields[0], fields[1]},
                                    .read = read_samples};
     bench_must(pl_memory_data("bench", &data, &err), &err);
-    bare_t bare = {0};
-    bare_open(&bare);
-    pl_engine_t *engine = pl_engine_new(NULL, &err);
-    bench_must(engine ? PL_OK : err.code, &err);
-    bare_run(&bare, p.steps / 4);
-    fit_run(engine, p.steps / 4, usual);
-    parts_run(&p, engine);
-    ratio_report(", all callbacks, two loggers", "fit without", &p, 0.97);
-    pairs_run(&p, &bare, engine);
-    pairs_report("", &p, 0.97);
-    bench_must(pl_engine_monitor(engine, endpoint, &err), &err);
-    fit_run(engine, p.steps / 4, usual);          /* the viewer finds its way meanwhile */
-    pairs_run(&p, &bare, engine);
-    pairs_report(", one viewer", &p, 0.95);
-    viewer_stop(viewer);
-    pl_engine_free(engine);
-    bare_close(&bare);
-    pl_free(figure);
+    bare_open(&b.bare);
+    double used;
+    bare_run(&b.bare, b.pairs.steps / 4, &used);
+    rows_unseen(&b);
+    rows_streams(&b);
+    row_shown(&b);
+    bare_close(&b.bare);
+    pl_free(b.pairs.ratio);
     pl_free(images);
     pl_free(labels);
     return 0;

@@ -348,6 +348,24 @@ static void end_check(const model_checkpoint_t *m, const pl_hook_event_t *event)
                     *m->monitor ? " by \"" : "", m->monitor, *m->monitor ? "\"" : "");
 }
 
+/* Of a validation all figures are known with the first: what is not there then will not
+ * be later, when the first checkpoint is due. */
+static int names_check(const model_checkpoint_t *m, const pl_hook_event_t *event,
+                       pl_error_t *err)
+{
+    char name[64];
+    double value;
+    int code = strncmp(m->monitor, "val_", 4)
+                   ? PL_OK
+                   : pl_figure_find(event, m->monitor, &value, err);
+    for (const char *at = m->filename; code == PL_OK && (at = strstr(at, "{val_"));) {
+        at++;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ":}"), at);
+        code = pl_figure_find(event, name, &value, err);
+    }
+    return code;
+}
+
 static int model_checkpoint_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
                                pl_wish_t *wish, pl_error_t *err)
 {
@@ -358,6 +376,9 @@ static int model_checkpoint_on(void *self, pl_hook_t point, const pl_hook_event_
         return start_check(m, event, err);
     if (point == PL_HOOK_FIT_END)
         end_check(m, event);
+    if (point == PL_HOOK_VALIDATION_END && !m->validated && m->save_top_k
+        && names_check(m, event, err) != PL_OK)
+        return err->code;
     m->validated |= point == PL_HOOK_VALIDATION_END;
     if (!is_time(m, point, event)
         || (event->global_step == m->saved_step && m->saved_step))

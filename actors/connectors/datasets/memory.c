@@ -137,6 +137,8 @@ static int source_check(const char *name, const pl_memory_data_t *data, pl_error
 
 int pl_memory_data(const char *name, const pl_memory_data_t *data, pl_error_t *err)
 {
+    if (pl_given(name, "a name", err) != PL_OK)
+        return PL_EINVAL;
     if (!data) {
         source_replace(name, NULL);
         return PL_OK;
@@ -159,6 +161,9 @@ static int64_t arrays_length(void *user, int64_t index)
 
 int pl_memory_arrays(const char *name, const pl_arrays_t *arrays, pl_error_t *err)
 {
+    if (pl_given(name, "a name", err) != PL_OK
+        || pl_given(arrays, "arrays", err) != PL_OK)
+        return PL_EINVAL;
     pl_memory_data_t data = {.samples = arrays->samples,
                              .field_count = arrays->field_count,
                              .facts = arrays->facts,

@@ -11,6 +11,7 @@ const seen = {runs: new Map(), log: [], last: null};
 let chosen = null;          // number of the run that is shown; null: the newest
 let charts = null;          // by canvas; null: there is no Chart.js
 let logScale = false;
+let refused = '';           // why the server sends nothing
 
 // ---- words ----
 
@@ -194,27 +195,40 @@ const buttons = [
   {word: 'save', text: 'Save', shown: () => true},
   {word: 'stop', text: 'Stop', shown: () => true, danger: true, ask: 'End this run after its next step?'}];
 
+const busy = new Set();     // buttons whose command is under way
+
 function buttonMake(spec) {
   const button = element('button', spec.text, spec.danger ? 'danger' : '');
   button.type = 'button';
   button.id = 'do-' + spec.word;
+  // One that is disabled by its property would lose the focus.
   button.addEventListener('click', async () => {
     const run = current();
-    if (!run || (spec.ask && !window.confirm(spec.ask))) return;
-    button.disabled = true;
+    if (!run || button.ariaDisabled === 'true' || (spec.ask && !window.confirm(spec.ask))) return;
+    busy.add(button);
+    showButtons(run);
     try {
       await command(spec.word, run);
       notice('');
     } catch (error) {
       notice(spec.text + ': ' + error.message);
     }
-    button.disabled = false;
+    busy.delete(button);
+    showButtons(current());
   });
   return button;
 }
 
 function showButtons(run) {
-  for (const spec of buttons) $('do-' + spec.word).hidden = !run || run.ended || !spec.shown(run);
+  const had = document.activeElement;
+  for (const spec of buttons) {
+    const button = $('do-' + spec.word);
+    button.hidden = !run || run.ended || !spec.shown(run);
+    button.ariaDisabled = String(busy.has(button) || $('link').dataset.state !== 'live');
+  }
+  // What had the focus is gone: it goes to what has come in its place.
+  if (had.hidden && had.parentElement === $('buttons'))
+    ($('buttons').querySelector('button:not([hidden])') || $('run-name')).focus();
 }
 
 // ---- charts ----
@@ -246,6 +260,14 @@ function series(run, plot) {
   return sets;
 }
 
+// Room around what does not change.
+function axisFit(axis, sets) {
+  const all = sets.flatMap(set => set.data.map(point => point.y)), first = all[0];
+  const room = all.length && all.every(y => y === first) ? Math.abs(first) / 2 : 0;
+  axis.suggestedMin = room ? first - room : undefined;
+  axis.suggestedMax = room ? first + room : undefined;
+}
+
 function chartMake(id) {
   return new Chart($(id), {type: 'line', data: {datasets: []}, options: {
     animation: false, parsing: false, normalized: true, responsive: true, maintainAspectRatio: false,
@@ -275,6 +297,7 @@ function showCharts(run) {
       return {label: set.label, data: set.data, borderColor: colour, backgroundColor: colour,
         borderDash: set.dash ? [5, 4] : [], pointRadius: set.few ? (set.many ? 1.5 : 3) : 0, spanGaps: true, tension: 0};
     });
+    axisFit(chart.options.scales.y, sets);
     chart.options.scales.y.type = id === 'loss' && logScale ? 'logarithmic' : 'linear';
     chart.update('none');
     const told = sets.filter(s => s.data.length).map(s => s.label + ' ' + short(s.data[s.data.length - 1].y));
@@ -303,11 +326,11 @@ function median(values) {
 function showStrip(run) {
   const canvas = $('strip'), slots = run ? run.strip : [];
   const ranks = slots.length ? slots[slots.length - 1][1].length : 0;
+  $('ranks-box').hidden = !ranks;
   const [context, width, height] = canvasReady(canvas);
   const left = 34, cell = (width - left) / SLOTS_MOST, line = Math.min(64, height / Math.max(1, ranks));
   let text = 'With one rank there is nothing to compare.';
   context.fillStyle = css('--even');
-  if (!ranks) context.fillRect(left, 0, width - left, height);
   slots.forEach(([, own], k) => {
     const middle = median(own);
     own.forEach((seconds, rank) => {
@@ -333,6 +356,45 @@ function showStrip(run) {
   }
   say($('ranks-text'), text);
   canvas.setAttribute('aria-label', text);
+}
+
+// What a rank's step consists of, in the order in which the server tells it; with the others it is not by itself.
+const stages = ['data', 'forward', 'backward', 'collective', 'optimizer', 'absent'];
+
+function stageRow(rank) {
+  const tr = element('tr'), bar = element('td'), canvas = element('canvas'), name = element('th', String(rank));
+  name.scope = 'row';
+  canvas.setAttribute('aria-hidden', 'true');
+  bar.append(canvas);
+  tr.append(name, bar, element('td', '', 'n'), ...stages.map(() => element('td', '', 'n some')));
+  return tr;
+}
+
+function stagesHead() {
+  const tr = $('stages').tHead.rows[0];
+  stages.forEach((stage, k) => {
+    const th = element('th', '', 'n some'), key = element('span', '', 'key s' + k);
+    th.scope = 'col';
+    th.append(key, stage);
+    tr.append(th);
+  });
+}
+
+function showStages(run) {
+  const all = run ? run.stages : [], body = $('stages').tBodies[0];
+  if (body.rows.length !== all.length) body.replaceChildren(...all.map((_, rank) => stageRow(rank)));
+  const most = Math.max(...all.map(row => row.reduce((a, b) => a + b, 0)));
+  all.forEach((row, rank) => {
+    const cells = body.rows[rank].cells, [context, width, height] = canvasReady(cells[1].firstChild);
+    let x = 0;
+    row.forEach((seconds, k) => {
+      context.fillStyle = css('--s' + k);
+      context.fillRect(x, 1, seconds / most * width, height - 2);
+      x += seconds / most * width;
+      say(cells[3 + k], duration(seconds));
+    });
+    say(cells[2], duration(row.reduce((a, b) => a + b, 0) - row[stages.indexOf('collective')]));
+  });
 }
 
 // ---- actors ----
@@ -370,7 +432,7 @@ function showLanes() {
 
 function showNewest() {
   if (!$('newest-box').open) return;
-  const all = [...seen.last.newest].reverse();
+  const all = [...seen.last.newest].sort((a, b) => b[0] - a[0]);
   $('newest').tBodies[0].replaceChildren(...all.map(([time, rank, from, to, kind, name]) => row([
     [short((all[0][0] - time) * 1e6), 'n'], [rank < 0 ? '' : String(rank), 'n'], [from], [to], [name + ' ' + kind]])));
 }
@@ -416,6 +478,7 @@ function show() {
   showButtons(run);
   showCharts(run);
   showStrip(run);
+  showStages(run);
   showLanes();
   showNewest();
   showSaves(run);
@@ -428,6 +491,7 @@ function show() {
 function linkSay(state, text) {
   $('link').dataset.state = state;
   say($('link'), text);
+  showButtons(current());
 }
 
 function notice(text) {
@@ -440,13 +504,30 @@ function connect() {
   source.addEventListener('message', event => {
     take(JSON.parse(event.data));
     linkSay('live', 'live');
+    if (refused) notice('');
+    refused = '';
   });
   source.addEventListener('error', () => {
     const since = seen.last ? ', as of ' + clock(seen.last.now) : '';
     linkSay(source.readyState === EventSource.CLOSED ? 'lost' : 'wait', 'not connected' + since);
     // The browser tries again after a cut, but not after a refusal.
-    if (source.readyState === EventSource.CLOSED) setTimeout(connect, 3000);
+    if (source.readyState !== EventSource.CLOSED) return;
+    setTimeout(connect, 3000);
+    refusal().then(text => { refused = text; if (text) notice(text); });
   });
+}
+
+// Why events are refused, which an EventSource does not tell; '': they are not.
+async function refusal() {
+  const enough = new AbortController();
+  try {
+    const answer = await fetch('events', {signal: enough.signal});
+    return answer.ok ? '' : await answer.text();
+  } catch {
+    return '';
+  } finally {
+    enough.abort();
+  }
 }
 
 function begin() {
@@ -462,6 +543,7 @@ function begin() {
     event.currentTarget.setAttribute('aria-pressed', String(logScale));
     show();
   });
+  stagesHead();
   $('buttons').append(...buttons.map(buttonMake));
   showButtons(null);
   $('newest-box').addEventListener('toggle', show);

@@ -1,0 +1,176 @@
+/* connection.c - a connection to an engine of another process: its stream, or where it
+ * takes commands */
+#include "cli/connection.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zmq.h>
+
+enum {
+    QUEUE = 100000,                          /* messages that may wait for us */
+    MESSAGE_MOST = 64 << 20,                 /* bytes */
+    TOPIC_MOST = 199,                /* longer ones are framed wrongly by some versions */
+};
+
+static int zmq_fail(pl_error_t *err, const char *what, const char *which)
+{
+    return pl_fail(err, PL_EINVAL, "%s \"%s\": %s", what, which,
+                   zmq_strerror(zmq_errno()));
+}
+
+static void set_int(void *socket, int option, int value)
+{
+    zmq_setsockopt(socket, option, &value, sizeof value);
+}
+
+static void set_limits(void *socket)
+{
+    int64_t most = MESSAGE_MOST;
+    set_int(socket, ZMQ_LINGER, 0);
+    set_int(socket, ZMQ_RCVHWM, QUEUE);
+    set_int(socket, ZMQ_HANDSHAKE_IVL, 2000);
+    set_int(socket, ZMQ_HEARTBEAT_IVL, 1000);
+    set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, 3000);
+    zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &most, sizeof most);
+}
+
+/* What no run could listen at, or we could not reach: waiting for it would be for ever.
+ * That there is nothing yet is fine. */
+static int check_file(const char *endpoint, pl_error_t *err)
+{
+    char folder[PATH_MAX];
+    struct stat status;
+    const char *path = endpoint + strlen("ipc://");
+    if (strncmp(endpoint, "ipc://", strlen("ipc://")) || *path == '@')
+        return PL_OK;
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1,
+             slash ? path : ".");
+    if (stat(path, &status) == 0 && !S_ISSOCK(status.st_mode))
+        return pl_fail(err, PL_EINVAL, "%s is a file: no run is there", path);
+    if ((access(path, R_OK | W_OK) != 0 && errno != ENOENT) || access(folder, X_OK) != 0)
+        return pl_fail(err, PL_EINVAL, "cannot connect to \"%s\": %s", endpoint,
+                       strerror(errno));
+    return PL_OK;
+}
+
+static int sockets_open(cli_connection_t *c, cli_connection_kind_t kind, pl_error_t *err)
+{
+    c->context = zmq_ctx_new();
+    if (!c->context)
+        return pl_fail(err, PL_ENOMEM, "no ZeroMQ context: %s",
+                       zmq_strerror(zmq_errno()));
+    zmq_ctx_set(c->context, ZMQ_BLOCKY, 0);
+    c->socket = zmq_socket(c->context, kind == CLI_STREAM ? ZMQ_SUB : ZMQ_DEALER);
+    c->events = zmq_socket(c->context, ZMQ_PAIR);
+    c->frame = malloc(sizeof(zmq_msg_t));
+    if (!c->socket || !c->events)
+        return pl_fail(err, PL_EBUSY, "no ZeroMQ socket: %s", zmq_strerror(zmq_errno()));
+    if (!c->frame)
+        return pl_fail(err, PL_ENOMEM, "out of memory");
+    zmq_msg_init(c->frame);
+    set_limits(c->socket);
+    set_int(c->events, ZMQ_LINGER, 0);
+    return PL_OK;
+}
+
+int cli_connect(cli_connection_t *c, cli_connection_kind_t kind, const char *endpoint,
+                pl_error_t *err)
+{
+    int code = check_file(endpoint, err);
+    if (code == PL_OK)
+        code = sockets_open(c, kind, err);
+    if (code != PL_OK)
+        return code;
+    if (zmq_socket_monitor(c->socket, "inproc://connection",
+                           ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED
+                               | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL)
+            != 0
+        || zmq_connect(c->events, "inproc://connection") != 0)
+        return zmq_fail(err, "cannot watch", "the connection");
+    if (zmq_connect(c->socket, endpoint) != 0)
+        return zmq_fail(err, "cannot connect to", endpoint);
+    return PL_OK;
+}
+
+void cli_disconnect(cli_connection_t *c)
+{
+    if (c->frame)
+        zmq_msg_close(c->frame);
+    free(c->frame);
+    if (c->socket)
+        zmq_close(c->socket);
+    if (c->events)
+        zmq_close(c->events);
+    if (c->context)
+        zmq_ctx_term(c->context);
+    *c = (cli_connection_t){0};
+}
+
+int cli_subscribe(cli_connection_t *c, const char *topic, pl_error_t *err)
+{
+    const size_t length = strlen(topic);
+    if (length > TOPIC_MOST)
+        return pl_fail(err, PL_EINVAL, "--topic takes at most %d characters", TOPIC_MOST);
+    if (zmq_setsockopt(c->socket, ZMQ_SUBSCRIBE, topic, length) != 0)
+        return zmq_fail(err, "cannot subscribe to", topic);
+    return PL_OK;
+}
+
+/* As a REQ would: behind an empty frame. */
+bool cli_send(cli_connection_t *c, const char *text)
+{
+    return zmq_send(c->socket, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) == 0
+           && zmq_send(c->socket, text, strlen(text), ZMQ_DONTWAIT) >= 0;
+}
+
+/* Who has hung up, or says nothing, is told of before the connection ends; one that
+ * speaks otherwise is not. */
+static void event_take(cli_connection_t *c, uint16_t event)
+{
+    const bool ends = event == ZMQ_EVENT_DISCONNECTED;
+    const bool begins = event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
+    c->connected = c->connected || begins;
+    c->parted = !begins && (c->parted || (ends && c->connected));
+    c->refused = c->refused || (ends && !c->connected && !c->was_silent);
+    c->was_silent = event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL;
+}
+
+/* Two frames each: the first begins with the number of the event. */
+static void take_events(cli_connection_t *c)
+{
+    zmq_msg_t frame;
+    uint16_t event;
+    zmq_msg_init(&frame);
+    while (zmq_msg_recv(&frame, c->events, ZMQ_DONTWAIT) >= 0) {
+        if (!zmq_msg_more(&frame) || zmq_msg_size(&frame) < sizeof event)
+            continue;
+        memcpy(&event, zmq_msg_data(&frame), sizeof event);
+        event_take(c, event);
+    }
+    zmq_msg_close(&frame);
+}
+
+void cli_wait(cli_connection_t *c, int other, double seconds)
+{
+    zmq_pollitem_t items[] = {{c->socket, 0, ZMQ_POLLIN, 0},
+                              {c->events, 0, ZMQ_POLLIN, 0},
+                              {NULL, other, ZMQ_POLLIN, 0}};
+    zmq_poll(items, other < 0 ? 2 : 3, seconds > 0 ? (long)(seconds * 1e3) + 1 : 0);
+    take_events(c);
+}
+
+const char *cli_receive(cli_connection_t *c, size_t *length)
+{
+    while (zmq_msg_recv(c->frame, c->socket, ZMQ_DONTWAIT) >= 0) {
+        if (zmq_msg_more(c->frame))
+            continue;
+        *length = zmq_msg_size(c->frame);
+        return zmq_msg_data(c->frame);
+    }
+    return NULL;
+}

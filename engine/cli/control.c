@@ -1,0 +1,226 @@
+/* control.c - paceline control: a command to a run of another process
+ *
+ * The words are those of the functions in paceline.h.  A command is answered when it has
+ * been carried out, behind the step that is under way; how long that takes only the run
+ * knows, so nobody is given up on but who was never there or has gone. */
+#include "cli/control.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/connection.h"
+#include "cli/output.h"
+#include "cli/session.h"
+#include "cli/watch.h"
+
+static const double ABSENCE = 2, PATIENCE = 3, TURN = 0.2;  /* s */
+
+typedef struct order {
+    const char *word, *command;             /* what is typed; what is sent */
+    const char *figure;                     /* that goes with it  [none] */
+    bool takes_optimizer, takes_reason;
+} order_t;
+
+static const order_t orders[] = {
+    {"list", "list"},
+    {"pause", "pause"},
+    {"go-on", "go_on"},
+    {"save", "save"},
+    {"stop", "stop", .takes_reason = true},
+    {"set-lr", "set_lr", "lr", .takes_optimizer = true},
+    {"scale-lr", "set_lr", "factor", .takes_optimizer = true},
+    {NULL, NULL},
+};
+
+/* ---- what is asked for ---- */
+
+static const order_t *order_find(const char *word, pl_error_t *err)
+{
+    const char *names[sizeof orders / sizeof *orders] = {NULL};
+    for (size_t k = 0; orders[k].word; k++) {
+        if (!strcmp(orders[k].word, word))
+            return &orders[k];
+        names[k] = orders[k].word;
+    }
+    const char *near = pl_nearest(word, names);
+    pl_fail(err, PL_EINVAL, "\"%s\" is no command to a run: %s%s%s", word,
+            near ? "did you mean \"" : "see paceline control --help", near ? near : "",
+            near ? "\"?" : "");
+    return NULL;
+}
+
+static int figure_read(const order_t *order, const char *text, double *figure,
+                       pl_error_t *err)
+{
+    char *end;
+    if (!order->figure)
+        return text ? pl_fail(err, PL_EINVAL, "%s takes no figure, such as \"%s\"",
+                              order->word, text)
+                    : PL_OK;
+    *figure = text ? strtod(text, &end) : NAN;
+    if (text && end != text && !*end && isfinite(*figure) && *figure >= 0)
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL, "%s takes a number from 0 up%s%s%s", order->word,
+                   text ? ", not \"" : " behind it", text ? text : "", text ? "\"" : "");
+}
+
+static int check_options(const order_t *order, const cli_control_t *a, pl_error_t *err)
+{
+    if (a->optimizer && !order->takes_optimizer)
+        return pl_fail(err, PL_EINVAL, "--optimizer is for set-lr and scale-lr");
+    if (a->reason && !order->takes_reason)
+        return pl_fail(err, PL_EINVAL, "--reason is for stop");
+    if (a->run && !strcmp(order->command, "list"))
+        return pl_fail(err, PL_EINVAL, "list shows all runs: --run is for the others");
+    return PL_OK;
+}
+
+static char *request_write(const cli_control_t *a, pl_error_t *err)
+{
+    double figure = 0;
+    const order_t *order = order_find(a->command, err);
+    if (!order || figure_read(order, a->figure, &figure, err) != PL_OK
+        || check_options(order, a, err) != PL_OK)
+        return NULL;
+    json_t *request = json_pack("{s:s, s:s*, s:s*}", "command", order->command,
+                                "optimizer", a->optimizer, "reason", a->reason);
+    if (order->figure)
+        json_object_set_new(request, order->figure, json_real(figure));
+    if (a->run)
+        json_object_set_new(request, "run", json_integer(a->run));
+    char *text = request ? json_dumps(request, JSON_COMPACT) : NULL;
+    json_decref(request);
+    if (!text)
+        pl_fail(err, PL_EINVAL, "the request is not UTF-8, or memory is out");
+    return text;
+}
+
+/* ---- the answer ---- */
+
+static json_t *reply_wait(cli_connection_t *c, const cli_control_t *a, pl_error_t *err)
+{
+    const double began = cli_now();
+    const char *text = NULL;
+    bool hinted = false;
+    size_t length;
+    while (!text && !cli_signalled() && !c->parted && !c->refused) {
+        const double silent = cli_now() - began;
+        if (!c->connected && silent > ABSENCE)
+            break;
+        if (!hinted && silent > PATIENCE) {
+            hinted = true;
+            cli_note("the run has not got to it yet; waiting");
+        }
+        cli_wait(c, -1, TURN);
+        text = cli_receive(c, &length);
+    }
+    json_t *reply = text ? json_loadb(text, length, 0, NULL) : NULL;
+    if (json_is_object(reply))
+        return reply;
+    json_decref(reply);
+    if (text || c->refused)
+        pl_fail(err, PL_EINVAL,
+                "what is at %s takes no commands: is it what fit --control has shown?",
+                a->endpoint);
+    else if (c->parted)
+        pl_fail(err, PL_EPEER, "%s was gone before it had answered: the run has ended",
+                a->endpoint);
+    else
+        pl_fail(err, PL_ENOTFOUND,
+                "nobody takes commands at %s: was the run started with --control?",
+                a->endpoint);
+    return NULL;
+}
+
+/* ---- in words ---- */
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+static long long count_of(const json_t *object, const char *key)
+{
+    return (long long)json_integer_value(json_object_get(object, key));
+}
+
+bool cli_reply_words(const json_t *reply, char *text, size_t room)
+{
+    static const char *const done[][2] = {{"pause", "paused"},
+                                          {"go_on", "goes on"},
+                                          {"save", "saved"},
+                                          {"set_lr", "learning rate set"}};
+    const json_t *error = json_object_get(reply, "error");
+    const char *command = text_of(reply, "command"), *checkpoint;
+    const char *words = command;
+    for (size_t k = 0; k < sizeof done / sizeof *done; k++)
+        if (!strcmp(command, done[k][0]))
+            words = done[k][1];
+    checkpoint = text_of(reply, "checkpoint");
+    if (error)
+        snprintf(text, room, "%s", text_of(error, "text"));
+    else if (!strcmp(command, "stop"))
+        snprintf(text, room, "run %lld: stops after this step", count_of(reply, "run"));
+    else
+        snprintf(text, room, "run %lld: %s after step %lld%s%s", count_of(reply, "run"),
+                 words, count_of(reply, "global_step"), *checkpoint ? ": " : "",
+                 checkpoint);
+    return !error;
+}
+
+static void show_runs(const json_t *runs)
+{
+    size_t k;
+    const json_t *run;
+    if (!json_array_size(runs))
+        cli_print("nothing runs\n");
+    json_array_foreach(runs, k, run)
+        cli_print("run %lld  %-8s  step %lld  epoch %lld  %s\n", count_of(run, "run"),
+                  text_of(run, "state"), count_of(run, "global_step"),
+                  count_of(run, "epoch"), text_of(run, "run_dir"));
+}
+
+static int reply_show(json_t *reply, bool json)
+{
+    char text[1024];
+    const json_t *runs = json_object_get(reply, "runs"),
+                 *error = json_object_get(reply, "error");
+    const bool is_wrong = !strcmp(text_of(error, "code"), "PL_EINVAL");
+    const int status = !error ? CLI_DONE : is_wrong ? CLI_WRONG : CLI_FAILED;
+    cli_reply_words(reply, text, sizeof text);
+    if (error)
+        cli_error("%s", text);
+    if (json)
+        cli_print_json(json_incref(reply));
+    else if (runs)
+        show_runs(runs);
+    else if (!error)
+        cli_print("%s\n", text);
+    json_decref(reply);
+    return status;
+}
+
+int cli_control(const cli_control_t *arguments)
+{
+    cli_connection_t connection = {0};
+    pl_error_t err = {0};
+    int status = CLI_WRONG;
+    char *request = request_write(arguments, &err);
+    if (request
+        && cli_connect(&connection, CLI_COMMANDS, arguments->endpoint, &err) == PL_OK) {
+        cli_watch_signals();
+        cli_send(&connection, request);
+        json_t *reply = reply_wait(&connection, arguments, &err);
+        status = reply             ? reply_show(reply, arguments->json)
+                 : cli_signalled() ? CLI_INTERRUPTED
+                                   : CLI_FAILED;
+    }
+    if (err.code != PL_OK && !cli_signalled())
+        cli_failure(&err, arguments->json);
+    free(request);
+    cli_disconnect(&connection);
+    return status;
+}

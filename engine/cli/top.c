@@ -1,0 +1,337 @@
+/* top.c - paceline top: a run on the whole terminal, drawn anew four times a second
+ *
+ * What is shown comes under a topic of its own, made where the run is; this file gets it,
+ * draws it and hands keys on as commands.  It stays when the run has ended or its process
+ * has gone, and shows the next one that publishes there. */
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/session.h"
+#include "config.h"
+
+#ifdef HAVE_NCURSES
+
+#include <curses.h>
+#include <locale.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/connection.h"
+#include "cli/control.h"
+#include "cli/top_view.h"
+#include "cli/watch.h"
+
+enum { STATES = 8 };                 /* that rates are of: those of two seconds */
+static const double DRAW = 0.25, SILENCE = 3, LOOK = 1, NOTED = 8;  /* s */
+
+typedef struct top {
+    const cli_top_t *arguments;
+    cli_connection_t stream, desk;
+    json_t *state[STATES];                                  /* newest first  [none] */
+    double came, asked, drawn;               /* s: the newest; "list"; the screen */
+    bool is_paused, is_sure;                 /* sure: it was asked whether to stop */
+    char note[CLI_VIEW_WIDTH];               /* on what was asked for */
+    double noted;                            /* s: since when; 0: none */
+    bool wants_end, is_dirty;
+} top_t;
+
+/* ---- what comes ---- */
+
+static void states_forget(top_t *top)
+{
+    for (int k = 0; k < STATES; k++) {
+        json_decref(top->state[k]);
+        top->state[k] = NULL;
+    }
+}
+
+static double figure_of(const json_t *state, const char *key)
+{
+    return json_number_value(json_object_get(json_object_get(state, "state"), key));
+}
+
+/* Another engine counts from another moment; one that nobody looked at begins anew. */
+static bool is_another(const json_t *state, const json_t *before)
+{
+    return figure_of(state, "wall") != figure_of(before, "wall")
+           || figure_of(state, "messages") < figure_of(before, "messages");
+}
+
+static void state_take(top_t *top, const char *text, size_t length)
+{
+    json_t *state = json_loadb(text, length, 0, NULL);
+    if (!json_is_object(json_object_get(state, "state"))) {
+        json_decref(state);
+        return;
+    }
+    if (is_another(state, top->state[0]))
+        states_forget(top);
+    json_decref(top->state[STATES - 1]);
+    memmove(top->state + 1, top->state, (STATES - 1) * sizeof *top->state);
+    top->state[0] = state;
+    top->came = cli_now();
+}
+
+static void take_states(top_t *top)
+{
+    size_t length;
+    const char *text;
+    while ((text = cli_receive(&top->stream, &length)))
+        state_take(top, text, length);
+}
+
+static void note(top_t *top, const char *text)
+{
+    snprintf(top->note, sizeof top->note, "%s", text);
+    top->noted = cli_now();
+    top->is_dirty = true;
+}
+
+/* The list is asked for by ourselves: it tells whether the run is paused. */
+static void reply_take(top_t *top, const json_t *reply)
+{
+    char text[CLI_VIEW_WIDTH];
+    const json_t *runs = json_object_get(reply, "runs");
+    const char *state = json_string_value(
+        json_object_get(json_array_get(runs, json_array_size(runs) - 1), "state"));
+    if (json_is_array(runs)) {
+        top->is_paused = state && !strcmp(state, "paused");
+        return;
+    }
+    cli_reply_words(reply, text, sizeof text);
+    note(top, text);
+    top->asked = 0;
+}
+
+static void take_replies(top_t *top)
+{
+    size_t length;
+    const char *text;
+    if (!top->arguments->control)
+        return;
+    cli_wait(&top->desk, -1, 0);
+    while ((text = cli_receive(&top->desk, &length))) {
+        json_t *reply = json_loadb(text, length, 0, NULL);
+        reply_take(top, reply);
+        json_decref(reply);
+    }
+}
+
+/* ---- what is asked for ---- */
+
+static void ask(top_t *top, const char *request, const char *said)
+{
+    if (top->desk.refused)
+        note(top, "what --control names takes no commands");
+    else if (!top->desk.connected || top->desk.parted)
+        note(top, "nobody takes commands there");
+    else if (cli_send(&top->desk, request))
+        note(top, said);
+}
+
+static void ask_whether_paused(top_t *top)
+{
+    const double now = cli_now();
+    if (!top->desk.connected || top->desk.parted || now - top->asked < LOOK)
+        return;
+    top->asked = now;
+    cli_send(&top->desk, "{\"command\":\"list\"}");
+}
+
+static void command_key(top_t *top, int key)
+{
+    const bool was_sure = top->is_sure;
+    top->is_sure = false;
+    if (!top->arguments->control && strchr("pgsx", key))
+        note(top, "keys command a run only with --control");
+    else if (key == 'p' && !top->is_paused)
+        ask(top, "{\"command\":\"pause\"}", "pausing after this step");
+    else if (key == 'g' || key == 'p')
+        ask(top, "{\"command\":\"go_on\"}", "going on");
+    else if (key == 's')
+        ask(top, "{\"command\":\"save\"}", "saving after this step");
+    else if (key == 'y' && was_sure)
+        ask(top, "{\"command\":\"stop\"}", "stopping after this step");
+    else if (was_sure)
+        note(top, "not stopped");
+    if (key == 'x' && top->arguments->control) {
+        top->is_sure = true;
+        note(top, "stop the run? y stops it");
+    }
+}
+
+static void take_keys(top_t *top)
+{
+    for (int key; (key = getch()) != ERR;) {
+        if (key == KEY_RESIZE)
+            top->is_dirty = true;
+        else if (key == 'q' || key == 'Q')
+            top->wants_end = true;
+        else if (key == '\f')
+            clearok(curscr, TRUE), top->is_dirty = true;
+        else if (key > ' ' && key < 0x7f)
+            command_key(top, key);
+    }
+}
+
+/* ---- drawing ---- */
+
+/* Why nothing new is shown; "": it is new. */
+static const char *standing_of(const top_t *top, char text[CLI_VIEW_WIDTH])
+{
+    char end[CLI_VIEW_TEXT];
+    const char *at = top->arguments->endpoint;
+    const json_t *run = cli_view_run(top->state[0]);
+    strcpy(text, "");
+    if (top->stream.refused && !top->stream.connected)
+        snprintf(text, CLI_VIEW_WIDTH, "what is at %s publishes no stream", at);
+    else if (!top->stream.connected)
+        snprintf(text, CLI_VIEW_WIDTH, "nobody at %s yet: waiting", at);
+    else if (top->stream.parted && *cli_view_end(run, end))
+        snprintf(text, CLI_VIEW_WIDTH, "its process has ended; waiting for another");
+    else if (top->stream.parted)
+        snprintf(text, CLI_VIEW_WIDTH, "its process has gone without a word; waiting for "
+                                       "another");
+    else if (!top->state[0])
+        snprintf(text, CLI_VIEW_WIDTH, "a run is there; nothing has come yet");
+    else if (cli_now() - top->came > SILENCE)
+        snprintf(text, CLI_VIEW_WIDTH, "silent for %.0f s", cli_now() - top->came);
+    return text;
+}
+
+static void draw_footer(const top_t *top, int rows, int columns)
+{
+    char standing[CLI_VIEW_WIDTH];
+    const bool is_noted = top->noted > 0 && cli_now() - top->noted < NOTED;
+    standing_of(top, standing);
+    if (is_noted || *standing) {
+        attron(A_BOLD);
+        mvaddnstr(rows - 2, 0, is_noted ? top->note : standing, columns);
+        attroff(A_BOLD);
+    }
+    attron(A_REVERSE);
+    mvhline(rows - 1, 0, ' ', columns);
+    mvaddnstr(rows - 1, 0,
+              !top->arguments->control ? "q quit"
+              : top->is_paused         ? "q quit  p go on  s save  x stop"
+                                       : "q quit  p pause  s save  x stop",
+              columns);
+    attroff(A_REVERSE);
+}
+
+static void draw_view(const cli_view_t *view)
+{
+    static const attr_t attributes[] = {[CLI_PLAIN] = A_NORMAL,
+                                        [CLI_STRONG] = A_BOLD,
+                                        [CLI_HEAD] = A_UNDERLINE,
+                                        [CLI_BAD] = A_BOLD | A_REVERSE};
+    for (int k = 0; k < view->count; k++) {
+        attrset(attributes[view->line[k].style]);
+        mvaddnstr(k, 0, view->line[k].text, view->columns);
+    }
+    attrset(A_NORMAL);
+}
+
+static void draw(top_t *top)
+{
+    static cli_view_t view;
+    int rows, columns, oldest = STATES - 1;
+    getmaxyx(stdscr, rows, columns);
+    while (oldest > 0 && !top->state[oldest])
+        oldest--;
+    view = (cli_view_t){.columns = columns, .rows = rows > 3 ? rows - 2 : 1};
+    erase();
+    if (top->state[0])
+        cli_view_make(&view, top->state[oldest], top->state[0]);
+    draw_view(&view);
+    if (rows > 2)
+        draw_footer(top, rows, columns);
+    refresh();
+    top->drawn = cli_now();
+    top->is_dirty = false;
+}
+
+/* ---- life ---- */
+
+static void follow(top_t *top)
+{
+    while (!top->wants_end && !cli_signalled()) {
+        const double left = top->drawn + DRAW - cli_now();
+        if (left <= 0 || top->is_dirty)
+            draw(top);
+        cli_wait(&top->stream, STDIN_FILENO, left > 0 ? left : DRAW);
+        take_states(top);
+        take_replies(top);
+        if (top->arguments->control)
+            ask_whether_paused(top);
+        take_keys(top);
+    }
+}
+
+static int screen_open(pl_error_t *err)
+{
+    const char *kind = getenv("TERM");
+    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
+        return pl_fail(err, PL_EINVAL,
+                       "top needs a terminal: paceline monitor writes lines");
+    setlocale(LC_CTYPE, "");
+    if (!newterm(NULL, stdout, stdin))
+        return pl_fail(err, PL_EINVAL, "a terminal \"%s\" cannot be drawn on: set TERM",
+                       kind ? kind : "");
+    cbreak();
+    noecho();
+    nodelay(stdscr, TRUE);
+    keypad(stdscr, TRUE);
+    curs_set(0);
+    return PL_OK;
+}
+
+static int top_open(top_t *top, pl_error_t *err)
+{
+    const cli_top_t *a = top->arguments;
+    int code = cli_connect(&top->stream, CLI_STREAM, a->endpoint, err);
+    if (code == PL_OK)
+        code = cli_subscribe(&top->stream, "state", err);
+    if (code == PL_OK && a->control)
+        code = cli_connect(&top->desk, CLI_COMMANDS, a->control, err);
+    if (code != PL_OK)
+        return code;
+    cli_watch_signals();
+    return screen_open(err);
+}
+
+int cli_top(const cli_top_t *arguments)
+{
+    char end[CLI_VIEW_TEXT] = "";
+    top_t top = {.arguments = arguments};
+    pl_error_t err = {0};
+    int status = CLI_WRONG;
+    if (top_open(&top, &err) == PL_OK) {
+        follow(&top);
+        endwin();
+        status = cli_signal_status();
+        if (*cli_view_end(cli_view_run(top.state[0]), end))
+            cli_print("%s\n", end);
+    } else {
+        cli_failure(&err, false);
+    }
+    states_forget(&top);
+    cli_disconnect(&top.stream);
+    cli_disconnect(&top.desk);
+    return status;
+}
+
+#else
+
+int cli_top(const cli_top_t *arguments)
+{
+    (void)arguments;
+    pl_error_t err;
+    pl_fail(&err, PL_EINVAL,
+            "this paceline was built without ncurses, which top draws with: paceline "
+            "monitor shows the stream; configure --with-ncurses builds it with");
+    cli_failure(&err, false);
+    return CLI_WRONG;
+}
+
+#endif

@@ -1,0 +1,471 @@
+/* top_view.c - what paceline top shows, as lines of a width and a number of them
+ *
+ * Where there is no room the words that matter least go: columns of the tables, then
+ * lines, the last of which says how many are missing. */
+#include "cli/top_view.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/output.h"
+
+enum { CELLS = 10, CELL = 40, ACTORS_LEAST = 4, LANES_MOST = 128, FIGURES_MOST = 8 };
+
+/* ---- figures ---- */
+
+static double number_of(const json_t *object, const char *key)
+{
+    return json_number_value(json_object_get(object, key));
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+/* "12", "1.2k", "34M". */
+static const char *brief(double value, char text[CELL])
+{
+    static const char units[] = " kMGT";
+    int unit = 0;
+    while (fabs(value) >= 1000 && units[unit + 1]) {
+        value /= 1000;
+        unit++;
+    }
+    const bool is_whole = !unit || fabs(value) >= 100;
+    snprintf(text, CELL, is_whole ? "%.0f%.*s" : "%.1f%.*s", value, unit > 0,
+             units + unit);
+    return text;
+}
+
+static const char *duration(double seconds, char text[CELL])
+{
+    if (!(seconds > 0))
+        snprintf(text, CELL, "-");
+    else if (seconds < 1e-3)
+        snprintf(text, CELL, "%.0f us", seconds * 1e6);
+    else if (seconds < 1)
+        snprintf(text, CELL, "%.*f ms", seconds < 0.01 ? 2 : 1, seconds * 1e3);
+    else
+        snprintf(text, CELL, "%.2f s", seconds);
+    return text;
+}
+
+/* ---- lines ---- */
+
+static void view_vline(cli_view_t *view, cli_style_t style, const char *format,
+                       va_list args)
+{
+    if (view->count == CLI_VIEW_LINES || view->count >= view->rows)
+        return;
+    view->line[view->count].style = style;
+    char *text = view->line[view->count++].text;
+    vsnprintf(text, CLI_VIEW_WIDTH, format, args);
+    for (char *c = text; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = '?';
+}
+
+void cli_view_line(cli_view_t *view, cli_style_t style, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    view_vline(view, style, format, args);
+    va_end(args);
+}
+
+/* In as many lines as it needs, each up to a blank where there is one. */
+static void view_text(cli_view_t *view, cli_style_t style, const char *text)
+{
+    const int width = view->columns < CLI_VIEW_WIDTH ? view->columns : CLI_VIEW_WIDTH - 1;
+    while (*text && width > 0) {
+        int length = (int)strlen(text), end = width;
+        while (length > width && end > 0 && text[end] != ' ')
+            end--;
+        length = length <= width ? length : end > 0 ? end : width;
+        cli_view_line(view, style, "%.*s", length, text);
+        text += length;
+        text += *text == ' ';
+    }
+}
+
+/* Pieces one behind the other, in as many lines as they need. */
+typedef struct flow {
+    cli_view_t *view;
+    cli_style_t style;
+    char line[CLI_VIEW_WIDTH];
+} flow_t;
+
+static void flow_end(flow_t *flow)
+{
+    if (*flow->line)
+        cli_view_line(flow->view, flow->style, "%s", flow->line);
+    strcpy(flow->line, "");
+}
+
+static void flow_add(flow_t *flow, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void flow_add(flow_t *flow, const char *format, ...)
+{
+    char piece[CLI_VIEW_WIDTH / 2];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(piece, sizeof piece, format, args);
+    va_end(args);
+    size_t at = strlen(flow->line);
+    if (at && at + 2 + strlen(piece) > (size_t)flow->view->columns)
+        flow_end(flow);
+    at = strlen(flow->line);
+    snprintf(flow->line + at, sizeof flow->line - at, "%s%s", at ? "  " : "", piece);
+}
+
+/* ---- tables ---- */
+
+typedef struct column {
+    const char *title, *brief;                     /* brief: where it is narrow */
+    int width, narrow;                                      /* with a blank before it */
+    int rank;                                               /* the highest goes first */
+} column_t;
+
+typedef struct table {
+    cli_view_t *view;
+    const column_t *columns;                                /* up to a NULL title */
+    int shown;                                              /* bit mask */
+    bool is_narrow;
+} table_t;
+
+static int table_width(const table_t *t)
+{
+    int width = 0;
+    for (int k = 0; t->columns[k].title; k++)
+        if (t->shown >> k & 1)
+            width += t->is_narrow ? t->columns[k].narrow : t->columns[k].width;
+    return width;
+}
+
+static void table_fit(table_t *t)
+{
+    t->shown = ~0;
+    t->is_narrow = table_width(t) > t->view->columns;
+    while (table_width(t) > t->view->columns) {
+        int last = 0;
+        for (int k = 0; t->columns[k].title; k++)
+            if ((t->shown >> k & 1) && t->columns[k].rank >= t->columns[last].rank)
+                last = k;
+        if (!last)
+            return;
+        t->shown &= ~(1 << last);
+    }
+}
+
+/* The first column stands to the left, the others to the right. */
+static void table_row(const table_t *t, cli_style_t style, const char cells[CELLS][CELL])
+{
+    char line[CLI_VIEW_WIDTH] = "";
+    for (int k = 0; t->columns[k].title; k++) {
+        const int width = t->is_narrow ? t->columns[k].narrow : t->columns[k].width;
+        const size_t at = strlen(line);
+        if (t->shown >> k & 1)
+            snprintf(line + at, sizeof line - at, "%*.*s", k ? width : -width, width,
+                     cells[k]);
+    }
+    cli_view_line(t->view, style, "%s", line);
+}
+
+static void table_begin(table_t *t)
+{
+    char cells[CELLS][CELL];
+    table_fit(t);
+    for (int k = 0; t->columns[k].title; k++)
+        snprintf(cells[k], CELL, "%s",
+                 t->is_narrow ? t->columns[k].brief : t->columns[k].title);
+    table_row(t, CLI_HEAD, cells);
+}
+
+/* ---- the run ---- */
+
+const json_t *cli_view_run(const json_t *state)
+{
+    size_t k;
+    const json_t *run, *best = NULL;
+    json_array_foreach(json_object_get(json_object_get(state, "state"), "runs"), k, run) {
+        const bool goes_on = json_is_false(json_object_get(run, "ended")),
+                   best_does = json_is_false(json_object_get(best, "ended"));
+        if (!best || goes_on > best_does
+            || (goes_on == best_does
+                && number_of(run, "number") > number_of(best, "number")))
+            best = run;
+    }
+    return best;
+}
+
+static const char *run_name(const json_t *run, char text[CELL])
+{
+    const char *name = text_of(run, "name");
+    if (*name)
+        snprintf(text, CELL, "run %s", name);
+    else
+        snprintf(text, CELL, "run");
+    return text;
+}
+
+const char *cli_view_end(const json_t *run, char text[CLI_VIEW_TEXT])
+{
+    char name[CELL];
+    const char *how = text_of(run, "doing"), *error = text_of(run, "error");
+    strcpy(text, "");
+    if (json_is_true(json_object_get(run, "ended")))
+        snprintf(text, CLI_VIEW_TEXT, "%s %s after %.0f steps%s%s", run_name(run, name),
+                 !strcmp(how, "ok")        ? "has ended well"
+                 : !strcmp(how, "stopped") ? "was stopped"
+                                           : "has failed",
+                 number_of(run, "step"), *error ? ": " : "", error);
+    return text;
+}
+
+static void add_progress(flow_t *flow, const json_t *run)
+{
+    char text[CELL];
+    const double step = number_of(run, "step"), all = number_of(run, "total_steps");
+    flow_add(flow, "%s", run_name(run, text));
+    if (*text_of(run, "module"))
+        flow_add(flow, "%s", text_of(run, "module"));
+    flow_add(flow, "%s", text_of(run, "doing"));
+    flow_add(flow, "%s", cli_clock(number_of(run, "seconds"), (char[24]){""}));
+    flow_add(flow, "epoch %.0f", number_of(run, "epoch") + 1);
+    if (all > 0)
+        flow_add(flow, "step %.0f of %.0f, %.0f %%", step, all, 100 * step / all);
+    else
+        flow_add(flow, "step %.0f", step);
+    flow_end(flow);
+}
+
+static const json_t *same_run(const json_t *before, const json_t *run)
+{
+    const json_t *was = cli_view_run(before);
+    return number_of(was, "number") == number_of(run, "number") ? was : run;
+}
+
+/* Of the newest report; until there is one, of all steps that were seen. */
+static double quantile_of(const json_t *run, const char *column, const char *all)
+{
+    size_t k;
+    const json_t *entry;
+    json_array_foreach(json_object_get(run, "columns"), k, entry)
+        if (!strcmp(text_of(entry, "name"), column) && number_of(entry, "newest") > 0)
+            return number_of(entry, "newest");
+    return number_of(run, all);
+}
+
+static void add_speed(flow_t *flow, const json_t *run, const json_t *was, double seconds)
+{
+    char a[CELL], b[CELL];
+    const double steps = number_of(run, "step") - number_of(was, "step"),
+                 samples = number_of(run, "samples") - number_of(was, "samples"),
+                 per = seconds > 0 ? 1 / seconds : 0;
+    flow_add(flow, "%s steps/s", brief(steps * per, a));
+    if (samples > 0)
+        flow_add(flow, "%s samples/s", brief(samples * per, a));
+    flow_add(flow, "step %s p50, %s p95",
+             duration(quantile_of(run, "step_seconds_p50", "p50"), a),
+             duration(quantile_of(run, "step_seconds_p95", "p95"), b));
+}
+
+static void add_figures(flow_t *flow, const json_t *run)
+{
+    size_t k;
+    int shown = 0;
+    const json_t *entry;
+    json_array_foreach(json_object_get(run, "columns"), k, entry) {
+        const char *name = text_of(entry, "name");
+        const json_t *newest = json_object_get(entry, "newest");
+        if (strstr(name, "_per_second") || !strncmp(name, "step_seconds", 12)
+            || !json_is_number(newest) || shown++ == FIGURES_MOST)
+            continue;
+        flow_add(flow, "%s %.4g", name, json_number_value(newest));
+    }
+    flow_end(flow);
+}
+
+/* ---- ranks ---- */
+
+static const column_t rank_columns[] = {
+    {"rank", "rank", 5, 5, 0},          {"memory", "memory", 10, 9, 7},
+    {"a step", "step", 9, 9, 6},        {"data", "data", 7, 5, 1},
+    {"forward", "fwd", 9, 5, 1},        {"backward", "bwd", 10, 5, 1},
+    {"collective", "coll", 12, 6, 1},   {"optimizer", "opt", 11, 5, 1},
+    {"engine", "eng", 7, 5, 5},         {NULL, NULL, 0, 0, 0},
+};
+static const char *const parts[] = {"data",       "forward",   "backward",
+                                    "collective", "optimizer", "engine"};
+enum { PARTS = sizeof parts / sizeof *parts, PARTS_AT = 3, COLLECTIVE = 3 };
+
+/* Of the process that is that rank; ranks that are threads share one. */
+static double memory_of(const json_t *memory, int rank, size_t ranks)
+{
+    size_t k;
+    char name[CELL];
+    const json_t *process;
+    snprintf(name, sizeof name, "rank %d", rank);
+    json_array_foreach(json_object_get(memory, "processes"), k, process)
+        if (!strcmp(text_of(process, "name"), name))
+            return number_of(process, "bytes");
+    return ranks == 1 ? number_of(memory, "used") : 0;
+}
+
+static void rank_row(const table_t *t, const json_t *rank, const json_t *was,
+                     double memory, double steps)
+{
+    char cells[CELLS][CELL] = {""};
+    double spent[PARTS], all = 0;
+    for (int k = 0; k < PARTS; k++) {
+        spent[k] = number_of(rank, parts[k]) - number_of(was, parts[k]);
+        all += spent[k];
+    }
+    snprintf(cells[0], CELL, "%.0f", number_of(rank, "rank"));
+    snprintf(cells[1], CELL, "-");
+    if (memory > 0)
+        cli_bytes(memory, cells[1]);
+    duration(steps > 0 ? (all - spent[COLLECTIVE]) / steps : 0, cells[2]);
+    for (int k = 0; k < PARTS; k++)
+        if (all > 0)
+            snprintf(cells[PARTS_AT + k], CELL, "%.0f %%", 100 * spent[k] / all);
+        else
+            snprintf(cells[PARTS_AT + k], CELL, "-");
+    table_row(t, CLI_PLAIN, cells);
+}
+
+/* At its place in the list, or NULL. */
+static const json_t *rank_before(const json_t *before, const json_t *rank)
+{
+    size_t k;
+    const json_t *entry;
+    json_array_foreach(json_object_get(before, "ranks"), k, entry)
+        if (number_of(entry, "rank") == number_of(rank, "rank"))
+            return entry;
+    return NULL;
+}
+
+static void show_ranks(cli_view_t *view, const json_t *before, const json_t *now,
+                       double steps)
+{
+    const json_t *ranks = json_object_get(now, "ranks"),
+                 *memory = json_object_get(now, "memory");
+    const size_t count = json_array_size(ranks);
+    table_t t = {.view = view, .columns = rank_columns};
+    size_t room = view->rows - view->count > ACTORS_LEAST + 4
+                      ? (size_t)(view->rows - view->count - ACTORS_LEAST - 3)
+                      : 1;
+    if (!count)
+        return;
+    table_begin(&t);
+    room = count > room ? room - (room > 1) : count;
+    for (size_t k = 0; k < room; k++) {
+        const json_t *rank = json_array_get(ranks, k);
+        const json_t *was = rank_before(before, rank);
+        rank_row(&t, rank, before == now ? NULL : was,
+                 memory_of(memory, (int)number_of(rank, "rank"), count), steps);
+    }
+    if (room < count)
+        cli_view_line(view, CLI_PLAIN, "and %zu more ranks", count - room);
+}
+
+/* ---- actors ---- */
+
+static const column_t actor_columns[] = {
+    {"actor", "actor", 28, 21, 0},       {"waiting", "wait", 9, 6, 1},
+    {"messages/s", "msg/s", 12, 7, 2},   {"messages", "messages", 12, 10, 3},
+    {"level", "level", 8, 6, 4},         {NULL, NULL, 0, 0, 0},
+};
+
+static int by_messages(const void *a, const void *b)
+{
+    const double x = number_of(*(const json_t *const *)a, "messages"),
+                 y = number_of(*(const json_t *const *)b, "messages");
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static const json_t *lane_before(const json_t *before, const json_t *lane)
+{
+    size_t k;
+    const json_t *entry;
+    json_array_foreach(json_object_get(json_object_get(before, "state"), "lanes"), k,
+                       entry)
+        if (!strcmp(text_of(entry, "name"), text_of(lane, "name")))
+            return entry;
+    return NULL;
+}
+
+static void actor_row(const table_t *t, const json_t *lane, const json_t *was,
+                      double seconds)
+{
+    char cells[CELLS][CELL] = {""};
+    const double count = number_of(lane, "messages");
+    const double came = count - number_of(was, "messages");
+    snprintf(cells[0], CELL, "%s", text_of(lane, "name"));
+    snprintf(cells[1], CELL, "%.0f", number_of(lane, "open"));
+    brief(seconds > 0 ? came / seconds : 0, cells[2]);
+    brief(count, cells[3]);
+    snprintf(cells[4], CELL, "%.0f", number_of(lane, "level"));
+    table_row(t, CLI_PLAIN, cells);
+}
+
+static void show_actors(cli_view_t *view, const json_t *before, const json_t *now,
+                        double seconds)
+{
+    const json_t *lanes = json_object_get(json_object_get(now, "state"), "lanes"),
+                 *sorted[LANES_MOST];
+    const int left = view->rows - view->count - 1;
+    table_t t = {.view = view, .columns = actor_columns};
+    int count = 0;
+    for (size_t k = 0; k < json_array_size(lanes) && count < LANES_MOST; k++)
+        sorted[count++] = json_array_get(lanes, k);
+    if (!count || left < 1)
+        return;
+    qsort(sorted, (size_t)count, sizeof *sorted, by_messages);
+    table_begin(&t);
+    const int shown = count > left ? left - (left > 1) : count;
+    for (int k = 0; k < shown; k++)
+        actor_row(&t, sorted[k], lane_before(before, sorted[k]), seconds);
+    if (shown < count)
+        cli_view_line(view, CLI_PLAIN, "and %d more actors", count - shown);
+}
+
+/* ---- all ---- */
+
+void cli_view_make(cli_view_t *view, const json_t *before, const json_t *now)
+{
+    char text[CLI_VIEW_TEXT], a[CELL];
+    const json_t *state = json_object_get(now, "state"), *run = cli_view_run(now),
+                 *was = json_object_get(before, "state"),
+                 *memory = json_object_get(now, "memory");
+    const double seconds = number_of(state, "now") - number_of(was, "now"),
+                 messages = number_of(state, "messages") - number_of(was, "messages");
+    flow_t flow = {.view = view, .style = CLI_STRONG};
+    double steps = 0;
+    if (run) {
+        add_progress(&flow, run);
+        flow.style = CLI_PLAIN;
+        add_speed(&flow, run, same_run(before, run), seconds);
+        steps = number_of(run, "step") - number_of(same_run(before, run), "step");
+    } else {
+        cli_view_line(view, CLI_STRONG, "no run is under way");
+    }
+    flow.style = CLI_PLAIN;
+    flow_add(&flow, "%s messages/s", brief(seconds > 0 ? messages / seconds : 0, a));
+    flow_add(&flow, "memory %s", cli_bytes(number_of(memory, "used"), (char[24]){""}));
+    flow_add(&flow, "%s free", cli_bytes(number_of(memory, "free"), (char[24]){""}));
+    if (number_of(state, "missing") > 0)
+        flow_add(&flow, "%s messages missed", brief(number_of(state, "missing"), a));
+    flow_end(&flow);
+    add_figures(&flow, run);
+    if (*cli_view_end(run, text))
+        view_text(view, *text_of(run, "error") ? CLI_BAD : CLI_STRONG, text);
+    show_ranks(view, before, now, steps);
+    show_actors(view, before, now, seconds);
+}

@@ -1,0 +1,273 @@
+/* monitor_viewers.c - who watches what a hub publishes, and how much of it they get
+ *
+ * ZeroMQ takes some µs of a processor to bring a line to a viewer, so a thousand of them
+ * cannot have all that a run of small steps says: that would take a hundred processors,
+ * and training wants those that there are.  While more than a few watch, all together get
+ * so many lines a second: bursts, in which calls have their answers, and gaps between,
+ * which `seq` shows.  Bursts and not every so many-th line: those that leave together
+ * cost a fraction of what each would by itself.  What nobody has been shown for a second,
+ * such as the end of an epoch, does not wait for the next burst. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "runtime/descriptors.h"
+#include "runtime/monitor_parts.h"
+
+enum {
+    VIEWERS_MOST = 1024,
+    VIEWERS_FEW = 32,
+    VIEWERS_AT_PORT = 2048,
+    SUBSCRIPTION_MOST = 256,
+    LINGER_MS = 1000,
+    ALL_LINES_TO = 4,                        /* viewers: they get all that there is */
+    LINES_A_SECOND = 50000,                  /* to more, together */
+    LINES_AT_ONCE = LINES_A_SECOND,
+    SORTS_MOST = 1 << 16,
+};
+static const int64_t RARE = PL_SECOND, SAY_EVERY = 10 * PL_SECOND;
+
+/* Lines of one topic. */
+typedef struct sort {
+    uint64_t looked;                           /* m->looked when it was known whether */
+    bool is_wanted;                            /* somebody takes them */
+    int64_t shown[PL_KINDS];
+} sort_t;
+
+/* ---- who wants what ---- */
+
+/* 0 is no key. */
+static uint64_t topic_key(const char *topic, size_t length)
+{
+    const uint64_t key = pl_hash_bytes(topic, length);
+    return key ? key : 1;
+}
+
+bool monitor_has_topic(const pl_monitor_t *m, const char *topic, size_t length)
+{
+    return pl_map_get(&m->own.topics, topic_key(topic, length)) != NULL;
+}
+
+void monitor_count_watchers(pl_monitor_t *m)
+{
+    m->told = monitor_taps_wanted(m);
+    const int here = (int)m->own.topics.count + m->tap_count;
+    const int count = here + (int)m->other.topics.count + (m->held_until != 0);
+    __atomic_store_n(&m->watchers, count, __ATOMIC_RELEASE);
+    if (m->feeds_are_watched == (here > 0))
+        return;
+    m->feeds_are_watched = here > 0;
+    monitor_feeds_watch(m, here > 0);
+}
+
+/* XPUB also tells of the end of subscriptions that never began, so we know which there
+ * are. */
+static void hub_subscription(void *user, uint32_t identity, pl_frame_t *frame)
+{
+    (void)identity;
+    outlet_t *outlet = user;
+    pl_monitor_t *m = outlet->monitor;
+    pl_bytes_t bytes = frame ? pl_frame_bytes(frame) : (pl_bytes_t){0};
+    const char *first = bytes.data;
+    if (!bytes.size || (*first != 0 && *first != 1)) {
+        pl_count(&m->runtime->malformed);
+        return;
+    }
+    const uint64_t topic = topic_key(first + 1, bytes.size - 1);
+    if (*first == 0)
+        pl_map_take(&outlet->topics, topic);
+    else if (pl_map_put(&outlet->topics, topic, m) != PL_OK)
+        pl_log_line(PL_LOG_WARNING, -1, "", "no memory for a viewer's topic");
+    if (outlet == &m->other)
+        m->held_until = 0;
+    m->audience.looked++;
+    monitor_count_watchers(m);
+}
+
+static bool is_subscribed(const pl_map_t *topics, pl_bytes_t topic)
+{
+    size_t length = 0;
+    while (length <= topic.size && !pl_map_get(topics, topic_key(topic.data, length)))
+        length++;
+    return length <= topic.size;
+}
+
+/* ---- how many there are ---- */
+
+bool monitor_is_crowded(const pl_monitor_t *m)
+{
+    return m->audience.viewers > VIEWERS_MOST;
+}
+
+/* That somebody has to wait outside is told now and then. */
+static void tell_limits(pl_monitor_t *m, int peers, bool few)
+{
+    audience_t *a = &m->audience;
+    const int64_t now = pl_now();
+    const bool is_full = peers >= VIEWERS_MOST && !strncmp(m->endpoint, "ipc:", 4),
+               is_new = a->viewers < peers && (!a->said || now - a->said >= SAY_EVERY);
+    if (peers > VIEWERS_MOST && a->viewers <= VIEWERS_MOST)
+        pl_log_line(PL_LOG_WARNING, -1, "",
+                    "the stream pauses: it has %d viewers, and serves at most %d", peers,
+                    VIEWERS_MOST);
+    else if (is_new && is_full)
+        pl_log_line(PL_LOG_WARNING, -1, "",
+                    "the stream has %d viewers, as many as it serves", peers);
+    else if (is_new && few)
+        pl_log_line(PL_LOG_WARNING, -1, "",
+                    "the stream has %d viewers, and few descriptors are left for more: "
+                    "the limit is %d; raise it (ulimit -n)",
+                    peers, pl_descriptors_most());
+    if (is_new && (is_full || few))
+        a->said = now;
+}
+
+/* How many viewers there are must be bounded.  ZeroMQ takes whoever connects, so while
+ * there are too many nobody gets anything, and all see the gap.  At a file, nobody gets
+ * in any more then, nor when descriptors become few: ZeroMQ ends the process when it has
+ * none for a viewer there.  At a port they may be strangers, who are dropped when they
+ * say nothing; it is shut when they take what the run needs. */
+static void hub_peers(void *user, int peers)
+{
+    pl_monitor_t *m = ((outlet_t *)user)->monitor;
+    const bool few = pl_descriptors_are_few();
+    tell_limits(m, peers, few);
+    m->audience.viewers = peers;
+    pl_socket_shut(m->own.socket, peers >= VIEWERS_MOST || few);
+    pl_socket_shut_port(m->own.socket,
+                        peers > VIEWERS_AT_PORT || (peers > VIEWERS_FEW && few));
+}
+
+/* ---- what they get ---- */
+
+/* "RANK.TO.NAME", of pieces: a format would take longer than all else that is done here
+ * for a line.  It has room: names of actors are shorter than 48 bytes. */
+static pl_bytes_t topic_make(char topic[TOPIC_MOST], const pl_tap_record_t *record)
+{
+    const pl_envelope_t *e = &record->envelope;
+    const int rank = record->stamp.rank;
+    char *end = topic;
+    if (rank >= 0 && rank < 10)
+        *end++ = (char)('0' + rank);
+    else
+        end += sprintf(end, "%d", rank);
+    *end++ = '.';
+    end = stpcpy(end, pl_kind_name(e->to_kind));
+    *end++ = '.';
+    end = stpcpy(end, pl_message_info(e->message)->name);
+    return (pl_bytes_t){topic, (size_t)(end - topic)};
+}
+
+static void sorts_release(pl_map_t *sorts)
+{
+    uint64_t key;
+    while (pl_map_any(sorts, &key))
+        pl_free(pl_map_take(sorts, key));
+    pl_map_release(sorts);
+}
+
+/* NULL: no memory. */
+static sort_t *sort_of(audience_t *a, const pl_tap_record_t *record)
+{
+    const pl_envelope_t *e = &record->envelope;
+    const uint64_t key = (uint64_t)(record->stamp.rank + 2) << 40
+                         ^ (uint64_t)e->to_kind << 16 ^ e->message;
+    sort_t *sort = pl_map_get(&a->sorts, key);
+    if (sort)
+        return sort;
+    if (a->sorts.count >= SORTS_MOST)
+        sorts_release(&a->sorts);
+    sort = pl_alloc(sizeof *sort);
+    if (sort && pl_map_put(&a->sorts, key, sort) != PL_OK) {
+        pl_free(sort);
+        return NULL;
+    }
+    return sort;
+}
+
+static bool is_wanted(pl_monitor_t *m, sort_t *sort, const pl_tap_record_t *record)
+{
+    char topic[TOPIC_MOST];
+    if (sort->looked != m->audience.looked) {
+        sort->looked = m->audience.looked;
+        sort->is_wanted = is_subscribed(&m->own.topics, topic_make(topic, record));
+    }
+    return sort->is_wanted;
+}
+
+/* How many lines may leave: more with each moment, up to a burst. */
+static void allowance_grow(pl_monitor_t *m, int64_t now)
+{
+    audience_t *a = &m->audience;
+    const int64_t gone = now - a->grown < PL_SECOND ? now - a->grown : PL_SECOND;
+    const int64_t lines = gone * LINES_A_SECOND / PL_SECOND;
+    if (lines <= 0)
+        return;
+    a->grown = now;
+    a->allowance += lines;
+    if (a->allowance < LINES_AT_ONCE)
+        return;
+    a->allowance = LINES_AT_ONCE;
+    a->pauses = false;
+}
+
+/* Takes it from what may leave. */
+static bool may_leave(pl_monitor_t *m, sort_t *sort, unsigned kind)
+{
+    audience_t *a = &m->audience;
+    if (m->lossless || a->viewers <= ALL_LINES_TO)
+        return true;
+    const int64_t now = pl_now();
+    const bool is_rare = now - sort->shown[kind] >= RARE
+                         && a->allowance > -LINES_AT_ONCE;
+    allowance_grow(m, now);
+    if (a->pauses && !is_rare)
+        return false;
+    sort->shown[kind] = now;
+    a->allowance -= a->viewers;
+    a->pauses |= a->allowance <= 0;
+    return true;
+}
+
+void monitor_publish(pl_monitor_t *m, const pl_tap_record_t *record)
+{
+    char topic[TOPIC_MOST];
+    if ((int)m->own.topics.count <= m->told || monitor_is_crowded(m))
+        return;
+    sort_t *sort = sort_of(&m->audience, record);
+    if (!sort || !is_wanted(m, sort, record)
+        || !may_leave(m, sort, record->envelope.kind))
+        return;
+    const size_t length = pl_tap_line(record, m->line, sizeof m->line);
+    if (length)
+        pl_socket_publish(m->own.socket, topic_make(topic, record),
+                          (pl_bytes_t){m->line, length}, NULL);
+}
+
+/* ---- life ---- */
+
+int monitor_outlet_open(pl_monitor_t *m, outlet_t *outlet, const pl_socket_spec_t *with,
+                        pl_error_t *err)
+{
+    pl_socket_spec_t spec = *with;
+    spec.type = PL_SOCKET_XPUB;
+    spec.linger_ms = LINGER_MS;
+    spec.high_water_mark = m->lossless ? 0 : BACKLOG_LINES;
+    spec.message_most = SUBSCRIPTION_MOST;
+    spec.on_peers = spec.bind ? hub_peers : NULL;
+    outlet->socket = pl_socket_open(&spec, &m->reactor->loop, hub_subscription, outlet,
+                                    err);
+    return outlet->socket ? PL_OK : err->code;
+}
+
+void monitor_outlet_close(outlet_t *outlet)
+{
+    pl_socket_close(outlet->socket);
+    outlet->socket = NULL;
+    pl_map_release(&outlet->topics);
+    if (outlet == &outlet->monitor->own)
+        sorts_release(&outlet->monitor->audience.sorts);
+}

@@ -1,0 +1,121 @@
+/* rank_times.c - where the time of each rank's steps goes
+ *
+ * A device does one thing after the other.  Between two of them it stands still: for data
+ * when a batch was being fetched then, for other ranks when a collective was under way,
+ * else for the engine. */
+#include "sight/rank_times.h"
+
+#include "base/alloc.h"
+
+enum { RANK_MOST = 1 << 20 };
+
+static uint64_t key_of(int rank)
+{
+    return (uint64_t)rank + 2;
+}
+
+int pl_rank_times_rank(uint64_t key)
+{
+    return (int)(key - 2);
+}
+
+static pl_rank_times_t *times_for(pl_map_t *ranks, int rank)
+{
+    pl_rank_times_t *times = pl_map_get(ranks, key_of(rank));
+    if (times || !(times = pl_alloc(sizeof *times)))
+        return times;
+    if (pl_map_put(ranks, key_of(rank), times) == PL_OK)
+        return times;
+    pl_free(times);
+    return NULL;
+}
+
+/* How much of [begin, end) the newest spans cover; they do not overlap. */
+static int64_t covered(const pl_time_span_t *spans, unsigned count, int64_t begin,
+                       int64_t end)
+{
+    int64_t sum = 0;
+    for (unsigned k = 0; k < count && k < PL_RANK_SPANS; k++) {
+        const int64_t from = spans[k].begin > begin ? spans[k].begin : begin,
+                      to = spans[k].end < end ? spans[k].end : end;
+        sum += to > from ? to - from : 0;
+    }
+    return sum;
+}
+
+static void stood_still(pl_rank_times_t *t, int64_t begin, int64_t end)
+{
+    if (end <= begin)
+        return;
+    int64_t rest = end - begin;
+    int64_t data = covered(t->data, t->data_count, begin, end),
+            collective = covered(t->collective, t->collective_count, begin, end);
+    collective = collective < rest ? collective : rest;
+    t->part[PL_PART_COLLECTIVE] += collective;
+    rest -= collective;
+    data = data < rest ? data : rest;
+    t->part[PL_PART_DATA] += data;
+    t->engine += rest - data;
+}
+
+void pl_rank_times_take(pl_map_t *ranks, const pl_open_t *open,
+                        const pl_tap_record_t *end)
+{
+    pl_time_span_t spans[2];
+    const int rank = end->stamp.rank;
+    pl_rank_times_t *t = rank >= 0 ? times_for(ranks, rank) : NULL;
+    if (!t)
+        return;
+    const int64_t before = t->busy_until[PL_TRACK_COMPUTE];
+    const int count = pl_step_spans(open, end, t->busy_until, spans);
+    for (int k = 0; k < count; k++) {
+        const int64_t length = spans[k].end - spans[k].begin;
+        if (spans[k].track == PL_TRACK_DATA) {
+            t->data[t->data_count++ % PL_RANK_SPANS] = spans[k];
+        } else if (spans[k].track == PL_TRACK_COLLECTIVE) {
+            t->collective[t->collective_count++ % PL_RANK_SPANS] = spans[k];
+            t->all_reduce += length;
+        } else {
+            if (k == 0 && before)
+                stood_still(t, before, spans[0].begin);
+            t->part[spans[k].part] += length;
+        }
+    }
+}
+
+static json_t *seconds(int64_t time)
+{
+    return json_real((double)time * 1e-9);
+}
+
+static json_t *rank_json(int rank, const pl_rank_times_t *t)
+{
+    json_t *json = json_pack("{s:i}", "rank", rank);
+    for (int part = 0; part < PL_PARTS; part++)
+        json_object_set_new(json, pl_step_part_names[part], seconds(t->part[part]));
+    json_object_set_new(json, "engine", seconds(t->engine));
+    json_object_set_new(json, "in_collectives", seconds(t->all_reduce));
+    return json;
+}
+
+json_t *pl_rank_times_json(const pl_map_t *ranks)
+{
+    json_t *list = json_array();
+    int left = (int)ranks->count;
+    for (int rank = 0; left > 0 && rank < RANK_MOST; rank++) {
+        const pl_rank_times_t *t = pl_map_get(ranks, key_of(rank));
+        if (!t)
+            continue;
+        left--;
+        json_array_append_new(list, rank_json(rank, t));
+    }
+    return list;
+}
+
+void pl_rank_times_forget(pl_map_t *ranks)
+{
+    uint64_t key;
+    while (pl_map_any(ranks, &key))
+        pl_free(pl_map_take(ranks, key));
+    pl_map_release(ranks);
+}

@@ -1,0 +1,135 @@
+/* state.c - the state of an engine's runs, told in its stream to those who want that
+ * alone
+ *
+ * A viewer of every message has to be as quick as the run is.  One who wants to know how
+ * it goes is told so by what the page is made of, and where the time of ranks goes; the
+ * run pays for neither while nobody watches. */
+#include "sight/state.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/memory.h"
+#include "sight/board.h"
+#include "sight/rank_times.h"
+
+enum {
+    CALLS_MOST = 1 << 16,                    /* open ones; of so many some were missed */
+    MEMORY_TICKS = 4,                                       /* between looks at it */
+};
+
+typedef struct state {
+    pl_runtime_t *runtime;
+    pl_board_t *board;                                      /* [nobody watches] */
+    pl_scene_t scene;
+    pl_map_t ranks;                                         /* of rank_times.h */
+    json_t *memory;
+    unsigned ticks;
+} state_t;
+
+static void state_forget(state_t *s)
+{
+    pl_board_free(s->board);
+    pl_scene_release(&s->scene);
+    pl_rank_times_forget(&s->ranks);
+    json_decref(s->memory);
+    *s = (state_t){.runtime = s->runtime};
+}
+
+/* ---- what it hears ---- */
+
+static void state_watched(void *self, bool is_watched)
+{
+    state_t *s = self;
+    state_forget(s);
+    if (is_watched)
+        s->board = pl_board_new(s->runtime->began, NULL);
+}
+
+static void state_record(void *self, const pl_tap_record_t *record)
+{
+    state_t *s = self;
+    if (!s->board)
+        return;
+    pl_board_record(s->board, record);
+    if (s->scene.calls.count > CALLS_MOST)
+        pl_scene_release(&s->scene);
+    pl_open_t *open = pl_scene_take(&s->scene, record);
+    if (!open || !pl_ends_call(record))
+        return;
+    pl_rank_times_take(&s->ranks, open, record);
+    pl_scene_drop(&s->scene, open);
+}
+
+static void state_gap(void *self, int rank, uint64_t count)
+{
+    (void)rank;
+    if (((state_t *)self)->board)
+        pl_board_gap(((state_t *)self)->board, count);
+}
+
+/* ---- what it tells ---- */
+
+static void process_tell(void *list, int process, const char *name, int64_t bytes)
+{
+    json_array_append_new(list, json_pack("{s:i, s:s, s:I}", "process", process, "name",
+                                          name, "bytes", (json_int_t)bytes));
+}
+
+/* Ranks that are processes call themselves so: "rank 1". */
+static void memory_look(state_t *s)
+{
+    json_t *processes = json_array();
+    pl_memory_children(process_tell, processes);
+    json_decref(s->memory);
+    s->memory = json_pack("{s:I, s:I, s:o}", "used", (json_int_t)pl_memory_used(), "free",
+                          (json_int_t)pl_memory_free(), "processes", processes);
+}
+
+/* Points, lines of the log and the like are left out: all of them are older. */
+static char *state_tell(void *self)
+{
+    state_t *s = self;
+    uint64_t until;
+    if (!s->board)
+        return NULL;
+    if (s->ticks++ % MEMORY_TICKS == 0)
+        memory_look(s);
+    char *board = pl_board_json(s->board, INT64_MAX, &until);
+    json_t *more = json_pack("{s:O, s:o}", "memory", s->memory, "ranks",
+                             pl_rank_times_json(&s->ranks));
+    char *rest = more ? pl_json_write(more, PL_JSON_COMPACT) : NULL;
+    char *text = NULL;
+    if (board && rest)
+        text = pl_text("{\"version\":1,\"state\":%s,%s", board, rest + 1);
+    pl_text_free(board);
+    pl_text_free(rest);
+    json_decref(more);
+    return text;
+}
+
+static void state_close(void *self)
+{
+    state_forget(self);
+    pl_free(self);
+}
+
+int pl_state_tap(pl_runtime_t *runtime, pl_error_t *err)
+{
+    static const pl_tap_ops_t ops = {.record = state_record,
+                                     .gap = state_gap,
+                                     .close = state_close,
+                                     .topic = "state",
+                                     .watched = state_watched,
+                                     .tell = state_tell};
+    state_t *s = pl_alloc(sizeof *s);
+    if (!s)
+        return pl_no_memory(err);
+    s->runtime = runtime;
+    const int code = pl_tap_add(runtime, &ops, s, err);
+    if (code != PL_OK)
+        pl_free(s);
+    return code;
+}

@@ -1,0 +1,475 @@
+/* api_calls.c - calls that need no engine as chance has them: run files, parts, data,
+ * graphs, files, launches, answers, with any arguments
+ *
+ *   t/api_calls                    about a second, as `make check` does
+ *   t/api_calls SEED [SECONDS]     others, or for longer
+ *
+ * Each call has to do what it says or to refuse and say why.  Meanwhile another thread
+ * calls what any thread may.  Calls to engines are t/api_fuzz.c's. */
+#include <event2/event.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "drawn.h"
+#include "rig.h"
+#include "tap.h"
+#include "tensor/graph.h"
+#include "tensor/model.h"
+
+enum { CALLS = 4000, NODES = 24, STEPS = 12 };
+
+static char run_dir[300], weights[340];
+static struct event_base *base;
+
+/* ---- run files and parts ---- */
+
+static void run_files(void)
+{
+    static const char *const texts[] = {"{}", "{\"module\": \"mlp\"}",
+                                        "{\"trainer\": {\"max_epochs\": 2}}", "[",
+                                        "{\"callbacks\": [{\"name\": \"timer\"}]}"};
+    static const char *const keys[] = {"trainer.max_epochs",
+                                       "module",
+                                       "module.hidden",
+                                       "callbacks.0.name",
+                                       "data.batch_size",
+                                       "..",
+                                       "."};
+    static const char *const values[] = {"2", "\"x\"", "[1, 2]", "mlp", "{\"name\": 3}"};
+    pl_options_t *o = drawn_one_in(8) ? DRAWN_MADE(pl_options_load, DRAWN(texts))
+                      : drawn_one_in(2)
+                          ? pl_options_new(NULL)
+                          : DRAWN_MADE(pl_options_parse, DRAWN(texts), drawn_text());
+    for (int k = drawn_below(4); k > 0; k--)
+        DRAWN_CODE(pl_options_set, o, DRAWN(keys), DRAWN(values));
+    pl_options_t *copy = DRAWN_MADE(pl_options_clone, o);
+    pl_text_free(pl_options_get(copy, DRAWN(keys)));
+    DRAWN_CODE(pl_options_check, copy);
+    char *text = DRAWN_MADE(pl_options_print, copy);
+    pl_text_free(text);
+    pl_options_free(copy);
+    pl_options_free(o);
+    pl_options_of(DRAWN(keys));
+}
+
+static void parts(void)
+{
+    static const char *const roles[] = {"module", "optimizer", "callback", "operator"};
+    static const char *const names[] = {"mlp", "adamw", "timer", "adma"};
+    static const char *const files[] = {"none.so", "./none.so", "/dev/null"};
+    static const pl_part_t nameless = {.help = ""};
+    const pl_registration_t table[] = {{DRAWN(roles), drawn_one_in(2) ? &nameless : NULL},
+                                       PL_REGISTRATIONS_END};
+    DRAWN_MADE(pl_part_find, DRAWN(roles), DRAWN(names));
+    DRAWN_CODE(pl_plugin_load, DRAWN(files));
+    DRAWN_CODE(pl_register, table);
+    pl_part_at(DRAWN(roles), drawn_int());
+    pl_role_at(drawn_int());
+    pl_nearest(drawn_text(), drawn_one_in(4) ? NULL : names);
+}
+
+/* ---- data and answers ---- */
+
+static int read_nothing(void *user, const pl_read_request_t *request, void *const field[],
+                        pl_error_t *err)
+{
+    (void)user, (void)request, (void)field;
+    return pl_fail(err, PL_EUSER, "nothing");
+}
+
+static const float x[8][RIG_FEATURES];
+
+static pl_field_t any_field(void)
+{
+    pl_field_t field = {"x", PL_F32, {1, {RIG_FEATURES}}};
+    switch (drawn_below(8)) {
+    case 0: field.name[0] = '\0'; break;
+    case 1: memset(field.name, 'q', sizeof field.name); break;
+    case 2: field.dtype = (pl_dtype_t)drawn_int(); break;
+    case 3: field.shape.rank = drawn_int(); break;
+    case 4: field.shape.dim[0] = drawn_int64(); break;
+    default: break;
+    }
+    return field;
+}
+
+static int any_count(void)
+{
+    return drawn_one_in(4) ? drawn_int() : 1;
+}
+
+static void data(void)
+{
+    static const char *const names[] = {"drawn"};
+    const pl_memory_data_t by_reading = {.samples = drawn_int64(),
+                                         .field_count = any_count(),
+                                         .field = {any_field()},
+                                         .facts = drawn_text(),
+                                         .read = drawn_one_in(4) ? NULL : read_nothing};
+    const pl_arrays_t arrays = {.samples = drawn_one_in(2) ? 8 : drawn_int64(),
+                                .field_count = any_count(),
+                                .field = {any_field()},
+                                .data = {drawn_one_in(4) ? NULL : x},
+                                .facts = drawn_text()};
+    DRAWN_CODE(pl_memory_data, DRAWN(names), drawn_one_in(4) ? NULL : &by_reading);
+    DRAWN_CODE(pl_memory_arrays, DRAWN(names), drawn_one_in(4) ? NULL : &arrays);
+}
+
+static const char *any_path(void)
+{
+    const char *const paths[] = {run_dir, weights, "runs", "."};
+    return DRAWN(paths);
+}
+
+static void files(void)
+{
+    char *texts[] = {DRAWN_MADE(pl_checkpoint_describe, any_path(), drawn_one_in(2)),
+                     DRAWN_MADE(pl_run_describe, any_path()),
+                     DRAWN_MADE(pl_weights_describe, any_path())};
+    for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)
+        pl_text_free(texts[k]);
+}
+
+static void answers(void)
+{
+    pl_answers_t given;
+    pl_loaded_model_t *model = drawn_one_in(2)
+                                   ? pl_model_load(weights, 1, NULL)
+                                   : DRAWN_MADE(pl_model_load, any_path(), drawn_int());
+    for (int k = drawn_below(4); k >= 0; k--) {
+        const pl_arrays_t samples = {.samples = drawn_one_in(2) ? 3 : drawn_int64(),
+                                     .field_count = any_count(),
+                                     .field = {any_field()},
+                                     .data = {drawn_one_in(8) ? NULL : x}};
+        const bool fits = samples.samples <= 8;
+        DRAWN_CODE(pl_model_run, model, drawn_one_in(8) || !fits ? NULL : &samples,
+                   drawn_one_in(8) ? NULL : &given);
+    }
+    pl_model_unload(model);
+}
+
+/* ---- launches ---- */
+
+static void ended(void *user, int status, const pl_error_t *error)
+{
+    (void)user, (void)status, (void)error;
+}
+
+static void launch(void)
+{
+    static const char *const does[] = {"true", NULL}, *const none[] = {NULL},
+                             *const lacks[] = {"./there is no such program", NULL};
+    static const char *const *const argv[] = {does, none, lacks, NULL};
+    static const char *const at[] = {"127.0.0.1:0", "localhost:99999", ":", "h:p"};
+    if (!drawn_one_in(8))
+        return;
+    pl_launch_spec_t spec = {.nodes = any_count(),
+                             .node_rank = drawn_one_in(4) ? drawn_int() : 0,
+                             .nodes_least = drawn_one_in(4) ? drawn_int() : 0,
+                             .devices = any_count(),
+                             .endpoint = drawn_one_in(2) ? NULL : DRAWN(at),
+                             .job_key = drawn_one_in(2) ? NULL : drawn_text(),
+                             .max_restarts = drawn_one_in(4) ? drawn_int() : 0,
+                             .join_timeout = drawn_double(),
+                             .settle = drawn_double(),
+                             .argv = argv[drawn_below(4)],
+                             .on_end = drawn_one_in(2) ? NULL : ended};
+    if (spec.devices > 8 || spec.nodes > 8)
+        spec.devices = 1 << 30;
+    pl_launch_t *node = DRAWN_MADE(pl_launch_start, drawn_one_in(8) ? NULL : base,
+                                   drawn_one_in(8) ? NULL : &spec);
+    for (int k = drawn_below(6); k > 0; k--)
+        event_base_loop(base, EVLOOP_NONBLOCK);
+    pl_launch_signal(node, drawn_one_in(2) ? SIGTERM : drawn_int());
+    pl_launch_free(node);
+}
+
+/* ---- graphs ---- */
+
+static pl_graph_t *g;
+static pl_node_t node[NODES];
+
+/* One of the graph's, mostly. */
+static pl_node_t a(void)
+{
+    return drawn_one_in(12) ? (pl_node_t){drawn_int()} : node[drawn_below(NODES)];
+}
+
+static pl_shape_t any_shape(void)
+{
+    pl_shape_t shape = {.rank = drawn_one_in(8) ? drawn_int() : drawn_below(PL_DIMS + 1)};
+    for (int k = 0; k < PL_DIMS; k++)
+        shape.dim[k] = drawn_one_in(8) ? drawn_int64() : 1 + drawn_below(4);
+    return shape;
+}
+
+static pl_init_rule_t any_rule(void)
+{
+    pl_init_rule_t rules[] = {pl_zeros(),
+                              pl_constant(drawn_double()),
+                              pl_normal(drawn_double()),
+                              pl_uniform(drawn_double()),
+                              {.a = drawn_double()}};
+    memset(&rules[4].kind, drawn_below(256), sizeof rules[4].kind);
+    return rules[drawn_below(5)];
+}
+
+static const char *any_name(void)
+{
+    static const char *const names[] = {"fc", "h.0", "w", "x", "y", "loss"};
+    return DRAWN(names);
+}
+
+static int64_t any_size(void)
+{
+    return drawn_one_in(4) ? drawn_int64() : 1 + drawn_below(8);
+}
+
+static pl_node_t draw_elementwise(void)
+{
+    static pl_node_t (*const one[])(pl_graph_t *,
+                                    pl_node_t) = {pl_neg,    pl_sign,      pl_exp,
+                                                  pl_log_of, pl_sqrt,      pl_relu,
+                                                  pl_gelu,   pl_gelu_tanh, pl_sigmoid,
+                                                  pl_tanh,   pl_softmax};
+    static pl_node_t (*const two[])(pl_graph_t *, pl_node_t, pl_node_t) = {pl_add, pl_sub,
+                                                                           pl_mul, pl_div,
+                                                                           pl_minimum};
+    switch (drawn_below(4)) {
+    case 0: return two[drawn_below(5)](g, a(), a());
+    case 1: return pl_scale(g, a(), drawn_double());
+    case 2: return pl_dropout(g, a(), drawn_double());
+    default: return one[drawn_below(11)](g, a());
+    }
+}
+
+static pl_node_t draw_shapes(void)
+{
+    const int axes[] = {drawn_int(), drawn_below(3), drawn_int(), 0, 1, 2, 3, 4};
+    const int *given = drawn_one_in(8) ? NULL : axes;
+    const int count = drawn_one_in(4) ? drawn_int() : drawn_below(3);
+    const pl_node_t list[] = {a(), a(), a(), a(), a(), a(), a(), a()};
+    switch (drawn_below(9)) {
+    case 0: return pl_sum(g, a(), given, count, drawn_one_in(2));
+    case 1: return pl_mean(g, a(), given, count, drawn_one_in(2));
+    case 2: return pl_max(g, a(), drawn_int(), drawn_one_in(2));
+    case 3: return pl_argmax(g, a(), drawn_int());
+    case 4: return pl_reshape(g, a(), any_shape());
+    case 5: return pl_flatten(g, a(), drawn_int());
+    case 6: return pl_permute(g, a(), given);
+    case 7: return pl_slice(g, a(), drawn_int(), drawn_int64(), drawn_int64());
+    default:
+        return pl_concat(g, drawn_one_in(8) ? NULL : list, count > 8 ? 9 : count,
+                         drawn_int());
+    }
+}
+
+static pl_node_t draw_layer(void)
+{
+    const pl_init_rule_t rule = any_rule();
+    const pl_linear_options_t linear = {.no_bias = drawn_one_in(2), .weight = &rule};
+    const pl_conv_options_t conv = {.kernel = any_size(),
+                                    .stride = any_size(),
+                                    .padding = any_size()};
+    const pl_node_t mask = a();
+    const pl_attention_options_t attention = {.causal = drawn_one_in(2),
+                                              .dropout = drawn_double(),
+                                              .mask = drawn_one_in(2) ? NULL : &mask};
+    switch (drawn_below(8)) {
+    case 0:
+        return pl_linear_with(g, any_name(), a(), any_size(),
+                              drawn_one_in(2) ? NULL : &linear);
+    case 1:
+        return pl_conv2d(g, any_name(), a(), any_size(), drawn_one_in(4) ? NULL : &conv);
+    case 2: return pl_max_pool2d(g, a(), any_size(), any_size(), any_size());
+    case 3: return pl_batch_norm(g, any_name(), a(), drawn_double(), drawn_double());
+    case 4: return pl_layer_norm(g, any_name(), a(), drawn_double());
+    case 5: return pl_embedding(g, any_name(), a(), any_size(), any_size(), any_rule());
+    case 6: return pl_attention(g, a(), a(), a(), drawn_one_in(2) ? NULL : &attention);
+    default: return pl_matmul(g, a(), a(), drawn_one_in(2), drawn_one_in(2));
+    }
+}
+
+static pl_node_t draw_value(void)
+{
+    static const double values[4] = {1, 2, 3, 4};
+    const pl_node_t inputs[] = {a(), a()};
+    switch (drawn_below(8)) {
+    case 0: return pl_input(g, any_name());
+    case 1: return pl_param(g, any_name(), any_shape(), any_rule());
+    case 2:
+        return pl_state(g, any_name(), any_shape(), any_rule(), (pl_agree_t)drawn_int());
+    case 3: return pl_scalar(g, drawn_double());
+    case 4: return pl_range(g, any_size());
+    case 5: {
+        const int count = drawn_int();
+        return pl_vector(g, drawn_one_in(8) ? NULL : values, count > 4 ? 4 : count);
+    }
+    case 6:
+        return pl_apply(g, any_name(), drawn_one_in(8) ? NULL : inputs, drawn_below(3),
+                        NULL);
+    default: pl_scope(g, "%s", any_name() ? "s" : ""); return a();
+    }
+}
+
+static void draw_figure(void)
+{
+    const pl_node_t w = a();
+    const pl_cross_entropy_options_t entropy = {.has_ignore = drawn_one_in(2),
+                                                .ignore_index = drawn_int64(),
+                                                .class_weights = drawn_one_in(2) ? NULL
+                                                                                 : &w};
+    const pl_classes_options_t classes = {.has_ignore = drawn_one_in(2),
+                                          .ignore_index = drawn_int64(),
+                                          .average = (pl_average_t)drawn_below(5)};
+    pl_metric_t m = {0};
+    switch (drawn_below(10)) {
+    case 0: m = pl_cross_entropy(g, a(), a(), drawn_one_in(2) ? NULL : &entropy); break;
+    case 1: m = pl_accuracy_top(g, a(), a(), drawn_int64(), NULL); break;
+    case 2: m = pl_f1(g, a(), a(), drawn_one_in(2) ? NULL : &classes); break;
+    case 3: m = pl_confusion_matrix(g, a(), a(), &classes); break;
+    case 4: m = pl_auroc(g, a(), a(), drawn_int64(), &classes); break;
+    case 5: m = pl_weighted_mse(g, a(), a(), a()); break;
+    case 6: m = pl_r2(g, a(), a()); break;
+    case 7: m = pl_mae(g, a(), a()); break;
+    case 8: m = pl_bits_per_byte(g, pl_mse(g, a(), a()), drawn_double()); break;
+    default: m = pl_pair(a(), a()); break;
+    }
+    if (drawn_one_in(2))
+        pl_log(g, any_name(), m, (pl_log_when_t)drawn_int());
+    else
+        pl_loss(g, m);
+    if (drawn_one_in(4))
+        pl_output(g, any_name(), a());
+}
+
+static void graphs(void)
+{
+    static const pl_field_t fields[] = {{"x", PL_F32, {1, {RIG_FEATURES}}},
+                                        {"y", PL_I64, {0, {0}}}};
+    static pl_node_t (*const draws[])(void) = {draw_elementwise, draw_shapes, draw_layer,
+                                               draw_value};
+    pl_model_t *model = pl_model_new(NULL);
+    g = pl_graph_new(model, (pl_stage_t)drawn_below(4), fields, 2, 4, NULL);
+    for (int k = 0; k < NODES; k++)
+        node[k] = pl_input(g, k % 3 ? "x" : "y");
+    for (int k = drawn_below(STEPS); k >= 0; k--)
+        if (drawn_one_in(6))
+            draw_figure();
+        else
+            node[drawn_below(NODES)] = draws[drawn_below(4)]();
+    if (drawn_one_in(4))
+        pl_dim(g, a(), drawn_int());
+    if (drawn_one_in(4))
+        pl_scope_end(g);
+    pl_shape_of(g, a());
+    pl_has_input(g, any_name());
+    pl_shape_t out;
+    pl_broadcast_shapes(any_shape(), any_shape(), &out);
+    pl_error_t *err = drawn_err();
+    const int code = pl_graph_check(g, err);
+    drawn_held("graph", code != PL_OK, code, err);
+    if (code == PL_OK)
+        pl_graph_gradients(g, 4, drawn_one_in(2), NULL);
+    pl_graph_free(g);
+    pl_model_free(model);
+}
+
+/* ---- the rest ---- */
+
+static void small(void)
+{
+    pl_error_t err;
+    pl_wish_t wish = {0};
+    drawn_held("pl_wish_figure", true,
+               pl_wish_figure(drawn_one_in(2) ? NULL : &wish, drawn_text(),
+                              drawn_double(), &err),
+               &err);
+    if (!pl_code_name(drawn_int()) || !pl_code_text(drawn_int()) || pl_rank() != 0)
+        drawn_held("names of codes", true, PL_OK, NULL);
+    pl_text_free(pl_text("%s", drawn_text() ? "x" : ""));
+    pl_log_hook(NULL, (pl_log_level_t)drawn_int(), NULL);
+}
+
+/* ---- what any thread may ---- */
+
+static int aside_ends;                                      /* atomic */
+
+static void *aside(void *user)
+{
+    (void)user;
+    const pl_arrays_t arrays = {.samples = 8,
+                                .field_count = 1,
+                                .field = {{"x", PL_F32, {1, {RIG_FEATURES}}}},
+                                .data = {x}};
+    for (int k = 0; !__atomic_load_n(&aside_ends, __ATOMIC_RELAXED); k++) {
+        pl_error_t err;
+        pl_part_find("optimizer", k % 2 ? "adam" : "adma", &err);
+        pl_part_at("callback", k % 7);
+        pl_memory_arrays("aside", k % 2 ? &arrays : NULL, &err);
+        pl_plugin_load("no_such_plugin", &err);
+        pl_options_t *options = pl_options_parse("{\"optimizer\": \"adamw\"}", "aside",
+                                                 &err);
+        pl_options_check(options, &err);
+        pl_text_free(pl_options_print(options, &err));
+        pl_options_free(options);
+        pl_text_free(pl_run_describe(run_dir, &err));
+        usleep(1000);
+    }
+    return NULL;
+}
+
+/* ---- tests ---- */
+
+static uint64_t seed = 1;
+static double seconds;
+
+/* What is loaded and described. */
+static void a_run_ends_well(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"max_epochs\": 1");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "ok", "a run");
+    snprintf(run_dir, sizeof run_dir, "%s", result->run_dir);
+    snprintf(weights, sizeof weights, "%s/model.safetensors", result->run_dir);
+    rig_free(&rig);
+}
+
+static void whatever_is_called_is_done_or_refused(void)
+{
+    static void (*const all[])(void) = {run_files, parts,  data,   files, answers,
+                                        launch,    graphs, graphs, small};
+    pthread_t thread;
+    const int64_t until = pl_now() + (int64_t)(seconds * 1e9);
+    pthread_create(&thread, NULL, aside, NULL);
+    for (int k = 0; seconds > 0 ? pl_now() < until : drawn_calls() < CALLS; k++) {
+        drawn_from(seed + (uint64_t)k);
+        all[drawn_below(sizeof all / sizeof *all)]();
+    }
+    __atomic_store_n(&aside_ends, 1, __ATOMIC_RELAXED);
+    pthread_join(thread, NULL);
+    drawn_tell();
+    is_int(drawn_broken(), 0, "each of %d calls is done, or refused with why",
+           drawn_calls());
+}
+
+int main(int argc, char **argv)
+{
+    rig_init(NULL);
+    if (argc > 1)
+        seed = strtoull(argv[1], NULL, 10);
+    if (argc > 2)
+        seconds = atof(argv[2]);
+    if (chdir(tap_folder()) != 0)
+        return 99;
+    base = event_base_new();
+    run(a_run_ends_well);
+    run(whatever_is_called_is_done_or_refused);
+    event_base_free(base);
+    return tap_done();
+}

@@ -1,0 +1,587 @@
+/* api_fuzz.c - calls to engines, trainers and loops as chance has them: with any
+ * arguments, in any order and state, from inside notifications as well
+ *
+ *   t/api_fuzz                    about two seconds, as `make check` does
+ *   t/api_fuzz SEED [SECONDS]     others, or for longer
+ *
+ * Each call has to do what it says or to refuse and say why; whatever was taken is told
+ * of exactly once, and nothing that was freed is heard of again.  Calls that need no
+ * engine are t/api_calls.c's. */
+#include <event2/event.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "drawn.h"
+#include "rig.h"
+#include "tap.h"
+
+enum { TRAINERS = 3, LOOPS = 1, TICKETS = 4096, CALLS = 200, ROUNDS = 10, WAIT_MS = 20 };
+
+/* What was taken, and is to be told of. */
+typedef struct ticket {
+    int told;
+    bool dropped;                       /* its trainer was freed: nothing is told of it */
+} ticket_t;
+
+typedef struct hold {
+    pl_trainer_t *trainer;
+    pl_loop_t *loop;
+    ticket_t *ticket[TICKETS];
+    int tickets;
+    bool ends;                                         /* of a loop: it is being closed */
+} hold_t;
+
+static struct event_base *base;
+static pl_engine_t *engine;
+static hold_t trainers[TRAINERS], loops[LOOPS];
+static bool closing, closed, notified, waived;
+static int told_twice, told_late, told_badly, untold;
+static char run_dir[300], weights[340], journal[64];
+
+/* ---- what is told ---- */
+
+static void wander(int calls);
+
+/* Gone with the round; told by the notification's user. */
+static ticket_t *ticket_new(void)
+{
+    return calloc(1, sizeof(ticket_t));
+}
+
+static void ticket_keep(hold_t *hold, ticket_t *ticket, bool taken)
+{
+    if (taken && hold && hold->tickets < TICKETS)
+        hold->ticket[hold->tickets++] = ticket;
+    else if (!taken)
+        free(ticket);
+}
+
+static void ticket_told(ticket_t *ticket)
+{
+    told_late += ticket->dropped || waived;
+    told_twice += ticket->told++ > 0;
+    if (!notified && drawn_one_in(2)) {
+        notified = true;
+        wander(1 + drawn_below(3));
+        notified = false;
+    }
+}
+
+static void hold_drop(hold_t *hold)
+{
+    for (int k = 0; k < hold->tickets; k++)
+        hold->ticket[k]->dropped = true;
+}
+
+static void hold_release(hold_t *hold, bool whole)
+{
+    for (int k = 0; k < hold->tickets; k++) {
+        untold += whole && !hold->ticket[k]->told && !hold->ticket[k]->dropped;
+        free(hold->ticket[k]);
+    }
+    *hold = (hold_t){0};
+}
+
+static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user)
+{
+    (void)trainer;
+    double value;
+    const bool failed = !strcmp(result->status, "failed");
+    told_badly += failed != (result->error.code != PL_OK)
+                  || failed != (*result->error.text != '\0') || !result->metrics
+                  || !result->run_dir || !result->text || !result->reason;
+    pl_result_metric(result, drawn_text(), &value);
+    ticket_told(user);
+}
+
+static void on_command(pl_trainer_t *trainer, const pl_command_result_t *result,
+                       void *user)
+{
+    (void)trainer;
+    told_badly += !result->command || !result->checkpoint
+                  || (result->error.code != PL_OK) != (*result->error.text != '\0');
+    ticket_told(user);
+}
+
+static void on_loop(pl_loop_t *loop, const pl_loop_result_t *result, void *user)
+{
+    (void)loop;
+    double value;
+    told_badly += !result->metrics || !result->skipped || !result->run_dir
+                  || (result->error.code != PL_OK) != (*result->error.text != '\0');
+    pl_loop_metric(result, drawn_text(), &value);
+    ticket_told(user);
+}
+
+static void on_loop_closed(pl_loop_t *loop, const pl_loop_result_t *result, void *user)
+{
+    for (int k = 0; k < LOOPS; k++)
+        if (loops[k].loop == loop)
+            loops[k].loop = NULL;
+    on_loop(loop, result, user);
+}
+
+static void on_progress(pl_trainer_t *trainer, const pl_progress_t *progress, void *user)
+{
+    (void)trainer, (void)user;
+    told_badly += !progress->event || !progress->metrics;
+    if (!notified && drawn_one_in(8)) {
+        notified = true;
+        wander(1);
+        notified = false;
+    }
+}
+
+static void on_closed(pl_engine_t *which, void *user)
+{
+    (void)user;
+    told_badly += which != engine || closed;
+    closed = true;
+}
+
+/* ---- arguments ---- */
+
+static hold_t *any_trainer(void)
+{
+    return &trainers[drawn_below(TRAINERS)];
+}
+
+static hold_t *any_loop(void)
+{
+    return &loops[drawn_below(LOOPS)];
+}
+
+static pl_engine_t *any_engine(void)
+{
+    return drawn_one_in(16) ? NULL : engine;
+}
+
+static const char *any_checkpoint(void)
+{
+    const char *const paths[] = {run_dir, weights, "runs", "runs/none", NULL};
+    return DRAWN(paths);
+}
+
+static pl_options_t *any_options(void)
+{
+    static const char *const trainer[] = {
+        "\"max_steps\": 3",
+        "\"max_epochs\": 100000",
+        "\"max_epochs\": 100000, \"callbacks\": 1",
+        "\"max_epochs\": 3, \"devices\": 2, \"strategy\": \"ddp\"",
+        "\"max_epochs\": 100000, \"step_timeout\": 1",
+        "\"max_steps\": 5, \"accelerator\": {\"name\": \"fake\", \"script\": \"replay 3 "
+        "of "
+        "forward_backward fails\"}",
+        "\"max_epochs\": 100000, \"accelerator\": {\"name\": \"fake\", \"script\": "
+        "\"replay of forward_backward takes 1 ms\"}",
+        "\"max_steps\": 4, \"default_root_dir\": \"/dev/null/runs\"",
+        "\"max_steps\": 2, \"devices\": 2000000000",
+    };
+    static const char *const rest[] = {
+        "\"module\": {\"name\": \"mlp\", \"hidden\": [8]}, \"optimizer\": \"sgd\", "
+        "\"data\": {\"name\": \"memory\", \"source\": \"fuzz\", \"batch_size\": 4, "
+        "\"val_split\": 0.2}",
+        "\"module\": \"mlp\", \"optimizer\": \"adamw\", \"data\": {\"name\": \"memory\", "
+        "\"source\": \"gone\"}",
+        "\"module\": \"none\"",
+        "\"callbacks\": [\"model_summary\"]",
+    };
+    char text[1024];
+    const bool good = !drawn_one_in(4);
+    const int which = drawn_below(sizeof trainer / sizeof *trainer);
+    snprintf(text, sizeof text, "{%s, \"trainer\": {%s%s}}",
+             rest[good ? 0 : drawn_below(4)],
+             strstr(trainer[which], "accelerator") ? "" : "\"accelerator\": \"fake\", ",
+             trainer[which]);
+    return drawn_one_in(16) ? NULL : pl_options_parse(text, "fuzz", NULL);
+}
+
+static const float x[8][RIG_FEATURES];
+static const int64_t y[8];
+static const pl_field_t fields[] = {{"x", PL_F32, {1, {RIG_FEATURES}}},
+                                    {"y", PL_I64, {0, {0}}}};
+
+static const pl_arrays_t *any_samples(pl_arrays_t *samples)
+{
+    *samples = (pl_arrays_t){.samples = 4,
+                             .field_count = 2,
+                             .field = {fields[0], fields[1]},
+                             .data = {x, y}};
+    switch (drawn_below(12)) {
+    case 0: return NULL;
+    case 1: samples->samples = drawn_one_in(2) ? 0 : drawn_int64() | INT64_MIN; break;
+    case 2: samples->samples = 4 + (drawn_int64() & INT64_MAX) / 2 + 5; break;
+    case 3: samples->field_count = drawn_one_in(2) ? -1 : 0; break;
+    case 4: samples->field_count = PL_FIELDS + 1 + (drawn_int() & INT32_MAX) / 2; break;
+    case 5: samples->field[0].dtype = (pl_dtype_t)drawn_int(); break;
+    case 6: samples->field[0].shape.rank = drawn_int(); break;
+    case 7: samples->field[1].shape = pl_shape(1, drawn_int()); break;
+    case 8: samples->data[drawn_below(2)] = NULL; break;
+    case 9: memset(samples->field[0].name, 'q', sizeof samples->field[0].name); break;
+    default: break;
+    }
+    return samples;
+}
+
+static const pl_loop_spec_t *any_spec(pl_loop_spec_t *spec, pl_field_t field[2])
+{
+    memcpy(field, fields, sizeof fields);
+    *spec = (pl_loop_spec_t){.field_count = 2,
+                             .field = field,
+                             .targets = 1,
+                             .facts = "{\"classes\": 3}",
+                             .keeps = drawn_one_in(2)};
+    switch (drawn_below(14)) {
+    case 0: return NULL;
+    case 1: spec->field = NULL; break;
+    case 2:
+        spec->field_count = drawn_one_in(2) ? -drawn_below(3) : drawn_int() | 16;
+        break;
+    case 3: spec->targets = drawn_int(); break;
+    case 4: spec->facts = drawn_text(); break;
+    case 5: spec->resume = any_checkpoint(); break;
+    case 6: spec->depth = drawn_int(); break;
+    case 7: field[0].shape.rank = drawn_int(); break;
+    case 8: field[0].shape.dim[0] = drawn_int64(); break;
+    case 9: field[0].dtype = (pl_dtype_t)drawn_int(); break;
+    case 10: memset(field[1].name, 'q', sizeof field[1].name); break;
+    default: break;
+    }
+    return spec;
+}
+
+/* ---- calls: to the engine ---- */
+
+static void monitor(void)
+{
+    static const char *const at[] = {"ipc://m",         "tcp://127.0.0.1:*",
+                                     "tcp://0.0.0.0:*", "inproc://m",
+                                     "ipc://",          "tcp://127.0.0.1:99999",
+                                     "ipc:///nowhere/m"};
+    DRAWN_CODE(pl_engine_monitor, any_engine(), DRAWN(at));
+    told_badly += !pl_engine_monitor_endpoint(any_engine());
+}
+
+static void control(void)
+{
+    static const char *const at[] = {"ipc://c", "tcp://127.0.0.1:*", "tcp://[::1]:*",
+                                     "ipc://../c/c"};
+    DRAWN_CODE(pl_engine_control, any_engine(), DRAWN(at));
+    told_badly += !pl_engine_control_endpoint(any_engine());
+}
+
+static void dashboard(void)
+{
+    static const char *const at[] = {"0",         "127.0.0.1:0", "localhost:0", "[::1]:0",
+                                     "1.2.3.4:0", "65536",       "0x10",        ":"};
+    DRAWN_CODE(pl_engine_dashboard, any_engine(), DRAWN(at));
+    told_badly += !pl_engine_dashboard_url(any_engine());
+}
+
+static void file(void)
+{
+    static const char *const at[] = {"journal", "runs", "/nowhere/journal", "trace"};
+    if (drawn_one_in(2))
+        DRAWN_CODE(pl_engine_journal, any_engine(), DRAWN(at));
+    else
+        DRAWN_CODE(pl_engine_trace, any_engine(), DRAWN(at));
+}
+
+static void show(void)
+{
+    static const char *const at[] = {"journal", "runs", "trace", journal};
+    pl_journal_t *j = DRAWN_MADE(pl_journal_open, DRAWN(at));
+    for (int k = 0; j && k < 20; k++) {
+        if (!pl_journal_next(j, NULL))
+            break;
+        told_badly += !(pl_journal_seconds(j) >= 0);
+        DRAWN_CODE(pl_journal_show, j, any_engine());
+    }
+    pl_journal_close(j);
+    char *text = DRAWN_MADE(pl_journal_explain, DRAWN(at));
+    pl_text_free(text);
+}
+
+static void dispatch(void)
+{
+    if (!notified)
+        pl_engine_dispatch(any_engine());
+    if (pl_engine_fd(NULL) != -1 || pl_engine_fd(engine) < 0)
+        told_badly++;
+}
+
+static void turn(void)
+{
+    if (notified)
+        return;
+    struct pollfd readable = {.fd = pl_engine_fd(engine), .events = POLLIN};
+    poll(&readable, 1, drawn_below(WAIT_MS));
+    if (base)
+        event_base_loop(base, EVLOOP_NONBLOCK);
+    else
+        pl_engine_dispatch(engine);
+}
+
+static void close_it(void)
+{
+    if (!drawn_one_in(30))
+        return;
+    pl_engine_close(NULL, on_closed, NULL);
+    if (!closing)
+        pl_engine_close(engine, on_closed, NULL);
+    else
+        pl_engine_close(engine, NULL, NULL);                /* the first one counts */
+    closing = true;
+}
+
+/* ---- calls: to trainers ---- */
+
+static void trainer_new(void)
+{
+    hold_t *hold = any_trainer();
+    pl_options_t *options = any_options();
+    pl_engine_t *of = any_engine();
+    if (!hold->trainer) {
+        hold->trainer = DRAWN_MADE(pl_trainer_new, of, options);
+        pl_trainer_on_progress(hold->trainer, on_progress, NULL);
+    }
+    pl_options_free(options);
+}
+
+static void trainer_free(void)
+{
+    hold_t *hold = any_trainer();
+    if (!drawn_one_in(4))
+        return;
+    pl_trainer_free(hold->trainer);
+    if (hold->trainer)
+        hold_drop(hold);
+    hold->trainer = NULL;
+}
+
+#define TAKEN(hold, call, given, ...) \
+    do { \
+        ticket_t *ticket = ticket_new(); \
+        const bool taken = DRAWN_CODE(call, given, __VA_ARGS__, ticket); \
+        ticket_keep(hold, ticket, taken); \
+    } while (false)
+
+static void begin(void)
+{
+    hold_t *h = any_trainer();
+    switch (drawn_below(6)) {
+    case 0: TAKEN(h, pl_trainer_resume, h->trainer, any_checkpoint(), on_done); break;
+    case 1: TAKEN(h, pl_trainer_validate, h->trainer, any_checkpoint(), on_done); break;
+    case 2: TAKEN(h, pl_trainer_test, h->trainer, any_checkpoint(), on_done); break;
+    default: TAKEN(h, pl_trainer_fit, h->trainer, on_done); break;
+    }
+}
+
+static void predict(void)
+{
+    const pl_prediction_t what = {.checkpoint = any_checkpoint(),
+                                  .prompt = drawn_one_in(2) ? NULL : drawn_text(),
+                                  .tokens = drawn_int64(),
+                                  .temperature = drawn_double(),
+                                  .top_k = drawn_int64()};
+    hold_t *h = any_trainer();
+    TAKEN(h, pl_trainer_predict, h->trainer, drawn_one_in(8) ? NULL : &what, on_done);
+}
+
+static void tune(void)
+{
+    static const char *const sizes[] = {"power", "binsearch"};
+    const pl_tuning_t wild = {.min_lr = drawn_double(),
+                              .max_lr = drawn_double(),
+                              .num_training = drawn_int64(),
+                              .early_stop_threshold = drawn_double(),
+                              .batch_size = DRAWN(sizes),
+                              .steps_per_trial = drawn_int64(),
+                              .init_val = drawn_int64(),
+                              .max_trials = drawn_int64(),
+                              .max_memory = drawn_int64()},
+                      tame = {.num_training = 4};
+    hold_t *h = any_trainer();
+    const pl_tuning_t *what = drawn_one_in(8) ? NULL : drawn_one_in(2) ? &wild : &tame;
+    TAKEN(h, pl_trainer_tune, h->trainer, what, on_done);
+}
+
+static void stop(void)
+{
+    DRAWN_CODE(pl_trainer_stop, any_trainer()->trainer, drawn_text());
+}
+
+static void command(void)
+{
+    static const char *const steps[] = {"generator", NULL};
+    hold_t *h = any_trainer();
+    const char *step = DRAWN(steps);
+    switch (drawn_below(5)) {
+    case 0: TAKEN(h, pl_trainer_pause, h->trainer, on_command); break;
+    case 1: TAKEN(h, pl_trainer_go_on, h->trainer, on_command); break;
+    case 2: TAKEN(h, pl_trainer_save, h->trainer, on_command); break;
+    case 3:
+        TAKEN(h, pl_trainer_set_lr, h->trainer, drawn_double(), step, on_command);
+        break;
+    default:
+        TAKEN(h, pl_trainer_scale_lr, h->trainer, drawn_double(), step, on_command);
+        break;
+    }
+}
+
+/* ---- calls: to loops ---- */
+
+static void loop_open(void)
+{
+    pl_loop_spec_t spec;
+    pl_field_t field[2];
+    hold_t *hold = any_loop();
+    pl_options_t *options = any_options();
+    if (!hold->loop) {
+        ticket_t *ticket = ticket_new();
+        hold->ends = false;
+        hold->loop = DRAWN_MADE(pl_loop_open, any_engine(), options,
+                                any_spec(&spec, field), on_loop, ticket);
+        ticket_keep(hold, ticket, hold->loop != NULL);
+    }
+    pl_options_free(options);
+}
+
+static void loop_use(void)
+{
+    static const char *const names[] = {"a", "b", "../c", "a/b", "."};
+    pl_arrays_t samples;
+    hold_t *h = any_loop();
+    const pl_arrays_t *given = any_samples(&samples);
+    switch (drawn_below(7)) {
+    case 0: TAKEN(h, pl_loop_evaluate, h->loop, given, on_loop); break;
+    case 1: TAKEN(h, pl_loop_predict, h->loop, given, on_loop); break;
+    case 2: TAKEN(h, pl_loop_save, h->loop, DRAWN(names), on_loop); break;
+    case 3: DRAWN_CODE(pl_loop_scale_lr, h->loop, drawn_double()); break;
+    default: TAKEN(h, pl_loop_train, h->loop, given, on_loop); break;
+    }
+}
+
+/* Those of an engine that is closing are not to be closed. */
+static void loop_close(void)
+{
+    hold_t *h = any_loop();
+    pl_loop_close(NULL, on_loop_closed, NULL);
+    if (!h->loop || h->ends || closing || !drawn_one_in(8))
+        return;
+    ticket_t *ticket = ticket_new();
+    ticket_keep(h, ticket, true);
+    h->ends = true;
+    pl_loop_close(h->loop, on_loop_closed, ticket);
+}
+
+/* ---- rounds ---- */
+
+static void wander(int calls)
+{
+    static void (*const all[])(void) = {
+        monitor,  control,      dashboard, file,  show, dispatch, close_it,  trainer_new,
+        begin,    trainer_free, predict,   tune,  stop, command,  loop_open, loop_use,
+        turn,     trainer_new,  begin,     begin, turn, command,  loop_use,  turn,
+        turn,     loop_close,   turn,      turn,  turn, command,  command,   loop_use,
+        loop_use, loop_use,     turn,      turn,  turn, command,  command,   loop_use};
+    while (calls-- > 0)
+        all[drawn_below(sizeof all / sizeof *all)]();
+}
+
+static void engine_end(bool told)
+{
+    const int64_t limit = pl_now() + 60 * PL_SECOND;
+    if (told && !closing)
+        pl_engine_close(engine, on_closed, NULL);
+    closing = closing || told;
+    while (told && !closed && pl_now() < limit)
+        turn();
+    if (told && !closed) {
+        ok(false, "an engine closes within a minute");
+        exit(tap_done());
+    }
+    waived = true;
+    pl_engine_free(engine);
+    waived = false;
+    for (int k = 0; k < TRAINERS; k++)
+        hold_release(&trainers[k], told);
+    for (int k = 0; k < LOOPS; k++)
+        hold_release(&loops[k], told);
+}
+
+static void a_round(void)
+{
+    pl_error_t err = {0};
+    closing = closed = false;
+    base = drawn_one_in(2) ? event_base_new() : NULL;
+    engine = pl_engine_new(base, &err);
+    if (!engine) {
+        ok(false, "an engine can be made: %s", err.text);
+        exit(tap_done());
+    }
+    wander(CALLS);
+    engine_end(!drawn_one_in(3));
+    if (base)
+        event_base_free(base);
+}
+
+/* ---- tests ---- */
+
+static uint64_t seed = 1;
+static double seconds;
+
+/* What is resumed, measured and predicted from. */
+static void a_run_ends_well(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"max_epochs\": 1", .data = "\"val_split\": 0.2");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "ok", "a run");
+    snprintf(run_dir, sizeof run_dir, "%s", result->run_dir);
+    snprintf(weights, sizeof weights, "%s/model.safetensors", result->run_dir);
+    rig_free(&rig);
+}
+
+static void whatever_is_called_is_done_or_refused(void)
+{
+    const int64_t until = pl_now() + (int64_t)(seconds * 1e9);
+    int rounds = 0;
+    for (; seconds > 0 ? pl_now() < until : rounds < ROUNDS; rounds++) {
+        drawn_from(seed + (uint64_t)rounds);
+        a_round();
+    }
+    is_int(drawn_broken(), 0,
+           "each of %d calls in %d rounds is done, or refused with why", drawn_calls(),
+           rounds);
+    drawn_tell();
+    is_int(untold, 0, "all that was taken is told of");
+    is_int(told_twice, 0, "once");
+    is_int(told_late, 0, "and not when its trainer or engine was freed");
+    is_int(told_badly, 0, "what is told is whole");
+}
+
+int main(int argc, char **argv)
+{
+    rig_init(NULL);
+    if (argc > 1)
+        seed = strtoull(argv[1], NULL, 10);
+    if (argc > 2)
+        seconds = atof(argv[2]);
+    if (chdir(tap_folder()) != 0)
+        return 99;
+    const pl_arrays_t arrays = {.samples = 8,
+                                .field_count = 2,
+                                .field = {fields[0], fields[1]},
+                                .data = {x, y},
+                                .facts = "{\"classes\": 3}"};
+    ok(pl_memory_arrays("fuzz", &arrays, NULL) == PL_OK, "there are samples");
+    run(a_run_ends_well);
+    run(whatever_is_called_is_done_or_refused);
+    return tap_done();
+}

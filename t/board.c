@@ -1,0 +1,262 @@
+/* board.c - tests of engine/sight/board.c: what becomes of what the stream has */
+#include "sight/board.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "runtime/cargo.h"
+#include "tap.h"
+
+/* Numbers of kinds, here. */
+static uint32_t host, trainer, launcher, loop, strategy;
+
+static void kinds_enter(void)
+{
+    host = pl_kind_enter("host", PL_LEVEL_HOST, NULL);
+    trainer = pl_kind_enter("trainer", PL_LEVEL_TRAINER, NULL);
+    launcher = pl_kind_enter("launcher.spawn", PL_LEVEL_LAUNCHER, NULL);
+    loop = pl_kind_enter("loop.epoch", PL_LEVEL_EPOCH_LOOP, NULL);
+    strategy = pl_kind_enter("strategy.ddp", PL_LEVEL_STRATEGY, NULL);
+}
+
+/* A message, and what process it is of. */
+typedef struct said {
+    pl_kind_t kind;
+    pl_message_t message;
+    uint32_t from, to;
+    uint64_t call, cause, under;
+    uint32_t origin;
+    int64_t time;                                           /* [now] */
+    const void *fields;
+} said_t;
+
+static void say(pl_board_t *board, said_t said)
+{
+    static uint64_t seq;
+    pl_frame_t frame;
+    const pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
+                             .kind = (uint8_t)said.kind,
+                             .message = (uint16_t)said.message,
+                             .call = said.call,
+                             .cause = said.cause,
+                             .remaining = -1,
+                             .from_kind = said.from,
+                             .to_kind = said.to};
+    pl_frame_make(&frame, &e, said.fields, NULL);
+    const pl_tap_record_t record = {.stamp = {.seq = seq++,
+                                              .time = said.time ? said.time : pl_now()},
+                                    .origin = said.origin,
+                                    .under = said.under,
+                                    .envelope = e,
+                                    .frame = pl_frame_bytes(&frame)};
+    pl_board_record(board, &record);
+    pl_frame_release(&frame);
+}
+
+/* A run that the program asks for, and the launcher that is started for it. */
+static void begin_run(pl_board_t *board, uint64_t call)
+{
+    say(board, (said_t){.message = PL_MESSAGE_run,
+                        .from = host,
+                        .to = trainer,
+                        .call = call,
+                        .fields = &(pl_run_t){0}});
+    say(board, (said_t){.message = PL_MESSAGE_start,
+                        .from = trainer,
+                        .to = launcher,
+                        .call = call + 1,
+                        .cause = call,
+                        .fields = &(pl_start_t){.options = ""}});
+}
+
+/* The trainer tells the program. */
+static void report(pl_board_t *board, uint64_t call, pl_run_progress_t told)
+{
+    told.metrics = told.metrics ? told.metrics : "";
+    say(board, (said_t){.kind = PL_KIND_PROGRESS,
+                        .message = PL_MESSAGE_run,
+                        .from = trainer,
+                        .to = host,
+                        .call = call,
+                        .fields = &told});
+}
+
+/* Samples that a rank of a run got from its data. */
+static void fetch(pl_board_t *board, uint32_t origin, uint64_t under, uint32_t samples)
+{
+    const uint32_t data = pl_kind_enter("connector.data", PL_LEVEL_CONNECTOR, NULL);
+    say(board, (said_t){.message = PL_MESSAGE_fetch_batch,
+                        .from = loop,
+                        .to = data,
+                        .call = 3,
+                        .origin = origin,
+                        .under = under,
+                        .fields = &(pl_fetch_batch_t){0}});
+    say(board, (said_t){.kind = PL_KIND_REPLY,
+                        .message = PL_MESSAGE_fetch_batch,
+                        .from = data,
+                        .to = loop,
+                        .call = 3,
+                        .origin = origin,
+                        .under = under,
+                        .fields = &(pl_fetch_batch_reply_t){.samples = samples}});
+}
+
+static json_t *told_by(pl_board_t *board)
+{
+    uint64_t until;
+    char *text = pl_board_json(board, 0, &until);
+    json_t *all = json_loads(text, 0, NULL);
+    pl_text_free(text);
+    return all;
+}
+
+static json_t *run_of(const json_t *all, size_t number)
+{
+    size_t k;
+    json_t *run;
+    json_array_foreach(json_object_get(all, "runs"), k, run)
+        if (json_integer_value(json_object_get(run, "number")) == (json_int_t)number)
+            return run;
+    return NULL;
+}
+
+static long long integer(const json_t *of, const char *name)
+{
+    return json_integer_value(json_object_get(of, name));
+}
+
+static void messages_of_ranks_elsewhere_are_of_their_run(void)
+{
+    pl_board_t *board = pl_board_new(pl_now(), NULL);
+    begin_run(board, 100);
+    begin_run(board, 200);
+    fetch(board, pl_origin(0, 0), 101, 20);
+    fetch(board, pl_origin(1, 0), 201, 7);
+    fetch(board, pl_origin(0, 1), 101, 20);
+    fetch(board, pl_origin(2, 0), 301, 9);
+    json_t *all = told_by(board);
+    is_int(integer(run_of(all, 1), "samples"), 40, "the first has those of both ranks");
+    is_int(integer(run_of(all, 2), "samples"), 7, "the newest has only its own");
+    json_decref(all);
+    pl_board_gap(board, 5);
+    fetch(board, pl_origin(2, 0), 301, 9);
+    all = told_by(board);
+    is_int(integer(run_of(all, 2), "samples"), 16,
+           "what may have lost its beginning is taken for the newest run's");
+    json_decref(all);
+    pl_board_free(board);
+}
+
+static void a_run_is_described_by_its_first_report(void)
+{
+    pl_board_t *board = pl_board_new(pl_now(), NULL);
+    begin_run(board, 100);
+    report(board, 100,
+           (pl_run_progress_t){
+               .event = "alive", .run_dir = "runs/0007", .module = "mlp", .clip = 0.5});
+    report(board, 100, (pl_run_progress_t){.event = "train", .global_step = 3});
+    json_t *all = told_by(board), *run = run_of(all, 1);
+    is_text(json_string_value(json_object_get(run, "name")), "0007", "its folder");
+    is_text(json_string_value(json_object_get(run, "module")), "mlp", "its module");
+    ok(json_number_value(json_object_get(run, "clip")) == 0.5, "where it clips");
+    char *metrics = pl_board_metrics(board);
+    like(metrics, "paceline_gradient_clip.run=\"1\". 0.5\n", "which is a metric too");
+    pl_text_free(metrics);
+    json_decref(all);
+    pl_board_free(board);
+}
+
+static void each_rank_has_its_stages(void)
+{
+    double spent[2][PL_SPENT_KINDS] = {{0, 1e-3, 2e-3, 4e-3, 5e-4},
+                                       {0, 1e-3, 4e-3, 2e-3, 0}};
+    const int64_t second = PL_SECOND;
+    pl_board_t *board = pl_board_new(pl_now(), NULL);
+    begin_run(board, 100);
+    for (int k = 1; k <= 3; k++) {
+        const pl_train_batch_reply_t reply = {.spent = {spent, sizeof spent}};
+        say(board, (said_t){.message = PL_MESSAGE_train_batch,
+                            .from = loop,
+                            .to = strategy,
+                            .call = 9,
+                            .cause = 100,
+                            .fields = &(pl_train_batch_t){.step_due = 1}});
+        say(board, (said_t){.kind = PL_KIND_REPLY,
+                            .message = PL_MESSAGE_train_batch,
+                            .from = strategy,
+                            .to = loop,
+                            .call = 9,
+                            .time = k * second,
+                            .fields = &reply});
+    }
+    json_t *all = told_by(board), *run = run_of(all, 1);
+    const json_t *stages = json_object_get(run, "stages"),
+                 *own = json_array_get(json_array_get(json_object_get(run, "strip"), 0),
+                                       1);
+    is_int((long long)json_array_size(stages), 2, "of two ranks");
+    const double backward =
+        json_real_value(json_array_get(json_array_get(stages, 1), PL_SPENT_BACKWARD));
+    ok(backward > 3.99e-3 && backward < 4.01e-3, "the mean of a stage");
+    const double first = json_real_value(json_array_get(own, 0));
+    ok(first > 3.49e-3 && first < 3.51e-3, "and by itself all but the collective");
+    json_decref(all);
+    pl_board_free(board);
+}
+
+/* Losses of steps, of epochs and of validations take turns. */
+static void a_long_run_keeps_points_of_every_figure(void)
+{
+    enum { EPOCHS = 2500 };
+    pl_board_t *board = pl_board_new(pl_now(), NULL);
+    begin_run(board, 100);
+    for (uint64_t k = 1; k <= EPOCHS; k++) {
+        char metrics[3][64];
+        static const char *const events[] = {"train", "validated", "epoch"};
+        static const char *const names[] = {"train_loss", "val_loss", "train_acc_epoch"};
+        for (int e = 0; e < 3; e++) {
+            snprintf(metrics[e], sizeof metrics[e], "{\"%s\": %d}", names[e], (int)k);
+            report(board, 100,
+                   (pl_run_progress_t){.event = events[e],
+                                       .global_step = k,
+                                       .metrics = metrics[e]});
+        }
+    }
+    say(board, (said_t){.kind = PL_KIND_REPLY,
+                        .message = PL_MESSAGE_run,
+                        .from = trainer,
+                        .to = host,
+                        .call = 100,
+                        .fields = &(pl_run_reply_t){0}});
+    json_t *all = told_by(board), *run = run_of(all, 1), *point;
+    const json_t *points = json_object_get(run, "points"),
+                 *columns = json_object_get(run, "columns");
+    size_t k;
+    int told[32] = {0};
+    json_array_foreach(points, k, point)
+        for (size_t c = 0; c < json_array_size(columns); c++)
+            told[c] += json_is_number(json_array_get(point, c + 2));
+    ok(json_array_size(points) >= 500 && json_array_size(points) <= 1000,
+       "%zu points are kept", json_array_size(points));
+    for (size_t c = 4; c < json_array_size(columns); c++)
+        ok(told[c] >= (int)json_array_size(points) - 1, "%s has %d of them",
+           json_string_value(json_object_get(json_array_get(columns, c), "name")),
+           told[c]);
+    point = json_array_get(points, json_array_size(points) - 1);
+    is_int(json_integer_value(json_array_get(point, 1)), EPOCHS, "the last is there");
+    json_decref(all);
+    pl_board_free(board);
+}
+
+int main(void)
+{
+    kinds_enter();
+    run(messages_of_ranks_elsewhere_are_of_their_run);
+    run(a_run_is_described_by_its_first_report);
+    run(each_rank_has_its_stages);
+    run(a_long_run_keeps_points_of_every_figure);
+    return tap_done();
+}

@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# control.t - tests of paceline control: commands to a run of another process, and who cannot be told any
+. "$(dirname "$0")/tap.sh"
+
+desk=ipc://$folder/desk
+
+# tell WORDS... - to the run at the desk
+tell() {
+    try timeout 60 "$paceline" control "$desk" "$@"
+}
+
+# says PATTERN SENTENCE WORDS... - it is carried out, and the answer is that line
+says() {
+    tell "${@:3}"
+    is "$status$err" 0 "${*:3}: status 0"
+    like "$out" "$1" "$2"
+}
+
+a_run_is_commanded() {
+    points
+    start_endless_fit commanded --control "$desk"
+    is "$(stat -c %a "$folder/desk")" 600 "its user alone reaches it"
+    says '^run 1: paused after step [0-9]+$' "a pause says behind which step" pause
+    says '^run 1  paused +step [0-9]+  epoch [0-9]+  runs/commanded$' "a list says so" list
+    says '^run 1: saved after step [0-9]+: runs/commanded/checkpoints/asked-step=[0-9]+$' "a save says where" save
+    ok "it is there" test -d "${out#*: *: }"
+    says '^run 1: learning rate set after step' "a rate is set" set-lr 0.5
+    says '^run 1: goes on after step' "it goes on" go-on
+    says '^run 1: learning rate set after step' "or a factor" scale-lr 0.25 --run 1
+    tell set-lr 1e-3 --optimizer generator
+    is "$status" 2 "a step that the module has not: status 2"
+    like "$err" '^paceline: .*generator' "with its name"
+    tell pause --json
+    like "$out" '^\{"ok":true,"command":"pause","run":1,"global_step":[0-9]+' "an answer as JSON"
+    tell save --run 7
+    is "$status" 1 "a run that is not there: status 1"
+    like "$err" '^paceline: no run 7 is under way' "with its number"
+    says '^run 1: stops' "a stop" stop --reason enough
+    end_of_fit
+    is "$status" 0 "ends the run well"
+    like "$last" '"status":"stopped","reason":"enough"' "with its reason"
+    is "$(grep -oE '"command": ?"[a-z_]*"' runs/commanded/commands.jsonl | sort -u | wc -l)" 4 \
+        "what was carried out is in its folder"
+    ok "the socket goes with it" test ! -e "$folder/desk"
+    refused 1 'nobody takes commands at .*: was the run started with --control' control "$desk" pause
+}
+
+an_evaluation_can_be_listed_and_stopped() {
+    points
+    "$paceline" fit run.json --set trainer.run_name=weights >/dev/null 2>&1
+    "$paceline" test run.json --checkpoint runs/weights --set 'data={"test": {"name": "csv", "path": "points.csv"}, "batch_size": 1}' \
+        --control 'tcp://127.0.0.1:*' --json >tested 2>err.txt </dev/null
+    status=$? out=$(cat tested) err=$(cat err.txt)
+    is "$status" 0 "a test with a socket ends well"
+    like "$out" '"event":"control","endpoint":"tcp://127.0.0.1:[0-9]+"' "whose address is an event"
+}
+
+wrong_requests_are_refused_before_anybody_is_asked() {
+    refused 2 'set-lr takes a number from 0 up, not "x"' control "$desk" set-lr x
+    refused 2 'set-lr takes a number from 0 up, not "nan"' control "$desk" set-lr nan
+    refused 2 'scale-lr takes a number from 0 up, not "-1"' control "$desk" scale-lr -- -1
+    refused 2 'set-lr takes a number from 0 up behind it' control "$desk" set-lr
+    refused 2 'pause takes no figure, such as "3"' control "$desk" pause 3
+    refused 2 '"paus" is no command to a run: did you mean "pause"' control "$desk" paus
+    refused 2 'reason is for stop' control "$desk" pause --reason x
+    refused 2 'optimizer is for set-lr and scale-lr' control "$desk" save --optimizer x
+    refused 2 'control needs list' control "$desk"
+    refused 2 'cannot connect to "nonsense"' control nonsense pause
+    refused 2 'cannot connect to "ipc:///nowhere/x": No such file' control ipc:///nowhere/x pause
+    echo >file
+    refused 2 'file is a file: no run is there' control ipc://file pause
+    if [ "$(id -u)" != 0 ]; then
+        mkdir -m 000 closed
+        refused 2 'cannot connect to "ipc://closed/x": Permission' control ipc://closed/x pause
+        rmdir closed
+    fi
+    refused 1 'nobody takes commands at' control "$desk" pause
+    points
+    refused 2 '^paceline: ' fit run.json --control tcp://0.0.0.0:1
+    refused 2 'control endpoint "nonsense": ipc://FILE or tcp' fit run.json --control nonsense
+}
+
+what_takes_no_commands_is_told_apart() {
+    points
+    start_endless_fit published --monitor "ipc://$folder/stream"
+    refused 1 'what is at .*stream takes no commands: is it what fit --control has shown' \
+        control "ipc://$folder/stream" pause
+    kill -TERM "$pid"
+    end_of_fit
+    is "$status" 0 "the run has not minded"
+}
+
+who_dies_meanwhile_is_not_waited_for() {
+    points
+    start_endless_fit killed --control "$desk"
+    tell pause
+    kill -STOP "$pid"
+    "$paceline" control "$desk" save >said 2>&1 </dev/null &
+    local asking=$!
+    holds 30 grep -q 'not got to it yet' said
+    kill -KILL "$pid"
+    wait "$asking"
+    is "$?" 1 "a run that was killed answers nobody: status 1"
+    out=$(cat said)
+    like "$out" 'gone before it had answered|nobody takes commands' "which is said"
+    end_of_fit
+}
+
+run a_run_is_commanded trains
+run an_evaluation_can_be_listed_and_stopped trains
+run wrong_requests_are_refused_before_anybody_is_asked
+run what_takes_no_commands_is_told_apart trains
+run who_dies_meanwhile_is_not_waited_for trains
+done_testing

@@ -1,0 +1,248 @@
+/* monitor_crowd.c - tests of engine/runtime/monitor_viewers.c: many who watch */
+#include "runtime/monitor.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include "actor_rig.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "crowd.h"
+#include "tap.h"
+#include "viewer.h"
+
+enum {
+    SERVED_MOST = 1024,
+    THOUSAND = 1000,
+    EACH = 50,                              /* lines a second to each of a thousand */
+    DESCRIPTORS = 6 * SERVED_MOST,
+};
+
+static char thousands_endpoint[256];
+static crowd_t thousand, stopped;
+static struct rlimit descriptors;
+
+static char heard[3][256];                      /* what the log said, by its sort */
+static const char *const sorts[3] = {"the stream pauses", "as many as it serves",
+                                     "few descriptors are left"};
+static int times[3];                                        /* atomic */
+
+static void hear(pl_log_level_t level, int rank, const char *actor, const char *text,
+                 void *user)
+{
+    (void)level, (void)rank, (void)actor, (void)user;
+    for (int k = 0; k < 3; k++)
+        if (strstr(text, sorts[k])) {
+            snprintf(heard[k], sizeof heard[k], "%s", text);
+            __atomic_add_fetch(&times[k], 1, __ATOMIC_RELEASE);
+        }
+}
+
+static bool was_said(int sort)
+{
+    return __atomic_load_n(&times[sort], __ATOMIC_ACQUIRE) > 0;
+}
+
+/* ---- viewers that ask for nothing, of this process: connections of one socket ---- */
+
+typedef struct members {
+    void *context, *all;
+} members_t;
+
+static void members_join(members_t *m, int count)
+{
+    int six = 0;
+    m->context = zmq_ctx_new();
+    m->all = zmq_socket(m->context, ZMQ_XSUB);
+    zmq_setsockopt(m->all, ZMQ_IPV6, &six, sizeof six);
+    for (int k = 0; k < count; k++)
+        if (zmq_connect(m->all, pl_monitor_endpoint(rig.runtime)))
+            tap_diag("cannot connect");
+}
+
+static void members_leave(members_t *m)
+{
+    zmq_close(m->all);
+    zmq_ctx_term(m->context);
+}
+
+static bool may_open(void)
+{
+    if (descriptors.rlim_cur >= DESCRIPTORS)
+        return true;
+    tap_skip("%d descriptors may be open, this takes %d", (int)descriptors.rlim_cur,
+             DESCRIPTORS);
+    return false;
+}
+
+/* ---- tests ---- */
+
+static void a_crowd_of_viewers_gets_nothing(void)
+{
+    viewer_t v;
+    pl_error_t err = {0};
+    members_t crowd;
+    int64_t last, until = pl_now() + 20 * PL_SECOND;
+    bool again = false;
+    if (!may_open())
+        return;
+    rig_open();
+    is_int(pl_monitor_start(rig.runtime, "tcp://127.0.0.1:*", false, &err), PL_OK,
+           "a stream");
+    viewer_open(&v, "");
+    act_last();
+    ok(viewer_read(&v, 0), "has one viewer");
+    members_join(&crowd, SERVED_MOST);
+    ok(eventually(was_said(0)), "and then %d more: it pauses, and says so", SERVED_MOST);
+    like(heard[0], "has 1025 viewers, and serves at most 1024", "how many there are");
+    while (viewer_read(&v, ZMQ_DONTWAIT))
+        continue;
+    last = number_of(v.line, "seq");
+    act_last();
+    members_leave(&crowd);
+    while (!again && pl_now() < until) {
+        act_last();
+        again = viewer_read(&v, ZMQ_DONTWAIT);
+    }
+    ok(again && number_of(v.line, "seq") > last + 1,
+       "it goes on when they went, and the viewer sees the gap");
+    viewer_close(&v);
+    rig_close();
+}
+
+static void a_file_lets_in_as_many_as_are_served(void)
+{
+    viewer_t v;
+    char full[128];
+    members_t crowd, one;
+    pl_runtime_t second;
+    pl_error_t err = {0};
+    if (!may_open())
+        return;
+    stream_open(false);
+    snprintf(full, sizeof full, "%s/stream.full", tap_folder());
+    viewer_open(&v, "");
+    members_join(&crowd, SERVED_MOST - 2);
+    members_join(&one, 1);
+    ok(eventually(access(full, F_OK) == 0), "the door is shut");
+    like(heard[1], "has 1024 viewers, as many as it serves", "and that is said");
+    act_last();
+    ok(viewer_read(&v, 0), "who is in goes on seeing");
+    pl_runtime_init(&second, NULL);
+    is_int(pl_monitor_start(&second, pl_monitor_endpoint(rig.runtime), false, &err),
+           PL_EBUSY, "it is in use as before");
+    pl_runtime_release(&second);
+    members_leave(&one);
+    ok(eventually(access(full, F_OK) != 0), "one goes, and it is open");
+    members_join(&one, 1);
+    ok(eventually(access(full, F_OK) == 0), "one comes, and it is shut");
+    viewer_close(&v);
+    snprintf(full, sizeof full, "%s", pl_monitor_endpoint(rig.runtime) + 6);
+    rig_close();
+    ok(access(full, F_OK) != 0, "the file goes with the stream");
+    strcat(full, ".full");
+    ok(access(full, F_OK) != 0, "and the one beside it");
+    members_leave(&crowd);
+    members_leave(&one);
+}
+
+static void few_descriptors_shut_the_door_and_that_is_said(void)
+{
+    struct rlimit few = {.rlim_cur = 200, .rlim_max = descriptors.rlim_max};
+    members_t crowd;
+    viewer_t v;
+    if (!may_open())
+        return;
+    stream_open(false);
+    viewer_open(&v, "");
+    setrlimit(RLIMIT_NOFILE, &few);
+    members_join(&crowd, 40);
+    ok(eventually(was_said(2)), "it is told: %s", heard[2]);
+    like(heard[2], "has [0-9]+ viewers, .* limit is 200; raise it .ulimit -n.",
+         "with the limit, and what to do");
+    act_last();
+    ok(viewer_read(&v, 0), "who is in goes on seeing");
+    viewer_close(&v);
+    members_leave(&crowd);
+    setrlimit(RLIMIT_NOFILE, &descriptors);
+    rig_close();
+}
+
+/* Whether each of the thousand sees one line that is rare. */
+static bool all_see(void)
+{
+    const long long before = crowd_marked(&thousand);
+    const int64_t until = pl_now() + 2 * PL_SECOND;
+    act_last();
+    while (crowd_marked(&thousand) < before + THOUSAND && pl_now() < until)
+        usleep(1000);
+    return crowd_marked(&thousand) == before + THOUSAND;
+}
+
+static bool all_see_at_last(void)
+{
+    int tries = 0;
+    while (!all_see() && ++tries < 30)
+        continue;
+    return tries < 30;
+}
+
+static void a_thousand_see_a_run_and_one_that_is_stopped_harms_nobody(void)
+{
+    enum { FLOOD = 50000 };
+    pl_error_t err = {0};
+    pl_address_t bee;
+    if (!may_open())
+        return;
+    rig_open();
+    is_int(pl_monitor_start(rig.runtime, thousands_endpoint, false, &err), PL_OK,
+           "a stream %s", err.text);
+    rig_spawn(&bee_ops, PL_OWN_THREAD, "", &bee);
+    ok(all_see_at_last() && eventually(crowd_marked(&stopped) > 0),
+       "%d viewers see the same line, and one more", THOUSAND);
+    kill(stopped.process, SIGSTOP);
+    const long long before = crowd_lines(&thousand), had = crowd_marked(&stopped);
+    const int64_t began = pl_now();
+    rig_ask(bee, DO_FLOOD + FLOOD);
+    rig_wait(1);
+    ok(rig.queen->progress >= FLOOD, "actors say more than can be brought to all");
+    ok(all_see_at_last(), "who reads sees how it ends while one is stopped");
+    const long long lines = (crowd_lines(&thousand) - before) / THOUSAND;
+    const double seconds = (double)(pl_now() - began) * 1e-9;
+    ok(lines > 10 && (double)lines < 2 * EACH * (1 + seconds),
+       "and bursts of it, %lld lines of %d in %.1f s", lines, FLOOD, seconds);
+    kill(stopped.process, SIGCONT);
+    ok(all_see_at_last() && eventually(crowd_marked(&stopped) > had),
+       "it sees again when it goes on");
+    rig_close();
+}
+
+static void thousand_start(void)
+{
+    snprintf(thousands_endpoint, sizeof thousands_endpoint, "ipc://%s/thousands",
+             tap_folder());
+    crowd_start(&thousand, thousands_endpoint, THOUSAND,
+                "\"kind\": \"error\", \"name\": \"stop\"", false);
+    crowd_start(&stopped, thousands_endpoint, 1,
+                "\"kind\": \"error\", \"name\": \"stop\"", false);
+}
+
+int main(void)
+{
+    thousand_start();
+    getrlimit(RLIMIT_NOFILE, &descriptors);
+    descriptors.rlim_cur = descriptors.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &descriptors);
+    pl_log_hook(hear, PL_LOG_WARNING, NULL);
+    run(a_thousand_see_a_run_and_one_that_is_stopped_harms_nobody);
+    run(a_crowd_of_viewers_gets_nothing);
+    run(a_file_lets_in_as_many_as_are_served);
+    run(few_descriptors_shut_the_door_and_that_is_said);
+    crowd_stop(&thousand);
+    crowd_stop(&stopped);
+    return tap_done();
+}

@@ -1,0 +1,136 @@
+/* stall.c - a program whose loop does not turn for a while: no run is harmed by it
+ *
+ *   t/stall              each sort of run, for 2 s, where a step may take 1 s
+ *   t/stall SECONDS      for longer (make check-long) */
+#include <event2/event.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "fake.h"
+#include "far.h"
+#include "tap.h"
+
+#define LONG "\"max_epochs\": 1000000, \"step_timeout\": 1"
+#define SLOW "replay of forward_backward takes 1 ms"
+#define EVERY "\"val_split\": 0.2, \"batch_size\": 8"
+
+static int seconds = 2;
+
+typedef struct told {
+    int times;
+    uint64_t first, newest;
+    bool back;
+} told_t;
+
+static void keep_order(rig_t *rig, const pl_progress_t *progress)
+{
+    told_t *told = rig_user(rig);
+    told->first = told->times++ ? told->first : progress->global_step;
+    told->back = told->back || progress->global_step < told->newest;
+    told->newest = progress->global_step;
+}
+
+static bool has_been_told(rig_t *rig)
+{
+    const told_t *told = rig_user(rig);
+    return told->newest > told->first;
+}
+
+/* As a program does that waits for a disk. */
+static void stall(void)
+{
+    sleep((unsigned)seconds);
+}
+
+static void goes_on_behind_a_stall(rig_t *rig, told_t *told)
+{
+    ok(rig && rig_begin(rig) && rig_until(rig, has_been_told), "a run is under way: %s",
+       rig_error.text);
+    const uint64_t before = told->newest;
+    stall();
+    ok(rig_until(rig, has_been_told), "the program's loop turns again");
+    told->first = told->newest;
+    ok(rig_until(rig, has_been_told), "and hears of more");
+    ok(told->newest > before + (uint64_t)seconds * 10, "steps were made meanwhile: %d",
+       (int)(told->newest - before));
+    ok(!told->back, "what it is told is in order");
+    is_int(pl_trainer_stop(rig_trainer(rig), "enough", NULL), PL_OK, "a stop is taken");
+    const rig_result_t *result = rig_wait(rig);
+    is_text(result->status, "stopped", "and obeyed: %s", result->error.text);
+    is_int(rig_done(rig), 1, "with one on_done");
+}
+
+static void a_run_of_one_thread_goes_on(void)
+{
+    told_t told = {0};
+    rig_t *rig = rig_new(.script = SLOW, .trainer = LONG, .data = EVERY,
+                         .on_progress = keep_order, .user = &told);
+    goes_on_behind_a_stall(rig, &told);
+    rig_free(&rig);
+}
+
+static void a_run_that_is_seen_goes_on(void)
+{
+    told_t told = {0};
+    char endpoint[300];
+    rig_t *rig = rig_new(.script = SLOW, .trainer = LONG, .data = EVERY,
+                         .on_progress = keep_order, .user = &told);
+    snprintf(endpoint, sizeof endpoint, "ipc://%s/monitor", tap_folder());
+    ok(pl_engine_monitor(rig_engine(rig), endpoint, &rig_error) == PL_OK
+           && pl_engine_dashboard(rig_engine(rig), "0", &rig_error) == PL_OK,
+       "it can be seen: %s", rig_error.text);
+    goes_on_behind_a_stall(rig, &told);
+    rig_free(&rig);
+}
+
+static void ranks_that_are_threads_go_on(void)
+{
+    told_t told = {0};
+    rig_t *rig = rig_new(.script = SLOW, .data = EVERY, .on_progress = keep_order,
+                         .trainer = LONG ", \"strategy\": \"ddp\", \"devices\": 2",
+                         .user = &told);
+    goes_on_behind_a_stall(rig, &told);
+    rig_free(&rig);
+}
+
+static void ranks_that_are_processes_go_on(void)
+{
+    told_t told = {0};
+    rig_t *rig = far_new(.ranks = 2, .rig = {.script = SLOW,
+                                             .trainer = LONG,
+                                             .on_progress = keep_order,
+                                             .user = &told});
+    goes_on_behind_a_stall(rig, &told);
+    rig_free(&rig);
+}
+
+static void a_paused_run_waits(void)
+{
+    told_t told = {0};
+    rig_t *rig = rig_new(.script = SLOW, .trainer = LONG, .data = EVERY,
+                         .on_progress = keep_order, .user = &told);
+    ok(rig_begin(rig) && rig_until(rig, has_been_told), "a run is under way");
+    pl_trainer_pause(rig_trainer(rig), NULL, NULL, NULL);
+    stall();
+    pl_trainer_go_on(rig_trainer(rig), NULL, NULL, NULL);
+    told.first = told.newest + 1;
+    ok(rig_until(rig, has_been_told), "it goes on when it is told to");
+    pl_trainer_stop(rig_trainer(rig), "enough", NULL);
+    is_text(rig_wait(rig)->status, "stopped", "and stops");
+    rig_free(&rig);
+}
+
+int main(int argc, char **argv)
+{
+    far_init(NULL);
+    seconds = argc > 1 ? atoi(argv[1]) : seconds;
+    run(a_run_of_one_thread_goes_on);
+    run(a_run_that_is_seen_goes_on);
+    run(ranks_that_are_threads_go_on);
+    run(ranks_that_are_processes_go_on);
+    run(a_paused_run_waits);
+    return tap_done();
+}

@@ -1,0 +1,188 @@
+#!/usr/bin/env bash
+# top.t - tests of paceline top, on a terminal of tmux: what it shows of a run, keys, sizes, and how it ends
+. "$(dirname "$0")/tap.sh"
+
+stream=ipc://$folder/stream
+desk=ipc://$folder/desk
+terminals=0
+tmux() { command tmux -f /dev/null -S "$folder/tmux$terminals" "$@" 2>/dev/null; }
+trap 'tmux kill-server; rm -rf "$folder"' EXIT
+
+# top COLUMNS ROWS WORDS... - paceline top on a terminal of its own; what it leaves behind is in left
+top() {
+    tmux kill-server
+    terminals=$((terminals + 1))
+    rm -f before after left
+    tmux new-session -d -x "$1" -y "$2" "cd $folder; ${setting-} sh -c 'trap : INT; stty -g >before
+        $paceline top ${*:3} 2>err
+        status=\$?; stty -g >after; echo \"status \$status\" >left; sleep 60'"
+}
+
+# screen - what stands there
+screen() { tmux capture-pane -p; }
+has() { screen | grep -qE -- "$1"; }
+shows() {
+    holds 30 has "$1"
+    out=$(screen)
+    like "$out" "$1" "${2:-it shows $1}"
+}
+fits() { ok "no line is longer than $1" test "$(screen | awk '{ if (length > most) most = length } END { print most }')" -le "$1"; }
+
+# leaves STATUS KEYS SENTENCE - it ends with that status, and the terminal is as it was
+leaves() {
+    tmux send-keys $2
+    holds 30 test -s left
+    is "$(cat left 2>&1)" "status $1" "$3"
+    is "$(cat after)" "$(cat before)" "the terminal is as it was"
+}
+
+# train WORDS... - a run that does not end by itself, published, which takes commands
+train() {
+    points
+    "$paceline" fit run.json --set trainer.max_epochs=-1 --monitor "$stream" --control "$desk" "$@" \
+        >fit.out 2>fit.err </dev/null &
+    pid=$!
+    holds 60 grep -q 'epoch 2' fit.err
+}
+
+end() {
+    kill -TERM "$pid" 2>/dev/null
+    wait "$pid"
+}
+
+a_run_is_shown_in_80_columns() {
+    train --set trainer.devices=2 --set trainer.launcher=spawn
+    top 80 24 "$stream"
+    shows '^run .*epoch [0-9]+  step [0-9]+' "a run that was under way before: how far it is"
+    shows '[0-9.]+k? steps/s  .*step [0-9.]+ [mu]s p50, [0-9.]+ [mu]s p95' "its speed, and what steps take"
+    shows '[0-9.]+k? messages/s' "its messages"
+    shows 'memory [0-9.]+ MiB  [0-9.]+ GiB free|memory [0-9.]+ MiB' "its memory"
+    shows '^rank +memory +a step +data +forward +backward +collective +optimizer +engine$' "a table of ranks"
+    for rank in 0 1; do
+        shows "^$rank +[0-9.]+ MiB +[0-9.]+ [mu]?s +([0-9]+ % +){5}[0-9]+ %\$" "with rank $rank: memory, and where its time goes"
+    done
+    shows '^actor +waiting +messages/s +messages +level$' "a table of actors"
+    shows '^strategy\.ddp +[0-9]+ +[0-9.]+k? +[0-9.]+k? +30$' "with the strategy: what waits, what comes"
+    shows '^and [0-9]+ more actors$' "and how many there is no room for"
+    is "$(screen | tail -n 1)" "q quit" "the last line has the keys"
+    fits 80
+    tmux send-keys p
+    shows 'keys command a run only with --control' "no key commands it without --control"
+    leaves 0 q "q leaves it"
+    end
+    is "$?" 0 "the run has not minded"
+}
+
+it_fits_any_terminal() {
+    train
+    top 40 16 "$stream"
+    shows '^rank +data +fwd +bwd +coll +opt +eng$' "in 40 columns names are short"
+    shows '^0 +([0-9]+ % +){5}[0-9]+ %$' "parts are there all the same"
+    shows '^strategy\.single +[0-9]+ +[0-9.]+k?$' "and actors"
+    fits 40
+    tmux resize-window -x 100 -y 30
+    shows '^rank +memory +a step' "it takes more room when it gets it"
+    fits 100
+    for size in '20 6' '5 3' '1 1'; do
+        tmux resize-window -x "${size% *}" -y "${size#* }"
+        sleep 0.3
+    done
+    tmux resize-window -x 80 -y 24
+    shows '^rank +memory +a step' "and outlives having next to none"
+    leaves 0 q "q leaves it"
+    end
+}
+
+keys_command_the_run() {
+    train --set trainer.run_name=commanded
+    top 80 24 "$stream" --control "$desk"
+    shows '^q quit  p pause  s save  x stop$' "the keys are named"
+    tmux send-keys p
+    shows '^run 1: paused after step [0-9]+$' "p pauses"
+    shows '^q quit  p go on' "and is to go on then"
+    tmux send-keys s
+    shows 'saved after step [0-9]+: runs/commanded/checkpoints/asked-step=' "s saves"
+    tmux send-keys p
+    shows '^run 1: goes on after step' "p goes on"
+    tmux send-keys x
+    shows '^stop the run\? y stops it$' "x asks"
+    tmux send-keys n
+    shows '^not stopped$' "before it stops"
+    tmux send-keys x y
+    shows 'was stopped after [0-9]+ steps' "it says that the run has ended, and how"
+    wait "$pid"
+    is "$?" 0 "which is so"
+    shows 'its process has ended; waiting for another' "and that nobody is there any more"
+    leaves 0 q "q leaves it"
+    shows '^run .*was stopped after [0-9]+ steps$' "how it ended stays"
+}
+
+a_run_that_fails_or_vanishes_is_told_apart() {
+    points '"max_epochs": -1'
+    "$paceline" fit run.json --set trainer.launcher='{"name": "spawn", "max_restarts": 0}' --set trainer.devices=2 \
+        --monitor "$stream" >fit.out 2>fit.err </dev/null &
+    pid=$!
+    holds 60 grep -q 'epoch 2' fit.err
+    top 80 24 "$stream"
+    shows '^1 +[0-9.]+ MiB'
+    kill -KILL "$(rank 1)"
+    shows '^run .*has failed after [0-9]+ steps: .*rank 1' "a run that fails says so"
+    shows 'SIGKILL|signal 9|killed' "and why, in as many lines as it takes"
+    wait "$pid"
+    train
+    shows '^run .*epoch' "another at the same place is shown"
+    shows '^strategy\.single' "with its actors"
+    shows '^0 +[0-9.]+ MiB +[0-9.]+ [mu]?s +([0-9]+ % +){5}[0-9]+ %$' "and figures of its own"
+    kill -KILL "$pid"
+    shows 'its process has gone without a word; waiting for another' "a process that vanishes"
+    wait "$pid" 2>/dev/null
+    leaves 130 C-c "Ctrl-C leaves it"
+}
+
+who_is_not_there_is_waited_for() {
+    top 80 24 "ipc://$folder/silence" --control "ipc://$folder/silent"
+    shows "^nobody at ipc://.*silence yet: waiting" "an empty address"
+    tmux send-keys p
+    shows '^nobody takes commands there$' "nor is anybody commanded"
+    tmux send-keys -l "$(printf '\033[A~~QQ')"
+    leaves 0 Q "Q leaves it as well"
+    train
+    top 80 24 "$desk" --control "$stream"
+    shows 'what is at .*desk publishes no stream' "an address of commands is told apart"
+    tmux send-keys s
+    shows 'what --control names takes no commands' "and one of a stream"
+    kill -TERM "$(pgrep -P "$(tmux list-panes -F '#{pane_pid}')" -f "paceline top" | head -n 1)"
+    leaves 0 '' "SIGTERM ends it well"
+    end
+}
+
+what_cannot_be_is_refused() {
+    refused 2 'top needs a terminal: paceline monitor writes lines' top "$stream"
+    refused 2 'cannot connect to "nonsense"' top nonsense
+    refused 2 'cannot connect to "nonsense"' top "$stream" --control nonsense
+    echo >file
+    refused 2 'file is a file: no run is there' top ipc://file
+    refused 2 'top needs ENDPOINT' top
+    setting="TERM=nonsense"
+    top 80 24 "$stream"
+    unset setting
+    holds 30 test -s left
+    is "$(cat left)" "status 2" "a terminal that nobody knows"
+    like "$(cat err)" 'a terminal "nonsense" cannot be drawn on: set TERM' "is refused with its name"
+}
+
+try "$paceline" top "$stream"
+if [[ $err == *"without ncurses"* ]]; then
+    is "$status" 2 "a paceline without ncurses refuses it"
+    like "$err" 'built without ncurses.*configure --with-ncurses' "and says what to do"
+elif ! type -P tmux >/dev/null; then
+    skip "tmux is not there"
+else
+    run what_cannot_be_is_refused
+    run who_is_not_there_is_waited_for trains
+    run a_run_is_shown_in_80_columns trains
+    run it_fits_any_terminal trains
+    run keys_command_the_run trains
+    run a_run_that_fails_or_vanishes_is_told_apart trains
+fi
+done_testing
