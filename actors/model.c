@@ -17,6 +17,7 @@
 #include "runtime/cargo.h"
 #include "strategies/weights_match.h"
 #include "tensor/model.h"
+#include "tensor/operators.h"
 
 enum { SIZES = 7, SAMPLES_MOST = 1 << (SIZES - 1) };        /* 1, 2, 4, … 64 */
 
@@ -178,13 +179,32 @@ static int region_place(pl_loaded_model_t *m, pl_region_t region, int64_t count,
     return code;
 }
 
+/* The module is that of the weights: a tensor that is longer comes of the samples. */
+static int weights_fit(const pl_loaded_model_t *m, pl_error_t *err)
+{
+    pl_error_t why = {0};
+    int code = pl_weights_match(m->model, m->module.ops, m->weights, &why);
+    for (int k = 0; code != PL_OK && k < m->model->count; k++) {
+        const pl_tensor_info_t *t = &m->model->tensor[k];
+        const pl_output_t *have = pl_weights_find(m->weights, t->region, t->name, k);
+        if (have && have->shape.rank == t->shape.rank
+            && !pl_same_shape(have->shape, t->shape))
+            return pl_fail(err, PL_EINVAL,
+                           "samples with \"%s\" of shape %s do not fit: \"%s\" of the "
+                           "module is %s, and would have to be %s",
+                           m->field[0].name, PL_TEXT_OF(m->field[0].shape), t->name,
+                           PL_TEXT_OF(have->shape), PL_TEXT_OF(t->shape));
+    }
+    return code == PL_OK ? PL_OK : pl_fail(err, why.code, "%s", why.text);
+}
+
 /* Once: the first description tells which tensors there are. */
 static int weights_place(pl_loaded_model_t *m, pl_error_t *err)
 {
     if (!m->weights)
         return PL_OK;
     pl_model_freeze(m->model);
-    int code = pl_weights_match(m->model, m->module.ops, m->weights, err);
+    int code = weights_fit(m, err);
     if (code == PL_OK)
         code = region_place(m, PL_REGION_PARAMS, m->model->params, err);
     if (code == PL_OK)

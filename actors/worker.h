@@ -7,4 +7,7 @@
 /* Takes `run` once, and `stop`.  No context or peers are needed for its `start`. */
 PL_API extern const pl_actor_ops_t pl_worker;
 
+/* Why a launcher stops a run that it is to start again: nobody asked for it. */
+#define PL_OTHER_RANKS "it is to go on with other ranks"
+
 #endif

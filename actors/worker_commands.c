@@ -51,10 +51,8 @@ static json_t *line_of(const command_t *command, const pl_control_reply_t *reply
 }
 
 /* A line that is missed costs nothing but itself: the command was carried out. */
-static void command_note(const command_t *command, const pl_control_reply_t *reply)
+static void line_keep(pl_worker_t *w, json_t *line)
 {
-    pl_worker_t *w = command->worker;
-    json_t *line = w->run_dir ? line_of(command, reply) : NULL;
     char *text = line ? pl_json_write(line, PL_JSON_COMPACT) : NULL,
          *whole = text ? pl_text("%s\n", text) : NULL,
          *path = whole ? pl_text("%s/" COMMANDS_FILE, w->run_dir) : NULL;
@@ -66,6 +64,22 @@ static void command_note(const command_t *command, const pl_control_reply_t *rep
     pl_text_free(whole);
     pl_text_free(text);
     json_decref(line);
+}
+
+static void command_note(const command_t *command, const pl_control_reply_t *reply)
+{
+    if (command->worker->run_dir)
+        line_keep(command->worker, line_of(command, reply));
+}
+
+void pl_worker_stop_note(pl_worker_t *w, const pl_outcome_t *outcome)
+{
+    if (!outcome->stopped || !w->run_dir || !*w->stop_reason || w->job->own
+        || !strcmp(w->stop_reason, PL_OTHER_RANKS))
+        return;
+    line_keep(w, json_pack("{s:f, s:I, s:s, s:s}", "time", pl_wall_clock(), "global_step",
+                           (json_int_t)outcome->global_step, "command", "stop", "reason",
+                           w->stop_reason));
 }
 
 /* ---- to the loop ---- */

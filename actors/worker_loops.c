@@ -55,6 +55,7 @@ static void worker_ran(void *self, const pl_answer_t *answer)
     pl_worker_tell_loggers(w, failed && !outcome->back ? "failed"
                               : goes_on                ? "stopped"
                                                        : "ok");
+    pl_worker_stop_note(w, outcome);
     w->run = NULL;
     pl_reply_run(call, &(pl_run_reply_t){.outcome = &outcome->object});
 }

@@ -28,8 +28,8 @@ typedef struct pl_worker {
     int given;                                     /* parts that have their state again */
     bool loops;                                    /* the loop has been told to run */
     pl_held_t held;
-    struct command *commands;                /* that the loop has */
-    char stop_reason[128];                   /* asked for before there was a loop  [""] */
+    struct command *commands;                               /* that the loop has */
+    char stop_reason[128];                                  /* asked for  [""] */
 } pl_worker_t;
 
 /* ---- worker.c ---- */
@@ -51,6 +51,8 @@ int pl_worker_control(void *self, pl_call_t *call, const pl_body_t *body,
 /* The loop takes commands from now on. */
 void pl_worker_commands_begin(pl_worker_t *w);
 void pl_worker_commands_release(pl_worker_t *w);
+/* Writes down a stop that was asked for, once the loop has made its last step. */
+void pl_worker_stop_note(pl_worker_t *w, const pl_outcome_t *outcome);
 
 /* ---- worker_loops.c ---- */
 

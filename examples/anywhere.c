@@ -108,7 +108,8 @@ static void on_trained(pl_trainer_t *trainer, const pl_result_t *result, void *u
 {
     pl_error_t err = {0};
     if (strcmp(result->status, "ok")) {
-        program_end(user, result->status, result->error.text, 1);
+        program_end(user, result->status,
+                    result->error.code ? result->error.text : result->reason, 1);
         return;
     }
     if (pl_rank() == 0)
@@ -140,6 +141,8 @@ int main(int argc, char **argv)
     pl_trainer_t *trainer = code == PL_OK ? pl_trainer_new(engine, options, &err) : NULL;
     if (trainer && pl_trainer_fit(trainer, on_trained, &program, &err) == PL_OK)
         event_base_dispatch(program.base);
+    if (err.code == PL_OK && fflush(stdout) != 0)
+        program.status = pl_fail(&err, PL_EIO, "standard output: %m") != PL_OK;
     if (err.code != PL_OK)
         fprintf(stderr, "anywhere: %s\n", err.text);
     pl_options_free(options);

@@ -46,7 +46,7 @@ static void counting_close(void *self)
     counting_t *counting = self;
     FILE *file = *counting->file ? fopen(counting->file, "w") : NULL;
     if (file) {
-        fprintf(file, "%ld\n", counting->products);
+        fprintf(file, "%ld products\n", counting->products);
         fclose(file);
     }
     if (counting->cpu)

@@ -42,8 +42,9 @@ static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user
     (void)trainer;
     double accuracy = 0;
     pl_result_metric(result, "val_acc", &accuracy);
-    printf("%s %s\nval_acc %.3f; %d ticks of %d ms in %.2f s\n", result->status,
-           result->error.text, accuracy, ticks, TICK, result->seconds);
+    printf("%s%s%s\nval_acc %.3f; %d ticks of %d ms in %.2f s\n", result->status,
+           result->error.code ? ": " : "", result->error.text, accuracy,
+           ticks, TICK, result->seconds);
     event_base_loopbreak(user);
 }
 
@@ -51,6 +52,8 @@ int main(int argc, char **argv)
 {
     pl_error_t err = {0};
     int code = pl_init(&argc, &argv, parts, &err);          /* always first */
+    if (code == PL_OK && argc > 1)
+        code = pl_fail(&err, PL_EINVAL, "%s: it takes no arguments", argv[1]);
     const pl_arrays_t points = {
         .samples = SAMPLES,
         .field_count = 2,

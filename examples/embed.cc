@@ -96,7 +96,8 @@ int train(const points &data, pl_error_t *err)
     auto on_done = [](pl_trainer_t *, const pl_result_t *result, void *user) {
         double accuracy = 0;
         pl_result_metric(result, "val_acc", &accuracy);
-        std::printf("%s %s\nval_acc %.3f\n", result->status, result->error.text, accuracy);
+        std::printf("%s%s%s\nval_acc %.3f\n", result->status, result->error.code ? ": " : "",
+                    result->error.text, accuracy);
         *static_cast<bool *>(user) = true;
     };
     if (pl_trainer_fit(trainer, on_done, &done, err) != PL_OK)

@@ -58,8 +58,9 @@ static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user
     program_t *program = user;
     double accuracy = 0;
     pl_result_metric(result, "val_acc", &accuracy);
-    printf("%s %s\nval_acc %.3f; %d ticks of %d ms in %.2f s\n", result->status,
-           result->error.text, accuracy, program->ticks, TICK, result->seconds);
+    printf("%s%s%s\nval_acc %.3f; %d ticks of %d ms in %.2f s\n", result->status,
+           result->error.code ? ": " : "", result->error.text, accuracy,
+           program->ticks, TICK, result->seconds);
     program_end(program);
 }
 
@@ -103,6 +104,8 @@ int main(int argc, char **argv)
     pl_error_t err = {0};
     program_t program = {0};
     int code = pl_init(&argc, &argv, parts, &err);          /* always first */
+    if (code == PL_OK && argc > 1)
+        code = pl_fail(&err, PL_EINVAL, "%s: it takes no arguments", argv[1]);
     pl_engine_t *engine = code == PL_OK ? pl_engine_new(NULL, &err) : NULL;
     pl_options_t *options = engine ? pl_options_parse(run, "run", &err) : NULL;
     pl_trainer_t *trainer = NULL;
@@ -115,6 +118,8 @@ int main(int argc, char **argv)
             uv_loop_close(uv_default_loop());
         }
     }
+    if (err.code == PL_OK && fflush(stdout) != 0)
+        pl_fail(&err, PL_EIO, "standard output: %m");
     if (err.code != PL_OK)
         fprintf(stderr, "libuv_host: %s\n", err.text);
     pl_options_free(options);

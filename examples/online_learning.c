@@ -155,6 +155,9 @@ int main(int argc, char **argv)
     int code = pl_init(&argc, &argv, parts, &err);          /* always first */
     const pl_loop_spec_t spec = {.field_count = 2, .field = fields, .targets = 1};
     p.still = argc > 1 && !strcmp(argv[1], "still");
+    if (code == PL_OK && argc > 1 + p.still)
+        code = pl_fail(&err, PL_EINVAL, "%s: \"still\" is its one argument",
+                       argv[1 + p.still]);
     p.base = event_base_new();
     p.clock = event_new(p.base, -1, EV_PERSIST, on_tick, &p);
     pl_engine_t *engine = code == PL_OK ? pl_engine_new(p.base, &err) : NULL;
@@ -164,6 +167,8 @@ int main(int argc, char **argv)
         event_base_dispatch(p.base);
     else
         program_fail(&p, err.text);
+    if (fflush(stdout) != 0)
+        program_fail(&p, "what it says cannot be written");
     pl_options_free(options);
     pl_engine_free(engine);
     event_free(p.clock);

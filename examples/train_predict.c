@@ -1,9 +1,9 @@
-/* train_predict.c - answers by the newest weights of a run, on a thread of its own
+/* train_predict.c - answers by the weights of a run, on a thread of its own
  *
  * The loop hands a question over under a lock and goes on; the thread loads what the run
- * has saved last, if it has not yet, computes, and writes a byte into a pipe, which the
- * loop watches: replies are sent by the loop alone.  A client that has left meanwhile is
- * known by its connection's close. */
+ * has saved (the best, where a model_checkpoint has a monitor, else the newest) and
+ * computes, and writes a byte into a pipe, which the loop watches: replies are sent by
+ * the loop alone.  A client that has left is known by its connection's close. */
 #include <event2/event.h>
 #include <paceline.h>
 #include <pthread.h>

@@ -5,12 +5,13 @@
  *   POST /runs                 a run file, which is queued
  *   GET  /runs, /runs/1        how they are
  *   GET  /runs/1/events        server-sent events; Last-Event-ID goes on behind one
- *   POST /runs/1/predictions   {"x": [sample, …]}: what the newest weights make of them
+ *   POST /runs/1/predictions   {"x": [sample, …]}: what weights it has saved make of them
  *   POST /runs/1/pause, go_on, save, stop, resume; /runs/1/lr {"lr": 0.001}
  *
  * Training and answers are computed on other threads, so the loop is always free for the
  * next request.  SIGTERM stops all runs, which saves them, and then the service: exit 0.
- * systemd is told by sd_notify's protocol. */
+ * One that is started in the same ROOT knows them again, by their numbers, and resumes
+ * who is asked to.  systemd is told by sd_notify's protocol. */
 #include <event2/event.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
@@ -27,46 +28,9 @@
 
 enum {
     BODY_MOST = 8 << 20,
-    EVENTS_KEPT = 1000,
     UNREAD_MOST = 1 << 20,
     QUEUED_MOST = 1000
 };
-
-typedef struct run run_t;
-
-/* A client that follows a run. */
-typedef struct stream {
-    struct stream *next;
-    run_t *run;
-    struct evhttp_request *request;
-} stream_t;
-
-struct run {
-    run_t *next;
-    struct service *service;
-    int id;
-    const char *state;                      /* queued, running, paused, then as results */
-    bool resumes;
-    pl_options_t *options;
-    pl_trainer_t *trainer;                                  /* NULL: it does not run */
-    char run_dir[512], error[PL_ERROR_TEXT];
-    uint64_t global_step;
-    json_t *metrics;
-    char *event[EVENTS_KEPT];                               /* the newest, by number */
-    uint64_t events;                                        /* how many there were */
-    stream_t *streams;
-};
-
-typedef struct service {
-    struct event_base *base;
-    struct evhttp *http;
-    pl_engine_t *engine;
-    predictor_t *predictor;
-    const char *root;
-    run_t *runs, **last;
-    int count, most, running;
-    bool ends;
-} service_t;
 
 /* ---- replies ---- */
 
@@ -95,7 +59,7 @@ void service_forget(struct evhttp_request *request)
         evhttp_request_free(request);
 }
 
-static json_t *run_show(const run_t *run)
+json_t *run_show(const run_t *run)
 {
     return json_pack("{s:i, s:s, s:I, s:s, s:O, s:s}", "id", run->id, "state", run->state,
                      "global_step", (json_int_t)run->global_step, "run_dir", run->run_dir,
@@ -193,6 +157,10 @@ static void state_set(run_t *run, const char *state)
 {
     run->state = state;
     run_tell(run, "state");
+    const int failed = run_keep(run);
+    if (failed)
+        fprintf(stderr, "train_service: run %d is not kept in %s: %s\n", run->id,
+                run->service->root, strerror(failed));
 }
 
 static void metrics_take(run_t *run, const char *text)
@@ -206,7 +174,8 @@ static void on_progress(pl_trainer_t *trainer, const pl_progress_t *now, void *u
 {
     run_t *run = user;
     (void)trainer;
-    run->global_step = now->global_step;
+    if (strcmp(run->state, "paused") || run->global_step < now->global_step)
+        run->global_step = now->global_step;                /* a pause has told its own */
     metrics_take(run, now->metrics);
     run_tell(run, now->event);
 }
@@ -226,7 +195,8 @@ static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user
     run->trainer = NULL;
     run->global_step = result->global_step;
     metrics_take(run, result->metrics);
-    snprintf(run->run_dir, sizeof run->run_dir, "%s", result->run_dir);
+    if (*result->run_dir)
+        snprintf(run->run_dir, sizeof run->run_dir, "%s", result->run_dir);
     snprintf(run->error, sizeof run->error, "%s", result->error.text);
     state_set(run, state_of(result));
     streams_end(run);
@@ -242,7 +212,7 @@ static void run_begin(run_t *run)
     int code = run->trainer ? PL_OK : err.code;
     if (code == PL_OK) {
         pl_trainer_on_progress(run->trainer, on_progress, run);
-        code = run->resumes
+        code = access(run->run_dir, F_OK) == 0
                    ? pl_trainer_resume(run->trainer, run->run_dir, on_done, run, &err)
                    : pl_trainer_fit(run->trainer, on_done, run, &err);
     }
@@ -273,53 +243,36 @@ static void service_go_on(service_t *service)
         pl_engine_close(service->engine, on_closed, service);
 }
 
-/* Everything of a run lies below the service's folder, and none brings code along. */
-static pl_options_t *options_read(const service_t *service, const char *text, int id,
-                                  pl_error_t *err)
+static int waiting_runs(const service_t *service)
 {
-    char name[32];
-    snprintf(name, sizeof name, "%d-%d", (int)getpid(), id);
-    pl_options_t *options = pl_options_parse(text, "run", err);
-    char *plugins = options ? pl_options_get(options, "plugins") : NULL;
-    int code = options ? PL_OK : err->code;
-    if (plugins && strcmp(plugins, "[]"))
-        code = pl_fail(err, PL_EINVAL, "\"plugins\": this service loads none");
-    if (code == PL_OK)
-        code = pl_options_set(options, "trainer.default_root_dir", service->root, err);
-    if (code == PL_OK)
-        code = pl_options_set(options, "trainer.run_name", name, err);
-    if (code == PL_OK)
-        code = pl_options_check(options, err);
-    pl_text_free(plugins);
-    if (code == PL_OK)
-        return options;
-    pl_options_free(options);
-    return NULL;
+    int count = 0;
+    for (const run_t *run = service->runs; run; run = run->next)
+        count += !strcmp(run->state, "queued");
+    return count;
 }
 
 static void runs_post(service_t *service, struct evhttp_request *request,
                       const char *body)
 {
     pl_error_t err = {0};
-    if (service->ends || service->count == QUEUED_MOST) {
+    if (service->ends || waiting_runs(service) == QUEUED_MOST) {
         service_error(request, 503, "no further run is taken");
         return;
     }
-    pl_options_t *options = options_read(service, body, service->count + 1, &err);
-    if (!options) {
-        service_error(request, 400, err.text);
+    run_t *run = run_new(service, service->ids + 1, body, &err);
+    const int failed = run ? run_keep(run) : 0;
+    if (failed) {
+        pl_fail(&err, PL_EIO, "the run cannot be kept in %s: %s", service->root,
+                strerror(failed));
+        run_free(run);
+    }
+    if (!run || failed) {
+        service_error(request, failed ? 500 : 400, err.text);
         return;
     }
-    run_t *run = calloc(1, sizeof *run);
-    run->service = service;
-    run->id = ++service->count;
-    run->options = options;
-    run->metrics = json_object();
-    snprintf(run->run_dir, sizeof run->run_dir, "%s/%d-%d", service->root, (int)getpid(),
-             run->id);
-    *service->last = run;
-    service->last = &run->next;
-    state_set(run, "queued");
+    service->ids++;
+    run_add(run);
+    run_tell(run, "state");
     service_reply(request, 201, run_show(run));
     service_go_on(service);
 }
@@ -346,6 +299,8 @@ static void on_command(pl_trainer_t *trainer, const pl_command_result_t *result,
     waiting_t *waiting = user;
     struct evhttp_request *request = waiting->request;
     (void)trainer;
+    if (result->error.code == PL_OK && waiting->run->global_step < result->global_step)
+        waiting->run->global_step = result->global_step;
     if (result->error.code == PL_OK && !strcmp(result->command, "pause"))
         state_set(waiting->run, "paused");
     if (result->error.code == PL_OK && !strcmp(result->command, "go_on"))
@@ -417,7 +372,6 @@ static void resume_post(run_t *run, struct evhttp_request *request)
         service_error(request, 409, "the run has not ended");
         return;
     }
-    run->resumes = true;
     *run->error = '\0';
     state_set(run, "queued");
     service_reply(request, 202, run_show(run));
@@ -482,7 +436,16 @@ static void on_request(struct evhttp_request *request, void *user)
 {
     service_t *service = user;
     const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request));
-    const bool posts = evhttp_request_get_command(request) == EVHTTP_REQ_POST;
+    const enum evhttp_cmd_type method = evhttp_request_get_command(request);
+    const bool posts = method == EVHTTP_REQ_POST;
+    if (!posts && method != EVHTTP_REQ_GET) {
+        service_error(request, 405, "there are GET and POST alone");
+        return;
+    }
+    if (evbuffer_get_length(evhttp_request_get_input_buffer(request)) > BODY_MOST) {
+        service_error(request, 413, "a body has 8 MiB at most");
+        return;
+    }
     char what[32] = "", *body = body_of(request);
     int id = 0, end = 0;
     run_t *run = service->runs;
@@ -525,7 +488,7 @@ static void on_signal(evutil_socket_t number, short what, void *user)
     service_go_on(service);
 }
 
-static int service_listen(service_t *service, int port)
+static int service_listen(service_t *service, int port, pl_error_t *err)
 {
     service->http = evhttp_new(service->base);
     struct evhttp_bound_socket *bound =
@@ -533,16 +496,17 @@ static int service_listen(service_t *service, int port)
     struct sockaddr_in at;
     socklen_t size = sizeof at;
     if (!bound)
-        return -1;
-    evhttp_set_max_body_size(service->http, BODY_MOST);
+        return pl_fail(err, PL_EIO, "127.0.0.1:%d: %s", port,
+                       evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
+    evhttp_set_max_body_size(service->http, 8 * BODY_MOST); /* evhttp answers in HTML */
     evhttp_set_max_headers_size(service->http, 16384);
-    evhttp_set_allowed_methods(service->http, EVHTTP_REQ_GET | EVHTTP_REQ_POST);
+    evhttp_set_allowed_methods(service->http, (ev_uint16_t)~0);
     evhttp_set_gencb(service->http, on_request, service);
     getsockname(evhttp_bound_socket_get_fd(bound), (struct sockaddr *)&at, &size);
     printf("listening on http://127.0.0.1:%d\n", ntohs(at.sin_port));
     fflush(stdout);
     tell_systemd("READY=1");
-    return 0;
+    return PL_OK;
 }
 
 static void service_free(service_t *service)
@@ -550,43 +514,74 @@ static void service_free(service_t *service)
     for (run_t *run; (run = service->runs);) {
         service->runs = run->next;
         streams_end(run);
-        for (int k = 0; k < EVENTS_KEPT; k++)
-            free(run->event[k]);
-        pl_options_free(run->options);
-        json_decref(run->metrics);
-        free(run);
+        run_free(run);
     }
-    predictor_free(service->predictor);
-    evhttp_free(service->http);
+    if (service->predictor)
+        predictor_free(service->predictor);
+    if (service->http)
+        evhttp_free(service->http);
     pl_engine_free(service->engine);
+}
+
+/* A whole number between two; -1: it is none. */
+static int number_of(const char *word, int least, int most)
+{
+    char *end;
+    const long number = *word >= '0' && *word <= '9' ? strtol(word, &end, 10) : -1;
+    return number >= least && number <= most && !*end ? (int)number : -1;
+}
+
+/* -> the port; -1: a mistake; -2: help is wanted. */
+static int words_read(service_t *service, int argc, char **argv)
+{
+    const char *port = argc > 1 ? argv[1] : "8080";
+    service->root = argc > 2 ? argv[2] : "runs";
+    service->most = number_of(argc > 3 ? argv[3] : "2", 1, 1000);
+    if (!strcmp(port, "-h") || !strcmp(port, "--help"))
+        return -2;
+    return argc > 4 || service->most < 0 || !*service->root ? -1
+                                                            : number_of(port, 0, 65535);
+}
+
+static int serve(service_t *service, int port, pl_error_t *err)
+{
+    service->last = &service->runs;
+    service->engine = pl_engine_new(service->base, err);
+    service->predictor = predictor_new(service->base);
+    if (!service->predictor)
+        pl_fail(err, PL_ENOMEM, "the thread of answers cannot be made");
+    struct event *term = evsignal_new(service->base, SIGTERM, on_signal, service),
+                 *interrupt = evsignal_new(service->base, SIGINT, on_signal, service);
+    event_add(term, NULL);
+    event_add(interrupt, NULL);
+    if (service->engine && service->predictor && runs_open(service, err) == PL_OK
+        && service_listen(service, port, err) == PL_OK)
+        event_base_dispatch(service->base);
+    event_free(term);
+    event_free(interrupt);
+    return err->code;
 }
 
 int main(int argc, char **argv)
 {
     pl_error_t err = {0};
-    if (pl_init(&argc, &argv, NULL, &err) != PL_OK) {
-        fprintf(stderr, "%s\n", err.text);
-        return 1;
+    service_t service = {0};
+    int code = pl_init(&argc, &argv, NULL, &err);           /* always first */
+    const int port = words_read(&service, argc, argv);
+    if (code == PL_OK && port < 0) {
+        fprintf(port == -2 ? stdout : stderr,
+                "usage: train_service [PORT [ROOT [MOST]]]\n"
+                "PORT from 0 (any) to 65535 [8080]; ROOT the folder of runs [runs]; "
+                "MOST runs at once,\nfrom 1 to 1000 [2]\n");
+        return port == -2 ? 0 : 2;
     }
-    service_t service = {.base = event_base_new(),
-                         .root = argc > 2 ? argv[2] : "runs",
-                         .most = argc > 3 ? atoi(argv[3]) : 2};
-    service.last = &service.runs;
-    service.engine = pl_engine_new(service.base, &err);
-    service.predictor = predictor_new(service.base);
-    struct event *term = evsignal_new(service.base, SIGTERM, on_signal, &service),
-                 *interrupt = evsignal_new(service.base, SIGINT, on_signal, &service);
-    event_add(term, NULL);
-    event_add(interrupt, NULL);
-    if (!service.engine || !service.predictor
-        || service_listen(&service, argc > 1 ? atoi(argv[1]) : 8080) != 0) {
-        fprintf(stderr, "cannot serve: %s\n", *err.text ? err.text : "the port is taken");
-        return 1;
+    if (code == PL_OK) {
+        service.base = event_base_new();
+        code = serve(&service, port, &err);
+        service_free(&service);
+        event_base_free(service.base);
     }
-    event_base_dispatch(service.base);
-    service_free(&service);
-    event_free(term);
-    event_free(interrupt);
-    event_base_free(service.base);
-    return 0;
+    if (code != PL_OK)
+        fprintf(stderr, "train_service: %s\n", err.text);
+    return code != PL_OK;
 }

@@ -1,27 +1,87 @@
-/* train_service.h - what the files of the service share: train_service.c (runs and
- * requests), train_predict.c (answers by their weights), train_notify.c (systemd) */
+/* train_service.h - what the files of the service share: train_service.c (requests and
+ * commands), train_runs.c (its folder of runs), train_predict.c (answers by their
+ * weights), train_notify.c (systemd) */
 #ifndef TRAIN_SERVICE_H
 #define TRAIN_SERVICE_H
 
 #include <event2/http.h>
 #include <jansson.h>
+#include <paceline.h>
+
+enum { EVENTS_KEPT = 1000 };
+
+typedef struct run run_t;
+typedef struct service service_t;
+typedef struct predictor predictor_t;
+
+/* A client that follows a run. */
+typedef struct stream {
+    struct stream *next;
+    run_t *run;
+    struct evhttp_request *request;
+} stream_t;
+
+struct run {
+    run_t *next;
+    service_t *service;
+    int id;
+    const char *state;                      /* queued, running, paused, then as results */
+    pl_options_t *options;
+    pl_trainer_t *trainer;                                  /* NULL: it does not run */
+    char run_dir[512], error[PL_ERROR_TEXT];
+    uint64_t global_step;
+    json_t *metrics;
+    char *event[EVENTS_KEPT];                               /* the newest, by number */
+    uint64_t events;                                        /* how many there were */
+    stream_t *streams;
+};
+
+struct service {
+    struct event_base *base;
+    struct evhttp *http;
+    pl_engine_t *engine;
+    predictor_t *predictor;
+    const char *root;
+    run_t *runs, **last;
+    int ids, most, running;                                 /* ids: given so far */
+    bool ends;
+};
+
+/* ---- train_service.c ---- */
 
 /* Answers a request with JSON, which is taken over, or {"error": {"text": …}}. */
 void service_reply(struct evhttp_request *request, int status, json_t *body);
 void service_error(struct evhttp_request *request, int status, const char *text);
 /* Where the connection of an unanswered one is gone: evhttp thinks no more of it. */
 void service_forget(struct evhttp_request *request);
+/* A run as clients see it. */
+json_t *run_show(const run_t *run);
+
+/* ---- train_runs.c ---- */
+
+/* A run of that number by the text of a run file, not in the list yet; NULL: the file is
+ * not to be taken. */
+run_t *run_new(service_t *service, int id, const char *text, pl_error_t *err);
+void run_free(run_t *run);
+void run_add(run_t *run);
+/* Writes down how it is; an errno. */
+int run_keep(const run_t *run);
+/* Makes the folder, or takes it over with all runs that it has. */
+int runs_open(service_t *service, pl_error_t *err);
+
+/* ---- train_notify.c ---- */
 
 /* "READY=1", "STOPPING=1"; nothing when systemd did not start this. */
 void tell_systemd(const char *state);
 
+/* ---- train_predict.c ---- */
+
 /* A thread that computes answers, so that the loop does not wait for them. */
-typedef struct predictor predictor_t;
 predictor_t *predictor_new(struct event_base *base);
 /* Once the loop does not turn any more. */
 void predictor_free(predictor_t *p);
-/* Answers the request, later: what the newest weights of a run make of {"x": [sample,
- * …]}, lists of numbers, or of such lists, that are all alike. */
+/* Answers the request, later: what the weights that a run has saved make of {"x":
+ * [sample, …]}, lists of numbers, or of such lists, that are all alike. */
 void predictor_ask(predictor_t *p, struct evhttp_request *request, const char *run_dir,
                    const json_t *asked);
 

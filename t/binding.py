@@ -166,6 +166,26 @@ def errors_are_exceptions():
     ok("runs that failed leave nothing", main_is_alone())
 
 
+def refused(kind, words, fields):
+    try:
+        paceline._arrays(fields)
+    except kind as error:
+        ok(f"{words} is said", words in str(error))
+        return
+    ok(words, False)
+
+
+def arrays_that_cannot_be_taken_are_told():
+    refused(TypeError, "x is a list: a NumPy array", {"x": [1.0, 2.0], "y": y})
+    refused(TypeError, "y is a number: a NumPy array", {"x": x, "y": np.array(3)})
+    refused(TypeError, "x is float16: one of float32, ", {"x": x.astype(np.float16)})
+    refused(TypeError, '{"x": array, …} is wanted', [x, y])
+    refused(TypeError, '1 to 8 arrays', {})
+    refused(ValueError, "600 of x, 599 of y", {"x": x, "y": y[1:]})
+    error = raised(lambda: paceline.fit(run(), {"x": x.astype(float), "y": y}, facts=facts))
+    ok("what makes float32 of float64 is said", "array.astype(np.float32)" in str(error))
+
+
 def a_run_can_be_stopped_and_goes_on():
     started = threading.Event()
     fit = paceline.start_fit(run(max_epochs=-1, run_name="long"), data, facts=facts,
@@ -184,6 +204,7 @@ what_is_read_is_not_copied()
 views_keep_what_they_look_at()
 predictions_and_answers_agree(run_dir)
 errors_are_exceptions()
+arrays_that_cannot_be_taken_are_told()
 a_run_can_be_stopped_and_goes_on()
 at_exit = paceline.fit(run(max_epochs=1), data, facts=facts).weights        # still there when Python ends
 print(f"1..{count}")

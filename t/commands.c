@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "far.h"
@@ -511,6 +512,67 @@ static void all_is_written_down(void)
     rig_free(&rig);
 }
 
+static void stop_it(rig_t *rig)
+{
+    pl_trainer_stop(rig_trainer(rig), "enough of it", NULL);
+}
+
+static void is_paused_and_stopped(rig_t *rig)
+{
+    told_to_pause(rig);
+    stop_it(rig);
+}
+
+/* Whether commands.jsonl ends with the stop, and where. */
+static void stop_is_written(const rig_result_t *result, const char *reason)
+{
+    char path[600], wanted[200];
+    size_t size = 0;
+    snprintf(path, sizeof path, "%s/commands.jsonl", result->run_dir);
+    snprintf(wanted, sizeof wanted,
+             "\"global_step\": ?%llu, ?\"command\": ?\"stop\", ?\"reason\": "
+             "?\"%s\"\\}\n$",
+             (unsigned long long)result->global_step, reason);
+    char *text = (char *)file_get(path, &size);
+    like(text ? text : "", wanted, "its commands.jsonl says so");
+    free(text);
+}
+
+static void a_stop_is_written_down_with_its_reason(void)
+{
+    for (int k = 0; k < 2 * EVERYWHERE; k++) {
+        const where_t *where = &everywhere[k % EVERYWHERE];
+        scene_t scene = {.at = 3,
+                         .act = k < EVERYWHERE ? stop_it : is_paused_and_stopped};
+        rig_t *rig = run_of(where, &scene, LONG);
+        const rig_result_t *result = rig_fit(rig);
+        is_text(result->status, "stopped", "%s: it stops", where->what);
+        stop_is_written(result, "enough of it");
+        rig_free(&rig);
+    }
+}
+
+static void so_is_one_without_a_reason_and_before_the_first_step(void)
+{
+    scene_t scene = {0};
+    rig_t *rig = run_of(&everywhere[0], &scene, LONG);
+    rig_begin(rig);
+    pl_trainer_stop(rig_trainer(rig), NULL, NULL);
+    stop_is_written(rig_wait(rig), "[^\"]+");
+    rig_free(&rig);
+}
+
+static void a_run_that_comes_to_its_end_has_not_been_stopped(void)
+{
+    scene_t scene = {0};
+    rig_t *rig = run_of(&everywhere[0], &scene, "\"max_steps\": 4");
+    const rig_result_t *result = rig_fit(rig);
+    char path[600];
+    snprintf(path, sizeof path, "%s/commands.jsonl", result->run_dir);
+    ok(access(path, F_OK) != 0, "no commands.jsonl");
+    rig_free(&rig);
+}
+
 int main(void)
 {
     static const pl_registration_t parts[] = {{"callback", &brake}, PL_REGISTRATIONS_END};
@@ -532,5 +594,8 @@ int main(void)
     run(closing_answers_them_too);
     run(a_free_ends_a_paused_run);
     run(all_is_written_down);
+    run(a_stop_is_written_down_with_its_reason);
+    run(so_is_one_without_a_reason_and_before_the_first_step);
+    run(a_run_that_comes_to_its_end_has_not_been_stopped);
     return tap_done();
 }

@@ -53,7 +53,7 @@ a_program_is_built_with_it() {
         $(pkg-config --cflags --libs paceline libevent_core) -Wl,-rpath-link,"$libraries"
     is "$status$err" 0 "by pkg-config"
     try ./embed
-    like "$out" '^ok ' "and trains"
+    like "$out" '^ok$' "and trains"
 }
 
 the_tree_is_as_it_was() {

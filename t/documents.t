@@ -56,26 +56,43 @@ readme_and_quickstart_need_the_same_packages() {
 quickstart_alone() {
     mkdir -p alone/{accelerators,actors,doc,engine,examples,m4,strategies,build} stubs
     cp "$srcdir/quickstart" alone
-    touch alone/{configure,configure.ac,Makefile.am,paceline.pc.in,build/Makefile,engine/a.c}
+    touch alone/{configure,configure.ac,Makefile.am,paceline.pc.in,build/{Makefile,config.status},engine/a.c}
     for tool in autoreconf make sudo; do
         printf '#!/bin/sh\n[ %s != sudo ]\n' "$tool" >stubs/"$tool"
     done
     printf '#!/bin/sh\necho 1000\n' >stubs/id
     printf '#!/bin/sh\necho "$STATE"\n' >stubs/dpkg-query
-    chmod +x stubs/*
+    printf '#!/bin/sh\ntouch Makefile config.status\n' >alone/configure
+    chmod +x stubs/* alone/configure
+    mkdir -p dpkg/info
+    export DPKG_ADMINDIR=$folder/dpkg
 }
 
 quickstart_builds_when_a_source_is_newer() {
     quickstart_alone
     export STATE='install ok installed'
     try env PATH="$folder/stubs:$PATH" alone/quickstart build
-    like "$err" '^building in build/$' "the first time"
+    is "$status$err" "0building in build/ (a minute or two)" "the first time"
     touch -d '1 hour' alone/README.md alone/run.json alone/engine/notes.txt
     try env PATH="$folder/stubs:$PATH" alone/quickstart build
     is "$status$err" 0 "not for files that are no sources"
     touch -d '1 hour' alone/engine/a.c
     try env PATH="$folder/stubs:$PATH" alone/quickstart build
-    like "$err" '^building in build/$' "but for one that is"
+    like "$err" '^building in build/' "but for one that is"
+}
+
+quickstart_configures_anew_for_what_was_installed_since() {
+    quickstart_alone
+    export STATE='install ok installed'
+    try env PATH="$folder/stubs:$PATH" alone/quickstart build
+    touch -d '1 hour' dpkg/info/zlib1g-dev:amd64.list
+    touch -d '2 hours' dpkg/info/else.list
+    try env PATH="$folder/stubs:$PATH" alone/quickstart build
+    is "$(head -n 1 <<<"$err")" "configuring in build/" "a package of its list is newer"
+    like "$err" '^building in build/' "so all is made by what is found now"
+    touch -d '2 hours' alone/build/config.status
+    try env PATH="$folder/stubs:$PATH" alone/quickstart build
+    is "$status$err" 0 "and not again"
 }
 
 quickstart_says_what_to_type_on_a_bare_image() {
@@ -83,6 +100,17 @@ quickstart_says_what_to_type_on_a_bare_image() {
     try env PATH="$folder/stubs:$PATH" alone/quickstart deps
     is "$status" 2 "without root nothing is installed"
     like "$err" '^    apt-get update && apt-get install -y .*gcc' "the line works where there are no lists yet"
+}
+
+packages_are_not_begun_without_what_they_need() {
+    quickstart_alone
+    printf '#!/bin/sh\nexit 1\n' | tee stubs/dpkg-checkbuilddeps >stubs/lintian
+    chmod +x stubs/*
+    rm stubs/make
+    try env -u MAKEFLAGS -u MFLAGS PATH="$folder/stubs:$PATH" make -C "$builddir" deb
+    is "$status" 2 "make deb fails"
+    like "$err" 'apt-get install .*lintian && apt-get build-dep .*/$' "and says what to type"
+    is "$(grep -c 'distdir\|dist-xz' <<<"$out")" 0 "before anything is packed"
 }
 
 # block LANGUAGE NUMBER - what stands in that block of README
@@ -158,6 +186,8 @@ run the_list_of_options_has_every_part_and_key
 run each_hook_of_lightning_has_a_line
 run readme_and_quickstart_need_the_same_packages
 run quickstart_builds_when_a_source_is_newer
+run quickstart_configures_anew_for_what_was_installed_since
+run packages_are_not_begun_without_what_they_need
 run quickstart_says_what_to_type_on_a_bare_image
 run the_programs_of_readme_compile
 run a_program_is_built_from_the_tree_as_readme_says

@@ -33,7 +33,7 @@ digits_are_learnt_in_seconds() {
 inside_its_loop() {
     try "$builddir/examples/$1"
     is "$status$err" 0 "it ends well"
-    like "$out" '^ok ' "the run does too"
+    like "$out" '^ok$' "the run does too"
     ok "val_acc is 0.95" at_least "$(figure val_acc)" 0.95
     # "val_acc 0.980; 41 ticks of 10 ms in 0.40 s": a tenth of the ticks that a quiet machine would see
     ok "and its timer ticked all along" awk '/ticks/ { exit !($3 >= $9 * 1000 / 10 / 10) }' <<<"$out"
@@ -69,6 +69,21 @@ a_program_learns_from_a_stream_that_drifts() {
     try "$builddir/examples/online_learning" still
     is "$status$err" 0 "one that learns no more goes on, too"
     ok "and does not come back" at_least 0.7 "${out##* }"
+    if [ -w /dev/full ]; then
+        "$builddir/examples/online_learning" >/dev/full 2>err
+        is "$?$(cat err)" "1online_learning: what it says cannot be written" "a full disk is no success"
+    fi
+}
+
+arguments_that_are_none_are_told() {
+    for program in embed epoll_host libuv_host online_learning; do
+        [ -x "$builddir/examples/$program" ] || continue
+        try "$builddir/examples/$program" --fast
+        is "$status" 1 "$program --fast"
+        like "$err" "^$program: --fast: " "says which"
+    done
+    try "$builddir/examples/online_learning" still more
+    like "$status $err" '^1 online_learning: more: ' "one too many"
 }
 
 # Rings around each other: no straight line tells them apart.
@@ -137,4 +152,5 @@ run a_program_trains_inside_its_own_loop trains
 run so_does_one_with_a_loop_of_epoll trains
 run so_does_one_with_a_loop_of_libuv trains
 run a_program_learns_from_a_stream_that_drifts trains
+run arguments_that_are_none_are_told
 done_testing

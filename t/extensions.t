@@ -34,7 +34,7 @@ a_program_is_built_with_what_was_installed() {
     is "$status$err" 0 "a program can be built"
     if "$paceline" list accelerators | grep -q '^cpu '; then
         try env LD_LIBRARY_PATH="$(dirname "$(find "$folder/root" -name libpaceline.so.0)")" ./epoll_host
-        like "$out" '^ok ' "and trains"
+        like "$out" '^ok$' "and trains"
     fi
 }
 
@@ -99,7 +99,7 @@ so_does_one_of_several_ranks() {
 so_does_an_accelerator() {
     rings --plugin plugins/counting.so --set trainer.accelerator=counting --set trainer.accelerator.file=counted
     ok "with the bits of the one it uses" cmp runs/0001/model.safetensors built-in
-    ok "and sees what is compiled" test "$(cat counted)" -gt 3
+    like "$(cat counted)" '^([4-9]|[1-9][0-9]+) products$' "and sees what is compiled"
 }
 
 so_does_a_launcher() {

@@ -18,7 +18,7 @@ a_program_in_cxx_trains() {
     fi
     try ./embed
     is "$status$err" 0 "it ends well"
-    like "$out" '^ok ' "the run does too"
+    like "$out" '^ok$' "the run does too"
     ok "val_acc is 0.95" awk '$1 == "val_acc" { exit !($2 >= 0.95) }' <<<"$out"
 }
 

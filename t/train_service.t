@@ -16,8 +16,14 @@ run_file() {
         "$folder/points.csv" "$1"
 }
 
-# service [MOST] - starts one; url is where it is
+# service [MOST] - starts one in a new folder; url is where it is
 service() {
+    rm -rf "$folder/runs"
+    service_again "$@"
+}
+
+service_again() {
+    rm -f "$folder/said"
     "$builddir/examples/train_service" 0 "$folder/runs" "${1:-2}" >"$folder/said" 2>"$folder/err" &
     pid=$!
     for _ in $(seq 600); do
@@ -44,6 +50,27 @@ get() {
 
 post() {
     get "$1" --data-binary "$2"
+}
+
+# long_run - run 1 trains and has made a step
+long_run() {
+    post /runs "$(run_file '"max_epochs": 1000000')"
+    ok "a run trains" reaches /runs/1 '"global_step":[1-9]'
+}
+
+# step_now - of run 1
+step_now() {
+    get /runs/1
+    sed -nE 's/.*"global_step":([0-9]+).*/\1/p' <<<"$out"
+}
+
+# goes_beyond STEP - run 1 comes to make more
+goes_beyond() {
+    for _ in $(seq 600); do
+        [ "$(step_now)" -gt "$1" ] && return
+        sleep 0.05
+    done
+    return 1
 }
 
 # reaches PATH PATTERN - what is there comes to match
@@ -99,17 +126,30 @@ mistakes_are_told_as_json() {
     is "$status" 400 "samples of different lengths"
     post /runs/1/predictions 'x'
     is "$status" 400 "a body that is no JSON"
+    ok "the run ends" reaches /runs/1 '"state":"ok"'
+    post /runs/1/predictions '{"x": [[0.1, 0.2, 0.3]]}'
+    is "$status" 400 "samples of another shape"
+    like "$out" 'has 3 numbers, those of the training data had 2' "are told with both"
+    for method in DELETE OPTIONS BREW; do
+        get /runs -X $method
+        is "$status" 405 "$method"
+        like "$out" '^\{"error":' "as JSON"
+    done
+    head -c 9000000 /dev/zero | tr '\0' ' ' >large
+    post /runs @large
+    is "$status" 413 "too much"
+    like "$out" '^\{"error":' "as JSON, too"
     ended
 }
 
 a_long_run_takes_commands() {
     service
-    post /runs "$(run_file '"max_epochs": 1000000')"
-    ok "it trains" reaches /runs/1 '"global_step":[1-9]'
+    long_run
     post /runs/1/pause ''
     is "$status" 200 "it pauses: $out"
+    paused=$(sed -nE 's/.*"global_step":([0-9]+).*/\1/p' <<<"$out")
     get /runs/1
-    like "$out" '"state":"paused"' "and says so"
+    like "$out" "\"state\":\"paused\",\"global_step\":$paused," "and says so, and where"
     post /runs/1/save ''
     like "$out" '"checkpoint":"[^"]*asked-step=' "it saves"
     post /runs/1/lr '{"lr": 0.01}'
@@ -151,11 +191,65 @@ so_many_train_at_once_and_the_others_wait() {
 
 a_service_that_is_told_to_end_saves_first() {
     service
-    post /runs "$(run_file '"max_epochs": 1000000')"
-    ok "a run" reaches /runs/1 '"global_step":[1-9]'
+    long_run
     ended
     is "$status" 0 "the service ends well"
-    ok "and has kept the run" test -e "$folder/runs/latest/checkpoints/stopped"
+    ok "and has kept the run" test -e "$folder/runs/1/checkpoints/stopped"
+}
+
+a_service_that_starts_again_knows_its_runs() {
+    service 1
+    long_run
+    post /runs "$(run_file '"max_epochs": 1')"
+    ended
+    service_again 1
+    get /runs
+    like "$out" '^\{"runs":\[\{"id":1,"state":"stopped",' "one that was under way has been stopped"
+    like "$out" '\{"id":2,"state":"stopped","global_step":0,' "and one that waited"
+    like "$out" "\"run_dir\":\"$folder/runs/1\",\"metrics\":\{\"" "with what was known of them"
+    before=$(step_now)
+    post /runs/1/predictions '{"x": [[0, 0]]}'
+    is "$status" 200 "it answers by what was saved"
+    post /runs/1/resume ''
+    is "$status" 202 "it is resumed"
+    ok "and goes on" reaches /runs/1 '"state":"running"'
+    ok "further" goes_beyond "$before"
+    post /runs/2/resume ''
+    post /runs/1/stop ''
+    ok "the other begins behind it" reaches /runs/2 '"state":"ok","global_step":20,'
+    get /runs/1/events
+    least=$(grep -o '"global_step":[0-9]*' <<<"$out" | cut -d : -f 2 | sort -n | head -n 1)
+    is "$least" "$before" "from where the first was stopped"
+    post /runs "$(run_file '"max_epochs": 1')"
+    like "$out" '"id":3,' "numbers go on"
+    ok "the third is trained" reaches /runs/3 '"state":"ok"'
+    kill -KILL "$pid"
+    wait "$pid" 2>/dev/null
+    echo '{"run": 3' >"$folder/runs/2.json"
+    service_again
+    get /runs/3
+    like "$out" '"state":"ok","global_step":20' "one that has ended is as it was, also after a kill"
+    get /runs/2
+    like "$out" '"state":"failed".*runs/2.json' "a record that cannot be read is told"
+    try "$builddir/examples/train_service" 0 "$folder/runs"
+    like "$status $err" '^1 train_service: .*runs is another service.s' "no other takes the folder meanwhile"
+    ended
+}
+
+what_cannot_be_is_said_at_once() {
+    for words in abc 99999 -1 '0 runs 0' '0 runs x' '0 runs 2 3'; do
+        try "$builddir/examples/train_service" $words
+        like "$status $err" '^2 usage: train_service ' "$words"
+    done
+    try "$builddir/examples/train_service" --help
+    like "$status $out" '^0 usage: train_service ' "--help"
+    service
+    try "$builddir/examples/train_service" "${url##*:}" "$folder/others"
+    like "$status $err" "^1 train_service: 127.0.0.1:${url##*:}: Address already in use" "a port that is taken"
+    ended
+    : >"$folder/file"
+    try "$builddir/examples/train_service" 0 "$folder/file"
+    like "$status $err" '^1 train_service: .*/file cannot be opened: Not a directory' "a folder that is none"
 }
 
 # notified PATH - what a service tells there
@@ -193,6 +287,8 @@ else
     run a_long_run_takes_commands trains
     run so_many_train_at_once_and_the_others_wait trains
     run a_service_that_is_told_to_end_saves_first trains
+    run a_service_that_starts_again_knows_its_runs trains
+    run what_cannot_be_is_said_at_once
     run systemd_is_told
 fi
 done_testing

@@ -12,13 +12,12 @@
 
 #include "actors/commands.h"
 #include "actors/request.h"
+#include "actors/worker.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/run.h"
-
-static const char pause_reason[] = "it is to go on with other ranks";
 
 void pl_ranks_init(pl_ranks_t *ranks, const pl_ranks_ops_t *ops, const pl_body_t *start)
 {
@@ -152,7 +151,7 @@ void pl_ranks_answer(pl_ranks_t *ranks)
 bool pl_ranks_have_paused(const pl_ranks_t *ranks)
 {
     return ranks->pauses && ranks->outcome && ranks->outcome->stopped
-           && !strcmp(ranks->outcome->reason, pause_reason);
+           && !strcmp(ranks->outcome->reason, PL_OTHER_RANKS);
 }
 
 static void ranks_end(pl_ranks_t *ranks)
@@ -331,7 +330,7 @@ static int ranks_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
 void pl_ranks_pause(pl_ranks_t *ranks)
 {
     pl_error_t err;
-    ranks->pauses = first_stop(ranks, pause_reason, &err) == PL_OK;
+    ranks->pauses = first_stop(ranks, PL_OTHER_RANKS, &err) == PL_OK;
 }
 
 static void rank_reported(pl_rank_t *rank, const pl_run_progress_t *report)

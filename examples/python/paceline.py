@@ -13,8 +13,7 @@ import atexit, ctypes, itertools, json, os, re, select, socket, threading, weakr
 from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_double, c_float, c_int, c_int64, c_void_p
 import numpy as np
 
-ESTATE, EUNSUPPORTED, EUSER = -7, -16, -17
-FIELDS, DIMS = 8, 5
+ESTATE, EUNSUPPORTED, EUSER, FIELDS, DIMS = -7, -16, -17, 8, 5
 DTYPES = {"float32": 0, "float64": 1, "int32": 2, "int64": 3, "uint8": 4}
 HOOKS = """on_fit_start on_train_epoch_start on_train_batch_end on_validation_start on_validation_end
     on_train_cut on_train_epoch_end on_fit_end on_test_start on_test_end on_predict_start on_predict_batch_end
@@ -94,7 +93,8 @@ class Error(Exception):
     """What went wrong, in Paceline's words; code is PL_E…, where is who said it."""
     def __init__(self, err):
         self.code, self.where = _lib.pl_code_name(err.code).decode(), err.where.decode()
-        super().__init__(f"{self.where + ': ' if self.where else ''}{err.text.decode()}")
+        hint = ": array.astype(np.float32) makes it" if b"float32, got float64" in err.text else ""
+        super().__init__(f"{self.where + ': ' if self.where else ''}{err.text.decode()}{hint}")
 
 def _call(function, *arguments):
     """Calls what takes a pl_error_t last and gives a code or an object."""
@@ -125,24 +125,30 @@ def _views(tensors, count, lease):
         view.flags.writeable = False
     return views
 
+def _held(name, array):
+    if not isinstance(array, np.ndarray) or not array.ndim:
+        kind = "number" if isinstance(array, np.ndarray) else type(array).__name__
+        raise TypeError(f"{name} is a {kind}: a NumPy array whose first axis is samples is wanted")
+    if array.dtype.name not in DTYPES:
+        raise TypeError(f"{name} is {array.dtype}: one of {', '.join(DTYPES)} is wanted, as of {name}.astype(…)")
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+
 def _arrays(fields, facts=None):
     """A pl_arrays_t on the memory of {"x": array, …}, which it keeps; only what has gaps is copied."""
-    held = {name: np.ascontiguousarray(array, array.dtype.newbyteorder("=")) for name, array in fields.items()}
+    if not isinstance(fields, dict) or not 1 <= len(fields) <= FIELDS:
+        raise TypeError(f'{{"x": array, …}} is wanted, 1 to {FIELDS} arrays by their names')
+    held = {name: _held(name, array) for name, array in fields.items()}
     samples = {len(array) for array in held.values()}
-    if len(samples) != 1 or len(held) > FIELDS:
-        raise ValueError(f"1 to {FIELDS} fields of as many samples are wanted")
+    if len(samples) != 1:
+        raise ValueError("not as many samples: " + ", ".join(f"{len(array)} of {name}" for name, array in held.items()))
     arrays = pl_arrays(samples=samples.pop(), field_count=len(held), facts=facts and json.dumps(facts).encode())
     for k, (name, array) in enumerate(held.items()):
-        if array.dtype.name not in DTYPES:
-            raise TypeError(f"{name} is {array.dtype}: one of {', '.join(DTYPES)} is wanted")
         shape = pl_shape(array.ndim - 1, (c_int64 * DIMS)(*array.shape[1:]))
         arrays.field[k] = pl_field(name.encode(), DTYPES[array.dtype.name], shape)
-        arrays.data[k] = array.ctypes.data
-    arrays.held = held
+        arrays.data[k], arrays.held = array.ctypes.data, held
     return arrays
 
-_names = (f"python-{k}" for k in itertools.count())
-_tables, _sources = [], {}                                  # borrowed by the library
+_names, _tables, _sources = (f"python-{k}" for k in itertools.count()), [], {}     # the library borrows from tables
 
 class Callback:
     """Methods named as in HOOKS are called with (event, wish): fields of pl_hook_event_t and pl_wish_t, where
@@ -183,7 +189,6 @@ def _end():
 
 class Result:
     """status, reason, metrics, run_dir, text, global_step, epoch, seconds; weights and outputs: {name: view}."""
-
     def __init__(self, result, lease):
         vars(self).update(_told(result, "status reason metrics run_dir text global_step epoch seconds"))
         self.weights = _views(result.weight, result.weight_count, lease)
@@ -191,7 +196,6 @@ class Result:
 
 class Run:
     """A run under way: wait() gives its Result or raises, stop() ends it at its next step."""
-
     def __init__(self, call, run, data=None, facts=None, callbacks=(), progress=None):
         trainer = dict(run.get("trainer", {}))
         if trainer.setdefault("launcher", "inline") not in ("inline", "auto"):
@@ -205,16 +209,13 @@ class Run:
             _call(_lib.pl_memory_arrays, run["data"]["source"].encode(), byref(self._arrays))
             _sources[run["data"]["source"]] = self._arrays
         self._call, self._run, self._progress = call, json.dumps(run).encode(), progress
-        self._done, self._released = threading.Event(), threading.Event()
-        self._error = None
-        self._wake, self._waker = socket.socketpair()
-        self._thread = threading.Thread(target=self._work, daemon=True)
-        self._thread.start()
+        self._done, self._released, self._error = threading.Event(), threading.Event(), None
+        (self._wake, self._waker), self._thread = socket.socketpair(), threading.Thread(target=self._work, daemon=True)
         _runs.add(self)
+        self._thread.start()
 
     def stop(self, reason="asked to"):
         self._waker.send(reason.encode() + b"\0")
-
     def wait(self):
         try:
             self._done.wait()
@@ -286,7 +287,6 @@ def predict(run, data=None, *, checkpoint, prompt=None, tokens=500, temperature=
 
 class Model:
     """A trained module that answers for arrays, with no engine: model({"x": x}) is {"logits": view}."""
-
     def __init__(self, checkpoint, threads=0):
         self._model = _call(_lib.pl_model_load, os.fsencode(checkpoint), threads)
         self._unload, self._last = weakref.finalize(self, _lib.pl_model_unload, self._model), None
