@@ -170,6 +170,54 @@ static void a_run_is_described_by_its_first_report(void)
     pl_board_free(board);
 }
 
+static void a_run_from_before_is_taken_up(void)
+{
+    pl_board_t *board = pl_board_new(pl_now(), NULL);
+    report(board, 100, (pl_run_progress_t){.event = "train", .global_step = 30});
+    fetch(board, pl_origin(0, 0), 101, 20);
+    json_t *all = told_by(board);
+    is_int(integer(run_of(all, 1), "step"), 30, "by what it reports");
+    is_int(integer(run_of(all, 1), "samples"), 20, "and what its ranks say is its own");
+    json_decref(all);
+    pl_board_free(board);
+}
+
+static const char *doing(pl_board_t *board, long long step, const char *what)
+{
+    static char text[32];
+    json_t *all = told_by(board), *run = run_of(all, 1);
+    snprintf(text, sizeof text, "%s", json_string_value(json_object_get(run, "doing")));
+    is_int(integer(run, "step"), step, "the step %s", what);
+    json_decref(all);
+    return text;
+}
+
+static void a_pause_ends_with_the_next_step(void)
+{
+    pl_board_t *board = pl_board_new(pl_now(), NULL);
+    begin_run(board, 100);
+    report(board, 100, (pl_run_progress_t){.event = "train", .global_step = 10});
+    say(board, (said_t){.message = PL_MESSAGE_control,
+                        .from = host,
+                        .to = trainer,
+                        .call = 200,
+                        .cause = 100,
+                        .fields = &(pl_control_t){.command = "pause", .optimizer = ""}});
+    say(board, (said_t){.kind = PL_KIND_REPLY,
+                        .message = PL_MESSAGE_control,
+                        .from = trainer,
+                        .to = host,
+                        .call = 200,
+                        .fields = &(pl_control_reply_t){.global_step = 12,
+                                                        .checkpoint = ""}});
+    is_text(doing(board, 12, "of the pause"), "paused", "it pauses");
+    report(board, 100, (pl_run_progress_t){.event = "alive"});
+    is_text(doing(board, 12, "stays"), "paused", "while it only lives");
+    report(board, 100, (pl_run_progress_t){.event = "train", .global_step = 11});
+    is_text(doing(board, 11, "of ranks that were started again"), "train", "and trains");
+    pl_board_free(board);
+}
+
 static void each_rank_has_its_stages(void)
 {
     double spent[2][PL_SPENT_KINDS] = {{0, 1e-3, 2e-3, 4e-3, 5e-4},
@@ -256,6 +304,8 @@ int main(void)
     kinds_enter();
     run(messages_of_ranks_elsewhere_are_of_their_run);
     run(a_run_is_described_by_its_first_report);
+    run(a_run_from_before_is_taken_up);
+    run(a_pause_ends_with_the_next_step);
     run(each_rank_has_its_stages);
     run(a_long_run_keeps_points_of_every_figure);
     return tap_done();

@@ -174,9 +174,11 @@ static void much_damage_is_passed_over(void)
     ok(lines_of(list) > json_array_size(all) / 2 && lines_of(list) < json_array_size(all),
        "what is behind 300 wrong bytes is read: %zu of %zu", lines_of(list),
        json_array_size(all));
-    ok(json_equal(json_array_get(list, json_array_size(list) - 1),
-                  json_array_get(all, json_array_size(all) - 1)),
-       "to the last");
+    const json_t *last = json_array_get(list, json_array_size(list) - 1),
+                 *written = json_array_get(all, json_array_size(all) - 1);
+    ok(json_equal(json_object_get(last, "seq"), json_object_get(written, "seq"))
+           && json_equal(json_object_get(last, "time"), json_object_get(written, "time")),
+       "to the last, though names of actors may be lost");
     long long lost = 0;
     for (size_t k = 0; k < json_array_size(list); k++)
         lost += json_integer_value(json_object_get(json_array_get(list, k), "damaged"));

@@ -123,7 +123,7 @@ static unsigned run_of_call(pl_board_t *b, const pl_tap_record_t *r)
         by = pl_map_get(&b->lasting, r->under);
     if (by)
         return opened_unpack(by).run;
-    return r->under && !b->missing ? NO_RUN : newest_living(b);
+    return r->under && !b->guesses ? NO_RUN : newest_living(b);
 }
 
 /* ---- open calls ---- */
@@ -170,6 +170,7 @@ static opened_t call_goes_on(pl_board_t *b, const pl_tap_record_t *r)
     if (!is_new)
         return opened_unpack(value);
     const opened_t opened = {.run = run_enter(b, r), .to = e->from_kind};
+    b->guesses = true;
     call_opens(b, r, opened);
     return opened;
 }
@@ -233,8 +234,11 @@ static void take_reply(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
             run->samples += body->fetch_batch_reply.samples;
         break;
     case PL_MESSAGE_control:
-        if (pl_kind_level(r->envelope.to_kind) == PL_LEVEL_HOST)
-            run->is_paused = opened->pauses || (run->is_paused && !opened->goes_on);
+        if (pl_kind_level(r->envelope.to_kind) != PL_LEVEL_HOST)
+            break;
+        run->is_paused = opened->pauses || (run->is_paused && !opened->goes_on);
+        if (run->step < body->control_reply.global_step)
+            run->step = body->control_reply.global_step;
         break;
     case PL_MESSAGE_run:
         if (pl_kind_level(r->envelope.to_kind) == PL_LEVEL_HOST)
@@ -358,6 +362,7 @@ void pl_board_gap(pl_board_t *board, uint64_t missing)
 {
     pthread_mutex_lock(&board->lock);
     board->missing += missing;
+    board->guesses = true;
     calls_forget(board, &board->open);
     for (int k = 0; k < RUNS_MOST; k++)
         board->run[k].step_ended = 0;
