@@ -39,7 +39,7 @@ a_run_is_commanded() {
     end_of_fit
     is "$status" 0 "ends the run well"
     like "$last" '"status":"stopped","reason":"enough"' "with its reason"
-    is "$(grep -oE '"command": ?"[a-z_]*"' runs/commanded/commands.jsonl | sort -u | wc -l)" 4 \
+    is "$(grep -oE '"command": ?"[a-z_]*"' runs/commanded/commands.jsonl | sort -u | wc -l)" 5 \
         "what was carried out is in its folder"
     ok "the socket goes with it" test ! -e "$folder/desk"
     refused 1 'nobody takes commands at .*: was the run started with --control' control "$desk" pause

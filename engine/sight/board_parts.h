@@ -133,8 +133,8 @@ struct pl_board {
     pl_map_t open, lasting;         /* by call: see opened_t; those that go on for long
                                        apart, as what belongs to a run is known by them */
     uint64_t messages[PL_KINDS], missing;
-    bool guesses;                        /* it has not seen how all began: what fits no run
-                                            is taken for one of the newest */
+    bool guesses;                       /* it has not seen how all began: what fits no run
+                                           is taken for one of the newest */
     lane_t lane[KINDS_MOST];
     int64_t lane_slot;                                      /* newest, since the zero */
     newest_t newest[NEWEST_MOST];
