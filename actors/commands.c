@@ -6,6 +6,8 @@
 void pl_command_fail(pl_call_t *call, pl_code_t code, const char *why)
 {
     pl_error_t err;
+    if (!call)
+        return;
     pl_fail(&err, code, "%s", why);
     pl_call_fail(call, &err);
 }

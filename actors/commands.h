@@ -8,6 +8,7 @@
 /* Passes a command on to who is below; its answer is that of the call. */
 int pl_command_pass(void *self, pl_call_t *call, pl_address_t to,
                     const pl_control_t *what, pl_error_t *err);
+/* call  [NULL: nobody waits for an answer] */
 void pl_command_fail(pl_call_t *call, pl_code_t code, const char *why);
 
 enum { PL_HELD_MOST = 16 };

@@ -325,44 +325,6 @@ pl_commander_t pl_engine_commander(pl_engine_t *engine)
     return (pl_commander_t){.post = request_post, .self = engine};
 }
 
-/* ---- a socket of the engine's ---- */
-
-static void desk_serve(void *argument)
-{
-    pl_engine_t *engine = argument;
-    pl_error_t err = {0};
-    if (pl_control_serve(engine->desk, &engine->reactor->loop, &err) != PL_OK)
-        pl_log_line(PL_LOG_ERROR, -1, "", "no commands are taken: %s", err.text);
-}
-
-int pl_engine_control(pl_engine_t *engine, const char *endpoint, pl_error_t *err)
-{
-    const pl_commander_t commander = pl_engine_commander(engine);
-    int code = pl_engine_is_open(engine, err);
-    if (code == PL_OK)
-        code = pl_given(endpoint, "an endpoint", err);
-    if (code != PL_OK)
-        return code;
-    if (engine->desk)
-        return pl_fail(err, PL_ESTATE, "commands are taken already, at %s",
-                       pl_control_endpoint(engine->desk));
-    pl_error_t own = {0};
-    engine->desk = pl_control_open(endpoint, &commander, &own);
-    code = engine->desk ? pl_reactor_post(engine->reactor, desk_serve, engine, &own)
-                        : own.code;
-    if (code == PL_OK)
-        return PL_OK;
-    pl_control_close(engine->desk);
-    engine->desk = NULL;
-    return pl_fail(err, code, "%s", own.text);
-}
-
-const char *pl_engine_control_endpoint(const pl_engine_t *engine)
-{
-    const bool is_open = engine && !engine->closing && engine->desk;
-    return is_open ? pl_control_endpoint(engine->desk) : "";     /* closed, it goes */
-}
-
 /* ---- life ---- */
 
 void pl_requests_init(pl_requests_t *requests)

@@ -1,7 +1,10 @@
-/* sight.c - how an engine can be seen: its stream, a page, a journal, a trace */
+/* sight.c - how an engine can be seen and told: its stream, a page, commands, a journal,
+ * a trace */
 #include "actors/host_parts.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "runtime/monitor.h"
+#include "sight/control.h"
 #include "sight/journal.h"
 #include "sight/state.h"
 #include "sight/trace.h"
@@ -43,6 +46,41 @@ int pl_engine_dashboard(pl_engine_t *engine, const char *address, pl_error_t *er
 const char *pl_engine_dashboard_url(const pl_engine_t *engine)
 {
     return engine && engine->dashboard ? pl_dashboard_url(engine->dashboard) : "";
+}
+
+static void desk_serve(void *argument)
+{
+    pl_engine_t *engine = argument;
+    pl_error_t err = {0};
+    if (pl_control_serve(engine->desk, &engine->reactor->loop, &err) != PL_OK)
+        pl_log_line(PL_LOG_ERROR, -1, "", "no commands are taken: %s", err.text);
+}
+
+int pl_engine_control(pl_engine_t *engine, const char *endpoint, pl_error_t *err)
+{
+    int code = may_open(engine, endpoint, "an endpoint", err);
+    if (code != PL_OK)
+        return code;
+    if (engine->desk)
+        return pl_fail(err, PL_ESTATE, "commands are taken already, at %s",
+                       pl_control_endpoint(engine->desk));
+    const pl_commander_t commander = pl_engine_commander(engine);
+    pl_error_t why = {0};
+    engine->desk = pl_control_open(endpoint, &commander, &why);
+    code = engine->desk ? pl_reactor_post(engine->reactor, desk_serve, engine, &why)
+                        : why.code;
+    if (code == PL_OK)
+        return PL_OK;
+    pl_control_close(engine->desk);
+    engine->desk = NULL;
+    return pl_fail(err, code, "%s", why.text);
+}
+
+/* Once the engine closes it goes, on the control thread. */
+const char *pl_engine_control_endpoint(const pl_engine_t *engine)
+{
+    const bool is_open = engine && !engine->closing && engine->desk;
+    return is_open ? pl_control_endpoint(engine->desk) : "";
 }
 
 int pl_engine_journal(pl_engine_t *engine, const char *path, pl_error_t *err)

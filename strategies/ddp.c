@@ -134,8 +134,10 @@ static int ddp_process_dataloader(void *self, pl_call_t *call, const pl_body_t *
 static int ddp_decide(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     pl_ddp_t *ddp = self;
-    if (ddp->replica.failure.code != PL_OK)
-        return *err = ddp->replica.failure, err->code;
+    if (ddp->replica.failure.code != PL_OK) {
+        *err = ddp->replica.failure;
+        return err->code;
+    }
     if (body->decide.announced)
         ddp->announced = false;
     pl_replica_pauses(&ddp->replica);

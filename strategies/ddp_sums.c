@@ -360,8 +360,10 @@ int pl_ddp_sum_step(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *er
     int code = PL_OK;
     buckets_call(ddp, ddp->replica.bucket_count);
     ddp->called = 0;
-    if (ddp->failure.code != PL_OK)
-        return *err = ddp->failure, err->code;
+    if (ddp->failure.code != PL_OK) {
+        *err = ddp->failure;
+        return err->code;
+    }
     for (int64_t a = 0, b = 0; code == PL_OK && !ddp->replica.bucket_count
                                && pl_replica_range(&ddp->replica, sums->step, &a, &b);) {
         if ((size_t)b == loss)

@@ -220,22 +220,10 @@ static int scaled_replay(local_t *local, int k, const char *what, double scale,
     return pl_call_replay_plan(r, r->accelerator, &msg, how, err) ? PL_OK : err->code;
 }
 
-/* Summed with the gradients, where backward leaves that of a batch. */
-static double weight_get(const pl_ddp_t *ddp)
+/* Which element of the gradients' region: where backward leaves that of a batch. */
+static size_t weight_place(const pl_ddp_t *ddp)
 {
-    const size_t k = (size_t)ddp->replica.model->params + 1;
-    const void *at = pl_ddp_gradients(ddp);
-    return ddp->dtype == PL_F64 ? ((const double *)at)[k] : ((const float *)at)[k];
-}
-
-static void weight_put(const pl_ddp_t *ddp, double weight)
-{
-    const size_t k = (size_t)ddp->replica.model->params + 1;
-    void *at = pl_ddp_gradients(ddp);
-    if (ddp->dtype == PL_F64)
-        ((double *)at)[k] = weight;
-    else
-        ((float *)at)[k] = (float)weight;
+    return (size_t)ddp->replica.model->params + 1;
 }
 
 static double weight_of(const local_t *local)
@@ -257,10 +245,12 @@ static void local_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
     (void)sums;
     local_t *local = (local_t *)ddp;
     pl_error_t err = failure ? *failure : (pl_error_t){0};
+    const double weight = failure ? 1
+                                  : pl_ddp_element(ddp, ddp->at.grads,
+                                                   weight_place(ddp));
     local->halt = halt;
     if (failure
-        || scaled_replay(local, STEP, "outer_step", 1 / weight_get(ddp), stepped, &err)
-               != PL_OK)
+        || scaled_replay(local, STEP, "outer_step", 1 / weight, stepped, &err) != PL_OK)
         sync_end(local, &err);
 }
 
@@ -269,7 +259,8 @@ static int local_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *
     const pl_replica_t *r = &ddp->replica;
     const size_t params = (size_t)r->model->params;
     const pl_dtype_t dtype = pl_region_dtype(r->model->precision, PL_REGION_SLOT0);
-    weight_put(ddp, weight_of((const local_t *)ddp));
+    pl_ddp_element_set(ddp, ddp->at.grads, weight_place(ddp),
+                       weight_of((const local_t *)ddp));
     int code = pl_ddp_call_sum(ddp, ddp->at.grads, params, ddp->dtype, err);
     for (int k = 0; k < inner_slots(r) && code == PL_OK; k++)
         code = pl_ddp_call_sum(ddp, ddp->at.region[PL_REGION_SLOT0 + k], params, dtype,

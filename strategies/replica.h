@@ -196,7 +196,7 @@ struct pl_replica {
     int plan_count;
 
     struct pl_rounds *rounds;             /* training steps under way: replica_rounds.h */
-    pl_forward_t *forward;                /* batches being evaluated: replica_steps.c */
+    pl_forward_t *forward;                /* batches being evaluated: replica_forward.c */
 
     pl_replica_calls_t calls;                       /* of setup, an export or an import */
     pl_replica_calls_t freezing;

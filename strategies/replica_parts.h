@@ -85,7 +85,7 @@ double pl_replica_average_share(const pl_replica_t *r, const pl_train_batch_t *m
 /* Keeps in r->told what the graph of a module says of it. */
 int pl_replica_tell_model(pl_replica_t *r, const pl_graph_t *g, pl_error_t *err);
 
-/* ---- The module's steps: replica_optimizers.c ---- */
+/* ---- The module's steps: replica_steps.c ---- */
 
 int pl_replica_bind_steps(pl_replica_t *r, pl_error_t *err);
 void pl_replica_release_steps(pl_replica_t *r);
@@ -135,7 +135,7 @@ int64_t pl_replica_exchanges_end(const pl_replica_t *r);
 /* What a rank without samples brings to them. */
 void pl_replica_exchange_nothing(const pl_replica_t *r, int step, pl_graph_t *g);
 
-/* ---- What is computed: replica_plans.c ---- */
+/* ---- What is computed: replica_hash.c ---- */
 
 /* Of a plan's graph, once it is whole. */
 void pl_replica_hash_plan(pl_replica_plan_t *plan, const pl_graph_t *graph);

@@ -96,7 +96,7 @@ int pl_rounds_fail_behind(const pl_rounds_t *rounds, uint64_t number, pl_error_t
 /* Those that came meanwhile, or that did not run, are sent. */
 void pl_rounds_again(pl_replica_t *r);
 
-/* ---- replica_carry.c: figures, and what a rank brings to a meeting ---- */
+/* ---- replica_meet.c: figures, and what a rank brings to a meeting ---- */
 
 /* The ranks meet behind each batch, not behind each step. */
 static inline bool pl_rounds_each(const pl_replica_t *r)
@@ -116,6 +116,16 @@ int pl_rounds_carry(pl_replica_t *r, pl_error_t *err);
 void pl_part_carry(pl_replica_t *r, const pl_part_of_round_t *part);
 /* The ranks meet over it; ends with pl_replica_reduced(). */
 int pl_part_meet(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err);
+
+/* They meet behind an optimizer step. */
+static inline bool pl_rounds_follow(const pl_replica_t *r)
+{
+    return r->meets && r->meets->stepped;
+}
+
+/* That begins; ends with pl_replica_reduced(). */
+void pl_part_follow(pl_replica_t *r, pl_part_of_round_t *part, double *figures,
+                    size_t count);
 
 /* ---- replica_exchange.c: the ranks meet in the middle of a replay ---- */
 
@@ -139,18 +149,6 @@ void pl_rounds_met(pl_replica_t *r);
 /* Without a batch. */
 void pl_rounds_idle_begins(const pl_replica_t *r);
 void pl_rounds_idle_ends(pl_replica_t *r);
-
-/* ---- replica_follow.c: what follows an optimizer step ---- */
-
-/* Something does. */
-static inline bool pl_rounds_follow(const pl_replica_t *r)
-{
-    return r->meets && r->meets->stepped;
-}
-
-/* It begins; ends with pl_replica_reduced(). */
-void pl_part_follow(pl_replica_t *r, pl_part_of_round_t *part, double *figures,
-                    size_t count);
 
 /* ---- replica_guarded.c: a step that was not finite ---- */
 

@@ -1,4 +1,4 @@
-/* named_steps.c - tests of strategies/replica_optimizers.c: modules of several steps */
+/* named_steps.c - tests of strategies/replica_steps.c: modules of several steps */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

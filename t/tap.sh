@@ -12,7 +12,7 @@ folder=$(mktemp -d /tmp/paceline-t-XXXXXX) || exit 99
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 99
 export LC_ALL=C
-unset NO_COLOR COLUMNS PACELINE_ENDPOINT PACELINE_HINTS PACELINE_JOB_KEY_FILE PACELINE_JOURNAL PACELINE_PLUGIN_PATH \
+unset NO_COLOR COLUMNS PACELINE_ENDPOINT PACELINE_HINTS PACELINE_JOB_KEY_FILE PACELINE_TRAIL PACELINE_PLUGIN_PATH \
     PACELINE_RANK PACELINE_WORLD_SIZE
 
 # run TEST [trains] - one that trains is skipped when Paceline was built without an accelerator

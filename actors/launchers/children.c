@@ -124,7 +124,7 @@ static void texts_put(variable_t *at, const pl_children_spec_t *s)
         const char *name, *text;
     } texts[] = {{"PACELINE_ENDPOINT", s->endpoint},
                  {"PACELINE_JOB_KEY_FILE", s->job_key},
-                 {"PACELINE_JOURNAL", s->journal},
+                 {"PACELINE_TRAIL", s->trail},
                  {"PACELINE_DEPARTURES", s->departures},
                  {"PACELINE_RUN_ID", s->job}};
     for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)

@@ -6,7 +6,7 @@
  * is then the answer to what was asked for there.
  *
  * A process's runs are counted: the second of one meets the second of all others.  Where
- * whoever has started the processes has started them again, rank zero's journal tells
+ * whoever has started the processes has started them again, rank zero's trail tells
  * which run goes on from where. */
 #include <errno.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@
 #include "actors/launchers/departures.h"
 #include "actors/launchers/environment.h"
 #include "actors/launchers/guest.h"
-#include "actors/launchers/journal.h"
+#include "actors/launchers/trail.h"
 #include "actors/launchers/launchers.h"
 #include "actors/launchers/remote.h"
 #include "actors/launchers/rendezvous.h"
@@ -31,6 +31,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "base/stages.h"
 #include "config.h"
 
@@ -89,7 +90,7 @@ static void run_dir_note(pl_ranks_t *ranks, const char *path)
 {
     const external_t *x = (const external_t *)ranks;
     if (x->training)
-        pl_journal_note(x->training, path);
+        pl_trail_note(x->training, path);
 }
 
 static bool ranks_gather(const pl_ranks_t *ranks)
@@ -196,19 +197,18 @@ static int traits_find(external_t *x, const pl_job_t *job, pl_error_t *err)
     return x->traits ? PL_OK : pl_no_memory(err);
 }
 
-/* The same number in all processes of the job, and in no other job there (FNV-1a).  Of a
- * job without a name it is rank zero's to draw, and the others learn it from there. */
+/* The same number in all processes of the job, and in no other job there.  Of a job
+ * without a name it is rank zero's to draw, and the others learn it from there. */
 static int run_number(const pl_environment_t *e, uint64_t *number, pl_error_t *err)
 {
-    uint64_t hash = 14695981039346656037u;
+    uint64_t named = pl_hash_bytes(e->job, strlen(e->job));
     *number = 0;
     if (!e->job[0] && e->rank > 0)
         return PL_OK;
-    if (!e->job[0] && getrandom(&hash, sizeof hash, 0) != sizeof hash)
+    if (!e->job[0] && getrandom(&named, sizeof named, 0) != sizeof named)
         return pl_fail(err, PL_EIO, "no random numbers: %s", strerror(errno));
-    for (const char *c = e->job; *c; c++)
-        hash = (hash ^ (unsigned char)*c) * 1099511628211u;
-    *number = ((hash ^ (uint64_t)e->restarts) * 1099511628211u) | 1;
+    const uint64_t key[] = {named, (uint64_t)e->restarts};
+    *number = pl_hash_bytes(key, sizeof key) | 1;
     return PL_OK;
 }
 
@@ -328,7 +328,7 @@ static pl_job_t *job_here(external_t *x, const pl_job_t *job, pl_error_t *err)
     x->training = training_count(job);
     const bool was_cut_off = e->restarts && x->training;
     if (was_cut_off)
-        folder = pl_journal_find(x->training, &none);
+        folder = pl_trail_find(x->training, &none);
     *err = none;
     const char *came_to = was_cut_off && !folder ? "" : folder;
     pl_job_t *own = err->code

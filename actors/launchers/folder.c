@@ -24,7 +24,7 @@ enum { YOUNG_S = 60 };                                     /* may not have its l
 const char *pl_place_door(const char *folder, pl_door_t door, char text[PL_DOOR_TEXT])
 {
     static const char *const names[] = {"calls",      "bulk",         "stream",
-                                        "calls-bulk", "calls-stream", "journal",
+                                        "calls-bulk", "calls-stream", "trail",
                                         "departures", "past"};
     snprintf(text, PL_DOOR_TEXT, "ipc://%s/%s", folder, names[door]);
     return text;

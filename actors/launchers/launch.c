@@ -74,8 +74,8 @@ static void child_left(void *user, int rank, const char *text)
 
 int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_t *err)
 {
-    char journal[PL_DOOR_TEXT], departures[PL_DOOR_TEXT];
-    const bool has_first = launch->host;    /* rank zero keeps a journal, so that it knows
+    char trail[PL_DOOR_TEXT], departures[PL_DOOR_TEXT];
+    const bool has_first = launch->host;    /* rank zero keeps a trail, so that it knows
                                                where it was when it is started again */
     const pl_children_spec_t spec = {
         .argv = launch->spec.argv,
@@ -86,7 +86,7 @@ int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_
         .endpoint = attempt->endpoint,
         .job = attempt->job,
         .job_key = launch->job_key,
-        .journal = has_first ? file_of(launch, PL_DOOR_JOURNAL, journal) : "",
+        .trail = has_first ? file_of(launch, PL_DOOR_TRAIL, trail) : "",
         .departures = file_of(launch, PL_DOOR_DEPARTURES, departures),
         .on_line = child_said,
         .on_failed = children_failed,

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "actors/commands.h"
 #include "actors/loops/fit_parts.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -24,15 +25,6 @@ static void command_answer(pl_fit_t *fit, pl_call_t *call, const char *checkpoin
     if (call)
         pl_reply_control(call, &(pl_control_reply_t){.global_step = fit->global_step,
                                                      .checkpoint = checkpoint});
-}
-
-static void command_refuse(pl_call_t *call, pl_code_t code, const char *why)
-{
-    pl_error_t err;
-    if (!call)
-        return;
-    pl_fail(&err, code, "%s", why);
-    pl_call_fail(call, &err);
 }
 
 static void save_name(uint64_t global_step, char name[48])
@@ -55,8 +47,8 @@ void pl_fit_commands_saved(pl_fit_t *fit, uint64_t serial, bool safe)
                              &(pl_control_reply_t){.global_step = save->global_step,
                                                    .checkpoint = name});
         else
-            command_refuse(save->call, PL_EIO,
-                           "the checkpoint could not be saved: the log says why");
+            pl_command_fail(save->call, PL_EIO,
+                            "the checkpoint could not be saved: the log says why");
     }
     c->saves = left;
 }
@@ -68,7 +60,7 @@ void pl_fit_commands_over(pl_fit_t *fit)
     c->over = true;
     c->count = 0;
     for (int k = 0; k < count; k++)
-        command_refuse(c->waiting[k].call, PL_ESTATE, last_step_made);
+        pl_command_fail(c->waiting[k].call, PL_ESTATE, last_step_made);
 }
 
 void pl_fit_commands_end(pl_fit_t *fit)
@@ -78,8 +70,8 @@ void pl_fit_commands_end(pl_fit_t *fit)
     c->saves = 0;
     pl_fit_commands_over(fit);
     for (int k = 0; k < saves; k++)
-        command_refuse(c->save[k].call, PL_ESTATE,
-                       "the run has ended before the checkpoint was safe");
+        pl_command_fail(c->save[k].call, PL_ESTATE,
+                        "the run has ended before the checkpoint was safe");
 }
 
 /* ---- one after the other ---- */
@@ -137,7 +129,7 @@ static void pause_carry_out(pl_fit_t *fit, bool pauses, pl_call_t *call)
 {
     pl_commands_t *c = &fit->commands;
     if (pauses && *c->stop) {
-        command_refuse(call, PL_ESTATE, "the run is stopping");
+        pl_command_fail(call, PL_ESTATE, "the run is stopping");
         return;
     }
     if (call && pauses != c->paused)

@@ -1,4 +1,4 @@
-/* session.c - one run of the engine for a command: fit and predict
+/* session.c - the engine and the loop of a command that runs something
  *
  * The command's own loop carries signals and notifications.  The first Ctrl-C, SIGTERM or
  * SIGHUP asks the trainer to stop, a later one ends the process on the spot: whoever

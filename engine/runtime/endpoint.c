@@ -70,6 +70,16 @@ int pl_endpoint_check(const char *endpoint, bool is_encrypted, pl_error_t *err)
     return PL_OK;
 }
 
+int pl_endpoint_is_public(const char *what, const char *endpoint, pl_error_t *err)
+{
+    if (!strncmp(endpoint, "ipc://", 6) || !strncmp(endpoint, "tcp://", 6))
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL,
+                   "%s endpoint \"%s\": ipc://FILE or tcp://127.0.0.1:PORT (\"*\" for "
+                   "any port)",
+                   what, endpoint);
+}
+
 /* "*" is a new file in a new folder. */
 const char *pl_endpoint_file(const char *endpoint)
 {

@@ -21,6 +21,8 @@ typedef struct pl_door {
 
 /* PL_EINVAL: beyond this machine and not encrypted, or no endpoint at all. */
 int pl_endpoint_check(const char *endpoint, bool is_encrypted, pl_error_t *err);
+/* PL_EINVAL: none that another process can find; what: the name of the option. */
+int pl_endpoint_is_public(const char *what, const char *endpoint, pl_error_t *err);
 /* The file of "ipc://FILE"; NULL for others, which ZeroMQ finds a place for. */
 const char *pl_endpoint_file(const char *endpoint);
 

@@ -19,6 +19,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "runtime/endpoint.h"
 #include "runtime/monitor_parts.h"
 
 enum {
@@ -173,16 +174,6 @@ static void hub_woken(evutil_socket_t fd, short what, void *user)
 
 /* ---- life ---- */
 
-static int endpoint_check(const char *endpoint, pl_error_t *err)
-{
-    if (!strncmp(endpoint, "ipc://", 6) || !strncmp(endpoint, "tcp://", 6))
-        return PL_OK;
-    return pl_fail(err, PL_EINVAL,
-                   "monitor endpoint \"%s\": ipc://FILE or tcp://127.0.0.1:PORT (\"*\" "
-                   "for any port)",
-                   endpoint);
-}
-
 static int hub_open(pl_monitor_t *m, pl_error_t *err)
 {
     m->own.monitor = m->other.monitor = m;
@@ -334,7 +325,7 @@ static int hub_publish(pl_monitor_t *m, const void *argument, pl_error_t *err)
 int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
                      pl_error_t *err)
 {
-    int code = endpoint_check(endpoint, err);
+    int code = pl_endpoint_is_public("monitor", endpoint, err);
     return code == PL_OK ? monitor_ask(runtime, lossless, hub_publish, endpoint, err)
                          : code;
 }

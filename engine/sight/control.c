@@ -111,16 +111,6 @@ static void part_came(void *user, uint32_t more, pl_frame_t *frame)
 
 /* ---- life ---- */
 
-static int endpoint_check(const char *endpoint, pl_error_t *err)
-{
-    if (!strncmp(endpoint, "ipc://", 6) || !strncmp(endpoint, "tcp://", 6))
-        return PL_OK;
-    return pl_fail(err, PL_EINVAL,
-                   "control endpoint \"%s\": ipc://FILE or tcp://127.0.0.1:PORT (\"*\" "
-                   "for any port)",
-                   endpoint);
-}
-
 static int desk_open(pl_control_desk_t *desk, const char *endpoint, pl_error_t *err)
 {
     const pl_socket_spec_t spec = {.type = PL_SOCKET_DESK,
@@ -129,7 +119,7 @@ static int desk_open(pl_control_desk_t *desk, const char *endpoint, pl_error_t *
                                    .high_water_mark = UNREAD_MOST,
                                    .linger_ms = LINGER_MS,
                                    .message_most = PL_REQUEST_MOST};
-    int code = endpoint_check(endpoint, err);
+    int code = pl_endpoint_is_public("control", endpoint, err);
     if (code != PL_OK)
         return code;
     desk->socket = pl_socket_open(&spec, NULL, NULL, NULL, err);

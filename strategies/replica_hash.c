@@ -1,4 +1,4 @@
-/* replica_plans.c - a number for all that a replica trains with, in checkpoints, and in
+/* replica_hash.c - a number for all that a replica trains with, in checkpoints, and in
  * which order it adds
  *
  * Options say what a run is to compute, graphs what it does: a module that was changed,

@@ -1,4 +1,5 @@
-/* replica_carry.c - figures of a step's batches, and what a rank brings to a meeting
+/* replica_meet.c - figures of a step's batches, and what a rank brings to a meeting of
+ * all, before its optimizer's step and behind it
  *
  * A step of several batches is told as a whole: their figures are added up until it
  * ends. */
@@ -61,4 +62,21 @@ int pl_part_meet(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err)
     int code = r->meets->reduce(r, &sums, err);
     r->rounds->reducing &= code == PL_OK;
     return code;
+}
+
+/* Ranks may have things in common only behind an optimizer step: then nothing else
+ * begins before that is over. */
+void pl_part_follow(pl_replica_t *r, pl_part_of_round_t *part, double *figures,
+                    size_t count)
+{
+    pl_error_t err = {0};
+    const pl_replica_sums_t sums = {.step = part->step,
+                                    .number = part->round->number,
+                                    .has_samples = r->rounds->has_samples[part->step],
+                                    .figures = figures,
+                                    .figure_count = count};
+    r->rounds->reducing = true;
+    pl_rounds_meeting(r);
+    if (r->meets->stepped(r, &sums, &err) != PL_OK)
+        pl_replica_reduced(r, &err, false);
 }

@@ -1,8 +1,8 @@
-/* journal.c - where the runs of a job have their folders, for when it is started again
+/* trail.c - where the runs of a job have their folders, for when it is started again
  *
  * A line for each, "RUN FOLDER"; the last of a run counts.  It need not outlive the
  * machine: nobody would start the job again there. */
-#include "actors/launchers/journal.h"
+#include "actors/launchers/trail.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,11 +20,11 @@ enum { LINE = PATH_MAX + 16 };
 
 static const char *file_name(void)
 {
-    const char *name = getenv("PACELINE_JOURNAL");
+    const char *name = getenv("PACELINE_TRAIL");
     return name && *name ? name : NULL;
 }
 
-char *pl_journal_find(int run, pl_error_t *err)
+char *pl_trail_find(int run, pl_error_t *err)
 {
     const char *name = file_name();
     FILE *file = name ? fopen(name, "re") : NULL;
@@ -45,7 +45,7 @@ char *pl_journal_find(int run, pl_error_t *err)
     return folder;
 }
 
-void pl_journal_note(int run, const char *folder)
+void pl_trail_note(int run, const char *folder)
 {
     const char *name = file_name();
     char line[LINE];
