@@ -30,7 +30,7 @@ built() {
 }
 
 a_program_is_built_with_what_was_installed() {
-    try "${cc[@]}" -Wall -Wextra -Werror "$srcdir/examples/epoll_host.c" -o epoll_host $(asked --cflags --libs)
+    try "${cc[@]}" $(sanitized) -Wall -Wextra -Werror "$srcdir/examples/epoll_host.c" -o epoll_host $(asked --cflags --libs)
     is "$status$err" 0 "a program can be built"
     if "$paceline" list accelerators | grep -q '^cpu '; then
         try env LD_LIBRARY_PATH="$(dirname "$(find "$folder/root" -name libpaceline.so.0)")" ./epoll_host

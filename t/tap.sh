@@ -54,6 +54,14 @@ like() {
     ok "$3" matches "$1" "$2"
 }
 
+# The flags with which a program has to be made that loads the library of this build.
+sanitized() {
+    case $(grep -aoE -m 1 '__[at]san_init' "$builddir/.libs/libpaceline.so" | head -n 1) in
+    __tsan_init) echo -fsanitize=thread ;;
+    __asan_init) echo -fsanitize=address,undefined ;;
+    esac
+}
+
 skip() {
     tests=$((tests + 1))
     echo "ok $tests # SKIP $1"
