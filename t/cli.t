@@ -623,6 +623,15 @@ few_descriptors_are_refused() {
     is "$err" "paceline: only 20 descriptors may be open: raise the limit; 1024 is usual (ulimit -n)" "with the reason"
 }
 
+monitor_ends_when_nothing_can_be_written() {
+    start_endless_fit watched --monitor "ipc://$PWD/watched"
+    try timeout 30 bash -c 'exec "$0" monitor "$1" >/dev/full' "$paceline" "ipc://$PWD/watched"
+    is "$status" 1 "status 1"
+    like "$err" '^paceline: cannot write to standard output: No space' "as is told"
+    kill -TERM "$pid"
+    end_of_fit
+}
+
 monitor_says_when_nothing_comes() {
     refused 1 '^paceline: nothing came from ipc://.*: is a run publishing there' \
         monitor "ipc://$folder/silence" --duration 0.2
@@ -797,6 +806,7 @@ run what_a_prediction_leaves_is_whole trains
 run a_run_without_weights_points_to_one_that_has_them trains
 run monitor_follows_a_run_to_its_end trains
 run monitor_shows_lines_for_people trains
+run monitor_ends_when_nothing_can_be_written trains
 run monitor_says_when_nothing_comes
 run few_descriptors_are_refused
 run inspect_shows_weights_and_runs trains

@@ -49,10 +49,8 @@ static void show_gap(const monitor_t *m, int rank, long long lost)
 {
     if (m->arguments->json)
         cli_print("{\"gap\": %lld, \"rank\": %d}\n", lost, rank);
-    else if (rank < 0)
-        cli_print("%9s %lld messages lost\n", "", lost);
     else
-        cli_print("%9s %lld messages of rank %d lost\n", "", lost, rank);
+        cli_stream_gap(rank, lost);
 }
 
 static void look_for_gap(monitor_t *m, const json_t *message)
@@ -61,7 +59,7 @@ static void look_for_gap(monitor_t *m, const json_t *message)
     json_int_t seq = json_integer_value(json_object_get(message, "seq"));
     if (m->arguments->topic.count || rank < 0 || rank >= RANKS)
         return;
-    if (seq > m->next[rank])
+    if (m->next[rank] && seq > m->next[rank])   /* what was before we came is not lost */
         show_gap(m, (int)rank - 1, (long long)(seq - m->next[rank]));
     m->next[rank] = seq + 1;
 }

@@ -208,7 +208,7 @@ void cli_print_json(json_t *object)
 
 bool cli_output_gone(void)
 {
-    return write_error == EPIPE;
+    return write_error != 0;
 }
 
 /* A reader that has gone away (paceline list | head) is no failure of ours. */

@@ -32,7 +32,7 @@ void cli_print(const char *format, ...) PL_PRINTF(1, 2);
 void cli_flush(void);
 /* One JSON object as a line, at once; consumes it. */
 void cli_print_json(json_t *object);
-/* Whether nobody reads standard output any more. */
+/* Whether nobody reads standard output any more, or it could not be written. */
 bool cli_output_gone(void);
 
 /* One line (printf) to standard error: "paceline: …". */

@@ -68,12 +68,8 @@ static void show_line(const char *line)
         cli_print("%9s %lld bytes damaged at byte %lld\n", "",
                   (long long)json_integer_value(damaged),
                   (long long)json_integer_value(json_object_get(message, "at")));
-    else if (gap && rank)
-        cli_print("%9s %lld messages of rank %lld lost\n", "",
-                  (long long)json_integer_value(gap),
-                  (long long)json_integer_value(rank));
     else if (gap)
-        cli_print("%9s %lld messages lost\n", "", (long long)json_integer_value(gap));
+        cli_stream_gap(rank ? json_integer_value(rank) : -1, json_integer_value(gap));
     else {
         cli_stream_line(message, cli_columns(stdout), text, sizeof text);
         cli_print("%s\n", text);

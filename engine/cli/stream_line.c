@@ -85,11 +85,17 @@ static void add_field(line_t *line, const char *name, const json_t *value)
 /* The caller on the left, whoever speaks; where there is no room for both, the other. */
 static void add_ends(line_t *line, const json_t *message, int columns)
 {
-    int width = columns && columns < WIDE ? 16 : 20;
+    const json_int_t number = json_integer_value(json_object_get(message, "rank"));
+    char rank[24] = "";
+    if (number > 0)
+        snprintf(rank, sizeof rank, "%lld/", (long long)number);
+    const int width = columns && columns < WIDE ? 16 : 20;
     const char *kind = text_of(message, "kind");
     bool down = !strcmp(kind, "call") || !strcmp(kind, "cancel");
+    add(line, "%s", rank);
     if (!columns || columns >= NARROW)
-        add(line, "%-*s ", width, text_of(message, down ? "from" : "to"));
+        add(line, "%-*s ", width - (int)strlen(rank),
+            text_of(message, down ? "from" : "to"));
     add(line, "%s %-*s ", arrow(kind), columns && columns < NARROW ? 0 : width,
         text_of(message, down ? "to" : "from"));
 }
@@ -112,15 +118,20 @@ static bool is_event(const json_t *message)
            && !strcmp(text_of(message, "kind"), "progress");
 }
 
+void cli_stream_gap(long long rank, long long lost)
+{
+    if (rank < 0)
+        cli_print("%9s %lld messages lost\n", "", lost);
+    else
+        cli_print("%9s %lld messages of rank %lld lost\n", "", lost, rank);
+}
+
 void cli_stream_line(const json_t *message, int columns, char *text, size_t room)
 {
     line_t line = {text, 0, room};
     const char *name;
     json_t *value;
-    json_int_t rank = json_integer_value(json_object_get(message, "rank"));
     add(&line, "%9.4f ", json_number_value(json_object_get(message, "time")));
-    if (rank > 0)
-        add(&line, "%lld/", (long long)rank);
     add_ends(&line, message, columns);
     add(&line, "%s", text_of(message, "name"));
     if (is_event(message))
