@@ -26,10 +26,15 @@ static char thousands_endpoint[256];
 static crowd_t thousand, stopped;
 static struct rlimit descriptors;
 
-static char heard[3][256];                      /* what the log said, by its sort */
+static char heard[3][256];                      /* what the log said first, by its sort */
 static const char *const sorts[3] = {"the stream pauses", "as many as it serves",
                                      "few descriptors are left"};
 static int times[3];                                        /* atomic */
+
+static bool was_said(int sort)
+{
+    return __atomic_load_n(&times[sort], __ATOMIC_ACQUIRE) > 0;
+}
 
 static void hear(pl_log_level_t level, int rank, const char *actor, const char *text,
                  void *user)
@@ -37,14 +42,10 @@ static void hear(pl_log_level_t level, int rank, const char *actor, const char *
     (void)level, (void)rank, (void)actor, (void)user;
     for (int k = 0; k < 3; k++)
         if (strstr(text, sorts[k])) {
-            snprintf(heard[k], sizeof heard[k], "%s", text);
+            if (!was_said(k))
+                snprintf(heard[k], sizeof heard[k], "%s", text);
             __atomic_add_fetch(&times[k], 1, __ATOMIC_RELEASE);
         }
-}
-
-static bool was_said(int sort)
-{
-    return __atomic_load_n(&times[sort], __ATOMIC_ACQUIRE) > 0;
 }
 
 /* ---- viewers that ask for nothing, of this process: connections of one socket ---- */

@@ -29,13 +29,14 @@ typedef struct scene {
 
 /* ---- time, which stands still for who waits for the rest of a dead one's words ---- */
 
-static int64_t stopped;                                     /* [it goes on] */
+static int64_t stopped;                             /* atomic: when  [it goes on] */
 int64_t __real_pl_now(void);
 int64_t __wrap_pl_now(void);
 
 int64_t __wrap_pl_now(void)
 {
-    return stopped ? stopped : __real_pl_now();
+    const int64_t at = __atomic_load_n(&stopped, __ATOMIC_RELAXED);
+    return at ? at : __real_pl_now();
 }
 
 /* ---- who asks ---- */
@@ -198,7 +199,7 @@ static void what_a_dead_rank_had_sent_counts(void)
     scene_t s;
     scene_open(&s);
     ok(eventually((rig_turn(), s.is_served && process_of(&s))), "a rank has its job");
-    stopped = __real_pl_now();
+    __atomic_store_n(&stopped, __real_pl_now(), __ATOMIC_RELAXED);
     kill(process_of(&s), SIGKILL);
     ok(eventually((rig_turn(), s.has_died)), "its process has died");
     ok(!s.has_ended && !s.has_failed, "which is not its end");
@@ -206,7 +207,7 @@ static void what_a_dead_rank_had_sent_counts(void)
     ok(eventually((rig_turn(), s.has_ended)), "what it had sent is");
     is_int(s.outcome_step, 42, "its outcome is the run's");
     ok(!s.has_failed, "and no error");
-    stopped = 0;
+    __atomic_store_n(&stopped, 0, __ATOMIC_RELAXED);
     scene_close(&s);
 }
 
