@@ -107,8 +107,11 @@ one_that_was_killed_itself() {
 }
 
 damage_costs_one_record_alone() {
+    local at byte
     cp well.journal bad.journal
-    printf '\377' | dd of=bad.journal bs=1 seek=$(($(stat -c %s bad.journal) / 2)) conv=notrunc 2>/dev/null
+    at=$(($(stat -c %s bad.journal) / 2))
+    byte=$(od -An -tu1 -j "$at" -N 1 bad.journal)
+    printf "\\x$(printf %02x $((255 - byte)))" | dd of=bad.journal bs=1 seek="$at" conv=notrunc 2>/dev/null
     try "$paceline" explain bad.journal
     is "$status" 0 "a journal with a wrong byte is explained"
     like "$out" 'It ended well' "to its end"
