@@ -428,7 +428,7 @@ int main(int argc, char **argv)
     snprintf(sockets, sizeof sockets, "%s/sockets", tap_folder());
     mkdir(sockets, 0700);
     setenv("TMPDIR", sockets, 1);
-    mallopt(M_ARENA_MAX, 2);          /* else what is kept depends on how threads meet */
+    mallopt(M_ARENA_MAX, 2);            /* else what is kept goes by how threads meet */
     begin_threads();
     pristine = traces_now();
     run(an_engine_leaves_nothing_whatever_it_did);
