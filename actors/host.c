@@ -18,6 +18,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/options.h"
+#include "base/utf8.h"
 #include "runtime/cargo.h"
 #include "runtime/monitor.h"
 #include "runtime/reactor.h"
@@ -153,11 +154,13 @@ static void command_run(void *argument)
     command_free(command);
 }
 
+/* Whoever hears the reason has room for so much of it, and takes it as it is. */
 int pl_trainer_tell_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err)
 {
+    char heard[128];
+    const pl_stop_t stop = {.reason = pl_utf8_show(reason, heard, sizeof heard)};
     trainer->standing.is_stopping = true;
-    return pl_call_stop(trainer->engine->host, trainer->actor,
-                        &(pl_stop_t){.reason = reason}, (pl_how_t){0}, err)
+    return pl_call_stop(trainer->engine->host, trainer->actor, &stop, (pl_how_t){0}, err)
                ? PL_OK
                : err->code;
 }

@@ -164,14 +164,15 @@ static void rig_close(void)
     pl_runtime_release(&runtime);
 }
 
-static void all_reduce(int rank, int k, uint64_t offset, uint64_t elements, int total_ms)
+static uint64_t all_reduce(int rank, int k, uint64_t offset, uint64_t elements,
+                           int total_ms)
 {
-    pl_call_all_reduce(captain, captain->rank[rank],
-                       &(pl_all_reduce_t){.memory = &captain->lent[rank]->object,
-                                          .offset = offset,
-                                          .count = elements,
-                                          .dtype = PL_F32},
-                       how(rank, k, total_ms), NULL);
+    return pl_call_all_reduce(captain, captain->rank[rank],
+                              &(pl_all_reduce_t){.memory = &captain->lent[rank]->object,
+                                                 .offset = offset,
+                                                 .count = elements,
+                                                 .dtype = PL_F32},
+                              how(rank, k, total_ms), NULL);
 }
 
 static void barrier(int rank, int k, int total_ms)
@@ -235,6 +236,21 @@ static void a_limit_names_who_came_and_who_did_not(void)
     barrier(1, 0, 0);
     wait_for(1);
     is_int(told[1][0].code, PL_EPEER, "who comes afterwards is told at once");
+    rig_close();
+}
+
+static void a_call_that_nobody_wants_any_more_has_no_limit_to_tell_of(void)
+{
+    rig_meet();
+    const uint64_t call = all_reduce(0, 0, 0, ELEMENTS, 0);
+    all_reduce(2, 0, 0, ELEMENTS, 0);
+    pl_cancel(captain, call);
+    wait_for(2);
+    is_int(captain->late, 0, "no limit has passed");
+    is_int(told[0][0].code, PL_ECANCELLED, "its call ends as cancelled");
+    is_int(told[2][0].code, PL_EPEER, "so does that of the rank that waited with it");
+    is_text(told[2][0].text, "all_reduce: rank 0 gave up: who called it ends",
+            "for the same reason");
     rig_close();
 }
 
@@ -343,6 +359,7 @@ int main(void)
     run(ranks_meet_and_what_they_ask_for_is_done_in_order);
     run(lent_memory_outlives_the_collective);
     run(a_limit_names_who_came_and_who_did_not);
+    run(a_call_that_nobody_wants_any_more_has_no_limit_to_tell_of);
     run(a_join_that_somebody_misses_names_them);
     run(an_abort_ends_every_wait);
     run(who_ends_is_named_by_those_who_wait);

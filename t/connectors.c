@@ -608,7 +608,7 @@ static void fetches_are_answered_in_order(void)
 
 static void reading_stops_while_all_batches_are_out(void)
 {
-    enum { OUT = 3 + 16 };
+    enum { OUT = 3 + 32 };
     asked_t asked[OUT], one_more;
     start_open("{\"name\": \"numbers\", \"samples\": 100, \"batch_size\": 1, "
                "\"prefetch\": 3}");

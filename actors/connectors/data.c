@@ -1,8 +1,8 @@
 /* data.c - the data connector: batches for the loops
  *
  * Readers open and read on threads of their own; here is decided what they read, and in
- * which order it is handed out.  Each reader is given little at a time, so that a dropped
- * pass or the end of the run waits for little. */
+ * which order it is handed out.  Each reader is given little at a time, a millisecond's
+ * work or two batches, so that a dropped pass or the end of the run waits for little. */
 #include "actors/connectors/data.h"
 
 #include <errno.h>
@@ -13,16 +13,19 @@
 #include "actors/connectors/reader.h"
 #include "actors/connectors/sources.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/run.h"
 #include "base/stages.h"
 
-#define READER_AHEAD 2                                      /* one is read, one waits */
+#define READER_AHEAD 8
+#define READER_LEAST 2                                      /* one is read, one waits */
 #define WAITING_MOST 64                                     /* fetches */
 
 typedef struct reader {
     pl_address_t at;
+    int most;                                               /* batches to be with it */
     pl_batch_t *batch[READER_AHEAD];                        /* with it; counted */
 } reader_t;
 
@@ -148,10 +151,12 @@ static int data_on_start(void *self, pl_call_t *call, const pl_body_t *body,
     data->reader = pl_alloc_array((size_t)workers, sizeof *data->reader);
     if (!data->reader)
         return pl_no_memory(err);
-    for (; data->reader_count < workers; data->reader_count++)
+    for (; data->reader_count < workers; data->reader_count++) {
+        data->reader[data->reader_count].most = READER_LEAST;
         if (!pl_spawn(self, &pl_io_reader, PL_OWN_THREAD, &start, how,
                       &data->reader[data->reader_count].at, err))
             return err->code;
+    }
     pl_actor_ready(self);
     return PL_OK;
 }
@@ -303,13 +308,22 @@ static pl_feed_t *feed_of_batch(data_t *data, const pl_batch_t *batch)
     return &data->feed[pl_source_place(batch->stage, batch->loader)];
 }
 
-static pl_batch_t **reader_slot(data_t *data, const pl_batch_t *batch)
+/* As many as it reads in a millisecond, by the last. */
+static int reader_most(const pl_batch_t *read)
+{
+    const int64_t many = PL_MILLISECOND / (read->took + 1);
+    return many < READER_LEAST ? READER_LEAST : many > READER_AHEAD ? READER_AHEAD
+                                                                    : (int)many;
+}
+
+static void reader_done(data_t *data, const pl_batch_t *batch)
 {
     for (int k = 0; k < data->reader_count; k++)
         for (int slot = 0; slot < READER_AHEAD; slot++)
-            if (data->reader[k].batch[slot] == batch)
-                return &data->reader[k].batch[slot];
-    return NULL;
+            if (data->reader[k].batch[slot] == batch) {
+                data->reader[k].batch[slot] = NULL;
+                data->reader[k].most = reader_most(batch);
+            }
 }
 
 /* A free place of the reader with the least to do, or NULL. */
@@ -317,7 +331,7 @@ static reader_t *reader_free(data_t *data, pl_batch_t ***slot_p)
 {
     for (int slot = 0; slot < READER_AHEAD; slot++)
         for (int k = 0; k < data->reader_count; k++)
-            if (!data->reader[k].batch[slot]) {
+            if (slot < data->reader[k].most && !data->reader[k].batch[slot]) {
                 *slot_p = &data->reader[k].batch[slot];
                 return &data->reader[k];
             }
@@ -331,7 +345,7 @@ static void data_on_batch(void *self, const pl_answer_t *answer)
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
     bool failed = answer->kind == PL_ANSWER_ERROR;
-    *reader_slot(data, batch) = NULL;
+    reader_done(data, batch);
     pl_feed_read(feed_of_batch(data, batch), batch, failed ? answer->error : NULL);
     pl_object_unref(batch);
     data_go_on(data);

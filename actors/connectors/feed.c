@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-#define OUT_MOST 16                                         /* batches that others keep */
+#define OUT_MOST 32                                         /* batches that others keep */
 
 struct pl_feed_slot {
     pl_batch_t *batch;                                      /* [none, or it failed] */

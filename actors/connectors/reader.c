@@ -9,6 +9,7 @@
 
 #include "actors/connectors/datasets/datasets.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "runtime/cargo.h"
 
@@ -245,11 +246,13 @@ static int reader_on_read(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
     (void)self;
-    const pl_batch_t *batch = (const pl_batch_t *)body->read_batch.batch;
+    pl_batch_t *batch = (pl_batch_t *)body->read_batch.batch;
     pl_error_t why = {0};
+    const int64_t began = pl_now();
     if (batch->dataset->length)
         batch_pad(batch);
     int code = samples_read(batch, 0, (int)batch->count, &why);
+    batch->took = pl_now() - began;
     if (code != PL_OK)
         return batch_fail(batch, code, &why, err);
     return pl_reply_read_batch(call, &(pl_read_batch_reply_t){0});

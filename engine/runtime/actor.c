@@ -273,7 +273,7 @@ void actor_go_on_ending(actor_t *actor)
     }
     if (child->cancelled)
         return;
-    made_cancel(child);
+    made_cancel(child, false);
     limits_renew(child, grace_of(child));
     if (actor->start)
         pl_progress_start(actor->start, &(pl_start_progress_t){.state = "ending"});
@@ -318,13 +318,14 @@ void actor_begin_end(actor_t *actor, const pl_error_t *error)
     if (actor->state != ACTOR_ALIVE)
         return;
     actor->state = ACTOR_ENDING;
+    actor->late = actor->reactor->doing.late || (error && error->code == PL_ETIMEOUT);
     if (error)
         actor->end_error = *error;
     for (pl_made_call_t *made = actor->made, *next; made; made = next) {
         next = made->next;
         if (made->is_child)
             continue;
-        made_cancel(made);
+        made_cancel(made, false);
         made_drop(made);
     }
     actor_go_on_ending(actor);
@@ -344,6 +345,11 @@ void pl_actor_end(void *self, const pl_error_t *error)
 bool pl_is_life(void *self, const pl_call_t *call)
 {
     return call == actor_of(self)->start;
+}
+
+bool pl_is_late(const pl_call_t *call)
+{
+    return call->late;
 }
 
 static void timer_fired(evutil_socket_t fd, short what, void *user)

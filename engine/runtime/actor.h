@@ -263,6 +263,9 @@ PL_API void pl_actor_ready_at(void *self, const char *address);
 
 /* Whether a call is this actor's own `start`: what on_cancel() asks first. */
 PL_API bool pl_is_life(void *self, const pl_call_t *call);
+/* Of a call that is cancelled: a limit has passed, here or further up; else nobody wants
+ * its answer any more. */
+bool pl_is_late(const pl_call_t *call);
 
 /* Ends this actor in order: refuses new calls, ends its children (last made first), fails
  * the calls still open here, then answers its `start`: with a reply, or with the error

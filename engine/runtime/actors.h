@@ -22,6 +22,7 @@ struct pl_call {
     uint32_t message;
     pl_address_t caller;
     int64_t deadline;                                       /* 0: none */
+    bool late;                               /* cancelled, because of a limit */
     pl_frame_t frame;
     pl_call_t *next, **link;                                /* list of the actor's */
 };
@@ -76,6 +77,7 @@ typedef struct actor {
     pl_made_call_t *made;
     pl_timer_t *timers;
     pl_error_t end_error;                                   /* code 0: in order */
+    bool late;                               /* it ends because of a limit */
     struct actor *next_dead;
     _Alignas(max_align_t) char self[];
 } actor_t;
@@ -112,7 +114,7 @@ void call_end(pl_call_t *call, pl_kind_t kind, const void *fields);
 /* Ends a call with an error in the callee's name; e is the call's envelope. */
 void call_refuse(pl_reactor_t *reactor, const pl_envelope_t *e, const pl_error_t *error);
 void made_drop(pl_made_call_t *made);
-void made_cancel(pl_made_call_t *made);
+void made_cancel(pl_made_call_t *made, bool late);
 
 /* deliver.c */
 void answer_pass(pl_made_call_t *made, const pl_answer_t *answer);

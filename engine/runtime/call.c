@@ -145,13 +145,16 @@ uint64_t pl_call(void *self, pl_address_t to, pl_message_t message, const void *
     return 0;
 }
 
-void made_cancel(pl_made_call_t *made)
+/* Who is cancelled hears whether a limit is why: 0 ns remain then. */
+void made_cancel(pl_made_call_t *made, bool late)
 {
     if (made->cancelled)
         return;
+    late = late || made->actor->late || made->actor->reactor->doing.late;
     pl_envelope_t e = envelope_of(made->actor, made->to, PL_KIND_CANCEL, made->message,
                                   made->number);
     e.cause = made->doing.cause;
+    e.remaining = late ? 0 : -1;
     made->cancelled = send_surely(made->actor->reactor, &e, NULL) == PL_OK;
 }
 
@@ -166,7 +169,7 @@ void pl_cancel(void *self, uint64_t number)
 {
     pl_made_call_t *made = made_find(self, number);
     if (made)
-        made_cancel(made);
+        made_cancel(made, false);
 }
 
 void pl_abandon(void *self, uint64_t number)

@@ -167,6 +167,7 @@ typedef struct pl_batch {
     int64_t length;                             /* of fields that vary; 0: none does */
     int64_t *index;                             /* [count], in the source */
     uint32_t batch_idx;                         /* within the pass */
+    int64_t took;                               /* to read, ns; written by a reader */
     int field_count;
     void *field[PL_FIELDS];       /* [count, …], 64-byte aligned; written by a reader */
 } pl_batch_t;

@@ -209,13 +209,13 @@ static void deliver_cancel(pl_reactor_t *reactor, const letter_t *l)
     pl_call_t *call = actor && l->code == PL_OK ? call_of(actor, l->e.call) : NULL;
     if (!call || call->caller.actor != l->e.from_actor)
         return;
-    if (actor->ops->on_cancel && actor->state == ACTOR_ALIVE) {
-        reactor->doing = (pl_doing_t){.cause = call->number};
+    call->late = l->e.remaining == 0;
+    reactor->doing = (pl_doing_t){.cause = call->number, .late = call->late};
+    if (actor->ops->on_cancel && actor->state == ACTOR_ALIVE)
         actor->ops->on_cancel(actor->self, call);
-        reactor->doing = (pl_doing_t){0};
-    } else if (call == actor->start) {
+    else if (call == actor->start)
         actor_begin_end(actor, NULL);
-    }
+    reactor->doing = (pl_doing_t){0};
 }
 
 /* ---- answers ---- */

@@ -8,9 +8,11 @@
  *
  * To wake another thread costs far more than a message (10 µs where an idle processor
  * must be fetched from a hypervisor), so messages to other threads leave together: when
- * nothing waits here, when as many are held as wait, or when none has left for a
- * millisecond.  A thread that computes step after step so wakes the one that feeds it
- * once in several steps, and never lets it starve. */
+ * nothing waits here, when the first of them is of a handler that began two milliseconds
+ * ago, or, once that is a tenth of a millisecond, when as many are held as wait.  A
+ * thread that computes step after step so wakes the one that feeds it once in several
+ * steps and does not starve; one whose handlers are quick wakes others once for all that
+ * waited. */
 #include "runtime/reactor.h"
 
 #include <event2/event.h>
@@ -27,8 +29,10 @@
 #include "runtime/descriptors.h"
 #include "runtime/monitor.h"
 
-enum { TURN_MESSAGES = 64, ENDPOINT_ROOM = 48, REACTOR_DESCRIPTORS = 8 };
-static const int64_t TURN_TIME = PL_MILLISECOND, HOLD_TIME = PL_MILLISECOND;
+enum { TURN_MESSAGES = 64, ENDPOINT_ROOM = 48, REACTOR_DESCRIPTORS = 8,
+       EXPECT_WAKES = 16 };
+static const int64_t TURN_TIME = PL_MILLISECOND, HOLD_MOST = 2 * PL_MILLISECOND,
+                     HOLD_LEAST = PL_MILLISECOND / 10;
 
 static void inproc_name(uint32_t thread, char text[static ENDPOINT_ROOM])
 {
@@ -276,15 +280,15 @@ static void held_send(pl_reactor_t *reactor)
         else
             pl_frame_release(&frame);
     }
-    reactor->sent_at = pl_now();
 }
 
 static void held_send_if_due(pl_reactor_t *reactor, int64_t now)
 {
     if (!reactor->held.count || !reactor->queue.count)
         return;                            /* what is held goes when the queue is empty */
-    bool is_due = now - reactor->sent_at >= HOLD_TIME;
-    if (!is_due && reactor->held.count >= reactor->queue.count) {
+    const int64_t age = now - reactor->held_at;
+    bool is_due = age >= HOLD_MOST;
+    if (!is_due && age >= HOLD_LEAST && reactor->held.count >= reactor->queue.count) {
         pl_socket_look(reactor->inbound);         /* more may have come while we worked */
         is_due = reactor->held.count >= reactor->queue.count;
     }
@@ -299,6 +303,8 @@ static void queue_turn(pl_reactor_t *reactor)
     int64_t now = pl_now(), end = now + TURN_TIME;
     for (int k = 0;
          k < TURN_MESSAGES && now < end && !reactor->leave && reactor->queue.count; k++) {
+        if (!reactor->held.count)
+            reactor->held_at = now;
         deliver_first(reactor);
         now = pl_now();
         held_send_if_due(reactor, now);
@@ -317,17 +323,36 @@ bool pl_reactor_is_abandoned(const pl_reactor_t *reactor)
     return __atomic_load_n(&reactor->abandoned, __ATOMIC_ACQUIRE);
 }
 
+static void look(pl_reactor_t *reactor)
+{
+    const size_t waiting = reactor->queue.count;
+    pl_sockets_settle(&reactor->loop);
+    if (reactor->queue.count > waiting + 1)
+        reactor->expects = EXPECT_WAKES;
+}
+
+/* Where messages came in company, the next are expected to: then a look for them before
+ * answers leave is worth its system calls. */
+static void rest(pl_reactor_t *reactor)
+{
+    pl_placement_rest(&reactor->placement);
+    if (reactor->expects)
+        reactor->expects--;
+}
+
 void pl_reactor_run(pl_reactor_t *reactor)
 {
     while (!reactor->leave && !pl_reactor_is_abandoned(reactor)) {
         pl_placement_work(&reactor->placement);
         queue_turn(reactor);
         pl_actors_reap(reactor);
+        if (reactor->held.count && reactor->expects)
+            look(reactor);
         if (!reactor->queue.count || reactor->leave)
             held_send(reactor);
-        pl_sockets_settle(&reactor->loop);
+        look(reactor);
         if (!reactor->queue.count)
-            pl_placement_rest(&reactor->placement);
+            rest(reactor);
         if (!reactor->leave && !pl_reactor_is_abandoned(reactor))
             event_base_loop(reactor->loop.base,
                             EVLOOP_ONCE | (reactor->queue.count ? EVLOOP_NONBLOCK : 0));

@@ -26,6 +26,7 @@ typedef struct pl_posted {
 typedef struct pl_doing {
     uint64_t cause;                                  /* the call being handled; 0: none */
     int64_t deadline;                                /* of that call; 0: none */
+    bool late;                                       /* a cancel, because of a limit */
 } pl_doing_t;
 
 typedef struct pl_reactor {
@@ -44,7 +45,8 @@ typedef struct pl_reactor {
     pl_map_t links;                 /* by thread, DEALER: calls go out, answers come in */
     pl_queue_t queue;               /* messages to actors of this thread */
     pl_queue_t held;                /* to other threads, not yet sent */
-    int64_t sent_at;                /* when such were sent last */
+    int64_t held_at;                /* when the handler began that the first is of */
+    int expects;                    /* messages in company, for so many waits yet */
 
     pl_map_t actors;                             /* by number */
     pl_map_t calls;                              /* by number: made here, not yet ended */

@@ -261,12 +261,15 @@ static int on_join(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
 }
 
 /* Nobody waits for this any more, so nobody can wait for what comes after it. */
-static void give_up(collective_t *c)
+static void give_up(collective_t *c, bool late)
 {
     char text[PL_ARRIVED_TEXT];
     pl_error_t why;
-    pl_fail(&why, PL_ETIMEOUT, "its time has passed: %s",
-            pl_arrived_text(c->first->arrived, c->world.size, text));
+    if (late)
+        pl_fail(&why, PL_ETIMEOUT, "its time has passed: %s",
+                pl_arrived_text(c->first->arrived, c->world.size, text));
+    else
+        pl_fail(&why, PL_ECANCELLED, "who called it ends");
     c->ops->give_up(c->part->part.self, &why);
 }
 
@@ -282,7 +285,7 @@ static void on_cancel(void *self, pl_call_t *call)
     }
     for (entry_t *entry = c->first; entry; entry = entry->next)
         if (entry->call == call) {
-            give_up(c);
+            give_up(c, pl_is_late(call));
             return;
         }
 }

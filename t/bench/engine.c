@@ -330,8 +330,14 @@ typedef struct streams {
     pl_engine_t *engine[2];
 } streams_t;
 
+static crowd_t *crowd(streams_t *s, int k)
+{
+    return (crowd_t *[]){&s->one, &s->many, &s->stopped}[k];
+}
+
 /* Before any thread is made.  What a thousand viewers themselves take of a processor is
- * not the engine's: they take what it leaves. */
+ * not the engine's: they take what it leaves, and nothing before their row: who looks for
+ * a stream that is not there yet calls ten times a second, each of them. */
 static void viewers_start(streams_t *s)
 {
     for (int k = 0; k < 2; k++)
@@ -340,6 +346,8 @@ static void viewers_start(streams_t *s)
     crowd_start(&s->one, s->endpoint[0], 1, NULL, false);
     crowd_start(&s->many, s->endpoint[1], VIEWERS, NULL, true);
     crowd_start(&s->stopped, s->endpoint[1], 1, NULL, false);
+    for (int k = 0; k < 3; k++)
+        kill(crowd(s, k)->process, SIGSTOP);
 }
 
 static void streams_open(streams_t *s)
@@ -359,13 +367,14 @@ static void streams_close(streams_t *s)
 {
     for (int k = 0; k < 2; k++)
         pl_engine_free(s->engine[k]);
-    crowd_stop(&s->one);
-    crowd_stop(&s->many);
-    crowd_stop(&s->stopped);
+    for (int k = 0; k < 3; k++)
+        crowd_stop(crowd(s, k));
 }
 
 static void streams_bench(streams_t *s, pairs_t *p)
 {
+    kill(s->many.process, SIGCONT);
+    kill(s->stopped.process, SIGCONT);
     for (int k = 0; k < 100 && !crowd_lines(&s->stopped); k++)
         fit_run(s->engine[1], p->steps / 4, usual);
     kill(s->stopped.process, SIGSTOP);
@@ -490,6 +499,7 @@ static void rows_streams(bench_t *b)
 {
     streams_t *s = &b->streams;
     streams_open(s);
+    kill(s->one.process, SIGCONT);
     fit_run(s->engine[0], b->pairs.steps / 4, usual);  /* the viewer finds its way */
     if (is_wanted(b, "viewer")) {
         pairs_run(&b->pairs, &b->bare, fit_measure, s->engine[0]);
