@@ -218,29 +218,51 @@ static void a_pause_ends_with_the_next_step(void)
     pl_board_free(board);
 }
 
+/* A step ends, of which is told how long what took. */
+static void step(pl_board_t *board, int64_t time, pl_bytes_t spent)
+{
+    say(board, (said_t){.message = PL_MESSAGE_train_batch,
+                        .from = loop,
+                        .to = strategy,
+                        .call = 9,
+                        .cause = 100,
+                        .fields = &(pl_train_batch_t){.step_due = 1}});
+    say(board, (said_t){.kind = PL_KIND_REPLY,
+                        .message = PL_MESSAGE_train_batch,
+                        .from = strategy,
+                        .to = loop,
+                        .call = 9,
+                        .time = time,
+                        .fields = &(pl_train_batch_reply_t){.spent = spent}});
+}
+
+static void short_steps_that_are_told_together_share_their_time(void)
+{
+    enum { TOGETHER = 8 };
+    pl_board_t *board = pl_board_new(pl_now(), NULL);
+    begin_run(board, 100);
+    for (int k = 1; k <= 20; k++)
+        for (int i = 0; i < TOGETHER; i++)
+            step(board, 2 * k * PL_MILLISECOND + 1000 * i, (pl_bytes_t){0});
+    json_t *all = told_by(board), *run = run_of(all, 1);
+    for (int k = 0; k < 2; k++) {
+        const char *name = k ? "p95" : "p50";
+        const double told = json_real_value(json_object_get(run, name));
+        ok(told > 2e-3 / TOGETHER * 0.9 && told < 2e-3 / TOGETHER * 1.1,
+           "%s: an eighth of 2 ms, not %g s", name, told);
+    }
+    json_decref(all);
+    pl_board_free(board);
+}
+
 static void each_rank_has_its_stages(void)
 {
     double spent[2][PL_SPENT_KINDS] = {{0, 1e-3, 2e-3, 4e-3, 5e-4},
                                        {0, 1e-3, 4e-3, 2e-3, 0}};
-    const int64_t second = PL_SECOND;
     pl_board_t *board = pl_board_new(pl_now(), NULL);
     begin_run(board, 100);
-    for (int k = 1; k <= 3; k++) {
-        const pl_train_batch_reply_t reply = {.spent = {spent, sizeof spent}};
-        say(board, (said_t){.message = PL_MESSAGE_train_batch,
-                            .from = loop,
-                            .to = strategy,
-                            .call = 9,
-                            .cause = 100,
-                            .fields = &(pl_train_batch_t){.step_due = 1}});
-        say(board, (said_t){.kind = PL_KIND_REPLY,
-                            .message = PL_MESSAGE_train_batch,
-                            .from = strategy,
-                            .to = loop,
-                            .call = 9,
-                            .time = k * second,
-                            .fields = &reply});
-    }
+    for (int k = 1; k <= 3; k++)
+        step(board, k * PL_SECOND, (pl_bytes_t){spent, sizeof spent});
     json_t *all = told_by(board), *run = run_of(all, 1);
     const json_t *stages = json_object_get(run, "stages"),
                  *own = json_array_get(json_array_get(json_object_get(run, "strip"), 0),
@@ -306,6 +328,7 @@ int main(void)
     run(a_run_is_described_by_its_first_report);
     run(a_run_from_before_is_taken_up);
     run(a_pause_ends_with_the_next_step);
+    run(short_steps_that_are_told_together_share_their_time);
     run(each_rank_has_its_stages);
     run(a_long_run_keeps_points_of_every_figure);
     return tap_done();

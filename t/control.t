@@ -45,6 +45,16 @@ a_run_is_commanded() {
     refused 1 'nobody takes commands at .*: was the run started with --control' control "$desk" pause
 }
 
+a_reason_is_told_as_far_as_there_is_room() {
+    points '"devices": 2, "strategy": "ddp", "launcher": "spawn"'
+    start_endless_fit reasoned --control "$desk"
+    says '^run 1: stops' "a stop" stop --reason "$(printf 'é%.0s' {1..1000})"
+    end_of_fit
+    is "$status" 0 "a long reason ends the run as well as a short one"
+    like "$last" '"reason":"(é)+…"' "with so much of it as there is room for"
+    like "$(cat runs/reasoned/commands.jsonl)" '"command": ?"stop", ?"reason": ?"(é)+…"' "in its folder as well"
+}
+
 an_evaluation_can_be_listed_and_stopped() {
     points
     "$paceline" fit run.json --set trainer.run_name=weights >/dev/null 2>&1
@@ -107,6 +117,7 @@ who_dies_meanwhile_is_not_waited_for() {
 }
 
 run a_run_is_commanded trains
+run a_reason_is_told_as_far_as_there_is_room trains
 run an_evaluation_can_be_listed_and_stopped trains
 run wrong_requests_are_refused_before_anybody_is_asked
 run what_takes_no_commands_is_told_apart trains

@@ -43,6 +43,21 @@ every_answer_has_the_headers_that_keep_it_here() {
     stop
 }
 
+has_connections() {
+    [ "$(metric paceline_http_connections)" = "$1" ]
+}
+
+who_asks_for_the_head_gets_no_body() {
+    train
+    for path in / /state /metrics /healthz /events /nowhere; do
+        raw "HEAD $path HTTP/1.1\r\nHost: localhost\r\n$bearer\r\n\r\n" 5
+        like "$out" '^Content-Type: ' "$path has a head"
+        is "$(tr -d '\r' <<<"$out" | sed '1,/^$/d')" "" "and nothing behind it"
+    done
+    ok "none of them stays" holds 30 has_connections 1
+    stop
+}
+
 a_name_that_was_made_to_point_here_is_refused() {
     train
     for host in evil.example "evil.example:$port" 127.0.0.1.evil.example 128.0.0.1 '[::2]' localhost.evil; do
@@ -273,6 +288,15 @@ rss() {
     awk '$1 == "VmRSS:" { print $2 }' "/proc/$fit/status"
 }
 
+# bounded BEFORE MORE - its memory has not grown by more, in kB; a sanitizer keeps what was freed
+bounded() {
+    if [ -n "$(sanitized)" ]; then
+        skip "a sanitizer keeps memory"
+        return
+    fi
+    ok "memory is bounded: $1 kB before, $(rss) after" test "$(rss)" -lt $(($1 + $2))
+}
+
 who_is_slow_or_endless_costs_no_memory() {
     train
     holds 30 has_steps 0
@@ -298,7 +322,32 @@ who_is_slow_or_endless_costs_no_memory() {
     goes_on
     for fd in "${fds[@]}"; do exec {fd}>&-; done
     close_events
-    ok "memory is bounded: $before kB before, $(rss) after" test "$(rss)" -lt $((before + 40000))
+    bounded "$before" 40000
+    stop
+}
+
+# pages_talk KB - each open page sends that much, which nobody has asked for, or as much of it as is taken
+pages_talk() {
+    local fd talkers=()
+    for fd in "${pages[@]}"; do
+        timeout 3 head -c "${1}k" /dev/zero >&"$fd" 2>.err &
+        talkers+=("$!")
+    done
+    wait "${talkers[@]}"
+}
+
+pages_that_talk_cost_no_memory() {
+    train
+    holds 30 has_steps 0
+    open_events 20
+    goes_on
+    local before
+    before=$(rss)
+    pages_talk 4000
+    goes_on
+    bounded "$before" 20000
+    close_events
+    ok "and they are gone when they are" holds 30 has_connections 1
     stop
 }
 
@@ -391,6 +440,7 @@ if ! command -v curl >/dev/null; then
 fi
 run the_token_opens_the_page_and_nothing_else_does trains
 run every_answer_has_the_headers_that_keep_it_here trains
+run who_asks_for_the_head_gets_no_body trains
 run a_name_that_was_made_to_point_here_is_refused trains
 run what_commands_comes_from_the_page_itself trains
 run its_buttons_reach_the_run trains
@@ -401,6 +451,7 @@ run whoever_misbehaves_is_dropped_and_the_run_goes_on trains
 run malformed_bytes_end_nothing trains
 run one_page_more_than_are_served_is_told_so trains
 run who_is_slow_or_endless_costs_no_memory trains
+run pages_that_talk_cost_no_memory trains
 run behind_nginx_it_is_as_it_was trains
 run no_secret_is_told trains
 run an_address_beyond_this_machine_is_refused trains

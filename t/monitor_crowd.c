@@ -132,7 +132,8 @@ static void a_file_lets_in_as_many_as_are_served(void)
     members_join(&crowd, SERVED_MOST - 2);
     members_join(&one, 1);
     ok(eventually(access(full, F_OK) == 0), "the door is shut");
-    like(heard[1], "has 1024 viewers, as many as it serves", "and that is said");
+    ok(eventually(was_said(1)), "and that is said: %s", heard[1]);
+    like(heard[1], "has 1024 viewers, as many as it serves", "with how many there are");
     act_last();
     ok(viewer_read(&v, 0), "who is in goes on seeing");
     pl_runtime_init(&second, NULL);

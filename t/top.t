@@ -28,6 +28,8 @@ shows() {
 }
 fits() { ok "no line is longer than $1" test "$(screen | awk '{ if (length > most) most = length } END { print most }')" -le "$1"; }
 
+is_training() { has '[1-9][0-9.]*k? steps/s'; }
+
 # leaves STATUS KEYS SENTENCE - it ends with that status, and the terminal is as it was
 leaves() {
     tmux send-keys $2
@@ -102,8 +104,11 @@ keys_command_the_run() {
     shows '^q quit  p go on' "and is to go on then"
     tmux send-keys s
     shows 'saved after step [0-9]+: runs/commanded/checkpoints/asked-step=' "s saves"
+    sleep 6
     tmux send-keys p
     shows '^run 1: goes on after step' "p goes on"
+    holds 10 is_training
+    ok "a pause is no time of the engine" has '^0 .* [0-8]?[0-9] %$'
     tmux send-keys x
     shows '^stop the run\? y stops it$' "x asks"
     tmux send-keys n
@@ -163,7 +168,7 @@ what_cannot_be_is_refused() {
     echo >file
     refused 2 'file is a file: no run is there' top ipc://file
     refused 2 'top needs ENDPOINT' top
-    setting="TERM=nonsense"
+    setting="TERM=nonsense ASAN_OPTIONS=detect_leaks=0"                 # ncurses then keeps what it made
     top 80 24 "$stream"
     unset setting
     holds 30 test -s left

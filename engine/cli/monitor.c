@@ -77,6 +77,16 @@ static void show_message(monitor_t *m, const cli_held_t *one)
     m->count++;
 }
 
+static char *copy_of(const char *text, size_t length)
+{
+    char *copy = malloc(length + 1);
+    if (!copy)
+        return NULL;
+    memcpy(copy, text, length);
+    copy[length] = '\0';
+    return copy;
+}
+
 /* What it cannot keep counts as lost: its number will be missing. */
 static void keep_message(monitor_t *m, const char *text, size_t length)
 {
@@ -87,7 +97,7 @@ static void keep_message(monitor_t *m, const char *text, size_t length)
                             .rank =
                                 (int)json_integer_value(json_object_get(message, "rank")),
                             .message = message,
-                            .text = is_shown ? strndup(text, length) : NULL};
+                            .text = is_shown ? copy_of(text, length) : NULL};
     const bool is_wanted = json_object_get(message, "kind")
                            || (is_shown && m->arguments->topic.count);
     if (is_wanted && (one.text || !is_shown)

@@ -119,11 +119,16 @@ static void take_replies(top_t *top)
 
 /* ---- what is asked for ---- */
 
+static bool may_command(const top_t *top)
+{
+    return top->arguments->control && top->desk.connected && !top->desk.parted;
+}
+
 static void ask(top_t *top, const char *request, const char *said)
 {
     if (top->desk.refused)
         note(top, "what --control names takes no commands");
-    else if (!top->desk.connected || top->desk.parted)
+    else if (!may_command(top))
         note(top, "nobody takes commands there");
     else if (cli_send(&top->desk, request))
         note(top, said);
@@ -132,7 +137,7 @@ static void ask(top_t *top, const char *request, const char *said)
 static void ask_whether_paused(top_t *top)
 {
     const double now = cli_now();
-    if (!top->desk.connected || top->desk.parted || now - top->asked < LOOK)
+    if (!may_command(top) || now - top->asked < LOOK)
         return;
     top->asked = now;
     cli_send(&top->desk, "{\"command\":\"list\"}");
@@ -212,9 +217,9 @@ static void draw_footer(const top_t *top, int rows, int columns)
     attron(A_REVERSE);
     mvhline(rows - 1, 0, ' ', columns);
     mvaddnstr(rows - 1, 0,
-              !top->arguments->control ? "q quit"
-              : top->is_paused         ? "q quit  p go on  s save  x stop"
-                                       : "q quit  p pause  s save  x stop",
+              !may_command(top) ? "q quit"
+              : top->is_paused  ? "q quit  p go on  s save  x stop"
+                                : "q quit  p pause  s save  x stop",
               columns);
     attroff(A_REVERSE);
 }
@@ -262,8 +267,7 @@ static void follow(top_t *top)
         cli_wait(&top->stream, STDIN_FILENO, left > 0 ? left : DRAW);
         take_states(top);
         take_replies(top);
-        if (top->arguments->control)
-            ask_whether_paused(top);
+        ask_whether_paused(top);
         take_keys(top);
     }
 }

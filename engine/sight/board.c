@@ -200,10 +200,10 @@ static void take_call(run_t *run, const pl_tap_record_t *r, const pl_body_t *bod
     case PL_MESSAGE_end_log:
         snprintf(run->doing, sizeof run->doing, "%s", body->end_log.status);
         break;
-    case PL_MESSAGE_evaluate: run->step_ended = 0; break;
+    case PL_MESSAGE_evaluate: run_steps_begin(run, 0); break;
     case PL_MESSAGE_train_epoch:
         if (r->stamp.rank == 0)
-            run->step_ended = r->stamp.time;
+            run_steps_begin(run, r->stamp.time);
         break;
     default: break;
     }
@@ -365,7 +365,7 @@ void pl_board_gap(pl_board_t *board, uint64_t missing)
     board->guesses = true;
     calls_forget(board, &board->open);
     for (int k = 0; k < RUNS_MOST; k++)
-        board->run[k].step_ended = 0;
+        board->run[k].steps_began = 0;
     pthread_mutex_unlock(&board->lock);
 }
 

@@ -85,8 +85,9 @@ typedef struct run {
     uint64_t rewritten;                       /* item at which older points were merged */
     counted_t counted;                        /* when rates were taken last */
 
-    int64_t step_ended;                          /* or the epoch began; ns; 0: what comes
-                                                    is no step's time */
+    int64_t steps_began;                         /* ns; 0: what comes is no step's time */
+    unsigned steps_together;                     /* since then, */
+    int64_t step_ended;                          /* the newest */
     pl_durations_t recent, all;                  /* of steps */
 
     int ranks;
@@ -156,6 +157,8 @@ void run_release(run_t *run);
 void run_report(pl_board_t *board, run_t *run, const pl_run_progress_t *report,
                 double now);
 void run_end(pl_board_t *board, run_t *run);
+/* An epoch, or what is no part of one (0): steps before it are told of. */
+void run_steps_begin(run_t *run, int64_t time);
 void run_step(run_t *run, int64_t time);
 void run_spent(pl_board_t *board, run_t *run, pl_bytes_t spent, int64_t time);
 void run_save(pl_board_t *board, run_t *run, const char *text, bool failed);

@@ -203,15 +203,26 @@ void run_report(pl_board_t *board, run_t *run, const pl_run_progress_t *report,
 
 /* ---- steps ---- */
 
+void run_steps_begin(run_t *run, int64_t time)
+{
+    const double seconds = (double)(run->step_ended - run->steps_began) * 1e-9;
+    for (unsigned k = 0; run->steps_began && k < run->steps_together; k++) {
+        pl_durations_add(&run->recent, seconds / run->steps_together);
+        pl_durations_add(&run->all, seconds / run->steps_together);
+    }
+    run->steps_together = 0;
+    run->steps_began = time;
+}
+
+/* Of short steps several are told at once, a millisecond or two after the last that were:
+ * each of them took its share of that. */
 void run_step(run_t *run, int64_t time)
 {
     run->steps_seen++;
-    if (run->step_ended && time > run->step_ended) {
-        const double seconds = (double)(time - run->step_ended) * 1e-9;
-        pl_durations_add(&run->recent, seconds);
-        pl_durations_add(&run->all, seconds);
-    }
+    run->steps_together++;
     run->step_ended = time;
+    if (time - run->steps_began >= PL_MILLISECOND)
+        run_steps_begin(run, time);
 }
 
 static double own_of(const double seconds[PL_SPENT_KINDS])

@@ -62,10 +62,11 @@ void http_head(struct evhttp_request *request, const char *type)
 void http_answer(pl_dashboard_t *d, struct evhttp_request *request, int status,
                  const char *type, struct evbuffer *body)
 {
+    const bool has_body = evhttp_request_get_command(request) != EVHTTP_REQ_HEAD;
     d->answered[status / 100]++;
     connection_extend(d, request, ANSWER_SECONDS);
     http_head(request, type);
-    evhttp_send_reply(request, status, reason_of(status), body);
+    evhttp_send_reply(request, status, reason_of(status), has_body ? body : NULL);
     if (body)
         evbuffer_free(body);
 }

@@ -12,6 +12,8 @@
 #include "base/clock.h"
 #include "sight/dashboard_parts.h"
 
+enum { UNREAD_MOST = 4096 };
+
 /* What leads from `since` to now, made once for all that have the same. */
 static const char *update_for(pl_dashboard_t *d, uint64_t since, bool is_new_tick)
 {
@@ -65,8 +67,14 @@ static uint64_t item_it_has(const pl_dashboard_t *d, struct evhttp_request *requ
                : 0;
 }
 
+static const char EVENTS[] = "text/event-stream; charset=utf-8";
+
 void live_begin(pl_dashboard_t *d, struct evhttp_request *request)
 {
+    if (evhttp_request_get_command(request) == EVHTTP_REQ_HEAD) {
+        http_answer(d, request, 200, EVENTS, NULL);
+        return;
+    }
     viewer_t *v = d->viewer_count < VIEWERS_MOST ? pl_alloc(sizeof *v) : NULL;
     struct evhttp_connection *connection = evhttp_request_get_connection(request);
     struct bufferevent *bev = evhttp_connection_get_bufferevent(connection);
@@ -88,12 +96,13 @@ void live_begin(pl_dashboard_t *d, struct evhttp_request *request)
     d->answered[2]++;
     connection_extend(d, request, 0);
     evhttp_connection_set_closecb(connection, viewer_gone, v);
-    http_head(request, "text/event-stream; charset=utf-8");
+    http_head(request, EVENTS);
     evhttp_add_header(evhttp_request_get_output_headers(request), "X-Accel-Buffering",
                       "no");
     evhttp_send_reply_start(request, 200, "OK");
-    /* evhttp does not look any more whether it is still there. */
+    /* evhttp does not look any more whether it is still there, nor at what it says. */
     bufferevent_set_timeouts(bev, NULL, NULL);
+    bufferevent_setwatermark(bev, EV_READ, 0, UNREAD_MOST);
     bufferevent_enable(bev, EV_READ);
     viewer_send(v, true);
 }

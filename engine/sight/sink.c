@@ -3,17 +3,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "runtime/reactor.h"
 
-enum { BUFFERS = 4, BUFFER_BYTES = 1 << 20 };
+enum { BUFFERS = 4, BUFFER_BYTES = 1 << 20, TURN_MS = 100, END_SECONDS = 2 };
 
 typedef struct buffer {
     pl_sink_t *sink;
@@ -27,6 +29,7 @@ struct pl_sink {
     const char *what;
     pl_reactor_t *writer;
     int fd;
+    int64_t until;                        /* atomic: the rest is to be gone by then [0] */
     bool has_failed;                                        /* atomic */
     bool is_last;                                           /* the writer has left */
     buffer_t *buffers;                                      /* [BUFFERS] */
@@ -43,6 +46,14 @@ static void tell_failure(pl_sink_t *sink, const char *why)
                 sink->path, why);
 }
 
+/* Who reads a pipe may take its time, but does not hold up the end. */
+static bool waits(const pl_sink_t *sink)
+{
+    struct pollfd pipe = {.fd = sink->fd, .events = POLLOUT};
+    const int64_t until = __atomic_load_n(&sink->until, __ATOMIC_ACQUIRE);
+    return poll(&pipe, 1, TURN_MS) != 0 || !until || pl_now() < until;
+}
+
 static void buffer_write(void *argument)
 {
     buffer_t *buffer = argument;
@@ -52,7 +63,9 @@ static void buffer_write(void *argument)
         const ssize_t written = write(sink->fd, buffer->bytes + at, buffer->length - at);
         if (written > 0)
             at += (size_t)written;
-        else if (written == 0 || errno != EINTR)
+        else if (written < 0 && errno == EAGAIN && !waits(sink))
+            tell_failure(sink, "nobody takes the rest");
+        else if (written == 0 || (errno != EINTR && errno != EAGAIN))
             tell_failure(sink, written ? strerror(errno) : "it takes nothing more");
     }
     buffer->length = 0;
@@ -137,10 +150,10 @@ static int sink_open(pl_sink_t *sink, pl_runtime_t *runtime, const char *path,
     const int code = set_aside(path, sink->what, err);
     if (code != PL_OK)
         return code;
-    sink->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    sink->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0600);
     if (sink->fd < 0)
         return pl_fail(err, PL_EIO, "%s %s: cannot write there: %s", sink->what, path,
-                       strerror(errno));
+                       errno == ENXIO ? "nobody reads it" : strerror(errno));
     sink->writer = pl_reactor_new(runtime, -1, err);
     return sink->writer ? pl_reactor_start(sink->writer, sink->what, err) : PL_EBUSY;
 }
@@ -164,6 +177,9 @@ pl_sink_t *pl_sink_new(pl_runtime_t *runtime, const char *path, const char *what
 /* What is posted is run before the thread leaves. */
 void pl_sink_last(pl_sink_t *sink)
 {
+    if (!sink->is_last)
+        __atomic_store_n(&sink->until, pl_now() + END_SECONDS * PL_SECOND,
+                         __ATOMIC_RELEASE);
     if (sink->writer)
         pl_reactor_join(sink->writer);
     sink->is_last = true;

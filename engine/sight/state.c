@@ -25,6 +25,8 @@ typedef struct state {
     pl_board_t *board;                                      /* [nobody watches] */
     pl_scene_t scene;
     pl_map_t ranks;                                         /* of rank_times.h */
+    uint64_t pausing;                        /* the newest call for a pause */
+    int64_t paused_at;                       /* since when all is held up  [it is not] */
     json_t *memory;
     unsigned ticks;
 } state_t;
@@ -48,12 +50,36 @@ static void state_watched(void *self, bool is_watched)
         s->board = pl_board_new(s->runtime->began, NULL);
 }
 
+/* As the program asks for a pause, and is told that it has come. */
+static void pause_look(state_t *s, const pl_tap_record_t *record)
+{
+    const pl_envelope_t *e = &record->envelope;
+    const bool is_call = e->kind == PL_KIND_CALL, is_stop = e->message == PL_MESSAGE_stop;
+    pl_body_t body;
+    pl_error_t error = {0};
+    if ((!is_stop && e->message != PL_MESSAGE_control)
+        || pl_kind_level(is_call ? e->from_kind : e->to_kind) != PL_LEVEL_HOST
+        || pl_frame_decode_record(record->frame, &body, &error, NULL) != PL_OK)
+        return;
+    const char *command = !is_call || is_stop ? "" : body.control.command;
+    if (!strcmp(command, "pause"))
+        s->pausing = e->call;
+    else if (e->kind == PL_KIND_REPLY && e->call == s->pausing && !s->paused_at)
+        s->paused_at = record->stamp.time;
+    if (s->paused_at && is_call && (is_stop || !strcmp(command, "go_on"))) {
+        pl_rank_times_pause(&s->ranks, s->paused_at, record->stamp.time);
+        s->pausing = 0;
+        s->paused_at = 0;
+    }
+}
+
 static void state_record(void *self, const pl_tap_record_t *record)
 {
     state_t *s = self;
     if (!s->board)
         return;
     pl_board_record(s->board, record);
+    pause_look(s, record);
     if (s->scene.calls.count > CALLS_MOST)
         pl_scene_release(&s->scene);
     pl_open_t *open = pl_scene_take(&s->scene, record);
