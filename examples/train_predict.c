@@ -90,6 +90,13 @@ static int newest_load(predictor_t *p, const char *run_dir, pl_error_t *err)
     return err->code;
 }
 
+/* JSON knows no number for what is not finite. */
+static json_t *number_of(float value)
+{
+    json_t *number = json_real((double)value);
+    return number ? number : json_null();
+}
+
 static json_t *rows_of(const pl_result_tensor_t *output)
 {
     json_t *rows = json_array();
@@ -100,7 +107,7 @@ static json_t *rows_of(const pl_result_tensor_t *output)
     for (int64_t i = 0; i < count; i++) {
         json_t *row = json_array();
         for (int64_t k = 0; k < each; k++)
-            json_array_append_new(row, json_real((double)output->data[i * each + k]));
+            json_array_append_new(row, number_of(output->data[i * each + k]));
         json_array_append_new(rows, row);
     }
     return rows;

@@ -451,7 +451,7 @@ static void on_request(struct evhttp_request *request, void *user)
     run_t *run = service->runs;
     const bool all = !strcmp(path, "/runs");
     const bool one = !all
-                     && sscanf(path, "/runs/%d%n/%31[a-z_]%n", &id, &end, what, &end) > 0
+                     && sscanf(path, "/runs/%9d%n/%31[a-z_]%n", &id, &end, what, &end) > 0
                      && !path[end];
     while (run && run->id != id)
         run = run->next;
@@ -567,6 +567,7 @@ int main(int argc, char **argv)
     pl_error_t err = {0};
     service_t service = {0};
     int code = pl_init(&argc, &argv, NULL, &err);           /* always first */
+    signal(SIGPIPE, SIG_IGN);                    /* a client that leaves ends nothing */
     const int port = words_read(&service, argc, argv);
     if (code == PL_OK && port < 0) {
         fprintf(port == -2 ? stdout : stderr,

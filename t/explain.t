@@ -172,6 +172,25 @@ a_run_is_shown_again() {
     like "$err" 'is no journal' "is none"
 }
 
+a_pipe_that_nobody_empties_holds_up_no_run() {
+    mkfifo pipe
+    try timeout 60 "$paceline" fit run.json --journal pipe
+    is "$status" 2 "a pipe that nobody reads is refused"
+    like "$err" 'journal pipe: cannot write there: nobody reads it' "with the reason"
+    exec {fd}<>pipe
+    try timeout 60 "$paceline" fit run.json --journal pipe --set trainer.max_epochs=50
+    is "$status" 0 "a run whose journal is not taken ends"
+    like "$err" 'the journal pipe ends here: nobody takes the rest' "and says so"
+    exec {fd}>&-
+    exec {fd}<>pipe
+    cat <pipe >piped {fd}>&- &
+    "$paceline" fit run.json --journal pipe --set trainer.max_epochs=50 >out.txt 2>&1
+    exec {fd}>&-
+    wait $!
+    try "$paceline" explain piped --json
+    like "$out" '"whole":true' "who takes it gets all"
+}
+
 run a_run_that_ended_well trains
 run one_that_a_callback_stopped trains
 run one_that_met_a_nan trains
@@ -182,5 +201,6 @@ run a_run_is_shown_again trains
 run damage_costs_one_record_alone trains
 run all_runs_of_a_sweep_are_told_of trains
 run it_fits_a_terminal trains
+run a_pipe_that_nobody_empties_holds_up_no_run trains
 run two_files_are_not_one
 done_testing

@@ -120,6 +120,8 @@ mistakes_are_told_as_json() {
     get /else
     is "$status" 404 "nor a page"
     post /runs "$(run_file '"max_epochs": 1')"
+    get /runs/4294967297
+    is "$status" 404 "a number of more bits than ours is not run 1"
     post /runs/1/fly '{}'
     is "$status" 404 "a command that is none"
     post /runs/1/predictions '{"x": [[1], [1, 2]]}'
@@ -127,6 +129,8 @@ mistakes_are_told_as_json() {
     post /runs/1/predictions 'x'
     is "$status" 400 "a body that is no JSON"
     ok "the run ends" reaches /runs/1 '"state":"ok"'
+    post /runs/1/predictions '{"x": [[1e300, 0], [0, 0]]}'
+    like "$out" '"logits":\[\[[^],]*,[^],]*\],\[[^],]*,[^],]*\]\]' "what is no number keeps its place: $out"
     post /runs/1/predictions '{"x": [[0.1, 0.2, 0.3]]}'
     is "$status" 400 "samples of another shape"
     like "$out" 'has 3 numbers, those of the training data had 2' "are told with both"
@@ -172,6 +176,28 @@ a_long_run_takes_commands() {
     ok "and trains" reaches /runs/1 '"state":"running"'
     ended
     is "$status" 0 "the service stops it and ends"
+}
+
+# followers N - so many follow run 1, one after the other, and leave as soon as they hear of it
+followers() {
+    local k fd line
+    for ((k = 0; k < $1; k++)); do
+        exec {fd}<>"/dev/tcp/127.0.0.1/${url##*:}" || return
+        printf 'GET /runs/1/events HTTP/1.1\r\nHost: localhost\r\n\r\n' >&"$fd"
+        read -r line <&"$fd"
+        exec {fd}>&-
+    done
+}
+
+# Whether the system tells of a client that is gone by an error or by a signal is a matter of moments.
+clients_that_leave_end_nothing() {
+    service
+    long_run
+    ok "some follow the run and leave" followers 40
+    kill -PIPE "$pid"
+    ok "it goes on, whatever a write to one is answered" goes_beyond "$(step_now)"
+    ended
+    is "$status" 0 "the service ends well"
 }
 
 so_many_train_at_once_and_the_others_wait() {
@@ -285,6 +311,7 @@ else
     run a_run_is_trained_and_shown trains
     run mistakes_are_told_as_json trains
     run a_long_run_takes_commands trains
+    run clients_that_leave_end_nothing trains
     run so_many_train_at_once_and_the_others_wait trains
     run a_service_that_is_told_to_end_saves_first trains
     run a_service_that_starts_again_knows_its_runs trains
