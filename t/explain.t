@@ -100,7 +100,7 @@ one_that_was_killed_itself() {
     is "$status" 0 "a journal that is cut off can be explained"
     like "$out" 'ends while it was under way' "which is told"
     like "$out" 'it has no end behind byte [0-9]+' "with its place"
-    like "$out" 'rank 0 loop.epoch: train_epoch' "what was under way is known"
+    like "$out" 'rank 0 loop.fit: run, for worker' "what was under way is known"
     try "$paceline" replay cut.journal --speed max --json
     is "$status" 1 "what is there is shown again"
     like "$(tail -n 2 <<<"$out" | head -n 1)" '^\{"version": 1, .*\}\}$' "line by line"
