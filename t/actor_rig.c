@@ -56,7 +56,7 @@ static void bee_flood(pl_call_t *call, uint64_t count)
  * many replies. */
 static void linger(int replies)
 {
-    int64_t now = pl_now(), least = now + 2 * PL_MILLISECOND, most = now + 10 * PL_SECOND;
+    int64_t now = pl_now(), least = now + 9 * PL_MILLISECOND, most = now + 10 * PL_SECOND;
     while (now < least
            || (now < most
                && __atomic_load_n(&rig.queen->replies, __ATOMIC_ACQUIRE) < replies))

@@ -16,7 +16,7 @@ enum {
     DO_PROGRESS = 5,                                    /* three times, then replies */
     DO_REPLY_AND_FAIL = 6,
     DO_END_AND_REPLY = 7,
-    DO_LINGER = 8,                       /* 2 ms, until the replies before are heard, then
+    DO_LINGER = 8,                       /* 9 ms, until the replies before are heard, then
                                             replies */
     DO_FLOOD = 1000,                     /* so many less 1000 of progress, then replies */
 };

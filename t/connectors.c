@@ -558,6 +558,31 @@ static void the_next_epoch_is_read_ahead(void)
     queen_close();
 }
 
+/* Beyond data.prefetch, and to a reader in company: all of it comes. */
+static void what_is_waited_for_is_read(void)
+{
+    for (int workers = 1; workers <= 3; workers++) {
+        enum { ASKED = 9 };
+        char options[128];
+        asked_t asked[ASKED];
+        snprintf(options, sizeof options,
+                 "{\"name\": \"numbers\", \"samples\": 100, \"batch_size\": 5, "
+                 "\"prefetch\": 1, \"workers\": %d}",
+                 workers);
+        start_open(options);
+        begin(PL_TRAIN, 0);
+        for (int k = 0; k < ASKED; k++)
+            ask_fetch(&asked[k]);
+        for (int k = 0; k < ASKED; k++) {
+            queen_wait(&asked[k]);
+            is_int(asked[k].body.fetch_batch_reply.batch_idx, k, "batch %d comes", k);
+            pl_object_unref(asked[k].object);
+        }
+        ok(were_read(ASKED + 1), "and one more is read ahead by %d", workers);
+        queen_close();
+    }
+}
+
 static void stages_have_passes_of_their_own(void)
 {
     start_open("{\"name\": \"numbers\", \"samples\": 100, \"val_split\": 0.5, "
@@ -724,6 +749,7 @@ int main(void)
     run(a_record_that_cannot_be_read_is_named);
     run(a_new_pass_drops_the_old_one);
     run(the_next_epoch_is_read_ahead);
+    run(what_is_waited_for_is_read);
     run(stages_have_passes_of_their_own);
     run(fetches_are_answered_in_order);
     run(reading_stops_while_all_batches_are_out);

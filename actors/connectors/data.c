@@ -25,7 +25,8 @@
 
 typedef struct reader {
     pl_address_t at;
-    int most;                                               /* batches to be with it */
+    int most, with;                              /* batches: to be with it, that are */
+    bool is_fed;                           /* it had as many: no more till half is read */
     pl_batch_t *batch[READER_AHEAD];                        /* with it; counted */
 } reader_t;
 
@@ -71,11 +72,14 @@ static void data_drop(data_t *data)
 {
     feeds_close(data);
     pl_sources_drop(&data->sources);
-    for (int k = 0; k < data->reader_count; k++)
+    for (int k = 0; k < data->reader_count; k++) {
+        data->reader[k].with = 0;
+        data->reader[k].is_fed = false;
         for (int slot = 0; slot < READER_AHEAD; slot++) {
             pl_object_unref(data->reader[k].batch[slot]);
             data->reader[k].batch[slot] = NULL;
         }
+    }
 }
 
 static void data_end(data_t *data, const pl_error_t *error)
@@ -321,21 +325,36 @@ static void reader_done(data_t *data, const pl_batch_t *batch)
     for (int k = 0; k < data->reader_count; k++)
         for (int slot = 0; slot < READER_AHEAD; slot++)
             if (data->reader[k].batch[slot] == batch) {
-                data->reader[k].batch[slot] = NULL;
-                data->reader[k].most = reader_most(batch);
+                reader_t *reader = &data->reader[k];
+                reader->batch[slot] = NULL;
+                reader->with--;
+                reader->most = reader_most(batch);
+                reader->is_fed &= 2 * reader->with > reader->most;
             }
 }
 
-/* A free place of the reader with the least to do, or NULL. */
-static reader_t *reader_free(data_t *data, pl_batch_t ***slot_p)
+/* The one with the least to do of those that may have more, or NULL.  Batches go to a
+ * reader in company, because each that goes alone wakes a thread here and there. */
+static reader_t *reader_free(data_t *data)
 {
-    for (int slot = 0; slot < READER_AHEAD; slot++)
-        for (int k = 0; k < data->reader_count; k++)
-            if (slot < data->reader[k].most && !data->reader[k].batch[slot]) {
-                *slot_p = &data->reader[k].batch[slot];
-                return &data->reader[k];
-            }
-    return NULL;
+    reader_t *least = NULL;
+    for (int k = 0; k < data->reader_count; k++) {
+        reader_t *reader = &data->reader[k];
+        if (!reader->is_fed && reader->with < reader->most
+            && (!least || reader->with < least->with))
+            least = reader;
+    }
+    return least;
+}
+
+static void reader_given(reader_t *reader, pl_batch_t *batch)
+{
+    int slot = 0;
+    while (reader->batch[slot])
+        slot++;
+    reader->batch[slot] = batch;
+    reader->with++;
+    reader->is_fed = reader->with >= reader->most;
 }
 
 static void data_on_batch(void *self, const pl_answer_t *answer)
@@ -352,14 +371,13 @@ static void data_on_batch(void *self, const pl_answer_t *answer)
 }
 
 /* Has a batch read; a failure comes out in the batch's place. */
-static void batch_read(data_t *data, reader_t *reader, pl_batch_t **slot,
-                       pl_batch_t *batch)
+static void batch_read(data_t *data, reader_t *reader, pl_batch_t *batch)
 {
     pl_error_t err = {0};
     const pl_read_batch_t fields = {.batch = &batch->object};
     const pl_how_t how = {.on_answer = data_on_batch, .context = batch};
     if (pl_call_read_batch(data, reader->at, &fields, how, &err)) {
-        *slot = batch;
+        reader_given(reader, batch);
         return;
     }
     pl_feed_read(feed_of_batch(data, batch), batch, &err);
@@ -367,14 +385,13 @@ static void batch_read(data_t *data, reader_t *reader, pl_batch_t **slot,
 }
 
 /* Gives the readers what they can take. */
-static void feed_read_on(data_t *data, pl_feed_t *feed)
+static void feed_read_on(data_t *data, pl_feed_t *feed, int waiting)
 {
-    pl_batch_t **slot, *batch;
-    for (reader_t *reader; (reader = reader_free(data, &slot));) {
-        batch = pl_feed_next(feed);
+    for (reader_t *reader; (reader = reader_free(data));) {
+        pl_batch_t *batch = pl_feed_next(feed, (uint32_t)waiting);
         if (!batch)
             return;
-        batch_read(data, reader, slot, batch);
+        batch_read(data, reader, batch);
     }
 }
 
@@ -408,7 +425,7 @@ static void data_go_on(data_t *data)
         pl_feed_t *feed = &data->feed[stage];
         while (more) {                                      /* what is taken makes room */
             uint32_t taken = feed->to_take;
-            feed_read_on(data, feed);
+            feed_read_on(data, feed, data->waiting[stage].count);
             feed_hand_out(feed, &data->waiting[stage]);
             more = feed->to_take != taken;
         }

@@ -36,20 +36,21 @@ int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err)
                   full = pl_deal_full(&spec->deal, count, spec->batch_size),
                   batches = pl_deal_batches(&spec->deal, count, full),
                   rows = pl_deal_rows(&spec->deal, count, spec->batch_size);
-    int64_t slots = smaller(spec->prefetch, batches + !batches);
+    const int64_t ahead = smaller(spec->prefetch, batches + !batches);
+    const int64_t slots = ahead + OUT_MOST;
     const pl_data_info_t *info = &spec->dataset->info;
-    if (batches > UINT32_MAX || rows > INT32_MAX || slots > INT32_MAX - OUT_MOST)
+    if (batches > UINT32_MAX || rows > INT32_MAX || ahead > INT32_MAX - OUT_MOST)
         return pl_fail(err, PL_EINVAL,
                        "%lld batches, or %lld samples in one, or %lld "
                        "read ahead are too many: change data.batch_size or data.prefetch",
-                       (long long)batches, (long long)rows, (long long)slots);
+                       (long long)batches, (long long)rows, (long long)ahead);
     pl_field_t field[PL_FIELDS];
     for (int k = 0; k < info->field_count; k++) {
         field[k] = info->field[k];
         if (pl_varies(&field[k]))
             field[k].shape.dim[0] = spec->dataset->longest;
     }
-    const pl_batch_spec_t block = {rows, (int)slots + OUT_MOST, info->field_count, field,
+    const pl_batch_spec_t block = {rows, (int)slots, info->field_count, field,
                                    spec->notice};
     pl_batch_pool_t *pool = pl_batch_pool_new(&block, err);
     if (!pool)
@@ -70,6 +71,7 @@ int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err)
                         .batch_size = full,
                         .pool = pool,
                         .slot = slot,
+                        .prefetch = (uint32_t)ahead,
                         .slot_count = (uint32_t)slots};
     return PL_OK;
 }
@@ -190,10 +192,12 @@ static void batch_fill(const pl_feed_t *feed, pl_batch_t *batch)
         batch_choose(feed, batch);
 }
 
-pl_batch_t *pl_feed_next(pl_feed_t *feed)
+pl_batch_t *pl_feed_next(pl_feed_t *feed, uint32_t waiting)
 {
+    const uint64_t ahead = feed->prefetch + (feed->ahead ? 0 : (uint64_t)waiting),
+                   most = ahead < feed->slot_count ? ahead : feed->slot_count;
     while (feed->begun && feed->to_read < feed->batches
-           && feed->to_read - feed->to_take < feed->slot_count) {
+           && feed->to_read - feed->to_take < most) {
         pl_feed_slot_t *slot = &feed->slot[feed->to_read % feed->slot_count];
         pl_error_t err = {0};
         pl_batch_t *batch = pl_batch_pool_take(feed->pool, &err);

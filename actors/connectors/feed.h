@@ -22,7 +22,7 @@ typedef struct pl_feed {
     int64_t batch_size;                          /* that of a shard, where it has some */
     pl_batch_pool_t *pool;
     pl_feed_slot_t *slot;                                   /* batch k: k % slot_count */
-    uint32_t slot_count;                                    /* batches read ahead */
+    uint32_t prefetch, slot_count;             /* batches read ahead, and for who waits */
 
     bool begun;                                             /* a pass, which follows */
     uint64_t epoch;
@@ -59,10 +59,10 @@ typedef struct pl_feed_pass {
 } pl_feed_pass_t;
 void pl_feed_begin(pl_feed_t *feed, const pl_feed_pass_t *pass);
 
-/* The next batch to be read, with a reference for the caller, or NULL: enough is read
- * ahead, or whoever has the batches keeps too many, until the notice tells.  A lack of
- * memory comes out of pl_feed_take() in the batch's place. */
-pl_batch_t *pl_feed_next(pl_feed_t *feed);
+/* The next batch to be read, with a reference for the caller, or NULL: so many are read
+ * as wait to be fetched and data.prefetch more, or whoever has the batches keeps too many,
+ * until the notice tells.  A lack of memory comes out of pl_feed_take() in its place. */
+pl_batch_t *pl_feed_next(pl_feed_t *feed, uint32_t waiting);
 
 /* It was read, or could not be; of a pass that was dropped is fine. */
 void pl_feed_read(pl_feed_t *feed, pl_batch_t *batch, const pl_error_t *error);

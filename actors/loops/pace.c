@@ -9,7 +9,7 @@
 #include "base/clock.h"
 
 enum { DEPTH_LEAST = 2, DEPTH_MOST = 32 };
-static const int64_t AHEAD = 4 * PL_MILLISECOND, LOOK_EVERY = 2 * PL_MILLISECOND;
+static const int64_t AHEAD = 16 * PL_MILLISECOND, LOOK_EVERY = 2 * PL_MILLISECOND;
 
 void pl_pace_begin(pl_pace_t *pace, int64_t depth)
 {

@@ -6,12 +6,12 @@
  * of the 5 µs of the way through inproc and the loop (t/bench/runtime); encoding, checks
  * and the stream are the same.
  *
- * To wake another thread costs far more than a message (10 µs where an idle processor
+ * To wake another thread costs far more than a message (25 µs where an idle processor
  * must be fetched from a hypervisor), so messages to other threads leave together: when
- * nothing waits here, when the first of them is of a handler that began two milliseconds
- * ago, or, once that is a tenth of a millisecond, when as many are held as wait.  A
- * thread that computes step after step so wakes the one that feeds it once in several
- * steps and does not starve; one whose handlers are quick wakes others once for all that
+ * nothing waits here, when the first of them is of a handler that began eight
+ * milliseconds ago, or, once that is a quarter of one, when as many are held as wait.  A
+ * thread that computes step after step so wakes the one that feeds it once in many steps
+ * and does not starve; one whose handlers are quick wakes others once for all that
  * waited. */
 #include "runtime/reactor.h"
 
@@ -31,8 +31,8 @@
 
 enum { TURN_MESSAGES = 64, ENDPOINT_ROOM = 48, REACTOR_DESCRIPTORS = 8,
        EXPECT_WAKES = 16 };
-static const int64_t TURN_TIME = PL_MILLISECOND, HOLD_MOST = 2 * PL_MILLISECOND,
-                     HOLD_LEAST = PL_MILLISECOND / 10;
+static const int64_t TURN_TIME = PL_MILLISECOND, HOLD_MOST = 8 * PL_MILLISECOND,
+                     HOLD_LEAST = PL_MILLISECOND / 4;
 
 static void inproc_name(uint32_t thread, char text[static ENDPOINT_ROOM])
 {
