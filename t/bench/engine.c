@@ -6,8 +6,8 @@
  * ROW: parts, bare, viewer, viewers or shown; all without.
  *
  * MLP 784-128-10, batch 64, SGD, one thread, data in memory.  Runs of the bare loop and
- * of fit take turns; each pair gives one ratio, so that what the machine does to both
- * cancels.  First nobody watches, then a process that takes the whole stream, then a
+ * of fit take turns; each run of fit and the bare loop's steps before and behind it give
+ * one ratio, so that what the machine does to both cancels.  First nobody watches, then a process that takes the whole stream, then a
  * thousand such viewers, of which one is stopped, against one; at last all that shows a
  * run, at once: a page that is open, metrics that are fetched each second, a trace and a
  * journal.  Printed: medians, the 95 % confidence interval of the ratio, and the
@@ -252,15 +252,16 @@ static void pair_set(pairs_t *p, int k, double against, double fit, double own)
     p->own_us[k] = own / p->steps * 1e6;
 }
 
+/* Half of the bare loop's steps before, half behind: a machine that slows down meanwhile
+ * slows both. */
 static void pairs_run(pairs_t *p, bare_t *bare, measure_t measure, void *of)
 {
     for (int k = 0; k < p->count; k++) {
-        bool bare_first = k % 2 == 0;
-        double used, bare_used, b = bare_first ? bare_run(bare, p->steps, &bare_used) : 0;
-        double f = measure(of, p->steps, &used);
-        if (!bare_first)
-            b = bare_run(bare, p->steps, &bare_used);
-        pair_set(p, k, b, f, used - bare_used);
+        double used[3];
+        double b = bare_run(bare, p->steps / 2, &used[0]);
+        double f = measure(of, p->steps, &used[1]);
+        b += bare_run(bare, p->steps - p->steps / 2, &used[2]);
+        pair_set(p, k, b, f, used[1] - used[0] - used[2]);
     }
 }
 
