@@ -149,10 +149,10 @@ static void random_bytes_are_dropped_and_counted(void)
                 zmq_send(stranger, bytes, draw(5), ZMQ_SNDMORE);
             zmq_send(stranger, bytes, size, 0);
         }
-        until_seen(100 * ((uint64_t)peer + 1));
+        until_seen(250 * ((uint64_t)peer + 1));
         zmq_close(stranger);
     }
-    is_int(seen(), 1000, "1000 of 1000");
+    is_int(seen(), 2500, "2500 of 2500");
     ok(wall_stands(), "the actor goes on");
     wall_close();
 }

@@ -329,6 +329,38 @@ static void a_message_of_several_parts_is_dropped(void)
     loop_close();
 }
 
+/* More of them than one turn takes. */
+static void in_company_each_part_is_a_message(void)
+{
+    enum { PARTS = 200 };
+    pl_socket_spec_t spec = router;
+    spec.company = true;
+    loop_open(spec);
+    void *raw = raw_open(ZMQ_DEALER, "inproc://test", 7, 0);
+    for (int k = 0; k < PARTS; k++)
+        zmq_send(raw, "x", 1, k + 1 < PARTS ? ZMQ_SNDMORE : 0);
+    zmq_send(raw, "y", 1, 0);
+    ok(loop_until(PARTS + 1), "all that come");
+    is_int(loop.dropped, 0, "none is dropped");
+    is_int(loop.identity, 7, "from whom they are");
+    for (int k = 0; k < 3; k++) {
+        pl_frame_t frame;
+        frame_fill(&frame, 1);
+        pl_socket_send_with(loop.socket, 7, &frame, k < 2, NULL);
+    }
+    int more[4] = {0};
+    for (int k = 0; k < 3; k++) {
+        char text[8];
+        size_t size = sizeof more[k];
+        zmq_recv(raw, text, sizeof text, 0);
+        zmq_getsockopt(raw, ZMQ_RCVMORE, &more[k], &size);
+    }
+    ok(more[0] && more[1] && !more[2], "three that are sent go together");
+    is_int(send_to(7, 1, NULL), PL_OK, "one behind them goes alone");
+    zmq_close(raw);
+    loop_close();
+}
+
 /* ---- closing ---- */
 
 static void close_it(void)
@@ -462,6 +494,7 @@ int main(void)
     run(nothing_is_queued_for_nobody);
     run(a_message_too_large_never_comes);
     run(a_message_of_several_parts_is_dropped);
+    run(in_company_each_part_is_a_message);
     run(a_socket_may_be_closed_by_what_it_brings);
     run(a_drain_takes_all_there_is);
     run(a_look_leaves_the_loop_its_turn);

@@ -46,6 +46,11 @@ bool pl_queue_take(pl_queue_t *queue, pl_frame_t *frame)
     return true;
 }
 
+const pl_frame_t *pl_queue_first(const pl_queue_t *queue)
+{
+    return queue->count ? slot_at(queue, 0) : NULL;
+}
+
 void pl_queue_release(pl_queue_t *queue)
 {
     pl_frame_t frame;

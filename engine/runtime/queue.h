@@ -15,6 +15,8 @@ int pl_queue_reserve(pl_queue_t *queue);
 void pl_queue_put(pl_queue_t *queue, pl_frame_t *frame);    /* takes the frame; after a
                                                                reserve */
 bool pl_queue_take(pl_queue_t *queue, pl_frame_t *frame);   /* false: it is empty */
+const pl_frame_t *pl_queue_first(const pl_queue_t *queue);  /* that take would give; NULL:
+                                                               it is empty */
 void pl_queue_release(pl_queue_t *queue);
 
 #endif

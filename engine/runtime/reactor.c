@@ -190,6 +190,7 @@ static int reactor_listen(pl_reactor_t *reactor, pl_error_t *err)
     inproc_name(reactor->thread, endpoint);
     pl_socket_spec_t spec = {.type = PL_SOCKET_ROUTER,
                              .endpoint = endpoint,
+                             .company = true,
                              .bind = true};
     reactor->inbound = pl_socket_open(&spec, &reactor->loop, inbound_message, reactor,
                                       err);
@@ -265,18 +266,25 @@ static bool is_answer(const pl_envelope_t *e)
     return e->kind != PL_KIND_CALL && e->kind != PL_KIND_CANCEL;
 }
 
-/* A call whose thread went meanwhile was ended by links_check(). */
+/* Where it goes; NULL: its thread went meanwhile, and links_check() ended the call. */
+static pl_socket_t *way_of(pl_reactor_t *reactor, const pl_envelope_t *e)
+{
+    return is_answer(e) ? reactor->inbound : pl_map_get(&reactor->links, e->to_thread);
+}
+
+/* Neighbours of one way go together: they wake its thread once. */
 static void held_send(pl_reactor_t *reactor)
 {
     pl_frame_t frame;
-    if (!reactor->held.count)
-        return;
     while (pl_queue_take(&reactor->held, &frame)) {
-        pl_envelope_t e = pl_frame_envelope(&frame);
-        pl_socket_t *socket = is_answer(&e) ? reactor->inbound
-                                            : pl_map_get(&reactor->links, e.to_thread);
+        const pl_frame_t *next = pl_queue_first(&reactor->held);
+        const pl_envelope_t e = pl_frame_envelope(&frame),
+                            then = next ? pl_frame_envelope(next) : (pl_envelope_t){0};
+        pl_socket_t *socket = way_of(reactor, &e);
+        const bool more = next && then.to_thread == e.to_thread
+                          && way_of(reactor, &then) == socket;
         if (socket)
-            pl_socket_send(socket, e.to_thread, &frame, NULL);
+            pl_socket_send_with(socket, e.to_thread, &frame, more, NULL);
         else
             pl_frame_release(&frame);
     }
@@ -464,6 +472,7 @@ static pl_socket_t *link_to(pl_reactor_t *reactor, uint32_t thread, pl_error_t *
     inproc_name(thread, endpoint);
     pl_socket_spec_t spec = {.type = PL_SOCKET_DEALER,
                              .endpoint = endpoint,
+                             .company = true,
                              .identity = reactor->thread};
     link = pl_socket_open(&spec, &reactor->loop, link_message, reactor, err);
     if (link && pl_map_put(&reactor->links, thread, link) != PL_OK) {

@@ -197,6 +197,7 @@ pl_socket_t *pl_socket_open(const pl_socket_spec_t *spec, pl_sockets_t *loop,
     }
     *socket = (pl_socket_t){.type = spec->type,
                             .bounded = spec->high_water_mark > 0,
+                            .company = spec->company,
                             .loop = loop,
                             .port = -1,
                             .on_message = on_message,

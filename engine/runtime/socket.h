@@ -52,6 +52,8 @@ typedef struct pl_socket_spec {
                                                     other side is there waits, and what
                                                     had come stays when that one goes
                                                     [refused, and lost] */
+    bool company;                                /* a ROUTER or DEALER: messages may go
+                                                    and come together, each a part */
     int high_water_mark;                         /* messages; 0: no limit */
     int linger_ms;                               /* to get the last messages out when
                                                     closing */
@@ -96,6 +98,10 @@ void pl_sockets_settle(pl_sockets_t *loop);
  * identity. */
 int pl_socket_send(pl_socket_t *socket, uint32_t identity, pl_frame_t *frame,
                    pl_error_t *err);
+/* The same over a socket with company; more: another to that identity is sent next, with
+ * which it goes. */
+int pl_socket_send_with(pl_socket_t *socket, uint32_t identity, pl_frame_t *frame,
+                        bool more, pl_error_t *err);
 
 /* Sends a message of several parts. */
 int pl_socket_send_parts(pl_socket_t *socket, const pl_bytes_t *parts, int count,

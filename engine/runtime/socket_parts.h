@@ -22,6 +22,9 @@ struct pl_socket {
     void *zmq;
     pl_socket_type_t type;
     bool bounded;                                           /* has a high water mark */
+    bool company;                                           /* each part is a message: */
+    bool sends_more, has_more;                              /* of one that has begun */
+    uint32_t from;                                          /* whose it is that came */
     pl_sockets_t *loop;
     struct event *readable;                            /* the edge of ZMQ_FD */
     struct event *again;                               /* a zero timeout: there is more */

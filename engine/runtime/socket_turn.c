@@ -107,6 +107,25 @@ static int receive_all(pl_socket_t *socket, zmq_msg_t *last, uint32_t *identity)
     return parts;
 }
 
+/* The next of those that came together. */
+static int receive_one(pl_socket_t *socket, zmq_msg_t *message, uint32_t *identity)
+{
+    const bool is_first = !socket->has_more;
+    if (!receive_part(socket, message))
+        return 0;
+    socket->has_more = zmq_msg_more(message);
+    *identity = 0;
+    if (is_first && socket->type == PL_SOCKET_ROUTER) {
+        socket->from = identity_of(message);
+        if (!socket->has_more || !receive_part(socket, message))
+            return 1;
+        socket->has_more = zmq_msg_more(message);
+    }
+    *identity = socket->from;
+    PL_MARK_ACQUIRE();
+    return socket->type == PL_SOCKET_ROUTER ? 2 : 1;
+}
+
 /* False when the socket was closed meanwhile. */
 static bool turn(pl_socket_t *socket, int most)
 {
@@ -119,7 +138,8 @@ static bool turn(pl_socket_t *socket, int most)
     zmq_msg_init(message);
     socket->closed = &closed;
     do {
-        parts = receive_all(socket, message, &identity);
+        parts = socket->company ? receive_one(socket, message, &identity)
+                                : receive_all(socket, message, &identity);
         if (parts)
             socket->on_message(socket->user, identity, parts == wanted ? &frame : NULL);
     } while (parts && !closed && --budget > 0 && pl_now() < end);
@@ -224,18 +244,26 @@ static int send_identity(pl_socket_t *socket, uint32_t identity, pl_error_t *err
     return sent;
 }
 
-int pl_socket_send(pl_socket_t *socket, uint32_t identity, pl_frame_t *frame,
-                   pl_error_t *err)
+int pl_socket_send_with(pl_socket_t *socket, uint32_t identity, pl_frame_t *frame,
+                        bool more, pl_error_t *err)
 {
     int sent = PL_OK;
     PL_MARK_RELEASE();
-    if (socket->type == PL_SOCKET_ROUTER)
+    if (socket->type == PL_SOCKET_ROUTER && !socket->sends_more)
         sent = send_identity(socket, identity, err);
     if (sent == PL_OK)
-        sent = send_part(socket, (zmq_msg_t *)frame->zmq_msg, 0, err);
+        sent = send_part(socket, (zmq_msg_t *)frame->zmq_msg, more ? ZMQ_SNDMORE : 0,
+                         err);
+    socket->sends_more = more && sent == PL_OK;
     pl_frame_release(frame);
     socket_look_later(socket);
     return sent;
+}
+
+int pl_socket_send(pl_socket_t *socket, uint32_t identity, pl_frame_t *frame,
+                   pl_error_t *err)
+{
+    return pl_socket_send_with(socket, identity, frame, false, err);
 }
 
 static int send_copy(pl_socket_t *socket, pl_bytes_t bytes, int more, pl_error_t *err)

@@ -7,11 +7,12 @@
  *
  * MLP 784-128-10, batch 64, SGD, one thread, data in memory.  Runs of the bare loop and
  * of fit take turns; each run of fit and the bare loop's steps before and behind it give
- * one ratio, so that what the machine does to both cancels.  First nobody watches, then a process that takes the whole stream, then a
- * thousand such viewers, of which one is stopped, against one; at last all that shows a
- * run, at once: a page that is open, metrics that are fetched each second, a trace and a
- * journal.  Printed: medians, the 95 % confidence interval of the ratio, and the
- * processor time of a step of fit beyond that of the bare step and of making its batch.
+ * one ratio, so that what the machine does to both cancels.  First nobody watches, then
+ * a process that takes the whole stream, then a thousand such viewers, of which one is
+ * stopped, against one; at last all that shows a run, at once: a page that is open,
+ * metrics that are fetched each second, a trace and a journal.  Printed: medians, the
+ * 95 % confidence interval of the ratio, and the processor time of a step of fit beyond
+ * that of the bare step and of making its batch.
  * Before that, in the same way, fit with all the callbacks that there are and two loggers
  * against fit with none. */
 #include <math.h>
