@@ -32,7 +32,7 @@
 enum { TURN_MESSAGES = 64, ENDPOINT_ROOM = 48, REACTOR_DESCRIPTORS = 8,
        EXPECT_WAKES = 16 };
 static const int64_t TURN_TIME = PL_MILLISECOND, HOLD_MOST = 8 * PL_MILLISECOND,
-                     HOLD_LEAST = PL_MILLISECOND / 4;
+                     HOLD_LEAST = PL_MILLISECOND / 4, LOOP_LEAST = PL_MILLISECOND / 4;
 
 static void inproc_name(uint32_t thread, char text[static ENDPOINT_ROOM])
 {
@@ -348,6 +348,18 @@ static void rest(pl_reactor_t *reactor)
         reactor->expects--;
 }
 
+/* The loop is asked for timers and other descriptors when nothing waits here, and each
+ * quarter of a millisecond: each time costs a system call. */
+static void loop_turn(pl_reactor_t *reactor)
+{
+    const bool waits = reactor->queue.count > 0;
+    if (waits && pl_now() - reactor->looped_at < LOOP_LEAST)
+        return;
+    event_base_loop(reactor->loop.base, EVLOOP_ONCE | (waits ? EVLOOP_NONBLOCK : 0));
+    if (waits)
+        reactor->looped_at = pl_now();
+}
+
 void pl_reactor_run(pl_reactor_t *reactor)
 {
     while (!reactor->leave && !pl_reactor_is_abandoned(reactor)) {
@@ -362,8 +374,7 @@ void pl_reactor_run(pl_reactor_t *reactor)
         if (!reactor->queue.count)
             rest(reactor);
         if (!reactor->leave && !pl_reactor_is_abandoned(reactor))
-            event_base_loop(reactor->loop.base,
-                            EVLOOP_ONCE | (reactor->queue.count ? EVLOOP_NONBLOCK : 0));
+            loop_turn(reactor);
     }
     pl_placement_rest(&reactor->placement);
     if (!pl_reactor_is_abandoned(reactor))

@@ -45,6 +45,7 @@ typedef struct pl_reactor {
     pl_map_t links;                 /* by thread, DEALER: calls go out, answers come in */
     pl_queue_t queue;               /* messages to actors of this thread */
     pl_queue_t held;                /* to other threads, not yet sent */
+    int64_t looped_at;              /* when libevent was last asked while some waited */
     int64_t held_at;                /* when the handler began that the first is of */
     int expects;                    /* messages in company, for so many waits yet */
 
