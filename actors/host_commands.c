@@ -3,7 +3,7 @@
  * Each becomes a call of the trainer; its answer is a notification when the program
  * asked, and a text when somebody else did, through the engine's commander
  * (host_requests.c). */
-#include <math.h>
+#include <float.h>
 #include <string.h>
 
 #include "actors/connectors/checkpoint_io.h"
@@ -99,8 +99,8 @@ void pl_orders_end(pl_trainer_t *trainer)
 
 int pl_order_check(const pl_order_t *order, pl_error_t *err)
 {
-    if (!isfinite(order->what.value) || order->what.value < 0)
-        return pl_fail(err, PL_EINVAL, "a %s of %g: 0 or more",
+    if (!(order->what.value >= 0 && order->what.value <= FLT_MAX))
+        return pl_fail(err, PL_EINVAL, "a %s of %g: it is a float32, from 0 up",
                        order->what.is_factor ? "factor on the learning rate"
                                              : "learning rate",
                        order->what.value);

@@ -2,7 +2,7 @@
  *
  * Behind it is a trainer whose run has no data: its loop on the rank's thread tells where
  * it is, and from then on the control thread calls it for whatever the program asks. */
-#include <math.h>
+#include <float.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -242,9 +242,10 @@ int pl_loop_scale_lr(pl_loop_t *loop, double factor, pl_error_t *err)
 {
     if (pl_given(loop, "a loop", err) != PL_OK)
         return PL_EINVAL;
-    if (!(factor >= 0 && isfinite(factor)))
+    if (!(factor >= 0 && factor <= FLT_MAX))
         return pl_fail(err, PL_EINVAL,
-                       "a learning rate of %g times what it is: 0 or more", factor);
+                       "a learning rate of %g times what it is: a float32, from 0 up",
+                       factor);
     loop->lr_factor = factor;
     return PL_OK;
 }

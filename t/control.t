@@ -30,6 +30,9 @@ a_run_is_commanded() {
     tell set-lr 1e-3 --optimizer generator
     is "$status" 2 "a step that the module has not: status 2"
     like "$err" '^paceline: .*generator' "with its name"
+    tell scale-lr 1e300
+    is "$status" 2 "a rate that is no float32: status 2"
+    like "$err" '^paceline: a factor on the learning rate of 1e\+300: it is a float32' "with what it is"
     tell pause --json
     like "$out" '^\{"ok":true,"command":"pause","run":1,"global_step":[0-9]+' "an answer as JSON"
     tell save --run 7
@@ -107,7 +110,8 @@ who_dies_meanwhile_is_not_waited_for() {
     kill -STOP "$pid"
     "$paceline" control "$desk" save >said 2>&1 </dev/null &
     local asking=$!
-    holds 30 grep -q 'not got to it yet' said
+    holds 30 grep -q 'is the process stopped? waiting' said
+    is "$?" 0 "who is there and does not greet is told apart from nobody"
     kill -KILL "$pid"
     wait "$asking"
     is "$?" 1 "a run that was killed answers nobody: status 1"

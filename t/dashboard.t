@@ -11,6 +11,7 @@ the_token_opens_the_page_and_nothing_else_does() {
     answers 401 "with a wrong one" "$base/?token=${token%?}x"
     answers 401 "with a part of it" "$base/?token=${token%?}"
     answers 401 "with more than it" "$base/?token=${token}0"
+    answers 401 "by another name" "$base/?xtoken=$token"
     for path in events state metrics page.js page.css chart.js; do
         answers 401 "/$path" "$base/$path"
     done
@@ -18,6 +19,7 @@ the_token_opens_the_page_and_nothing_else_does() {
     answers 401 "with a wrong cookie" -H "Cookie: paceline_$port=${token%?}x" "$base/state"
     answers 303 "the page with it" -c jar -D head "$url"
     like "$(cat head)" "^Set-Cookie: paceline_$port=$token; Path=/; HttpOnly; SameSite=Strict" "it becomes a cookie"
+    answers 303 "among others, too" "$base/?xtoken=1&token=$token"
     answers 200 "which opens the page" -b jar "$base/"
     like "$out" '<title>Paceline</title>' "namely this one"
     answers 200 "and its script" -b jar "$base/page.js"

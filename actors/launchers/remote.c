@@ -26,8 +26,8 @@
 static void process_said(void *self, const char *line)
 {
     remote_t *r = self;
-    pl_log_line(r->is_killed ? PL_LOG_DEBUG : PL_LOG_WARNING, (int)r->rank, "stderr",
-                "%s", line);
+    const pl_log_level_t level = r->end == REMOTE_KILLED ? PL_LOG_DEBUG : PL_LOG_WARNING;
+    pl_log_line(level, (int)r->rank, "stderr", "%s", line);
     pl_said_line(&r->said, line);
 }
 
@@ -122,8 +122,9 @@ static void answer_came(remote_t *r, const pl_envelope_t *e, const pl_body_t *bo
     case PL_MESSAGE_start:
         if (failed && r->error.code == PL_OK)
             r->error = *error;
-        r->is_free = !r->is_dead && !r->is_killed && (r->is_foreign || r->crew);
-        r->is_dead = r->is_dead || r->is_free;
+        if (r->life == REMOTE_LIVES && r->end != REMOTE_KILLED
+            && (r->is_foreign || r->crew))
+            r->life = REMOTE_FREE;
         remote_finish(r);
         return;
     default: pl_passed_end(&r->passed, e, body, error);
@@ -153,7 +154,7 @@ static void remote_message(void *self, pl_frame_t *message)
     pl_body_t body;
     pl_error_t error = {0}, err = {0};
     const pl_bytes_t bytes = pl_frame_bytes(message);
-    if (r->is_done)
+    if (r->life == REMOTE_DONE)
         return;
     stream_tell(r);
     if (pl_envelope_read(bytes, &e, &err) != PL_OK
@@ -188,7 +189,7 @@ static void remote_event(void *self, pl_link_event_t event, const char *text)
         if (r->is_foreign)
             pl_log_line(PL_LOG_WARNING, (int)r->rank, pl_actor_name(r), "%s: %s",
                         r->about, text);
-        if (r->ends && event == PL_LINK_SILENT)
+        if (r->end == REMOTE_ENDS && event == PL_LINK_SILENT)
             remote_end_silent(r, text);
         return;
     case PL_LINK_BACK:
@@ -215,7 +216,7 @@ static int remote_control(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
     remote_t *r = self;
-    return r->is_served ? control_pass(r, call, &body->control, err)
+    return r->job == REMOTE_SERVED ? control_pass(r, call, &body->control, err)
                         : pl_held_add(&r->held, call, &body->control, err);
 }
 
@@ -224,10 +225,10 @@ static void job_sent(void *self, const pl_error_t *error)
 {
     remote_t *r = self;
     pl_error_t err = {0};
-    if (error || r->is_served || !r->run
-        || r->ends)                            /* a rank that is gone is told otherwise */
+    if (error || r->job == REMOTE_SERVED || !r->run
+        || r->end != REMOTE_STAYS)             /* a rank that is gone is told otherwise */
         return;
-    r->is_served = true;
+    r->job = REMOTE_SERVED;
     const pl_serve_t msg = {.job = 1};
     const pl_stop_t stop = {.reason = r->stop_reason};
     if (pl_outbox_post(&r->outbox, PL_KIND_CALL, PL_MESSAGE_serve, 0, &msg, &err) != PL_OK
@@ -242,7 +243,7 @@ static void job_sent(void *self, const pl_error_t *error)
 static void remote_beat(void *self)
 {
     remote_t *r = self;
-    if (!r->run || r->is_served)
+    if (!r->run || r->job == REMOTE_SERVED)
         return;
     pl_progress_run(r->run, &(pl_run_progress_t){.event = "alive", .metrics = ""});
     pl_after(r, PL_STEPS_BEAT_MS, remote_beat, NULL);
@@ -251,7 +252,7 @@ static void remote_beat(void *self)
 static int remote_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     remote_t *r = self;
-    if (r->was_asked)
+    if (r->job != REMOTE_UNASKED)
         return pl_fail(err, PL_ESTATE, "a worker runs once");
     pl_blob_t *blob = pl_job_pack((const pl_job_t *)body->run.job, err);
     uint64_t transfer =
@@ -259,7 +260,7 @@ static int remote_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     pl_object_unref(blob);
     if (!transfer)
         return err->code;
-    r->was_asked = true;
+    r->job = REMOTE_ASKED;
     r->run = call;
     remote_beat(r);
     return PL_OK;
@@ -276,7 +277,7 @@ static int remote_stop(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
     remote_t *r = self;
-    if (r->is_served)
+    if (r->job == REMOTE_SERVED)
         return pl_passed_on(&r->passed, &r->outbox, call, PL_MESSAGE_stop, body, err);
     snprintf(r->stop_reason, sizeof r->stop_reason, "%s", body->stop.reason);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});

@@ -46,7 +46,7 @@ static void death_tell(remote_t *r, pl_error_t *error)
     gethostname(host, sizeof host - 1);
     if (r->has_joined)
         snprintf(when, sizeof when, " after step %" PRIu64, r->global_step);
-    if (r->is_killed && *pl_wires_run_dir(r->wires)) {
+    if (r->end == REMOTE_KILLED && *pl_wires_run_dir(r->wires)) {
         pl_fail(error, r->error.code,
                 "%s; where its threads were is in %s/rank-%d.stderr", r->error.text,
                 pl_wires_run_dir(r->wires), (int)r->rank);
@@ -64,9 +64,9 @@ static void death_tell(remote_t *r, pl_error_t *error)
 
 static bool died_well(const remote_t *r)
 {
-    if (r->is_foreign || r->is_free)
+    if (r->is_foreign || r->life == REMOTE_FREE)
         return !r->run;
-    return r->ends && !r->is_killed && (!r->death.is_known || r->death.status == 0);
+    return r->end == REMOTE_ENDS && (!r->death.is_known || r->death.status == 0);
 }
 
 /* Nobody has seen a foreign one's death: only that it is not there. */
@@ -81,7 +81,7 @@ static void loss_tell(const remote_t *r, pl_error_t *error)
 
 static void end_tell(remote_t *r, pl_error_t *error)
 {
-    if (r->is_foreign || r->is_free)
+    if (r->is_foreign || r->life == REMOTE_FREE)
         loss_tell(r, error);
     else
         death_tell(r, error);
@@ -92,24 +92,31 @@ static void end_tell(remote_t *r, pl_error_t *error)
 void remote_finish(remote_t *r)
 {
     pl_error_t error = {0};
-    if (r->is_done || !r->is_dead
-        || (!r->is_foreign && !r->is_free && !pl_wires_is_over(r->wires, (int)r->rank)))
+    if (r->life == REMOTE_LIVES || r->life == REMOTE_DONE
+        || (r->life == REMOTE_DEAD && !r->is_foreign
+            && !pl_wires_is_over(r->wires, (int)r->rank)))
         return;
-    r->is_done = true;
     pl_said_end(&r->said);
     if (!died_well(r))
         end_tell(r, &error);
     else
         error = r->error;
+    if (r->run && error.code == PL_OK)
+        end_tell(r, &error);
+    r->life = REMOTE_DONE;
     pl_call_t *run = r->run, *watch = r->watch;
     r->run = r->watch = NULL;
     if (watch)
         pl_reply_watch(watch, &(pl_watch_reply_t){0});
-    if (run && error.code == PL_OK)
-        end_tell(r, &error);
     if (run)
         pl_call_fail(run, &error);
     pl_actor_end(r, error.code && !run ? &error : NULL);    /* told once */
+}
+
+static void remote_dead(remote_t *r)
+{
+    if (r->life == REMOTE_LIVES)
+        r->life = REMOTE_DEAD;
 }
 
 /* ---- it is to end ---- */
@@ -126,16 +133,16 @@ static void remote_cut_off(remote_t *r)
     const char *why = r->error.code ? r->error.text : "the run has ended";
     pl_link_dismiss(pl_wires_link(r->wires), (int)r->rank, why);
     pl_link_dismiss(pl_bulk_link(pl_wires_bulk(r->wires)), (int)r->rank, why);
-    r->is_dead = true;
+    remote_dead(r);
     remote_finish(r);
 }
 
 /* A process that is stopped takes a signal only when it goes on. */
 void remote_kill(remote_t *r, const pl_error_t *why)
 {
-    if (r->is_killed || r->is_dead)
+    if (r->end == REMOTE_KILLED || r->life != REMOTE_LIVES)
         return;
-    r->is_killed = true;
+    r->end = REMOTE_KILLED;
     r->error = *why;
     if (r->is_foreign) {
         remote_cut_off(r);
@@ -174,18 +181,17 @@ void remote_end_silent(remote_t *r, const char *why)
 
 static void remote_end(remote_t *r)
 {
-    if (r->ends)
+    if (r->end != REMOTE_STAYS)
         return;
-    r->ends = true;
+    r->end = REMOTE_ENDS;
     if (r->is_foreign && !r->has_joined) {
-        r->is_dead = true;                               /* it may hear how the run was */
+        remote_dead(r);                                  /* it may hear how the run was */
         remote_finish(r);
     } else if (!r->has_joined) {
-        if (!r->is_killed)
-            pl_fail(&r->error, PL_ECANCELLED,
-                    "rank %d was ended before it had joined, because the run has failed",
-                    (int)r->rank);
-        r->is_killed = true;
+        pl_fail(&r->error, PL_ECANCELLED,
+                "rank %d was ended before it had joined, because the run has failed",
+                (int)r->rank);
+        r->end = REMOTE_KILLED;
         process_kill(r);
     } else if (pl_outbox_post(&r->outbox, PL_KIND_CANCEL, PL_MESSAGE_start, 0, NULL, NULL)
                != PL_OK) {
@@ -218,14 +224,15 @@ void remote_cancel(void *self, pl_call_t *call)
 
 static void remote_lost(remote_t *r, const char *why)
 {
-    if (!r->is_dead)
+    const bool is_news = r->life == REMOTE_LIVES;
+    if (is_news)
         remote_tell(r, "gone", why);
-    if (r->error.code == PL_OK && !r->is_dead && !r->has_joined)
+    if (r->error.code == PL_OK && is_news && !r->has_joined)
         pl_fail(&r->error, PL_ESTATE, "%s", why);           /* nor would it once more */
-    else if (r->error.code == PL_OK && !r->is_dead)
+    else if (r->error.code == PL_OK && is_news)
         pl_fail(&r->error, PL_EDIED, "rank %d (%s) is gone after step %" PRIu64 ": %s",
                 (int)r->rank, r->about, r->global_step, why);
-    r->is_dead = true;
+    remote_dead(r);
     remote_finish(r);
 }
 
@@ -235,7 +242,7 @@ void remote_left(remote_t *r, const char *why)
         remote_lost(r, why);
         return;
     }
-    if (!r->is_dead && pl_after(r, PL_EXIT_MS, process_kill, NULL) != PL_OK)
+    if (r->life == REMOTE_LIVES && pl_after(r, PL_EXIT_MS, process_kill, NULL) != PL_OK)
         process_kill(r);
     remote_finish(r);
 }
@@ -244,7 +251,7 @@ void remote_died(void *self, const pl_death_t *death)
 {
     remote_t *r = self;
     char text[PL_DEATH_TEXT];
-    r->is_dead = true;
+    remote_dead(r);
     r->death = *death;
     if (!died_well(r) && r->error.code != PL_ECANCELLED)
         remote_tell(r, "died", pl_death_text(death, text));

@@ -11,6 +11,15 @@
 #include "actors/launchers/wires.h"
 #include "runtime/process.h"
 
+typedef enum remote_job { REMOTE_UNASKED, REMOTE_ASKED, REMOTE_SERVED } remote_job_t;
+typedef enum remote_end { REMOTE_STAYS, REMOTE_ENDS, REMOTE_KILLED } remote_end_t;
+typedef enum remote_life {
+    REMOTE_LIVES,
+    REMOTE_FREE,                     /* its worker has ended, its process may live */
+    REMOTE_DEAD,                     /* its process is; or a foreign one that is gone */
+    REMOTE_DONE                      /* and all that it had sent has come */
+} remote_life_t;
+
 typedef struct remote {
     int64_t rank;
     bool is_foreign;                             /* somebody else has started it */
@@ -20,8 +29,8 @@ typedef struct remote {
     char about[128];                             /* what a foreign one says it is  [""] */
     pl_outbox_t outbox;
     pl_call_t *run;                             /* NULL: not asked, or answered */
-    bool was_asked, is_served;                  /* the job is on its way; has been sent */
-    pl_held_t held;                             /* commands, before that */
+    remote_job_t job;                           /* asked: it is on its way to the rank */
+    pl_held_t held;                             /* commands, before it is served */
     char stop_reason[128];                      /* asked for before that  [""] */
     pl_passed_t passed;
     pl_call_t *watch;                                  /* [nobody asks] */
@@ -29,9 +38,9 @@ typedef struct remote {
     int64_t heard;                                     /* pl_now() of its newest report */
     pl_said_t said;
     bool is_streamed;                     /* was told where messages are taken */
-    bool is_free;                         /* its worker has ended, its process may live */
-    bool has_joined, ends, is_killed, is_dead, is_done;  /* dead: or free, or a foreign
-                                                            one that is gone */
+    bool has_joined;
+    remote_end_t end;                     /* what it was told */
+    remote_life_t life;
     pl_death_t death;
     pl_error_t error;                              /* why it was killed, or how its worker
                                                       ended  [code 0] */

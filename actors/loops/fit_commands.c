@@ -14,7 +14,9 @@
 #include "base/json_text.h"
 #include "base/log.h"
 
-static const char last_step_made[] = "the run has made its last step";
+static const char last_step_made[] = "the run has made its last step",
+                  has_failed[] = "the run has failed; where it is begun again, it can be "
+                                 "told again";
 
 static void commands_agree(pl_fit_t *fit);
 
@@ -57,10 +59,12 @@ void pl_fit_commands_over(pl_fit_t *fit)
 {
     pl_commands_t *c = &fit->commands;
     const int count = c->count;
+    const bool failed = fit->failure.code != PL_OK;
     c->over = true;
     c->count = 0;
     for (int k = 0; k < count; k++)
-        pl_command_fail(c->waiting[k].call, PL_ESTATE, last_step_made);
+        pl_command_fail(c->waiting[k].call, PL_ESTATE,
+                        failed ? has_failed : last_step_made);
 }
 
 void pl_fit_commands_end(pl_fit_t *fit)
@@ -71,7 +75,9 @@ void pl_fit_commands_end(pl_fit_t *fit)
     pl_fit_commands_over(fit);
     for (int k = 0; k < saves; k++)
         pl_command_fail(c->save[k].call, PL_ESTATE,
-                        "the run has ended before the checkpoint was safe");
+                        fit->failure.code != PL_OK
+                            ? "the run has failed before the checkpoint was safe"
+                            : "the run has ended before the checkpoint was safe");
 }
 
 /* ---- one after the other ---- */
@@ -283,7 +289,8 @@ void pl_fit_obey(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
 static int command_check(const pl_fit_t *fit, const pl_control_t *what, pl_error_t *err)
 {
     if (!fit->call)
-        return pl_fail(err, PL_ESTATE, "the run has ended");
+        return pl_fail(err, PL_ESTATE, "%s",
+                       fit->failure.code != PL_OK ? has_failed : "the run has ended");
     if (fit->commands.over)
         return pl_fail(err, PL_ESTATE, last_step_made);
     if (*fit->commands.heard_stop)

@@ -87,7 +87,8 @@ int cli_connect(cli_connection_t *c, cli_connection_kind_t kind, const char *end
     if (code != PL_OK)
         return code;
     if (zmq_socket_monitor(c->socket, "inproc://connection",
-                           ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED
+                           ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED
+                               | ZMQ_EVENT_DISCONNECTED
                                | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL)
             != 0
         || zmq_connect(c->events, "inproc://connection") != 0)
@@ -138,6 +139,7 @@ static void event_take(cli_connection_t *c, uint16_t event)
     c->parted = !begins && (c->parted || (ends && c->connected));
     c->refused = c->refused || (ends && !c->connected && !c->was_silent);
     c->was_silent = event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL;
+    c->reached = event == ZMQ_EVENT_CONNECTED || begins || (c->reached && !ends);
 }
 
 /* Two frames each: the first begins with the number of the event. */

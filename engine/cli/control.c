@@ -102,16 +102,21 @@ static char *request_write(const cli_control_t *a, pl_error_t *err)
 static json_t *reply_wait(cli_connection_t *c, const cli_control_t *a, pl_error_t *err)
 {
     const double began = cli_now();
+    double there = began;                                 /* when somebody was, last */
     const char *text = NULL;
     bool hinted = false;
     size_t length;
     while (!text && !cli_signalled() && !c->parted && !c->refused) {
-        const double silent = cli_now() - began;
-        if (!c->connected && silent > ABSENCE)
+        const double now = cli_now();
+        if (c->reached)
+            there = now;
+        if (!c->connected && now - there > ABSENCE)
             break;
-        if (!hinted && silent > PATIENCE) {
+        if (!hinted && now - began > PATIENCE) {
             hinted = true;
-            cli_note("the run has not got to it yet; waiting");
+            cli_note(c->connected ? "the run has not got to it yet; waiting"
+                                  : "whoever is there does not answer: is the process "
+                                    "stopped? waiting");
         }
         cli_wait(c, -1, TURN);
         text = cli_receive(c, &length);

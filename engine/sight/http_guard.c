@@ -4,6 +4,7 @@
  * nor send the cookie along (SameSite), it cannot be of the same name unless its name was
  * made to point here (Host is checked), and it cannot set headers of its own without
  * being asked first, which is never allowed (what commands needs one). */
+#include <event2/keyvalq_struct.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -85,16 +86,12 @@ bool guard_token(pl_dashboard_t *d, struct evhttp_request *request)
     return false;
 }
 
-bool guard_login(pl_dashboard_t *d, struct evhttp_request *request, const char *query)
+static void log_in(pl_dashboard_t *d, struct evhttp_request *request, const char *given)
 {
     char cookie[PL_TOKEN_TEXT + 96];
-    const char *given = query ? strstr(query, "token=") : NULL;
-    if (!given || (given != query && given[-1] != '&'))
-        return false;
-    given += strlen("token=");
-    if (!pl_token_is(d->token, given, strcspn(given, "&"))) {
+    if (!pl_token_is(d->token, given, strlen(given))) {
         http_refuse(d, request, 401, "This is not the token of this run.");
-        return true;
+        return;
     }
     snprintf(cookie, sizeof cookie, "%s=%s; Path=/; HttpOnly; SameSite=Strict", d->cookie,
              d->token);
@@ -102,7 +99,18 @@ bool guard_login(pl_dashboard_t *d, struct evhttp_request *request, const char *
     evhttp_add_header(out, "Set-Cookie", cookie);
     evhttp_add_header(out, "Location", "./");
     http_answer(d, request, 303, "text/plain; charset=utf-8", NULL);
-    return true;
+}
+
+bool guard_login(pl_dashboard_t *d, struct evhttp_request *request, const char *query)
+{
+    struct evkeyvalq parts = {0};
+    const char *given = query && evhttp_parse_query_str(query, &parts) == 0
+                            ? evhttp_find_header(&parts, "token")
+                            : NULL;
+    if (given)
+        log_in(d, request, given);
+    evhttp_clear_headers(&parts);
+    return given != NULL;
 }
 
 /* ---- what commands ---- */
