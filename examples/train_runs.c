@@ -93,9 +93,12 @@ int run_keep(const run_t *run)
     errno = 0;
     const bool kept = json_dump_file(record, made, JSON_INDENT(1)) == 0
                       && rename(made, path) == 0;
+    const int failed = kept ? 0 : errno ? errno : EIO;
+    if (failed)
+        unlink(made);
     json_decref(record);
     pl_text_free(file);
-    return kept ? 0 : errno ? errno : EIO;
+    return failed;
 }
 
 static const char *state_read(const json_t *record)

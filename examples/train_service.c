@@ -562,10 +562,18 @@ static int serve(service_t *service, int port, pl_error_t *err)
     return err->code;
 }
 
+static void on_log(pl_log_level_t level, int rank, const char *actor, const char *text,
+                   void *user)
+{
+    (void)level, (void)rank, (void)user;
+    fprintf(stderr, "train_service: %s%s%s\n", actor, *actor ? ": " : "", text);
+}
+
 int main(int argc, char **argv)
 {
     pl_error_t err = {0};
     service_t service = {0};
+    pl_log_hook(on_log, PL_LOG_WARNING, NULL);
     int code = pl_init(&argc, &argv, NULL, &err);           /* always first */
     signal(SIGPIPE, SIG_IGN);                    /* a client that leaves ends nothing */
     const int port = words_read(&service, argc, argv);

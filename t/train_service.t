@@ -25,6 +25,11 @@ service() {
 service_again() {
     rm -f "$folder/said"
     "$builddir/examples/train_service" 0 "$folder/runs" "${1:-2}" >"$folder/said" 2>"$folder/err" &
+    listening
+}
+
+# listening - waits for the one that was started last
+listening() {
     pid=$!
     for _ in $(seq 600); do
         url=$(sed -n 's/^listening on //p' "$folder/said")
@@ -33,6 +38,14 @@ service_again() {
     done
     echo "Bail out! the service does not start: $(cat "$folder/err")"
     exit 99
+}
+
+# service_of KIB - one whose files may be so long
+service_of() {
+    rm -rf "$folder/runs" "$folder/said"
+    (trap '' XFSZ && ulimit -f "$1" && exec "$builddir/examples/train_service" 0 "$folder/runs") \
+        >"$folder/said" 2> >(cat >"$folder/err") &
+    listening
 }
 
 # ended - stops the service; status is its
@@ -50,6 +63,17 @@ get() {
 
 post() {
     get "$1" --data-binary "$2"
+}
+
+# gets STATUS SENTENCE PATH [OPTION...], posts STATUS SENTENCE PATH BODY - that is what comes
+gets() {
+    get "${@:3}"
+    is "$status" "$1" "$2"
+}
+
+posts() {
+    post "${@:3}"
+    is "$status" "$1" "$2"
 }
 
 # long_run - run 1 trains and has made a step
@@ -85,8 +109,7 @@ reaches() {
 
 a_run_is_trained_and_shown() {
     service
-    post /runs "$(run_file '"max_epochs": 3')"
-    is "$status" 201 "a run file is taken"
+    posts 201 "a run file is taken" /runs "$(run_file '"max_epochs": 3')"
     like "$out" '"id":1' "and has a number"
     ok "it is trained" reaches /runs/1 '"state":"ok"'
     like "$out" '"global_step":60' "to its end"
@@ -98,8 +121,7 @@ a_run_is_trained_and_shown() {
     last=$(sed -n 's/^id: //p' <<<"$out" | tail -n 1)
     get /runs/1/events -H "Last-Event-ID: $((last - 1))"
     is "$(grep -c '^id:' <<<"$out")" 1 "or from where they were left"
-    post /runs/1/predictions '{"x": [[0, 0], [0.9, 0.9], [0.1, -0.1]]}'
-    is "$status" 200 "it answers for samples"
+    posts 200 "it answers for samples" /runs/1/predictions '{"x": [[0, 0], [0.9, 0.9], [0.1, -0.1]]}'
     like "$out" '"logits":\[\[[^]]*\],\[[^]]*\],\[[^]]*\]\]' "each of them"
     ended
     is "$status" 0 "the service ends"
@@ -107,32 +129,22 @@ a_run_is_trained_and_shown() {
 
 mistakes_are_told_as_json() {
     service
-    post /runs '{"module": "mlp"'
-    is "$status" 400 "no JSON"
+    posts 400 "no JSON" /runs '{"module": "mlp"'
     like "$out" '^\{"error":\{"text":"run:' "is told with its place"
-    post /runs "$(run_file '"max_epoch": 3')"
-    is "$status" 400 "a wrong key"
+    posts 400 "a wrong key" /runs "$(run_file '"max_epoch": 3')"
     like "$out" 'did you mean .*max_epochs' "too"
-    post /runs "${run:-$(run_file '"max_epochs": 1' | sed 's/^{/{"plugins": ["x.so"],/')}"
-    is "$status" 400 "code is not loaded"
-    get /runs/7
-    is "$status" 404 "a run that is not there"
-    get /else
-    is "$status" 404 "nor a page"
+    posts 400 "code is not loaded" /runs "$(run_file '"max_epochs": 1' | sed 's/^{/{"plugins": ["x.so"],/')"
+    gets 404 "a run that is not there" /runs/7
+    gets 404 "nor a page" /else
     post /runs "$(run_file '"max_epochs": 1')"
-    get /runs/4294967297
-    is "$status" 404 "a number of more bits than ours is not run 1"
-    post /runs/1/fly '{}'
-    is "$status" 404 "a command that is none"
-    post /runs/1/predictions '{"x": [[1], [1, 2]]}'
-    is "$status" 400 "samples of different lengths"
-    post /runs/1/predictions 'x'
-    is "$status" 400 "a body that is no JSON"
+    gets 404 "a number of more bits than ours is not run 1" /runs/4294967297
+    posts 404 "a command that is none" /runs/1/fly '{}'
+    posts 400 "samples of different lengths" /runs/1/predictions '{"x": [[1], [1, 2]]}'
+    posts 400 "a body that is no JSON" /runs/1/predictions 'x'
     ok "the run ends" reaches /runs/1 '"state":"ok"'
     post /runs/1/predictions '{"x": [[1e300, 0], [0, 0]]}'
     like "$out" '"logits":\[\[[^],]*,[^],]*\],\[[^],]*,[^],]*\]\]' "what is no number keeps its place: $out"
-    post /runs/1/predictions '{"x": [[0.1, 0.2, 0.3]]}'
-    is "$status" 400 "samples of another shape"
+    posts 400 "samples of another shape" /runs/1/predictions '{"x": [[0.1, 0.2, 0.3]]}'
     like "$out" 'has 3 numbers, those of the training data had 2' "are told with both"
     for method in DELETE OPTIONS BREW; do
         get /runs -X $method
@@ -140,8 +152,7 @@ mistakes_are_told_as_json() {
         like "$out" '^\{"error":' "as JSON"
     done
     head -c 9000000 /dev/zero | tr '\0' ' ' >large
-    post /runs @large
-    is "$status" 413 "too much"
+    posts 413 "too much" /runs @large
     like "$out" '^\{"error":' "as JSON, too"
     ended
 }
@@ -149,30 +160,21 @@ mistakes_are_told_as_json() {
 a_long_run_takes_commands() {
     service
     long_run
-    post /runs/1/pause ''
-    is "$status" 200 "it pauses: $out"
+    posts 200 "it pauses" /runs/1/pause ''
     paused=$(sed -nE 's/.*"global_step":([0-9]+).*/\1/p' <<<"$out")
     get /runs/1
     like "$out" "\"state\":\"paused\",\"global_step\":$paused," "and says so, and where"
     post /runs/1/save ''
     like "$out" '"checkpoint":"[^"]*asked-step=' "it saves"
-    post /runs/1/lr '{"lr": 0.01}'
-    is "$status" 200 "its rate is set: $out"
-    post /runs/1/lr '{"lr": "much"}'
-    is "$status" 400 "to a number alone"
-    post /runs/1/predictions '{"x": [[0, 0]]}'
-    is "$status" 200 "it answers by what it saved: $out"
-    post /runs/1/go_on ''
-    is "$status" 200 "it goes on"
-    post /runs/1/predictions '{"x": [[0, 0]]}'
-    is "$status" 200 "and answers while it trains"
-    post /runs/1/stop ''
-    is "$status" 202 "it is to stop"
+    posts 200 "its rate is set" /runs/1/lr '{"lr": 0.01}'
+    posts 400 "to a number alone" /runs/1/lr '{"lr": "much"}'
+    posts 200 "it answers by what it saved" /runs/1/predictions '{"x": [[0, 0]]}'
+    posts 200 "it goes on" /runs/1/go_on ''
+    posts 200 "and answers while it trains" /runs/1/predictions '{"x": [[0, 0]]}'
+    posts 202 "it is to stop" /runs/1/stop ''
     ok "and does" reaches /runs/1 '"state":"stopped"'
-    post /runs/1/pause ''
-    is "$status" 409 "then there is nothing to pause"
-    post /runs/1/resume ''
-    is "$status" 202 "it is resumed"
+    posts 409 "then there is nothing to pause" /runs/1/pause ''
+    posts 202 "it is resumed" /runs/1/resume ''
     ok "and trains" reaches /runs/1 '"state":"running"'
     ended
     is "$status" 0 "the service stops it and ends"
@@ -234,10 +236,8 @@ a_service_that_starts_again_knows_its_runs() {
     like "$out" '\{"id":2,"state":"stopped","global_step":0,' "and one that waited"
     like "$out" "\"run_dir\":\"$folder/runs/1\",\"metrics\":\{\"" "with what was known of them"
     before=$(step_now)
-    post /runs/1/predictions '{"x": [[0, 0]]}'
-    is "$status" 200 "it answers by what was saved"
-    post /runs/1/resume ''
-    is "$status" 202 "it is resumed"
+    posts 200 "it answers by what was saved" /runs/1/predictions '{"x": [[0, 0]]}'
+    posts 202 "it is resumed" /runs/1/resume ''
     ok "and goes on" reaches /runs/1 '"state":"running"'
     ok "further" goes_beyond "$before"
     post /runs/2/resume ''
@@ -260,6 +260,23 @@ a_service_that_starts_again_knows_its_runs() {
     try "$builddir/examples/train_service" 0 "$folder/runs"
     like "$status $err" '^1 train_service: .*runs is another service.s' "no other takes the folder meanwhile"
     ended
+}
+
+a_full_disk_is_told_of() {
+    local wide
+    wide=$(run_file '"max_epochs": 3')
+    service_of 1
+    posts 500 "a run that cannot be kept is not taken" /runs "$wide"
+    like "$out" "the run cannot be kept in $folder/runs: File too large" "with the reason"
+    is "$(ls "$folder/runs")" "" "and leaves nothing"
+    ended
+    service_of 8
+    post /runs "${wide/\[8\]/[1024]}"
+    ok "one that cannot save fails" reaches /runs/1 '"state":"failed"'
+    like "$out" '"error":"[^"]*model.safetensors[^"]*File too large' "and says so"
+    ended
+    is "$status" 0 "the service lives on"
+    like "$(cat "$folder/err")" '^train_service: .*File too large' "and tells its log"
 }
 
 what_cannot_be_is_said_at_once() {
@@ -315,6 +332,7 @@ else
     run so_many_train_at_once_and_the_others_wait trains
     run a_service_that_is_told_to_end_saves_first trains
     run a_service_that_starts_again_knows_its_runs trains
+    run a_full_disk_is_told_of trains
     run what_cannot_be_is_said_at_once
     run systemd_is_told
 fi
