@@ -56,6 +56,18 @@ static void say(pl_board_t *board, said_t said)
     pl_frame_release(&frame);
 }
 
+/* A call, and its reply with these fields. */
+static void answered(pl_board_t *board, said_t said, const void *fields)
+{
+    const uint32_t caller = said.from;
+    say(board, said);
+    said.kind = PL_KIND_REPLY;
+    said.from = said.to;
+    said.to = caller;
+    said.fields = fields;
+    say(board, said);
+}
+
 /* A run that the program asks for, and the launcher that is started for it. */
 static void begin_run(pl_board_t *board, uint64_t call)
 {
@@ -88,21 +100,15 @@ static void report(pl_board_t *board, uint64_t call, pl_run_progress_t told)
 static void fetch(pl_board_t *board, uint32_t origin, uint64_t under, uint32_t samples)
 {
     const uint32_t data = pl_kind_enter("connector.data", PL_LEVEL_CONNECTOR, NULL);
-    say(board, (said_t){.message = PL_MESSAGE_fetch_batch,
-                        .from = loop,
-                        .to = data,
-                        .call = 3,
-                        .origin = origin,
-                        .under = under,
-                        .fields = &(pl_fetch_batch_t){0}});
-    say(board, (said_t){.kind = PL_KIND_REPLY,
-                        .message = PL_MESSAGE_fetch_batch,
-                        .from = data,
-                        .to = loop,
-                        .call = 3,
-                        .origin = origin,
-                        .under = under,
-                        .fields = &(pl_fetch_batch_reply_t){.samples = samples}});
+    answered(board,
+             (said_t){.message = PL_MESSAGE_fetch_batch,
+                      .from = loop,
+                      .to = data,
+                      .call = 3,
+                      .origin = origin,
+                      .under = under,
+                      .fields = &(pl_fetch_batch_t){0}},
+             &(pl_fetch_batch_reply_t){.samples = samples});
 }
 
 static json_t *told_by(pl_board_t *board)
@@ -197,19 +203,14 @@ static void a_pause_ends_with_the_next_step(void)
     pl_board_t *board = pl_board_new(pl_now(), NULL);
     begin_run(board, 100);
     report(board, 100, (pl_run_progress_t){.event = "train", .global_step = 10});
-    say(board, (said_t){.message = PL_MESSAGE_control,
-                        .from = host,
-                        .to = trainer,
-                        .call = 200,
-                        .cause = 100,
-                        .fields = &(pl_control_t){.command = "pause", .optimizer = ""}});
-    say(board, (said_t){.kind = PL_KIND_REPLY,
-                        .message = PL_MESSAGE_control,
-                        .from = trainer,
-                        .to = host,
-                        .call = 200,
-                        .fields = &(pl_control_reply_t){.global_step = 12,
-                                                        .checkpoint = ""}});
+    answered(board,
+             (said_t){.message = PL_MESSAGE_control,
+                      .from = host,
+                      .to = trainer,
+                      .call = 200,
+                      .cause = 100,
+                      .fields = &(pl_control_t){.command = "pause", .optimizer = ""}},
+             &(pl_control_reply_t){.global_step = 12, .checkpoint = ""});
     is_text(doing(board, 12, "of the pause"), "paused", "it pauses");
     report(board, 100, (pl_run_progress_t){.event = "alive"});
     is_text(doing(board, 12, "stays"), "paused", "while it only lives");
@@ -221,19 +222,15 @@ static void a_pause_ends_with_the_next_step(void)
 /* A step ends, of which is told how long what took. */
 static void step(pl_board_t *board, int64_t time, pl_bytes_t spent)
 {
-    say(board, (said_t){.message = PL_MESSAGE_train_batch,
-                        .from = loop,
-                        .to = strategy,
-                        .call = 9,
-                        .cause = 100,
-                        .fields = &(pl_train_batch_t){.step_due = 1}});
-    say(board, (said_t){.kind = PL_KIND_REPLY,
-                        .message = PL_MESSAGE_train_batch,
-                        .from = strategy,
-                        .to = loop,
-                        .call = 9,
-                        .time = time,
-                        .fields = &(pl_train_batch_reply_t){.spent = spent}});
+    answered(board,
+             (said_t){.message = PL_MESSAGE_train_batch,
+                      .from = loop,
+                      .to = strategy,
+                      .call = 9,
+                      .cause = 100,
+                      .time = time,
+                      .fields = &(pl_train_batch_t){.step_due = 1}},
+             &(pl_train_batch_reply_t){.spent = spent});
 }
 
 static void short_steps_that_are_told_together_share_their_time(void)
@@ -274,6 +271,56 @@ static void each_rank_has_its_stages(void)
     const double first = json_real_value(json_array_get(own, 0));
     ok(first > 3.49e-3 && first < 3.51e-3, "and by itself all but the collective");
     json_decref(all);
+    pl_board_free(board);
+}
+
+/* A checkpoint is written, and older ones go. */
+static void save(pl_board_t *board, const char *path, const char *removed)
+{
+    const uint32_t checkpoint = pl_kind_enter("connector.checkpoint", PL_LEVEL_CONNECTOR,
+                                              NULL),
+                   io = pl_kind_enter("checkpoint.io", PL_LEVEL_IO, NULL);
+    say(board, (said_t){.message = PL_MESSAGE_write_checkpoint,
+                        .from = checkpoint,
+                        .to = io,
+                        .call = 11,
+                        .cause = 100,
+                        .fields = &(pl_write_checkpoint_t){0}});
+    say(board, (said_t){.kind = PL_KIND_PROGRESS,
+                        .message = PL_MESSAGE_write_checkpoint,
+                        .from = io,
+                        .to = checkpoint,
+                        .call = 11,
+                        .fields = &(pl_write_checkpoint_progress_t){.path = path}});
+    say(board, (said_t){.kind = PL_KIND_REPLY,
+                        .message = PL_MESSAGE_write_checkpoint,
+                        .from = io,
+                        .to = checkpoint,
+                        .call = 11,
+                        .fields = &(pl_write_checkpoint_reply_t){.removed = removed}});
+}
+
+static void checkpoints_that_are_gone_are_told_so(void)
+{
+    uint64_t until;
+    size_t k;
+    json_t *one;
+    pl_board_t *board = pl_board_new(pl_now(), NULL);
+    begin_run(board, 100);
+    save(board, "runs/1/checkpoints/step=10", "");
+    save(board, "runs/1/checkpoints/step=1", "");
+    save(board, "runs/1/checkpoints/step=20", "");
+    pl_text_free(pl_board_json(board, 0, &until));
+    save(board, "runs/1/checkpoints/step=30", "step=1\nstep=20");
+    char *text = pl_board_json(board, until, &until);
+    json_t *all = json_loads(text, 0, NULL);
+    const json_t *saves = json_object_get(run_of(all, 1), "saves");
+    is_int((long long)json_array_size(saves), 3, "one that is new, two that changed");
+    json_array_foreach(saves, k, one)
+        is_int(json_is_true(json_object_get(one, "removed")), k < 2, "number %lld",
+               integer(one, "number"));
+    json_decref(all);
+    pl_text_free(text);
     pl_board_free(board);
 }
 
@@ -330,6 +377,7 @@ int main(void)
     run(a_pause_ends_with_the_next_step);
     run(short_steps_that_are_told_together_share_their_time);
     run(each_rank_has_its_stages);
+    run(checkpoints_that_are_gone_are_told_so);
     run(a_long_run_keeps_points_of_every_figure);
     return tap_done();
 }

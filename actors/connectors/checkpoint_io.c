@@ -187,7 +187,8 @@ static int io_on_write(void *self, pl_call_t *call, const pl_body_t *body,
     if (code != PL_OK)
         return code;
     older_remove(self, wanted->folder, wanted->drop);
-    return pl_reply_write_checkpoint(call, &(pl_write_checkpoint_reply_t){0});
+    return pl_reply_write_checkpoint(
+        call, &(pl_write_checkpoint_reply_t){.removed = wanted->drop});
 }
 
 /* ---- what a run that was killed while it saved had begun ---- */

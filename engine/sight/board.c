@@ -240,6 +240,9 @@ static void take_reply(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
         if (run->step < body->control_reply.global_step)
             run->step = body->control_reply.global_step;
         break;
+    case PL_MESSAGE_write_checkpoint:
+        run_removed(b, run, body->write_checkpoint_reply.removed);
+        break;
     case PL_MESSAGE_run:
         if (pl_kind_level(r->envelope.to_kind) == PL_LEVEL_HOST)
             run_has_ended(b, run, r, NULL);

@@ -82,8 +82,10 @@ static json_t *saves_json(const run_t *run, uint64_t since)
     for (uint64_t k = oldest(run->saves, SAVES_MOST); k < run->saves; k++) {
         const save_t *save = &run->save[k % SAVES_MOST];
         if (save->item > since)
-            json_array_append_new(all, json_pack("{s:f, s:b, s:o}", "time", save->time,
-                                                 "failed", save->failed, "text",
+            json_array_append_new(all, json_pack("{s:I, s:f, s:b, s:b, s:o}", "number",
+                                                 (json_int_t)save->number, "time",
+                                                 save->time, "failed", save->failed,
+                                                 "removed", save->removed, "text",
                                                  text(save->text)));
     }
     return all;

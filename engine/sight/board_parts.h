@@ -51,9 +51,9 @@ typedef struct strip_slot {
 } strip_slot_t;
 
 typedef struct save {
-    uint64_t item;
+    uint64_t item, number;
     double time;
-    bool failed;
+    bool failed, removed;
     char text[256];                                         /* path, or why not */
 } save_t;
 
@@ -162,5 +162,7 @@ void run_steps_begin(run_t *run, int64_t time);
 void run_step(run_t *run, int64_t time);
 void run_spent(pl_board_t *board, run_t *run, pl_bytes_t spent, int64_t time);
 void run_save(pl_board_t *board, run_t *run, const char *text, bool failed);
+/* Checkpoints of these names, one a line, are gone. */
+void run_removed(pl_board_t *board, run_t *run, const char *names);
 
 #endif

@@ -274,9 +274,32 @@ void run_spent(pl_board_t *board, run_t *run, pl_bytes_t spent, int64_t time)
 
 void run_save(pl_board_t *board, run_t *run, const char *text, bool failed)
 {
-    save_t *save = &run->save[run->saves++ % SAVES_MOST];
-    *save = (save_t){.item = ++board->item, .time = board_now(board), .failed = failed};
+    save_t *save = &run->save[run->saves % SAVES_MOST];
+    *save = (save_t){.item = ++board->item,
+                     .number = run->saves++,
+                     .time = board_now(board),
+                     .failed = failed};
     snprintf(save->text, sizeof save->text, "%s", text);
     run->saves_done += !failed;
     run->saves_failed += failed;
+}
+
+static bool is_called(const save_t *save, const char *name, size_t length)
+{
+    const char *slash = strrchr(save->text, '/'), *own = slash ? slash + 1 : save->text;
+    return !save->failed && strlen(own) == length && !memcmp(own, name, length);
+}
+
+void run_removed(pl_board_t *board, run_t *run, const char *names)
+{
+    for (size_t length; *names; names += length + (names[length] == '\n')) {
+        length = strcspn(names, "\n");
+        for (int k = 0; k < SAVES_MOST; k++) {
+            save_t *save = &run->save[k];
+            if (!save->item || save->removed || !is_called(save, names, length))
+                continue;
+            save->removed = true;
+            save->item = ++board->item;
+        }
+    }
 }

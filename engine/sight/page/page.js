@@ -80,6 +80,15 @@ function keep(list, more, most) {
   if (list.length > most) list.splice(0, list.length - most);
 }
 
+// One that is told again has changed.
+function keepNumbered(list, more, most) {
+  for (const one of more) {
+    const at = list.findIndex(old => old.number === one.number);
+    if (at < 0) list.push(one); else list[at] = one;
+  }
+  keep(list, [], most);
+}
+
 function take(state) {
   if (state.since === 0) {
     seen.runs.clear();
@@ -92,7 +101,7 @@ function take(state) {
     const points = run.whole ? [] : old.points, strip = old.strip, saves = old.saves;
     keep(points, run.points, POINTS_MOST);
     keep(strip, run.strip, SLOTS_MOST);
-    keep(saves, run.saves, SAVES_MOST);
+    keepNumbered(saves, run.saves, SAVES_MOST);
     seen.runs.set(run.number, Object.assign(run, {points, strip, saves}));
   }
   for (const number of seen.runs.keys())
@@ -150,7 +159,7 @@ function showSummary(run) {
   $('progress').setAttribute('aria-valuenow', Math.round(share * 100));
   const cards = !run ? [] : [
     ['Step', short(run.step) + (run.total_steps ? ' / ' + brief(run.total_steps) : '')],
-    ['Epoch', String(run.epoch) + (run.batches ? ' · ' + Math.floor(100 * run.batch / run.batches) + ' %' : '')],
+    ['Epoch', String(run.epoch + 1) + (run.batches ? ' · ' + Math.floor(100 * run.batch / run.batches) + ' %' : '')],
     ['Loss', short(newest(run, 'train_loss*'))],
     ['Validation loss', short(newest(run, 'val_loss'))],
     ['Learning rate', short(newest(run, 'lr*'))],
@@ -350,9 +359,10 @@ function showStrip(run) {
   for (let rank = 0; rank < ranks; rank += Math.ceil(14 / line))
     context.fillText(String(rank), 6, rank * line + line / 2);
   if (ranks > 1) {
-    const own = slots[slots.length - 1][1], middle = median(own), slowest = own.indexOf(Math.max(...own));
+    const own = slots[slots.length - 1][1], slowest = own.indexOf(Math.max(...own));
+    const middle = median(own.filter((_, rank) => rank !== slowest));
     text = 'Rank ' + slowest + ' is slowest now: ' + duration(own[slowest]) + ' a step by itself, '
-      + short(100 * (own[slowest] / middle - 1), 2) + ' % above the median of ' + duration(middle) + '.';
+      + short(100 * (own[slowest] / middle - 1), 2) + ' % above the ' + (ranks > 2 ? 'median of the others, ' : "other's ") + duration(middle) + '.';
   }
   say($('ranks-text'), text);
   canvas.setAttribute('aria-label', text);
@@ -441,11 +451,12 @@ function showNewest() {
 
 function showSaves(run) {
   const body = $('saves').tBodies[0], saves = run ? run.saves : [];
-  const key = run ? run.number + ':' + saves.length + ':' + (saves.length && saves[saves.length - 1].time) : '';
+  const key = run ? run.number + ':' + saves.map(save => save.number + (save.removed ? '-' : '')).join() : '';
   if (body.dataset.key === key) return;
   body.dataset.key = key;
   body.replaceChildren(...(saves.length ? [...saves].reverse().map(save => row([[clock(save.time)],
-    [save.failed ? 'failed: ' + save.text : save.text.split('/').pop(), save.failed ? 'text level-error' : 'text']]))
+    [save.failed ? 'failed: ' + save.text : save.text.split('/').pop() + (save.removed ? ' (removed since)' : ''),
+      save.failed ? 'text level-error' : save.removed ? 'text quiet' : 'text']]))
     : [row([['None yet.', 'quiet']])]));
 }
 
