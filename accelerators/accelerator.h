@@ -67,6 +67,8 @@ typedef struct pl_device_info {
     char library[64];                             /* "oneDNN 2.6.3" */
     unsigned emulated;                            /* number formats that it only imitates:
                                                      1 << pl_dtype_t each */
+    bool computes;                                /* in: this thread will compute with
+                                                     it; false: it only asks what it is */
 } pl_device_info_t;
 
 typedef struct pl_accelerator_ops {

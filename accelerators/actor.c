@@ -83,6 +83,7 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
     device->ops = device->part.ops;
     device->info.ranks = body->start.ranks ? (int)body->start.ranks : 1;
     device->info.threads = threads_of(job);
+    device->info.computes = true;
     device->opened = true;                        /* close() also after a failed open() */
     code = device->ops->open(device->part.self, &device->info, err);
     if (code == PL_OK && device->ops->collect)

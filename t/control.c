@@ -161,7 +161,7 @@ static void wrong_requests_get_an_error(void)
         {"{\"command\": \"pause\", \"run\": \"x\"}", "another type"},
         {"{\"command\": \"pause\", \"run\": 9}", "PL_ENOTFOUND"},
         {"{\"command\": \"set_lr\"}", "takes"},
-        {"{\"command\": \"set_lr\", \"lr\": -1}", "0 or more"},
+        {"{\"command\": \"set_lr\", \"lr\": -1}", "from 0 up"},
         {"{\"command\": \"set_lr\", \"lr\": 1, \"factor\": 1}", "takes"},
         {"{\"command\": \"list\", \"command\": \"stop\"}", "error"},
     };

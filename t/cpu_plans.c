@@ -2,10 +2,13 @@
  * memory, errors */
 #include <jansson.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "cpu_trainer.h"
@@ -325,6 +328,38 @@ static void open_refuses_what_cannot_work(void)
     cpu_rig_close(&rig);
 }
 
+static int priority_now(void)
+{
+    return getpriority(PRIO_PROCESS, (id_t)gettid());
+}
+
+/* Opens a device whose thread this is; by how much it gives way then. */
+static void *compute(void *user)
+{
+    cpu_rig_t rig = {.cpu = {.threads = 1, .nice = 3, .instructions = "auto"},
+                     .info = {.computes = true}};
+    const int before = priority_now();
+    pl_cpu_accelerator.open(&rig.cpu, &rig.info, &rig.err);
+    *(int *)user = priority_now() - before;
+    cpu_rig_close(&rig);
+    return NULL;
+}
+
+static void threads_that_compute_give_way(void)
+{
+    pthread_t thread;
+    cpu_rig_t rig;
+    int less = 0;
+    const int before = priority_now();
+    ok(cpu_rig_open(&rig, "auto", 1) && priority_now() == before,
+       "who only asks what a device is does not");
+    cpu_rig_close(&rig);
+    pthread_create(&thread, NULL, compute, &less);
+    pthread_join(thread, NULL);
+    is_int(less, before > 16 ? 19 - before : 3, "who computes does");
+    is_int(priority_now(), before, "and nobody else");
+}
+
 static void a_plan_needs_its_regions(void)
 {
     cpu_rig_t rig;
@@ -467,6 +502,7 @@ int main(void)
     run(any_request_for_memory_may_fail);
     run(deep_graphs_compile_in_proportion_to_their_depth);
     run(open_refuses_what_cannot_work);
+    run(threads_that_compute_give_way);
     run(a_plan_needs_its_regions);
     run(a_wrong_index_ends_the_replay);
     run(a_replay_needs_its_batch);

@@ -5,7 +5,9 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/sysinfo.h>
+#include <unistd.h>
 
 #include "accelerators/cpu/device.h"
 #include "accelerators/cpu/plan.h"
@@ -126,6 +128,14 @@ static int core_count(void)
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+/* Where all cores compute, the host's loop and whoever else is woken gets one at once.
+ * The threads that help inherit it. */
+static void give_way(int64_t nice)
+{
+    const id_t thread = (id_t)gettid();
+    setpriority(PRIO_PROCESS, thread, getpriority(PRIO_PROCESS, thread) + (int)nice);
+}
+
 static int cpu_open(void *self, pl_device_info_t *info, pl_error_t *err)
 {
     pl_cpu_t *cpu = self;
@@ -145,6 +155,8 @@ static int cpu_open(void *self, pl_device_info_t *info, pl_error_t *err)
     cpu->kernels = find_kernels(cpu->instructions ? cpu->instructions : "auto", err);
     if (!cpu->kernels)
         return PL_EUNSUPPORTED;
+    if (info->computes)
+        give_way(cpu->nice);
     cpu->pool = pl_pool_new(cpu->thread_count, err);
     if (cpu->pool)
         cpu->library = pl_library_new(err);
@@ -318,6 +330,9 @@ static const pl_option_t cpu_options[] = {
     PL_INT(pl_cpu_t, threads, "0", "0..",
            "threads that compute; 0: this rank's share of the cores that this process "
            "may use"),
+    PL_INT(pl_cpu_t, nice, "5", "0..19",
+           "by how much these threads give way to others, such as the host's loop; see "
+           "nice(1)"),
     PL_TEXT(pl_cpu_t, instructions, "\"auto\"", "auto|avx512|avx2|portable",
             "instruction set of the kernels"),
     PL_OPTIONS_END,

@@ -20,6 +20,7 @@ void pl_buffer_release(pl_buffer_t *buffer);
 
 typedef struct pl_cpu {
     int64_t threads;                          /* options; 0: as many as there are cores */
+    int64_t nice;
     const char *instructions;
 
     int thread_count;

@@ -265,7 +265,7 @@ int main(int argc, char **argv)
     for (int k = 0; k < WORKLOADS; k++)
         if (!*only || !strcmp(only, workloads[k].name))
             workload_run(k, process, pairs, seconds);
-    for (int k = 0; k < 3; k++)
+    for (int k = 2; k >= 0; k--)              /* later ones have the pipes of the first */
         process_end(&process[k]);
     return 0;
 }
