@@ -519,6 +519,38 @@ static void each_of_several_runs_is_told_of(void)
     ok(!answer && err.code == PL_EINVAL, "a fourth is none: %s", err.text);
 }
 
+static void gap(uint64_t count, int of_rank)
+{
+    const pl_journal_gap_t missing = {.count = count, .rank = of_rank};
+    put(PL_JOURNAL_GAP, &missing, sizeof missing, (pl_bytes_t){0});
+}
+
+static void what_is_missing_is_told(void)
+{
+    static const char *const lines[] = {"{\"gap\": 3, \"rank\": 1}", "{\"gap\": 40}"};
+    journal_begins();
+    run_goes(1);
+    gap(3, 1);
+    gap(40, PL_JOURNAL_ANY_RANK);
+    put(PL_JOURNAL_GAP, "short", 5, (pl_bytes_t){0});
+    run_ends(8, 10);
+    json_t *answer = read_back(true);
+    is_int(seconds(answer, "missing"), 43, "so many messages");
+    json_decref(answer);
+    pl_journal_t *journal = pl_journal_open(path, &err);
+    const char *line;
+    int told = 0, damaged = 0;
+    while ((line = pl_journal_next(journal, &err))) {
+        if (strstr(line, "\"gap\"") && told < 2)
+            is_text(line, lines[told++], "as it was written down");
+        damaged += strstr(line, "\"damaged\"") != NULL;
+    }
+    is_int(told, 2, "each of the two");
+    is_int(damaged, 1, "one that is too short is damage");
+    like(err.text, "a gap of another size", "which is said");
+    pl_journal_close(journal);
+}
+
 int main(void)
 {
     run(the_time_of_a_rank_is_that_of_its_parts);
@@ -531,5 +563,6 @@ int main(void)
     run(an_error_is_followed_to_the_rank_that_failed_first);
     run(an_error_of_a_former_life_explains_nothing);
     run(each_of_several_runs_is_told_of);
+    run(what_is_missing_is_told);
     return tap_done();
 }
