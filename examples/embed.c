@@ -1,8 +1,7 @@
 /* embed.c - a program that trains on its own data inside its own event loop
  *
- * It has a loop with a timer in it, as a server has, and arrays in memory.  Training
- * runs on Paceline's threads; the loop only hears of it, and the timer goes on
- * ticking. */
+ * It has a loop with a timer in it, as a server has, and arrays in memory.  Training runs
+ * on Paceline's threads; the loop only hears of it, and the timer goes on ticking. */
 #include <event2/event.h>
 #include <paceline.h>
 #include <stdio.h>
@@ -28,13 +27,11 @@ static const pl_registration_t parts[] = {{"module", &circle}, PL_REGISTRATIONS_
 static const char run[] =
     "{\"module\": \"circle\", \"optimizer\": {\"name\": \"adamw\", \"lr\": 1e-2},"
     " \"data\": {\"name\": \"memory\", \"source\": \"points\", \"val_split\": 0.1},"
-    " \"trainer\": {\"max_epochs\": 100, \"accelerator\": {\"name\": \"cpu\", "
-    "\"threads\": 1}}}";
+    " \"trainer\": {\"max_epochs\": 100}}";
 
 static void on_tick(evutil_socket_t fd, short what, void *user)
 {
-    (void)fd, (void)what, (void)user;
-    ticks++;
+    (void)fd, (void)what, ++*(int *)user;
 }
 
 static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user)
@@ -55,19 +52,15 @@ int main(int argc, char **argv)
     if (code == PL_OK && argc > 1)
         code = pl_fail(&err, PL_EINVAL, "%s: it takes no arguments", argv[1]);
     const pl_arrays_t points = {
-        .samples = SAMPLES,
-        .field_count = 2,
-        .field = {{"x", PL_F32, PL_SHAPE(2)}, {"y", PL_I64, {0}}},
-        .data = {x, y}};
+        SAMPLES, 2, {{"x", PL_F32, PL_SHAPE(2)}, {"y", PL_I64, {0}}}, {x, y}};
     for (int k = 0; k < SAMPLES; k++) {
         x[k][0] = (float)(k * 37 % SAMPLES) / (SAMPLES / 2) - 1;
         x[k][1] = (float)(k * 997 % SAMPLES) / (SAMPLES / 2) - 1;
         y[k] = x[k][0] * x[k][0] + x[k][1] * x[k][1] < 0.5f;
     }
     struct event_base *base = event_base_new();
-    struct event *timer = event_new(base, -1, EV_PERSIST, on_tick, NULL);
+    struct event *timer = event_new(base, -1, EV_PERSIST, on_tick, &ticks);
     event_add(timer, &(struct timeval){.tv_usec = TICK * 1000});
-
     pl_engine_t *engine = pl_engine_new(base, &err);
     pl_options_t *options = pl_options_parse(run, "run", &err);
     pl_trainer_t *trainer = NULL;

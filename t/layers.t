@@ -144,6 +144,16 @@ grep -rnE 'omp[[:space:]]+(parallel|for|sections|task|single|barrier)|omp_(get|s
 includes '' '(dnnl|oneapi/)' | not_in 'accelerators/cpu/library_onednn\.c:' |
     holds 'oneDNN is known to its one file'
 
+# ---- small examples ----
+
+while read -r most file; do
+    [ "$(wc -l <"examples/$file")" -le "$most" ] || echo "$file"
+done <<'END' | holds 'examples that are to be read at once are as short as was promised'
+80 embed.c
+150 vote.c
+300 python/paceline.py
+END
+
 # ---- a library's manners ----
 
 library='engine/(base|formats|runtime|sight|tensor)/|accelerators/|strategies/|actors/'
