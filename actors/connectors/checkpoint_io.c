@@ -153,8 +153,8 @@ static int all_write(const pl_write_checkpoint_t *wanted, written_t *all, pl_err
                                          : code;
 }
 
-/* What cannot be removed takes room, no more. */
-static void older_remove(void *self, const char *folder, const char *names)
+/* What cannot be removed takes room, no more; false: some is left. */
+static bool older_remove(void *self, const char *folder, const char *names)
 {
     char *path;
     pl_error_t err = {0};
@@ -165,6 +165,7 @@ static void older_remove(void *self, const char *folder, const char *names)
     if (err.code)
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(self), pl_actor_name(self),
                     "older checkpoints are left: %s", err.text);
+    return !err.code;
 }
 
 /* It is read back before anything that it takes the place of goes. */
@@ -186,9 +187,9 @@ static int io_on_write(void *self, pl_call_t *call, const pl_body_t *body,
     written_end(&all, code == PL_OK ? pl_checkpoint_settle : pl_checkpoint_take_back);
     if (code != PL_OK)
         return code;
-    older_remove(self, wanted->folder, wanted->drop);
+    const bool gone = older_remove(self, wanted->folder, wanted->drop);
     return pl_reply_write_checkpoint(
-        call, &(pl_write_checkpoint_reply_t){.removed = wanted->drop});
+        call, &(pl_write_checkpoint_reply_t){.removed = gone ? wanted->drop : ""});
 }
 
 /* ---- what a run that was killed while it saved had begun ---- */
