@@ -140,7 +140,7 @@ static int ddp_decide(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     }
     if (body->decide.announced)
         ddp->announced = false;
-    pl_replica_pauses(&ddp->replica);
+    pl_replica_waits(&ddp->replica);
     return pl_ddp_decide(ddp, call, &body->decide, err);
 }
 

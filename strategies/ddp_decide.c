@@ -76,6 +76,7 @@ static void text_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *fai
     pl_error_t err = {0};
     char *text = NULL;
     const uint64_t length = failure ? 0 : length_on(ddp);
+    pl_replica_waited(&ddp->replica);
     if (failure)
         err = *failure;
     else if (!(text = pl_alloc(length + 1)))
@@ -119,6 +120,7 @@ static void first_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *fa
     if (pl_ddp_meet(ddp, &rest, &err) == PL_OK)
         return;
     pl_free(rest.text);
+    pl_replica_waited(&ddp->replica);
     pl_call_fail(rest.call, &err);
 }
 

@@ -267,6 +267,10 @@ char *pl_replica_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err)
 
 /* What is waited for from here on is no batch. */
 PL_API void pl_replica_pauses(pl_replica_t *r);
+/* So too, and the others are met there: what this rank does not run meanwhile is counted,
+ * until it has. */
+PL_API void pl_replica_waits(pl_replica_t *r);
+PL_API void pl_replica_waited(pl_replica_t *r);
 
 #ifdef __cplusplus
 }

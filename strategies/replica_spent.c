@@ -53,26 +53,38 @@ static void look(void *self)
     look_later(r);
 }
 
+static void looks_begin(pl_replica_t *r)
+{
+    r->rounds->meeting = true;
+    r->rounds->looked = pl_now();
+    look_later(r);
+}
+
+/* What it was absent since. */
+static double looks_end(pl_replica_t *r)
+{
+    if (r->rounds->meeting)
+        absence_count(r->rounds);
+    const double absent = (double)r->rounds->absent / 1e9;
+    r->rounds->meeting = false;
+    r->rounds->absent = 0;
+    r->spent[PL_SPENT_ABSENT] += absent;
+    return absent;
+}
+
 void pl_rounds_meeting(pl_replica_t *r)
 {
     if (!r->meets)
         return;
     pl_rounds_spending(r);
-    r->rounds->meeting = true;
-    r->rounds->looked = r->rounds->since;
-    look_later(r);
+    looks_begin(r);
 }
 
 void pl_rounds_met(pl_replica_t *r)
 {
-    if (r->rounds->meeting)
-        absence_count(r->rounds);
-    r->rounds->meeting = false;
-    const double absent = (double)r->rounds->absent / 1e9;
+    const double absent = looks_end(r);
     pl_rounds_spent(r, PL_SPENT_COLLECTIVE, 0);
     r->spent[PL_SPENT_COLLECTIVE] -= absent;
-    r->spent[PL_SPENT_ABSENT] += absent;
-    r->rounds->absent = 0;
 }
 
 /* ---- without a batch ---- */
@@ -95,4 +107,17 @@ void pl_replica_pauses(pl_replica_t *r)
 {
     if (r->rounds)
         r->rounds->idle_since = 0;
+}
+
+void pl_replica_waits(pl_replica_t *r)
+{
+    pl_replica_pauses(r);
+    if (r->rounds && r->meets && !r->rounds->meeting)
+        looks_begin(r);
+}
+
+void pl_replica_waited(pl_replica_t *r)
+{
+    if (r->rounds && !r->rounds->reducing)
+        looks_end(r);
 }

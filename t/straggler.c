@@ -93,10 +93,11 @@ static bool has_seen_enough(rig_t *rig)
     return (scene->named >= 3 && scene->absent > 1) || rig_done(rig) > 0;
 }
 
-static void a_rank_that_is_stopped_while_it_waits_is_named(void)
+static void stopped_rank_is_named(int samples)
 {
     scene_t scene = {.pulses = true};
-    rig_t *rig = far_new(.rig = {.trainer = "\"max_epochs\": 100000, "
+    rig_t *rig = far_new(.samples = samples,
+                         .rig = {.trainer = "\"max_epochs\": 100000, "
                                             "\"log_every_n_steps\": 1",
                                  .callbacks = "[\"drag\"]",
                                  .user = &scene,
@@ -115,10 +116,22 @@ static void a_rank_that_is_stopped_while_it_waits_is_named(void)
     rig_free(&rig);
 }
 
+/* Behind each batch, where rank zero asks its callback. */
+static void a_rank_that_is_stopped_while_it_waits_is_named(void)
+{
+    stopped_rank_is_named(100000);
+}
+
+static void so_it_is_between_short_epochs(void)
+{
+    stopped_rank_is_named(24);
+}
+
 int main(void)
 {
     static const pl_registration_t parts[] = {{"callback", &drag}, PL_REGISTRATIONS_END};
     far_init(parts);
     run(a_rank_that_is_stopped_while_it_waits_is_named);
+    run(so_it_is_between_short_epochs);
     return tap_done();
 }
