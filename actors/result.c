@@ -54,9 +54,7 @@ void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer,
     int weights = o && o->weights ? o->weights->count : 0,
         outputs = o && o->outputs ? o->outputs->count : 0;
     pl_result_tensor_t *view = pl_alloc_array((size_t)(weights + outputs), sizeof *view);
-    pl_result_t result = {.status = !o           ? "failed"
-                                    : o->stopped ? "stopped"
-                                                 : "ok",
+    pl_result_t result = {.status = o ? pl_outcome_status(o) : "failed",
                           .reason = o ? o->reason : "",
                           .error = ending->error,
                           .global_step = ending->global_step,
@@ -66,10 +64,8 @@ void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer,
                           .run_dir = ending->run_dir ? ending->run_dir : "",
                           .text = ""};
     if (o) {
-        if (o->error.code != PL_OK) {
-            result.status = "failed";
+        if (o->error.code != PL_OK)
             result.error = o->error;
-        }
         result.global_step = o->global_step;
         result.epoch = o->epoch;
         result.seconds = o->seconds;

@@ -52,7 +52,8 @@ static void trainer_finish(trainer_t *trainer)
     if (!call)
         return;
     if (outcome)
-        pl_reply_run(call, &(pl_run_reply_t){.outcome = &outcome->object});
+        pl_reply_run(call, &(pl_run_reply_t){.outcome = &outcome->object,
+                                             .status = pl_outcome_status(outcome)});
     else
         pl_call_fail(call, &trainer->error);
     pl_object_unref(outcome);

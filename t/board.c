@@ -347,10 +347,12 @@ static void a_long_run_keeps_points_of_every_figure(void)
                         .from = trainer,
                         .to = host,
                         .call = 100,
-                        .fields = &(pl_run_reply_t){0}});
+                        .fields = &(pl_run_reply_t){.status = "stopped"}});
     json_t *all = told_by(board), *run = run_of(all, 1), *point;
     const json_t *points = json_object_get(run, "points"),
                  *columns = json_object_get(run, "columns");
+    is_text(json_string_value(json_object_get(run, "doing")), "stopped",
+            "how it ended is in its end");
     size_t k;
     int told[32] = {0};
     json_array_foreach(points, k, point)

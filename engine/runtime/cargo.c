@@ -158,6 +158,13 @@ pl_outcome_t *pl_outcome_new(pl_error_t *err)
     return object_make(sizeof(pl_outcome_t), outcome_release, err);
 }
 
+const char *pl_outcome_status(const pl_outcome_t *outcome)
+{
+    return outcome->error.code != PL_OK ? "failed"
+           : outcome->stopped           ? "stopped"
+                                        : "ok";
+}
+
 static void layout_release(pl_object_t *object)
 {
     pl_free(object);

@@ -88,6 +88,8 @@ typedef struct pl_outcome {
 } pl_outcome_t;
 
 PL_API pl_outcome_t *pl_outcome_new(pl_error_t *err);
+/* ok, stopped or failed. */
+const char *pl_outcome_status(const pl_outcome_t *outcome);
 
 /* What a rank's training takes its time: a batch is not there yet, … */
 typedef enum pl_spent {

@@ -177,36 +177,27 @@ static opened_t call_goes_on(pl_board_t *b, const pl_tap_record_t *r)
 
 /* ---- what a message says ---- */
 
+/* error: [NULL] */
 static void run_has_ended(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
-                          const pl_error_t *error)
+                          const char *status, const pl_error_t *error)
 {
     run_end(b, run);
     run->ended = true;
     run->ended_at = (double)r->stamp.time * 1e-9;
-    if (error) {
-        snprintf(run->doing, sizeof run->doing, "failed");
+    snprintf(run->doing, sizeof run->doing, "%s", status);
+    if (error)
         snprintf(run->error, sizeof run->error, "%s%s%s", error->where,
                  *error->where ? ": " : "", error->text);
-    } else if (strcmp(run->doing, "stopped") && strcmp(run->doing, "failed")) {
-        snprintf(run->doing, sizeof run->doing, "ok");
-    }
     for (int k = 0; k < 3; k++)
         b->ended[k] += !strcmp(run->doing, board_ended[k]);
 }
 
-static void take_call(run_t *run, const pl_tap_record_t *r, const pl_body_t *body)
+static void take_call(run_t *run, const pl_tap_record_t *r)
 {
-    switch (r->envelope.message) {
-    case PL_MESSAGE_end_log:
-        snprintf(run->doing, sizeof run->doing, "%s", body->end_log.status);
-        break;
-    case PL_MESSAGE_evaluate: run_steps_begin(run, 0); break;
-    case PL_MESSAGE_train_epoch:
-        if (r->stamp.rank == 0)
-            run_steps_begin(run, r->stamp.time);
-        break;
-    default: break;
-    }
+    if (r->envelope.message == PL_MESSAGE_evaluate)
+        run_steps_begin(run, 0);
+    else if (r->envelope.message == PL_MESSAGE_train_epoch && r->stamp.rank == 0)
+        run_steps_begin(run, r->stamp.time);
 }
 
 static void take_progress(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
@@ -245,7 +236,7 @@ static void take_reply(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
         break;
     case PL_MESSAGE_run:
         if (pl_kind_level(r->envelope.to_kind) == PL_LEVEL_HOST)
-            run_has_ended(b, run, r, NULL);
+            run_has_ended(b, run, r, body->run_reply.status, NULL);
         break;
     default: break;
     }
@@ -258,7 +249,7 @@ static void take_error(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
         run_save(b, run, error->text, true);
     else if (r->envelope.message == PL_MESSAGE_run
              && pl_kind_level(r->envelope.to_kind) == PL_LEVEL_HOST)
-        run_has_ended(b, run, r, error);
+        run_has_ended(b, run, r, "failed", error);
 }
 
 /* Whether some of its kinds has to be looked into: most need not. */
@@ -267,7 +258,6 @@ static bool tells_something(unsigned message)
     switch (message) {
     case PL_MESSAGE_control:
     case PL_MESSAGE_run:
-    case PL_MESSAGE_end_log:
     case PL_MESSAGE_evaluate:
     case PL_MESSAGE_train_epoch:
     case PL_MESSAGE_train_batch:
@@ -310,7 +300,7 @@ static void take(pl_board_t *b, const pl_tap_record_t *r)
     if (!is_decoded || !run || run->ended)
         return;
     switch (e->kind) {
-    case PL_KIND_CALL: take_call(run, r, &body); break;
+    case PL_KIND_CALL: take_call(run, r); break;
     case PL_KIND_PROGRESS: take_progress(b, run, r, &body); break;
     case PL_KIND_REPLY: take_reply(b, run, r, &body, &opened); break;
     case PL_KIND_ERROR: take_error(b, run, r, &error); break;

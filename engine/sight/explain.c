@@ -239,8 +239,6 @@ static void look_at_body(explain_t *x, run_t *run, const pl_tap_record_t *record
     if (record->envelope.kind == PL_KIND_CALL) {
         if (message == PL_MESSAGE_stop)
             keep(run->reason, body->stop.reason);
-        if (message == PL_MESSAGE_end_log)
-            keep(run->status, body->end_log.status);
     } else if (record->envelope.kind == PL_KIND_PROGRESS) {
         if (message == PL_MESSAGE_watch && run == x->chosen)
             look_at_watch(x, record, &body->watch_progress);
@@ -257,13 +255,15 @@ static void look_at_body(explain_t *x, run_t *run, const pl_tap_record_t *record
 }
 
 static void look_at_end(run_t *run, const pl_open_t *open, const pl_tap_record_t *record,
-                        const pl_error_t *error)
+                        const pl_body_t *body, const pl_error_t *error)
 {
     if (record->origin || open->message != PL_MESSAGE_run
         || pl_kind_level(open->to->kind) != PL_LEVEL_TRAINER)
         return;
     run->has_ended = true;
-    run->has_failed = record->envelope.kind == PL_KIND_ERROR;
+    run->has_failed = record->envelope.kind == PL_KIND_ERROR
+                      || !strcmp(body->run_reply.status, "failed");
+    run->was_stopped = !run->has_failed && !strcmp(body->run_reply.status, "stopped");
     run->ended = record->stamp.time;
     keep(run->error, error->text);
 }
@@ -284,7 +284,7 @@ static void first_pass_body(explain_t *x, run_t *run, const pl_open_t *open,
             explain_fault(x, open, record, &error);
     }
     if (open && pl_ends_call(record))
-        look_at_end(run, open, record, &error);
+        look_at_end(run, open, record, &body, &error);
 }
 
 /* Called before the call is freed. */
@@ -339,18 +339,19 @@ done:
 
 /* ---- what is told of runs ---- */
 
-static bool was_stopped(const run_t *run)
-{
-    return !strcmp(run->status, "stopped") || (!*run->status && *run->reason);
-}
-
 static const char *how_ended(const run_t *run)
 {
     return !run               ? "none"
            : !run->has_ended  ? "cut off"
            : run->has_failed  ? "failed"
-           : was_stopped(run) ? "stopped"
+           : run->was_stopped ? "stopped"
                               : "ok";
+}
+
+/* Who wanted it to stop; one that was cut off may have been about to. */
+static const char *reason_of(const run_t *run)
+{
+    return run->was_stopped || !run->has_ended ? run->reason : "";
 }
 
 static int64_t end_of(const explain_t *x, const run_t *run)
@@ -369,9 +370,7 @@ static json_t *list_json(const explain_t *x)
                                         explain_seconds(end_of(x, run)), "status",
                                         how_ended(run), "global_step",
                                         (json_int_t)run->step, "reason",
-                                        run->has_failed    ? run->error
-                                        : was_stopped(run) ? run->reason
-                                                           : ""));
+                                        run->has_failed ? run->error : reason_of(run)));
     return list;
 }
 
@@ -381,7 +380,7 @@ static json_t *end_json(explain_t *x)
     json_t *chain = explain_chain(x);
     const json_t *root = json_array_get(chain, json_array_size(chain) - 1);
     const char *text = json_string_value(json_object_get(root, "text"));
-    const char *why = text ? text : run && was_stopped(run) ? run->reason : "";
+    const char *why = text ? text : run ? reason_of(run) : "";
     return json_pack("{s:s, s:s, s:o, s:I, s:o, s:O, s:O}", "status", how_ended(run),
                      "reason", why, "time", explain_seconds(end_of(x, run)),
                      "global_step", (json_int_t)(run ? run->step : 0), "chain", chain,

@@ -22,8 +22,8 @@ typedef struct run {
     uint64_t number;                                        /* from 1 */
     int64_t began, ended, last;                             /* ns of the stream */
     uint64_t step;                                          /* optimizer steps done */
-    bool has_ended, has_failed;
-    char reason[REASON_MOST], status[REASON_MOST], error[REASON_MOST];
+    bool has_ended, has_failed, was_stopped;
+    char reason[REASON_MOST], error[REASON_MOST];
 } run_t;
 
 /* A call that failed. */
