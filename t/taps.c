@@ -19,6 +19,7 @@ typedef struct seen {
     uint32_t origin;
     uint64_t under;
     char kind[48], text[64], line[PL_TAP_LINE_MOST];
+    bool run_ends;
     bool is_closed, watched;                                /* watched: atomic */
     int64_t wait;                                         /* atomic: ns, of each record */
 } seen_t;
@@ -36,6 +37,8 @@ static void seen_record(void *self, const pl_tap_record_t *record)
     seen->under = record->under;
     seen->bad += (uintptr_t)record->frame.data % 8 != 0;
     seen->bad += pl_frame_decode_record(record->frame, &body, &error, NULL) != PL_OK;
+    seen->run_ends |= record->envelope.kind == PL_KIND_REPLY
+                      && record->envelope.message == PL_MESSAGE_run;
     seen->calls += record->envelope.kind == PL_KIND_CALL;
     seen->ends += record->envelope.kind == PL_KIND_REPLY
                   || record->envelope.kind == PL_KIND_ERROR;
@@ -68,19 +71,25 @@ static void seen_close(void *self)
 
 static const pl_tap_ops_t seen_ops = {seen_record, seen_gap, seen_tick, seen_close};
 
-static void say(pl_reactor_t *rank, const char *reason, int times)
+static void say_this(pl_reactor_t *rank, pl_kind_t kind, uint32_t message,
+                     const void *fields, int times)
 {
     pl_frame_t frame;
-    const pl_stop_t stop = {.reason = reason};
     const pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
-                             .kind = PL_KIND_CALL,
-                             .message = PL_MESSAGE_stop,
+                             .kind = kind,
+                             .message = message,
                              .remaining = -1,
                              .to_kind = pl_kind_enter("bee.far", 40, NULL)};
-    pl_frame_make(&frame, &e, &stop, NULL);
+    pl_frame_make(&frame, &e, fields, NULL);
     for (int k = 0; k < times; k++)
         pl_monitor_offer(rank, pl_frame_bytes(&frame));
     pl_frame_release(&frame);
+}
+
+static void say(pl_reactor_t *rank, const char *reason, int times)
+{
+    const pl_stop_t stop = {.reason = reason};
+    say_this(rank, PL_KIND_CALL, PL_MESSAGE_stop, &stop, times);
 }
 
 static void a_tap_gets_every_message_and_the_end(void)
@@ -159,11 +168,13 @@ static void what_a_tap_misses_it_is_told(void)
     const int64_t began = pl_now();
     say(rig.reactor, "flood", MANY);
     ok(pl_now() - began < 20 * PL_SECOND, "who sends does not wait for it");
+    say_this(rig.reactor, PL_KIND_REPLY, PL_MESSAGE_run, &(pl_run_reply_t){0}, 1);
     __atomic_store_n(&seen.wait, 0, __ATOMIC_RELAXED);
     say(rig.reactor, "last", 1);
     rig_close();
-    is_int(seen.records + seen.missing, MANY + 2, "it got or was told of all");
+    is_int(seen.records + seen.missing, MANY + 3, "it got or was told of all");
     ok(seen.missing > 0 && seen.gaps > 0, "%lld were missing", seen.missing);
+    ok(seen.run_ends, "but not that a run has ended");
 }
 
 /* ---- what a tap tells ---- */

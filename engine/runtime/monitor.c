@@ -4,7 +4,8 @@
  * copy of each frame on a stack that a hub with a thread of its own takes as a whole,
  * turns over and publishes.  One stack and not a socket for each thread: so a message
  * stands in the stream before all that it caused, on whichever thread.  What the hub
- * cannot take, or nobody watches, is dropped and counted, and `seq` shows the gap.
+ * cannot take, or nobody watches, is dropped and counted, and `seq` shows the gap; calls
+ * of whole runs and their ends are kept.
  *
  * To wake the hub costs a rank more than to copy a frame.  So while messages come it
  * looks by itself every few milliseconds, less often when nobody watches live, and only
@@ -40,13 +41,24 @@ typedef struct record {
 
 /* ---- the rank's side ---- */
 
+/* They are few, and without its end a run would seem to go on. */
+static bool is_of_whole_run(pl_bytes_t frame)
+{
+    pl_envelope_t envelope;
+    if (frame.size < sizeof envelope)
+        return false;
+    memcpy(&envelope, frame.data, sizeof envelope);
+    return envelope.message == PL_MESSAGE_run;
+}
+
 /* Takes room of the backlog for a record. */
-static record_t *record_new(pl_monitor_t *m, size_t size)
+static record_t *record_new(pl_monitor_t *m, pl_bytes_t frame, size_t size)
 {
     size_t bytes = sizeof(record_t) + size;
     size_t waiting = __atomic_add_fetch(&m->waiting, bytes, __ATOMIC_RELAXED);
-    record_t *record = m->lossless || waiting <= BACKLOG_BYTES ? pl_resize(NULL, bytes)
-                                                               : NULL;
+    const bool has_room = m->lossless || waiting <= BACKLOG_BYTES
+                          || is_of_whole_run(frame);
+    record_t *record = has_room ? pl_resize(NULL, bytes) : NULL;
     if (!record)
         __atomic_sub_fetch(&m->waiting, bytes, __ATOMIC_RELAXED);
     return record;
@@ -59,7 +71,7 @@ void pl_monitor_offer(pl_reactor_t *reactor, pl_bytes_t frame)
         return;
     const size_t size = frame.size < PL_TAP_FRAME_MOST ? frame.size : PL_TAP_FRAME_MOST;
     bool is_watched = __atomic_load_n(&m->watchers, __ATOMIC_RELAXED) > 0;
-    record_t *record = is_watched ? record_new(m, size) : NULL;
+    record_t *record = is_watched ? record_new(m, frame, size) : NULL;
     if (!record) {
         pl_count(&reactor->seq->dropped);
         return;
