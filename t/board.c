@@ -252,6 +252,30 @@ static void short_steps_that_are_told_together_share_their_time(void)
     pl_board_free(board);
 }
 
+static void epochs_of_few_steps_have_rates_too(void)
+{
+    enum { EPOCHS = 3, STEPS = 4 };
+    pl_board_t *board = pl_board_new(pl_now(), NULL);
+    begin_run(board, 100);
+    for (int k = 0; k < EPOCHS; k++) {
+        for (int i = 0; i < STEPS; i++)
+            step(board, 2 * (1 + k * STEPS + i) * PL_MILLISECOND, (pl_bytes_t){0});
+        report(board, 100,
+               (pl_run_progress_t){.event = "epoch",
+                                   .global_step = (uint64_t)(k + 1) * STEPS});
+    }
+    json_t *all = told_by(board);
+    const json_t *points = json_object_get(run_of(all, 1), "points");
+    is_int((long long)json_array_size(points), EPOCHS, "a point each");
+    for (size_t k = 0; k < EPOCHS; k++) {
+        const double rate = json_number_value(json_array_get(json_array_get(points, k),
+                                                             3));
+        ok(rate > 499 && rate < 501, "with steps of 2 ms: %g a second", rate);
+    }
+    json_decref(all);
+    pl_board_free(board);
+}
+
 static void each_rank_has_its_stages(void)
 {
     double spent[2][PL_SPENT_KINDS] = {{0, 1e-3, 2e-3, 4e-3, 5e-4},
@@ -378,6 +402,7 @@ int main(void)
     run(a_run_from_before_is_taken_up);
     run(a_pause_ends_with_the_next_step);
     run(short_steps_that_are_told_together_share_their_time);
+    run(epochs_of_few_steps_have_rates_too);
     run(each_rank_has_its_stages);
     run(checkpoints_that_are_gone_are_told_so);
     run(a_long_run_keeps_points_of_every_figure);

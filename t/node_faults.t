@@ -190,6 +190,7 @@ two_jobs_do_not_meet_at_one_port() {
     like "$(text err.lost)" 'rank 1 is refused: it is of another run' "too"
     start_rank 1 first 1
     ok "the first" holds 30 ended 0
+    ok "on both ranks" holds 30 ended 1
     ok "trains as if they had never been" cmp "$(inline_model 2)" runs/first/model.safetensors
 }
 

@@ -127,7 +127,8 @@ nothing_to_complain_of() {
 
 trains_two() {
     train --set trainer.devices=2 --set trainer.strategy=ddp --set trainer.launcher=spawn \
-        --set trainer.gradient_clip_val=1 --set 'callbacks=[{"name": "lr_monitor"}]' "$@"
+        --set trainer.gradient_clip_val=1 \
+        --set 'callbacks=[{"name": "lr_monitor"}, {"name": "model_checkpoint", "every_n_epochs": 20}]' "$@"
 }
 
 # What a picture shows where it is not empty.

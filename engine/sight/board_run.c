@@ -193,10 +193,10 @@ void run_report(pl_board_t *board, run_t *run, const pl_run_progress_t *report,
         value[k] = NAN;
     figures_take(run, report->event, report->metrics, value);
     const bool trains = !strcmp(report->event, "train");
-    if (trains) {
+    if (trains)
         run->is_paused = false;                   /* one that began anew does not pause */
+    if (trains || !strcmp(report->event, "epoch"))          /* which may be short */
         rates_take(run, value);
-    }
     if (trains || is_rare(report->event))
         point_add(board, run, now, value);
 }
