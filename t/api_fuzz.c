@@ -202,8 +202,9 @@ static pl_options_t *any_options(void)
     return drawn_one_in(16) ? NULL : pl_options_parse(text, "fuzz", NULL);
 }
 
-static const float x[8][RIG_FEATURES];
-static const int64_t y[8];
+/* As many as a loop takes at once, and more. */
+static const float x[256][RIG_FEATURES];
+static const int64_t y[256];
 static const pl_field_t fields[] = {{"x", PL_F32, {1, {RIG_FEATURES}}},
                                     {"y", PL_I64, {0, {0}}}};
 
