@@ -365,7 +365,7 @@ static size_now_t size_now(int cycle)
                             .own = field_of("/proc/self/smaps_rollup", "Pss_Anon:"),
                             .in_use = (long)((all.uordblks + all.hblkhd) >> 10),
                             .blocks = scarce_live()};
-    tap_diag("%5d: VmRSS %ld KiB, of its own %ld KiB, in use %ld KiB, blocks %ld, threads %d, "
+    tap_diag("%5d: VmRSS %ld KiB, own %ld KiB, in use %ld KiB, blocks %ld, threads %d, "
              "descriptors %d, sockets %d",
              cycle, now.rss, now.own, now.in_use, now.blocks, files_in("/proc/self/task"),
              files_in("/proc/self/fd"), files_in(sockets));
