@@ -341,7 +341,8 @@ static void an_engine_leaves_nothing_whatever_it_did(void)
 /* ---- one after the other ---- */
 
 typedef struct size {
-    long rss, own, in_use;                                  /* KiB */
+    long rss, own, in_use;         /* KiB; own: not of files, whose share of a process
+                                      grows when others end that have them too */
     long blocks;
 } size_now_t;
 
@@ -362,7 +363,8 @@ static size_now_t size_now(int cycle)
 {
     const struct mallinfo2 all = mallinfo2();
     const size_now_t now = {.rss = field_of("/proc/self/status", "VmRSS:"),
-                            .own = field_of("/proc/self/smaps_rollup", "Pss_Anon:"),
+                            .own = field_of("/proc/self/smaps_rollup", "Pss_Anon:")
+                                   + field_of("/proc/self/smaps_rollup", "Pss_Shmem:"),
                             .in_use = (long)((all.uordblks + all.hblkhd) >> 10),
                             .blocks = scarce_live()};
     tap_diag("%5d: VmRSS %ld KiB, own %ld KiB, in use %ld KiB, blocks %ld, threads %d, "

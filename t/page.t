@@ -31,7 +31,8 @@ driver_port() {
 }
 
 start_browser() {
-    trap 'kill "$driver_pid" "$fit" 2>.err; rm -rf "$folder"' EXIT
+    session=
+    trap '[ ! "$session" ] || driver DELETE "$session"; kill "$driver_pid" "$fit" 2>.err; rm -rf "$folder"' EXIT
     chromedriver --port=0 >driver.out 2>&1 </dev/null &
     driver_pid=$!
     holds 30 driver_port
@@ -45,6 +46,7 @@ start_browser() {
 
 stop_browser() {
     driver DELETE "$session"
+    session=
     kill "$driver_pid"
     wait "$driver_pid" 2>.err
 }

@@ -41,14 +41,15 @@ typedef struct record {
 
 /* ---- the rank's side ---- */
 
-/* They are few, and without its end a run would seem to go on. */
+/* A call of a whole run or its end: they are few, and without its end a run would seem
+ * to go on. */
 static bool is_of_whole_run(pl_bytes_t frame)
 {
     pl_envelope_t envelope;
     if (frame.size < sizeof envelope)
         return false;
     memcpy(&envelope, frame.data, sizeof envelope);
-    return envelope.message == PL_MESSAGE_run;
+    return envelope.message == PL_MESSAGE_run && envelope.kind != PL_KIND_PROGRESS;
 }
 
 /* Takes room of the backlog for a record. */
