@@ -10,9 +10,11 @@
  *
  * Few elements go along with the news of having begun, and each rank reduces all of them
  * for itself. */
+#include <linux/sockios.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "base/alloc.h"
@@ -483,11 +485,23 @@ static bool abort_is_out(const tcp_t *t)
     return true;
 }
 
+/* Whether their kernels have all of it: what these do not have yet is thrown away when a
+ * connection is closed on which something has come that nobody has read. */
+static bool abort_has_come(const tcp_t *t)
+{
+    int bytes = 0;
+    for (int rank = 0; rank < t->size && bytes == 0; rank++)
+        if (t->peer[rank].link && ioctl(t->peer[rank].link->fd, SIOCOUTQ, &bytes))
+            bytes = 0;
+    return bytes == 0;
+}
+
 /* The reason of an abort is not to be lost behind what was under way. */
 static void tcp_close(void *self)
 {
     tcp_t *t = self;
-    for (int k = 0; k < CLOSE_MS && t->tells && !abort_is_out(t); k++) {
+    int left = t->tells ? CLOSE_MS : 0;
+    for (; left > 0 && !abort_is_out(t); left--) {
         links_drain(t);
         abort_put(t);
         poll(NULL, 0, 1);
@@ -496,6 +510,10 @@ static void tcp_close(void *self)
         if (t->peer[rank].link)
             shutdown(t->peer[rank].link->fd, SHUT_WR);
     links_drain(t);
+    for (; left > 0 && !abort_has_come(t); left--) {
+        poll(NULL, 0, 1);
+        links_drain(t);
+    }
     tcp_release(t);
     while (t->lent_count)
         pl_object_unref(t->lent[--t->lent_count]);
