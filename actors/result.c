@@ -62,7 +62,9 @@ void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer,
                           .seconds = ending->seconds,
                           .metrics = ending->metrics ? ending->metrics : "{}",
                           .run_dir = ending->run_dir ? ending->run_dir : "",
-                          .text = ""};
+                          .text = "",
+                          .best_checkpoint = "",
+                          .callbacks = "[]"};
     if (o) {
         if (o->error.code != PL_OK)
             result.error = o->error;
@@ -72,6 +74,8 @@ void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer,
         result.metrics = o->metrics ? o->metrics : "{}";
         result.run_dir = o->run_dir ? o->run_dir : "";
         result.text = o->text ? o->text : "";
+        result.best_checkpoint = o->best ? o->best : "";
+        result.callbacks = o->callbacks ? o->callbacks : "[]";
     }
     bool whole = view != NULL;
     if (view && weights)

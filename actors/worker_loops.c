@@ -5,6 +5,7 @@
 #include "actors/connectors/checkpoint.h"
 #include "actors/connectors/logger.h"
 #include "actors/connectors/run_options.h"
+#include "actors/connectors/run_weights.h"
 #include "actors/loops/loops.h"
 #include "actors/request.h"
 #include "actors/worker_parts.h"
@@ -32,6 +33,21 @@ static void worker_report(const pl_worker_t *w, pl_run_progress_t report)
     pl_progress_run(w->run, &report);
 }
 
+/* Where it has written; nobody else has seen the outcome yet. */
+static void worker_places(const pl_worker_t *w, pl_outcome_t *outcome)
+{
+    pl_error_t err = {0};
+    if (!w->run_dir)
+        return;
+    outcome->run_dir = pl_strdup(w->run_dir);
+    if (!outcome->run_dir)
+        pl_no_memory(&err);
+    else if (outcome->callbacks)
+        pl_run_weights_best(w->run_dir, outcome->callbacks, &outcome->best, &err);
+    if (outcome->error.code == PL_OK)
+        outcome->error = err;
+}
+
 static void worker_ran(void *self, const pl_answer_t *answer)
 {
     pl_worker_t *w = self;
@@ -47,10 +63,7 @@ static void worker_ran(void *self, const pl_answer_t *answer)
         return;
     pl_outcome_t *outcome = (pl_outcome_t *)answer->body->run_reply.outcome;
     pl_call_t *call = w->run;
-    if (w->run_dir)
-        outcome->run_dir = pl_strdup(w->run_dir);        /* nobody else has seen it yet */
-    if (w->run_dir && !outcome->run_dir && outcome->error.code == PL_OK)
-        pl_no_memory(&outcome->error);
+    worker_places(w, outcome);
     const bool goes_on = outcome->stopped || outcome->back, failed = outcome->error.code;
     pl_worker_tell_loggers(w, failed && !outcome->back ? "failed"
                               : goes_on                ? "stopped"

@@ -502,6 +502,10 @@ typedef struct pl_result {
     int output_count;
     const pl_result_tensor_t *output;     /* after predicting: [samples, …] each, in the
                                              data's order */
+    const char *best_checkpoint;         /* of a fit whose model_checkpoint has a monitor:
+                                            its path; "" */
+    const char *callbacks;               /* JSON array: of each callback of a fit, on rank
+                                            zero, its name and state(): "[]" */
 } pl_result_t;
 
 /* The figure of a name; false when there is none. */

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "scarce.h"
 #include "tap.h"
@@ -21,6 +22,10 @@ static pl_outcome_t *outcome_make(void)
     pl_weights_add(outcome->weights, "fc.bias", pl_shape(1, 3), PL_F32, bias, NULL);
     pl_outputs_add(outcome->outputs, "logits", pl_shape(2, 2, 3), NULL);
     memcpy(outcome->outputs->output[0].data, weight, 6 * sizeof *weight);
+    outcome->metrics = pl_strdup("{\"train_loss\": 1}");
+    outcome->run_dir = pl_strdup("runs/0001");
+    outcome->callbacks = pl_strdup("[{\"name\": \"timer\", \"state\": \"\"}]");
+    outcome->best = pl_strdup("runs/0001/checkpoints/best");
     return outcome;
 }
 
@@ -39,7 +44,9 @@ static bool is_whole(const pl_outcome_t *got, const pl_outcome_t *want)
            && got->outputs->count == 1
            && is_same(&got->weights->tensor[0], &want->weights->tensor[0])
            && is_same(&got->weights->tensor[1], &want->weights->tensor[1])
-           && is_same(&got->outputs->output[0], &want->outputs->output[0]);
+           && is_same(&got->outputs->output[0], &want->outputs->output[0])
+           && !strcmp(got->metrics, want->metrics) && !strcmp(got->run_dir, want->run_dir)
+           && !strcmp(got->callbacks, want->callbacks) && !strcmp(got->best, want->best);
 }
 
 static int there_and_back(void *user)

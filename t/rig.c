@@ -253,6 +253,8 @@ static void result_release(rig_result_t *result)
     tensors_free(result->output, result->output_count);
     free(result->metrics);
     free(result->run_dir);
+    free(result->best_checkpoint);
+    free(result->callbacks);
     free(result->text);
     *result = (rig_result_t){.status = "none"};
 }
@@ -358,18 +360,27 @@ static void result_copy(rig_result_t *to, const pl_result_t *from)
     to->seconds = from->seconds;
     to->metrics = strdup(from->metrics);
     to->run_dir = strdup(from->run_dir);
+    to->best_checkpoint = strdup(from->best_checkpoint);
+    to->callbacks = strdup(from->callbacks);
     to->text = strdup(from->text);
     to->weight = tensors_copy(from->weight, to->weight_count = from->weight_count);
     to->output = tensors_copy(from->output, to->output_count = from->output_count);
+}
+
+static char *text_copy(const char *text)
+{
+    return text ? strdup(text) : NULL;
 }
 
 rig_result_t *rig_keep(const rig_result_t *result)
 {
     rig_result_t *copy = malloc(sizeof *copy);
     *copy = *result;
-    copy->metrics = result->metrics ? strdup(result->metrics) : NULL;
-    copy->run_dir = result->run_dir ? strdup(result->run_dir) : NULL;
-    copy->text = result->text ? strdup(result->text) : NULL;
+    copy->metrics = text_copy(result->metrics);
+    copy->run_dir = text_copy(result->run_dir);
+    copy->best_checkpoint = text_copy(result->best_checkpoint);
+    copy->callbacks = text_copy(result->callbacks);
+    copy->text = text_copy(result->text);
     copy->weight = calloc((size_t)result->weight_count + 1, sizeof *copy->weight);
     copy->output = NULL, copy->output_count = 0;
     for (int k = 0; k < result->weight_count; k++) {

@@ -32,7 +32,7 @@ typedef struct rig_result {
     uint64_t global_step;
     uint32_t epoch;
     double seconds;
-    char *metrics, *run_dir, *text;
+    char *metrics, *run_dir, *best_checkpoint, *callbacks, *text;
     int weight_count, output_count;
     rig_tensor_t *weight, *output;
 } rig_result_t;

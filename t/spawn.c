@@ -72,6 +72,14 @@ static void compare(const rig_result_t *near, const rig_result_t *far)
            names[k]);
     ok(rig_has_file(far, "model.safetensors") && rig_has_file(far, "metrics.jsonl"),
        "a folder with all in it");
+    like(far->callbacks, "\"model_checkpoint\".*val_loss.*\"early_stopping\".*best",
+         "what callbacks have kept of themselves");
+    is_text(far->callbacks, near->callbacks, "the same");
+    ok(!strncmp(far->best_checkpoint, far->run_dir, strlen(far->run_dir)),
+       "the best checkpoint is in that folder");
+    is_text(far->best_checkpoint + strlen(far->run_dir),
+            near->best_checkpoint + strlen(near->run_dir), "the same");
+    ok(access(far->best_checkpoint, F_OK) == 0, "and is there");
 }
 
 static void processes_train_what_threads_do(void)

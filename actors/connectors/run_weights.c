@@ -49,11 +49,16 @@ static const char *last_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
+static const char *best_name(const json_t *state)
+{
+    const json_t *best = json_array_get(json_object_get(state, "kept"), 0);
+    return json_string_value(json_object_get(best, "name"));
+}
+
 static int best_add(pl_run_weights_t *all, const pl_candidates_t *found,
                     const json_t *state, pl_error_t *err)
 {
-    const json_t *best = json_array_get(json_object_get(state, "kept"), 0);
-    const char *name = json_string_value(json_object_get(best, "name"));
+    const char *name = best_name(state);
     int code = PL_OK;
     for (int k = 0; name && k < found->count && code == PL_OK; k++)
         if (found->at[k].manifest && !strcmp(last_name(found->at[k].path), name))
@@ -79,6 +84,34 @@ static int add_best(pl_run_weights_t *all, const pl_candidates_t *found, int new
         json_decref(state);
     }
     return code;
+}
+
+static int path_of_best(const char *run_dir, const json_t *state, char **path_p)
+{
+    const char *name = best_name(state);
+    char *path = name ? pl_text("%s/" PL_CHECKPOINTS_FOLDER "/%s", run_dir, name) : NULL;
+    if (path && access(path, F_OK) == 0)
+        *path_p = path;
+    else
+        pl_free(path);
+    return name && !path ? PL_ENOMEM : PL_OK;
+}
+
+int pl_run_weights_best(const char *run_dir, const char *callbacks, char **path_p,
+                        pl_error_t *err)
+{
+    json_t *all = pl_json_value(callbacks, strlen(callbacks), NULL), *callback, *state;
+    size_t k;
+    int code = all ? PL_OK : PL_ENOMEM;
+    *path_p = NULL;
+    json_array_foreach(all, k, callback) {
+        if (*path_p || code != PL_OK || !(state = keeper_state(callback)))
+            continue;
+        code = path_of_best(run_dir, state, path_p);
+        json_decref(state);
+    }
+    json_decref(all);
+    return code == PL_OK ? PL_OK : pl_no_memory(err);
 }
 
 /* ---- the newest ---- */

@@ -27,4 +27,10 @@ typedef struct pl_run_weights {
 int pl_run_weights_list(const char *run_dir, pl_run_weights_t *all, pl_error_t *err);
 void pl_run_weights_release(pl_run_weights_t *all);
 
+/* The path of the best checkpoint by what callbacks have kept of themselves, a JSON array
+ * of {name, state}; to be freed  [NULL: none of them has a figure to go by, or what it
+ * kept is not there]. */
+int pl_run_weights_best(const char *run_dir, const char *callbacks, char **path_p,
+                        pl_error_t *err);
+
 #endif

@@ -167,24 +167,47 @@ void pl_fit_reply_back(pl_fit_t *fit, char *back)
     pl_fit_fail(fit, &err);
 }
 
-/* Once: a failure may have come to it before what led there was answered. */
-static void fit_save(pl_fit_t *fit)
+static void fit_export(pl_fit_t *fit)
 {
     pl_error_t err = {0};
-    if (fit->saving)
-        return;
-    fit->saving = true;
-    pl_fit_say_unsaved(fit);
-    if (outcome_fill(fit, &err) != PL_OK) {
-        pl_fit_fail(fit, &err);
-        return;
-    }
     pl_how_t how = {.on_answer = fit_exported,
                     .silence_ms = pl_milliseconds(fit->options->step_timeout)};
     fit_sent(fit,
              pl_call_export_weights(fit, fit->strategy, &(pl_export_weights_t){0}, how,
                                     &err),
              &err);
+}
+
+/* One that cannot tell does not keep the weights back. */
+static void callbacks_told(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    pl_error_t err = {0};
+    if (!fit->call || answer->kind == PL_ANSWER_PROGRESS)
+        return;
+    if (answer->kind == PL_ANSWER_ERROR)
+        err = *answer->error;
+    else if (!(fit->outcome->callbacks = pl_strdup(answer->body->get_state_reply.state)))
+        pl_no_memory(&err);
+    if (fit->outcome->error.code == PL_OK)
+        fit->outcome->error = err;
+    fit_export(fit);
+}
+
+/* Once: a failure may have come to it before what led there was answered. */
+static void fit_save(pl_fit_t *fit)
+{
+    pl_error_t err = {0};
+    const pl_how_t how = {.on_answer = callbacks_told};
+    if (fit->saving)
+        return;
+    fit->saving = true;
+    pl_fit_say_unsaved(fit);
+    if (outcome_fill(fit, &err) != PL_OK)
+        pl_fit_fail(fit, &err);
+    else if (!pl_call_get_state(fit, fit->asking.callback, &(pl_get_state_t){0}, how,
+                                &err))
+        fit_export(fit);
 }
 
 static void fit_end_hooked(void *self, const pl_answer_t *answer)

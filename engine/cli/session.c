@@ -62,6 +62,9 @@ json_t *cli_result_json(const cli_session_t *session, const pl_result_t *result)
         json_object_set_new(json, "reason", json_string(result->reason));
     if (*result->run_dir)
         json_object_set_new(json, "run_dir", json_string(result->run_dir));
+    if (*result->best_checkpoint)
+        json_object_set_new(json, "best_checkpoint",
+                            json_string(result->best_checkpoint));
     if (session->work->trains)
         json_object_update_new(json, json_pack("{s:I, s:i, s:o}", "global_step",
                                                (json_int_t)result->global_step, "epoch",
@@ -310,7 +313,12 @@ static int run_begin(cli_session_t *session, pl_error_t *err)
 /* A run that cannot be started is one that failed: the others may do better. */
 static bool begin_next(cli_session_t *session, const pl_result_t *result)
 {
-    pl_result_t failed = {.status = "failed", .metrics = "{}", .run_dir = "", .text = ""};
+    pl_result_t failed = {.status = "failed",
+                          .metrics = "{}",
+                          .run_dir = "",
+                          .text = "",
+                          .best_checkpoint = "",
+                          .callbacks = "[]"};
     pl_options_t *options;
     while ((options = session->work->next(session, result))) {
         pl_options_free(session->options);

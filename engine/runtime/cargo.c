@@ -146,6 +146,8 @@ static void outcome_release(pl_object_t *object)
     pl_outcome_t *outcome = (pl_outcome_t *)object;
     pl_free(outcome->metrics);
     pl_free(outcome->run_dir);
+    pl_free(outcome->callbacks);
+    pl_free(outcome->best);
     pl_free(outcome->text);
     pl_free(outcome->back);
     pl_object_unref(outcome->weights);

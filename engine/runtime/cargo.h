@@ -79,6 +79,9 @@ typedef struct pl_outcome {
     double seconds;                      /* of the loop */
     char *metrics;                       /* JSON object: the newest figure of each name */
     char *run_dir;                       /* [NULL: none was made] */
+    char *callbacks;                     /* JSON array of {name, state}: what each has
+                                            kept of itself  [NULL] */
+    char *best;                          /* path of the best checkpoint  [NULL] */
     struct pl_weights *weights;          /* [NULL] */
     struct pl_outputs *outputs;          /* predictions, all samples in order  [NULL] */
     char *text;                          /* written after a prompt  [NULL] */
