@@ -1,14 +1,14 @@
 /* train_predict.c - answers by the weights of a run, on a thread of its own
  *
  * The loop hands a question over under a lock and goes on; the thread loads what the run
- * has saved (the best, where a model_checkpoint has a monitor, else the newest) and
- * computes, and writes a byte into a pipe, which the loop watches: replies are sent by
+ * has saved last and computes, and writes a byte into a pipe, which the loop watches: replies are sent by
  * the loop alone.  A client that has left is known by its connection's close. */
 #include <event2/event.h>
 #include <paceline.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "train_service.h"
@@ -36,8 +36,9 @@ struct predictor {
     bool ends;
     int pipe[2];
     struct event *readable;
-    char *path;                                             /* of the weights loaded */
     pl_loaded_model_t *model;                               /* the thread's */
+    char *path;                                             /* from where */
+    struct stat loaded;                                     /* what was there */
 };
 
 static void put(questions_t *list, question_t *q)
@@ -65,6 +66,14 @@ static void question_free(question_t *q)
 
 /* ---- the thread ---- */
 
+/* What is saved under a name anew is another file. */
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino
+           && a->st_ctim.tv_sec == b->st_ctim.tv_sec
+           && a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
+}
+
 /* A run in training saves and removes checkpoints: one that is gone is looked for
  * anew. */
 static int newest_load(predictor_t *p, const char *run_dir, pl_error_t *err)
@@ -73,14 +82,16 @@ static int newest_load(predictor_t *p, const char *run_dir, pl_error_t *err)
         *err = (pl_error_t){0};
         char *text = pl_run_describe(run_dir, err);
         json_t *told = text ? json_loads(text, 0, NULL) : NULL;
-        const char *path = json_string_value(json_object_get(told, "path"));
+        const char *path = json_string_value(json_object_get(told, "newest"));
         pl_loaded_model_t *model = NULL;
-        const bool there = path && p->path && !strcmp(path, p->path);
+        struct stat now = {0};
+        const bool there = path && stat(path, &now) == 0 && is_same(&now, &p->loaded);
         if (path && !there && (model = pl_model_load(path, 1, err))) {
             pl_model_unload(p->model);
             free(p->path);
             p->model = model;
             p->path = strdup(path);
+            p->loaded = now;
         }
         json_decref(told);
         pl_text_free(text);

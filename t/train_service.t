@@ -169,8 +169,14 @@ a_long_run_takes_commands() {
     posts 200 "its rate is set" /runs/1/lr '{"lr": 0.01}'
     posts 400 "to a number alone" /runs/1/lr '{"lr": "much"}'
     posts 200 "it answers by what it saved" /runs/1/predictions '{"x": [[0, 0]]}'
+    like "$out" "\"weights\":\"[^\"]*asked-step=$paused\"" "which it names"
     posts 200 "it goes on" /runs/1/go_on ''
+    ok "it trains" goes_beyond "$paused"
+    post /runs/1/save ''
+    saved=$(sed -nE 's/.*asked-step=([0-9]+).*/\1/p' <<<"$out")
     posts 200 "and answers while it trains" /runs/1/predictions '{"x": [[0, 0]]}'
+    by=$(sed -nE 's/.*"weights":"[^"]*step=([0-9]+)".*/\1/p' <<<"$out")
+    ok "by what was saved last" test "${by:-0}" -ge "${saved:-1}"
     posts 202 "it is to stop" /runs/1/stop ''
     ok "and does" reaches /runs/1 '"state":"stopped"'
     posts 409 "then there is nothing to pause" /runs/1/pause ''

@@ -211,8 +211,10 @@ char *pl_run_describe(const char *run_dir, pl_error_t *err)
     if (pl_given(run_dir, "a run directory", err) != PL_OK
         || pl_run_weights_list(run_dir, &all, err) != PL_OK)
         return NULL;
-    json_t *told = json_pack("{s:s, s:s, s:s*}", "path", all.at[0].path, "which",
-                             all.at[0].which, "monitor", all.at[0].monitor);
+    const int newest = all.count > 1 && all.at[0].monitor;
+    json_t *told = json_pack("{s:s, s:s, s:s*, s:s}", "path", all.at[0].path, "which",
+                             all.at[0].which, "monitor", all.at[0].monitor, "newest",
+                             all.at[newest].path);
     char *text = told ? pl_json_write(told, PL_JSON_COMPACT) : NULL;
     if (!text)
         pl_no_memory(err);

@@ -84,6 +84,14 @@ bool cli_is_operand(const cli_option_t *option)
     return option->kind == CLI_KIND_OPERAND || option->kind == CLI_KIND_WORDS;
 }
 
+bool cli_ends_with_words(const cli_command_t *command)
+{
+    const cli_option_t *option = command->options;
+    while (option->name && option->kind != CLI_KIND_WORDS)
+        option++;
+    return option->name;
+}
+
 const char *cli_option_flag(const cli_option_t *option, char text[64])
 {
     snprintf(text, 64, "--%s", option->name);

@@ -74,6 +74,8 @@ void cli_command_free(const cli_command_t *command, void *arguments);
 
 /* Whether it stands without a name before it. */
 bool cli_is_operand(const cli_option_t *option);
+/* Whether all that follows its options is passed on: they come first. */
+bool cli_ends_with_words(const cli_command_t *command);
 /* "--top-k" */
 const char *cli_option_flag(const cli_option_t *option, char text[64]);
 

@@ -33,11 +33,12 @@ static void show_option(const cli_option_t *option)
 
 static void show_usage(const cli_command_t *command)
 {
-    cli_print("usage: paceline %s", command->name);
+    const bool ends = cli_ends_with_words(command);
+    cli_print("usage: paceline %s%s", command->name, ends ? " [OPTION]..." : "");
     for (const cli_option_t *option = command->options; option->name; option++)
         if (cli_is_operand(option))
             cli_print(option->needed ? " %s" : " [%s]", option->what);
-    cli_print(" [OPTION]...\n");
+    cli_print(ends ? "\n" : " [OPTION]...\n");
 }
 
 void cli_show_help(const cli_command_t *command)

@@ -37,14 +37,17 @@ static void put_line(const char *text)
 
 static void write_synopsis(const cli_command_t *command)
 {
-    fprintf(page, ".SH SYNOPSIS\n.B paceline %s\n", command->name);
+    static const char options[] = ".RI [ OPTION ]...\n";
+    const bool ends = cli_ends_with_words(command);
+    fprintf(page, ".SH SYNOPSIS\n.B paceline %s\n%s", command->name,
+            ends ? options : "");
     for (const cli_option_t *option = command->options; option->name; option++)
         if (cli_is_operand(option)) {
             fputs(option->needed ? ".I " : ".RI [ ", page);
             put(option->what);
             fputs(option->needed ? "\n" : " ]\n", page);
         }
-    fputs(".RI [ OPTION ]...\n", page);
+    fputs(ends ? "" : options, page);
 }
 
 static void write_option(const cli_option_t *option)

@@ -125,7 +125,9 @@ static void journal_record(void *self, const pl_tap_record_t *record)
 
 static void journal_gap(void *self, int rank, uint64_t count)
 {
-    put_gap(self, rank, count);
+    journal_t *j = self;
+    if (!put_gap(j, rank, count))
+        j->lost += count;
 }
 
 static void journal_tick(void *self)
