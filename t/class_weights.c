@@ -69,7 +69,8 @@ static double worst_of(const json_t *want, size_t count, const double *got)
 {
     double worst = json_array_size(want) == count ? 0 : INFINITY;
     for (size_t k = 0; k < count && isfinite(worst); k++)
-        worst = fmax(worst, fabs(got[k] - json_number_value(json_array_get(want, k))));
+        worst = tap_larger(worst,
+                           fabs(got[k] - json_number_value(json_array_get(want, k))));
     return worst;
 }
 
@@ -92,7 +93,7 @@ static double worst_weight(const rig_result_t *result, json_t *want)
             return INFINITY;
         for (size_t k = 0; k < t->count; k++)
             got[k] = t->data[k];
-        worst = fmax(worst, worst_of(values, t->count, got));
+        worst = tap_larger(worst, worst_of(values, t->count, got));
     }
     return worst;
 }

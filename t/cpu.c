@@ -266,7 +266,7 @@ static double worst_ulps(const function_t *f, const float *x, const float *y, si
         const double want = f->exact((double)x[i]);
         const float size = fabsf((float)want);
         const double ulp = fmax((double)(nextafterf(size, INFINITY) - size), 0x1p-149);
-        worst = fmax(worst, fabs((double)y[i] - want) / ulp);
+        worst = tap_larger(worst, fabs((double)y[i] - want) / ulp);
     }
     return worst;
 }

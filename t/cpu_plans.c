@@ -29,8 +29,8 @@ static void check_training(const training_case_t *c, int threads, const json_t *
             json_array_get(json_object_get(want, "losses"), (size_t)step));
         double n = json_number_value(
             json_array_get(json_object_get(want, "norms"), (size_t)step));
-        loss = fmax(loss, fabs(figures[0][0] / figures[0][1] - l) / l);
-        norm = fmax(norm, fabs(figures[1][0] - n) / n);
+        loss = tap_larger(loss, fabs(figures[0][0] / figures[0][1] - l) / l);
+        norm = tap_larger(norm, fabs(figures[1][0] - n) / n);
     }
     ok(loss < 1e-4 && norm < 1e-3, "%s, %d threads: losses are PyTorch's within %.1g",
        c->name, threads, loss);

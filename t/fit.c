@@ -24,7 +24,7 @@ static double series_distance(const rig_series_t *a, const rig_series_t *b)
 {
     double worst = a->count == b->count && a->count ? 0 : INFINITY;
     for (int k = 0; k < a->count && isfinite(worst); k++)
-        worst = fmax(worst, fabs(a->value[k] - b->value[k]));
+        worst = tap_larger(worst, fabs(a->value[k] - b->value[k]));
     return worst;
 }
 

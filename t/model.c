@@ -69,8 +69,8 @@ static double distance(const pl_answers_t *answers, int64_t from, int64_t count)
         return INFINITY;
     double worst = 0;
     for (int64_t k = 0; k < count * 3; k++)
-        worst = fmax(worst,
-                     fabs((double)output->data[k] - predicted[from + k / 3][k % 3]));
+        worst = tap_larger(worst, fabs((double)output->data[k]
+                                       - predicted[from + k / 3][k % 3]));
     return worst;
 }
 
@@ -151,7 +151,7 @@ static void same_as_predicted(const char *dataset, const pl_arrays_t *samples)
     if (logits && model && pl_model_run(model, samples, &answers, &err) == PL_OK) {
         worst = 0;
         for (size_t k = 0; k < logits->count; k++)
-            worst = fmax(worst, fabs(answers.output[0].data[k] - logits->data[k]));
+            worst = tap_larger(worst, fabs(answers.output[0].data[k] - logits->data[k]));
     }
     ok(worst < 1e-4, "the answers are the prediction's (%g): %s", worst, err.text);
     pl_model_unload(model);
@@ -350,7 +350,7 @@ static void gpt_2_of_hugging_face_is_loaded(void)
     if (model && pl_model_run(model, &sentences, &answers, &err) == PL_OK) {
         worst = 0;
         for (int k = 0; k < GPT_LOGITS; k++)
-            worst = fmax(worst, fabs(answers.output[0].data[k] - expected[k]));
+            worst = tap_larger(worst, fabs(answers.output[0].data[k] - expected[k]));
     }
     ok(worst < 2e-5, "its logits are transformers' (%g)", worst);
     pl_model_unload(model);

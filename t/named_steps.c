@@ -213,7 +213,7 @@ static void steps_accumulate(void)
                        *b = rig_find(whole->weight, whole->weight_count, "a.fc.weight");
     double worst = a && b ? 0 : INFINITY;
     for (size_t i = 0; a && b && i < a->count; i++)
-        worst = fmax(worst, fabs((double)a->data[i] - (double)b->data[i]));
+        worst = tap_larger(worst, fabs((double)a->data[i] - (double)b->data[i]));
     ok(worst < 1e-6, "the first side's gradient comes in parts: off by %g", worst);
     rig_result_free(parts);
     rig_result_free(whole);

@@ -131,7 +131,7 @@ static double rig_distance(const rig_t *rig, pl_region_t region, const json_t *w
                            json_number_value(json_array_get(w, 1)),
                            json_number_value(json_array_get(w, 2))};
         digest_t got = digest_of(rig->region[region] + t->offset, t->count);
-        worst = fmax(worst, digest_distance(got, digest, 1e-3));
+        worst = tap_larger(worst, digest_distance(got, digest, 1e-3));
     }
     return worst;
 }
@@ -148,8 +148,8 @@ static void check_steps(const json_t *want, const char *name,
         if (!rig_step(&rig, step) || rig.guarded)
             worst = INFINITY;
     }
-    worst = fmax(worst,
-                 rig_distance(&rig, PL_REGION_PARAMS, json_object_get(want, name)));
+    worst = tap_larger(worst,
+                       rig_distance(&rig, PL_REGION_PARAMS, json_object_get(want, name)));
     ok(worst < 1e-8, "%s: %d steps end where PyTorch's do (%.1g)", name, STEPS, worst);
     rig_release(&rig);
 }

@@ -144,7 +144,7 @@ static double difference(pl_slices_t *(*make)(pl_library_t *library, int threads
         pl_library_free(library);
     }
     for (int i = 0; i < ELEMENTS; i++) {
-        worst = fmax(worst, fabs((double)result[0][i] - (double)result[1][i]));
+        worst = tap_larger(worst, fabs((double)result[0][i] - (double)result[1][i]));
         size = fmax(size, fabs((double)result[0][i]));
     }
     return size > 0 ? worst / size : INFINITY;

@@ -252,7 +252,7 @@ static double train_as(const char *name, const char *in, const json_t *want,
             worst = INFINITY;
         const double l = json_number_value(json_array_get(want, (size_t)step));
         losses[step] = figures[0][0] / figures[0][1];
-        worst = fmax(worst, fabs(losses[step] - l) / l);
+        worst = tap_larger(worst, fabs(losses[step] - l) / l);
     }
     if (!r.update)
         worst = INFINITY;
@@ -272,7 +272,7 @@ static void trainings_are_those_of_autocast(void)
         const double worst = train_as(name, "bf16-mixed", want, losses);
         train_as(name, "32-true", want, usual);
         for (int k = 0; k < TRAINING_STEPS; k++)
-            apart = fmax(apart, fabs(losses[k] - usual[k]) / usual[k]);
+            apart = tap_larger(apart, fabs(losses[k] - usual[k]) / usual[k]);
         ok(!strncmp(name, "gpt", 3)
                || (fabs(losses[0] - first) < 1e-6 && fabs(usual[0] - first) > 5e-6),
            "%s: the first loss is PyTorch's, and not that of float32", name);
@@ -372,7 +372,7 @@ static void weights_of_one_precision_serve_another(void)
         for (size_t i = 0; i < 64 && result->output_count; i++) {
             const float y = result->output[0].data[i];
             first[i] = k ? first[i] : y;
-            worst[k] = fmax(worst[k], fabs((double)y - (double)first[i]));
+            worst[k] = tap_larger(worst[k], fabs((double)y - (double)first[i]));
         }
         rig_free(&rig);
     }

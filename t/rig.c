@@ -421,7 +421,7 @@ double rig_distance(const rig_result_t *a, const rig_result_t *b)
         const rig_tensor_t *x = &a->weight[k],
                            *y = rig_find(b->weight, b->weight_count, x->name);
         for (size_t i = 0; y && y->count == x->count && i < x->count; i++)
-            worst = fmax(worst, fabs((double)x->data[i] - (double)y->data[i]));
+            worst = tap_larger(worst, fabs((double)x->data[i] - (double)y->data[i]));
         if (!y || y->count != x->count)
             worst = INFINITY;
     }

@@ -26,7 +26,7 @@ double rig_losses_differ(const rig_result_t *a, const rig_result_t *b)
     const rig_series_t x = rig_series(a, "train_loss"), y = rig_series(b, "train_loss");
     double worst = x.count == y.count && x.count ? 0 : INFINITY;
     for (int k = 0; k < x.count && isfinite(worst); k++)
-        worst = fmax(worst, fabs(x.value[k] - y.value[k]));
+        worst = tap_larger(worst, fabs(x.value[k] - y.value[k]));
     return worst;
 }
 

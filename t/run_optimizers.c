@@ -184,7 +184,7 @@ static void the_ends_of_the_last_epochs_are_averaged(void)
     for (int k = 0; k < mean->weight_count; k++)
         for (size_t i = 0; i < mean->weight[k].count; i++) {
             const double x = (double)a->weight[k].data[i] + (double)b->weight[k].data[i];
-            worst = fmax(worst, fabs(x / 2 - (double)mean->weight[k].data[i]));
+            worst = tap_larger(worst, fabs(x / 2 - (double)mean->weight[k].data[i]));
         }
     ok(mean->weight_count > 0 && worst < 1e-6, "to the mean of both (%.1g)", worst);
     rig_result_free(a);

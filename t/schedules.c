@@ -47,7 +47,7 @@ static void check_schedule(const json_t *data, const char *name,
                                   .total_steps = epochs ? 7 * STEPS : STEPS,
                                   .epoch = epochs ? k : k / 7,
                                   .total_epochs = epochs ? STEPS : STEPS / 7 + 1};
-        worst = fmax(worst, fabs(ops->factor(self, &when) - want[k]));
+        worst = tap_larger(worst, fabs(ops->factor(self, &when) - want[k]));
     }
     ok(worst < 2e-9, "%s: 200 steps as PyTorch's (%.1g)", name, worst);
     pl_free(self);
@@ -106,7 +106,7 @@ static void check_momentum(const json_t *data, const char *name, const char *opt
     double want[STEPS], worst = unpack(data, name, want) ? 0 : INFINITY;
     for (uint64_t k = 0; k < STEPS && worst < INFINITY; k++) {
         const pl_moment_t when = {.step = k, .total_steps = STEPS};
-        worst = fmax(worst, fabs(ops->momentum(self, &when) - want[k]));
+        worst = tap_larger(worst, fabs(ops->momentum(self, &when) - want[k]));
     }
     ok(worst < 2e-9, "%s: 200 steps as PyTorch's (%.1g)", name, worst);
     pl_free(self);
@@ -146,7 +146,7 @@ static void check_annealing(const json_t *data, const char *name,
         pl_moment_t start = when;
         const double way = pl_swa_averaging.anneal(swa, &when, &start, &lr);
         const double scheduled = before->factor(schedule, &start);
-        worst = fmax(worst, fabs(scheduled + (lr - scheduled) * way - want[k]));
+        worst = tap_larger(worst, fabs(scheduled + (lr - scheduled) * way - want[k]));
     }
     ok(worst < 2e-9, "%s: 200 epochs or steps as PyTorch's (%.1g)", name, worst);
     pl_free(swa);
@@ -270,7 +270,7 @@ static void check_plateau(const json_t *data, const char *name, double sign,
     bool there = unpack(data, "figures", figures) && unpack(data, name, want);
     for (int k = 0; k < STEPS && there; k++) {
         there = show(self, sign * figures[k], NULL) == PL_OK;
-        worst = fmax(worst, fabs(plateau_factor(self) - want[k]));
+        worst = tap_larger(worst, fabs(plateau_factor(self) - want[k]));
         char *saved = plateau->save(self, NULL);           /* as if it had been resumed */
         void *next = training_part((const pl_part_t *)plateau, options);
         there = there && plateau->restore(next, saved, NULL) == PL_OK;

@@ -112,6 +112,11 @@ int tap_done(void)
     return failures ? 1 : 0;
 }
 
+double tap_larger(double a, double b)
+{
+    return isnan(a) || isnan(b) ? INFINITY : fmax(a, b);
+}
+
 bool tap_nap(int *tries)
 {
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);

@@ -35,6 +35,9 @@ void tap_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Prints the plan; 0 when all held: the value for main() to return. */
 int tap_done(void);
 
+/* The larger of two; infinite when one is NaN, which fmax() would leave out. */
+double tap_larger(double a, double b);
+
 /* Waits for what no event tells of; false: not within 30 s. */
 #define eventually(condition) \
     ({ \

@@ -58,10 +58,10 @@ static double worst_tensor(const training_t *t, pl_region_t of, const double *re
             continue;
         digest_t d = digest_of(region + p->offset, p->count);
         d.norm *= factor, d.sine *= factor, d.cosine *= factor;
-        worst = fmax(worst,
-                     digest_distance(d,
-                                     (digest_t){number(w, 0), number(w, 1), number(w, 2)},
-                                     1e-4));
+        worst = tap_larger(worst, digest_distance(d,
+                                                  (digest_t){number(w, 0), number(w, 1),
+                                                             number(w, 2)},
+                                                  1e-4));
         found++;
     }
     return found == (int)json_object_size(want) ? worst : INFINITY;
@@ -83,9 +83,9 @@ static void check(const training_case_t *c, const json_t *want)
             loss = INFINITY;
         const double *l = figures[0],
                      wanted = number(json_object_get(want, "losses"), step);
-        loss = fmax(loss, fabs(l[0] / l[1] - wanted) / wanted);
+        loss = tap_larger(loss, fabs(l[0] / l[1] - wanted) / wanted);
         double n = number(json_object_get(want, "norms"), step);
-        norm = fmax(norm, fabs(figures[1][0] - n) / n);
+        norm = tap_larger(norm, fabs(figures[1][0] - n) / n);
         if (step == 0)
             gradients = worst_tensor(&t, PL_REGION_PARAMS, region[PL_REGION_GRADS],
                                      t.nominal / l[1],
