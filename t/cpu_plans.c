@@ -382,7 +382,7 @@ static void check_bad_index(cpu_rig_t *rig, const char *name, int64_t index)
     cpu_results_t got = {0};
     operator_case_t c = cpu_case(name);
     operator_run_init(&run, &c, NULL);
-    run.index[1] = index;
+    ((int64_t *)run.index)[1] = index;
     is_int(cpu_run(rig, &run, &got), PL_EINVAL, "%s of index %lld ends the replay", name,
            (long long)index);
     like(rig->err.text, "index -?[0-9]+, outside \\[0, ", "with the index and the range");

@@ -524,12 +524,16 @@ const operator_case_t operator_cases[] = {
      .p = 0.25},
     {CASE("embedding", embedding, 1, S(5, 3)), .index = S(7), .classes = 5},
     {CASE("embedding, tokens", embedding, 1, S(4, 6)), .index = S(2, 3), .classes = 4},
+    {CASE("embedding, int32", embedding, 1, S(4, 6)), .index = S(2, 3), .narrow = true,
+     .classes = 4},
     {CASE("cross_entropy", cross_entropy, 1, S(6, 5)), .index = S(6), .classes = 5,
      .low = -3, .high = 3},
     {CASE("cross_entropy, tokens", cross_entropy, 1, S(2, 3, 17)), .index = S(2, 3),
      .classes = 17},
     {CASE("cross_entropy, some ignored", cross_entropy, 1, S(7, 4)), .index = S(7),
      .classes = 4, .ignore = -1},
+    {CASE("cross_entropy, int32, some ignored", cross_entropy, 1, S(7, 4)), .index = S(7),
+     .narrow = true, .classes = 4, .ignore = -1},
     {CASE("cross_entropy, class weights", weighted_cross_entropy, 1, S(8, 6)),
      .index = S(8), .classes = 6, .arg = {true, false}},
     {CASE("cross_entropy, row weights", weighted_cross_entropy, 1, S(2, 4, 5)),
@@ -537,6 +541,9 @@ const operator_case_t operator_cases[] = {
     {CASE("cross_entropy, both weights, some ignored", weighted_cross_entropy, 1,
           S(8, 6)),
      .index = S(8), .classes = 6, .ignore = -1, .arg = {true, true}},
+    {CASE("cross_entropy, int32, both weights, some ignored", weighted_cross_entropy, 1,
+          S(8, 6)),
+     .index = S(8), .narrow = true, .classes = 6, .ignore = -1, .arg = {true, true}},
     {CASE("accuracy", accuracy, 1, S(9, 4)), .index = S(9), .classes = 4,
      .forward_only = true},
     {CASE("accuracy, ties, some ignored", accuracy, 1, S(15, 4)), .index = S(15),
@@ -585,6 +592,22 @@ static void fill(const operator_case_t *c, const pl_tensor_info_t *t, int place,
         data[t->offset + i] = rint(2 * data[t->offset + i]) / 2;
 }
 
+static int fill_index(operator_run_t *run, pl_error_t *err)
+{
+    const operator_case_t *c = run->of;
+    const int64_t indices = pl_elements(c->index);
+    run->index = pl_alloc_array((size_t)indices, c->narrow ? 4 : 8);
+    for (int64_t i = 0; i < indices && run->index; i++) {
+        const int64_t value = c->ignore && i % 3 == 1 ? c->ignore
+                                                      : (i * i + 1) % c->classes;
+        if (c->narrow)
+            ((int32_t *)run->index)[i] = (int32_t)value;
+        else
+            ((int64_t *)run->index)[i] = value;
+    }
+    return run->index ? PL_OK : pl_no_memory(err);
+}
+
 static int fill_all(operator_run_t *run, pl_error_t *err)
 {
     const pl_model_t *model = run->model;
@@ -601,14 +624,7 @@ static int fill_all(operator_run_t *run, pl_error_t *err)
         const pl_region_t region = model->tensor[i].region;
         fill(run->of, &model->tensor[i], place[region]++, run->region[region]);
     }
-    const int64_t indices = run->of->index.rank ? pl_elements(run->of->index) : 0;
-    if (!indices)
-        return PL_OK;
-    run->index = pl_alloc_array((size_t)indices, sizeof *run->index);
-    for (int64_t i = 0; i < indices && run->index; i++)
-        run->index[i] = run->of->ignore && i % 3 == 1 ? run->of->ignore
-                                                      : (i * i + 1) % run->of->classes;
-    return run->index ? PL_OK : pl_no_memory(err);
+    return run->of->index.rank ? fill_index(run, err) : PL_OK;
 }
 
 /* The loss is the sum of y dy, with dy fixed: so dy is the gradient that y gets. */
@@ -621,7 +637,9 @@ static void add_loss(pl_graph_t *g, pl_node_t y)
 static int describe(operator_run_t *run, pl_error_t *err)
 {
     const operator_case_t *c = run->of;
-    pl_field_t field = {.name = "i", .dtype = PL_I64, .shape = c->index};
+    pl_field_t field = {.name = "i",
+                        .dtype = c->narrow ? PL_I32 : PL_I64,
+                        .shape = c->index};
     if (c->index.rank) {
         field.shape.rank--;
         memmove(field.shape.dim, c->index.dim + 1,

@@ -21,6 +21,7 @@ struct operator_case {
     double low, high;               /* their values lie in here; both 0: (-1, 1) */
     pl_shape_t index;               /* of the int64 field "i", batch axis included
                                        [none] */
+    bool narrow;                    /* the field is int32 */
     int64_t classes;                /* the field's values are in [0, classes) */
     int64_t ignore;                 /* some of them are this instead  [0: none] */
     int64_t arg[4];                 /* for build: axes, sizes, flags */
@@ -40,7 +41,7 @@ typedef struct operator_run {
     pl_graph_t *graph;
     double *region[PL_REGIONS];      /* start values; NULL where the graph has none */
     size_t size[PL_REGIONS];         /* elements of each region */
-    int64_t *index;                  /* the field "i", input 0; NULL when there is none */
+    void *index;                     /* the field "i", input 0; NULL when there is none */
     uint64_t seed, step, shard;      /* to replay with */
 } operator_run_t;
 
