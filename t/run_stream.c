@@ -185,6 +185,49 @@ static void a_run_that_fails_keeps_the_rules(void)
     }
 }
 
+/* The most calls of that name that were under way at once. */
+static int most_open(const json_t *stream, const char *name)
+{
+    size_t k;
+    json_t *line;
+    int open = 0, most = 0;
+    json_array_foreach(stream, k, line) {
+        if (strcmp(text_of(line, "name"), name))
+            continue;
+        open += is_kind(line, "call");
+        open -= is_kind(line, "reply") || is_kind(line, "error");
+        most = open > most ? open : most;
+    }
+    return most;
+}
+
+/* Batches under way at once of a fit of a hundred, each of which takes so long. */
+static int most_batches(int depth, int ms)
+{
+    char trainer[64], script[64];
+    snprintf(trainer, sizeof trainer, "\"max_epochs\": 1, \"depth\": %d", depth);
+    snprintf(script, sizeof script, "replay of forward_backward takes %d ms", ms);
+    rig_t *rig = rig_new(.stream = true, .samples = 400, .data = "\"batch_size\": 4",
+                         .trainer = trainer, .script = script);
+    is_text(rig_fit(rig)->status, "ok", "a fit with a depth of %d", depth);
+    rig_free(&rig);
+    json_t *stream = rig_stream();
+    is_int(count_of(stream, "call", "train_batch"), 100, "trains with a hundred batches");
+    const int most = most_open(stream, "train_batch");
+    json_decref(stream);
+    return most;
+}
+
+static void a_fit_has_as_many_batches_under_way_as_it_may(void)
+{
+    is_int(most_batches(1, 2), 1, "one at a time");
+    is_int(most_batches(3, 2), 3, "three");
+    int most = most_batches(0, 2);
+    ok(most >= 2 && most <= 32, "%d: by itself it has several of slow batches", most);
+    most = most_batches(0, 0);
+    ok(most >= 2 && most <= 32, "%d: and of quick ones, but 32 at most", most);
+}
+
 static void stop_it(rig_t *rig, const pl_progress_t *progress)
 {
     if (progress->global_step > 5)
@@ -232,6 +275,7 @@ int main(void)
 {
     rig_init(NULL);
     run(a_fit_and_a_prediction_keep_the_rules);
+    run(a_fit_has_as_many_batches_under_way_as_it_may);
     run(a_run_that_fails_keeps_the_rules);
     run(a_run_that_is_stopped_keeps_the_rules);
     run(an_engine_that_ends_keeps_the_rules);
