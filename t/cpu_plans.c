@@ -16,11 +16,28 @@
 
 /* ---- Trainings, against PyTorch ---- */
 
-static void check_training(const training_case_t *c, int threads, const json_t *want)
+static double gradients_distance(cpu_trainer_t *r, double weight, const json_t *want)
+{
+    const size_t n = (size_t)r->t.model->params;
+    float *narrow = pl_alloc_array(n, sizeof *narrow);
+    double *grads = pl_alloc_array(n, sizeof *grads);
+    pl_cpu_accelerator.read(&r->rig.cpu, PL_REGION_GRADS, 0, narrow, n, NULL);
+    for (size_t i = 0; i < n; i++)
+        grads[i] = narrow[i];
+    const double distance = training_distance(&r->t, PL_REGION_PARAMS, grads,
+                                              r->t.nominal / weight, want);
+    pl_free(narrow);
+    pl_free(grads);
+    return distance;
+}
+
+static void check_training(const training_case_t *c, const char *instructions,
+                           int threads, const json_t *want)
 {
     cpu_trainer_t r;
-    double figures[2][2] = {{0}}, loss = 0, norm = 0;
-    if (!ok(cpu_trainer_open(&r, c, threads) == PL_OK, "%s compiles", c->name))
+    double figures[2][2] = {{0}}, loss = 0, norm = 0, gradients = INFINITY;
+    if (!ok(cpu_trainer_open_with(&r, c, instructions, threads) == PL_OK, "%s compiles",
+            c->name))
         tap_diag("%s", r.rig.err.text);
     for (int step = 0; step < TRAINING_STEPS && r.update; step++) {
         if (!cpu_train(&r, step, figures))
@@ -31,10 +48,25 @@ static void check_training(const training_case_t *c, int threads, const json_t *
             json_array_get(json_object_get(want, "norms"), (size_t)step));
         loss = tap_larger(loss, fabs(figures[0][0] / figures[0][1] - l) / l);
         norm = tap_larger(norm, fabs(figures[1][0] - n) / n);
+        if (step == 0)
+            gradients = gradients_distance(&r, figures[0][1],
+                                           json_object_get(want, "gradients"));
     }
-    ok(loss < 1e-4 && norm < 1e-3, "%s, %d threads: losses are PyTorch's within %.1g",
-       c->name, threads, loss);
+    ok(loss < 1e-5, "%s, %s, %d threads: losses are PyTorch's within %.1g", c->name,
+       instructions, threads, loss);
+    ok(gradients < 1e-4, "gradients of the first step within %.1g", gradients);
+    ok(norm < 1e-4, "norms within %.1g", norm);
     cpu_trainer_close(&r);
+}
+
+static bool has_set(const char *instructions)
+{
+    cpu_rig_t rig;
+    const bool has = cpu_rig_open(&rig, instructions, 1);
+    if (!has)
+        tap_skip("%s", rig.err.text);
+    cpu_rig_close(&rig);
+    return has;
 }
 
 static void trainings_are_those_of_torch(void)
@@ -44,10 +76,13 @@ static void trainings_are_those_of_torch(void)
              getenv("top_srcdir") ? getenv("top_srcdir") : "..");
     json_t *data = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
     ok(data != NULL, "t/data/training.json can be read");
-    for (int i = 0; i < training_case_count; i++)
-        for (int threads = 1; threads <= 2; threads++)
-            check_training(&training_cases[i], threads,
-                           json_object_get(data, training_cases[i].name));
+    for (int set = 0; set < CPU_SETS; set++) {
+        const bool has = has_set(cpu_sets[set]);
+        for (int i = 0; has && i < training_case_count; i++)
+            for (int threads = 1; threads <= 2; threads++)
+                check_training(&training_cases[i], cpu_sets[set], threads,
+                               json_object_get(data, training_cases[i].name));
+    }
     json_decref(data);
 }
 

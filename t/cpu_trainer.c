@@ -46,11 +46,12 @@ static int fill_regions(cpu_trainer_t *r)
     return code;
 }
 
-int cpu_trainer_open(cpu_trainer_t *r, const training_case_t *c, int threads)
+int cpu_trainer_open_with(cpu_trainer_t *r, const training_case_t *c,
+                          const char *instructions, int threads)
 {
     pl_error_t *err = &r->rig.err;
     *r = (cpu_trainer_t){0};
-    if (!cpu_rig_open(&r->rig, "auto", threads))
+    if (!cpu_rig_open(&r->rig, instructions, threads))
         return err->code;
     int code = training_init(&r->t, c, err);
     if (code == PL_OK)
@@ -60,6 +61,11 @@ int cpu_trainer_open(cpu_trainer_t *r, const training_case_t *c, int threads)
     if (code == PL_OK)
         code = pl_cpu_accelerator.compile(&r->rig.cpu, r->t.update, &r->update, err);
     return code;
+}
+
+int cpu_trainer_open(cpu_trainer_t *r, const training_case_t *c, int threads)
+{
+    return cpu_trainer_open_with(r, c, "auto", threads);
 }
 
 void cpu_trainer_close(cpu_trainer_t *r)

@@ -13,6 +13,8 @@ typedef struct cpu_trainer {
 
 /* Close it also after a failure; rig.err says what went wrong. */
 int cpu_trainer_open(cpu_trainer_t *r, const training_case_t *c, int threads);
+int cpu_trainer_open_with(cpu_trainer_t *r, const training_case_t *c,
+                          const char *instructions, int threads);
 void cpu_trainer_close(cpu_trainer_t *r);
 
 /* One step, from 0.  Figures are the loss (sum, weight) and the norm before clipping. */

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "formula.h"
 #include "accelerators/reference/reference.h"
 #include "tap.h"
 #include "training_cases.h"
@@ -44,29 +43,6 @@ static bool train(training_t *t, int step, double *region[PL_REGIONS],
     return done && !update.guarded;
 }
 
-/* The largest distance, as a share, of tensors to their digests by name; factor brings
- * them to the same unit. */
-static double worst_tensor(const training_t *t, pl_region_t of, const double *region,
-                           double factor, const json_t *want)
-{
-    double worst = 0;
-    int found = 0;
-    for (int i = 0; i < t->model->count; i++) {
-        const pl_tensor_info_t *p = &t->model->tensor[i];
-        const json_t *w = p->region == of ? json_object_get(want, p->name) : NULL;
-        if (!w)
-            continue;
-        digest_t d = digest_of(region + p->offset, p->count);
-        d.norm *= factor, d.sine *= factor, d.cosine *= factor;
-        worst = tap_larger(worst, digest_distance(d,
-                                                  (digest_t){number(w, 0), number(w, 1),
-                                                             number(w, 2)},
-                                                  1e-4));
-        found++;
-    }
-    return found == (int)json_object_size(want) ? worst : INFINITY;
-}
-
 static void check(const training_case_t *c, const json_t *want)
 {
     training_t t;
@@ -87,12 +63,12 @@ static void check(const training_case_t *c, const json_t *want)
         double n = number(json_object_get(want, "norms"), step);
         norm = tap_larger(norm, fabs(figures[1][0] - n) / n);
         if (step == 0)
-            gradients = worst_tensor(&t, PL_REGION_PARAMS, region[PL_REGION_GRADS],
-                                     t.nominal / l[1],
-                                     json_object_get(want, "gradients"));
+            gradients = training_distance(&t, PL_REGION_PARAMS, region[PL_REGION_GRADS],
+                                          t.nominal / l[1],
+                                          json_object_get(want, "gradients"));
     }
-    double state = worst_tensor(&t, PL_REGION_STATE, region[PL_REGION_STATE], 1,
-                                json_object_get(want, "state"));
+    double state = training_distance(&t, PL_REGION_STATE, region[PL_REGION_STATE], 1,
+                                     json_object_get(want, "state"));
     ok(loss < 1e-5, "%s: losses over %d steps are PyTorch's within %.1g", c->name,
        TRAINING_STEPS, loss);
     ok(gradients < 1e-4, "%s: gradients of the first step within %.1g", c->name,

@@ -2,13 +2,13 @@
  * (t/data/make_training.py) */
 #include "training_cases.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "formula.h"
+#include "tap.h"
 #include "tensor/precision.h"
 
 /* The example modules, each under a name of its own in this program. */
@@ -275,4 +275,37 @@ void training_scalars(const training_t *t, int step, double scalar[PL_STEP_SCALA
 {
     const pl_optimizer_t optimizer = {.ops = t->of->optimizer, .self = t->options};
     pl_optimizer_scalars(&optimizer, 1, (uint64_t)step + 1, scalar);
+}
+
+/* What a tensor that should be nothing is measured by, as a bias before a batch norm. */
+static double floor_of(const json_t *want)
+{
+    double largest = 0;
+    const char *name;
+    json_t *digest;
+    json_object_foreach((json_t *)want, name, digest)
+        largest = fmax(largest, json_number_value(json_array_get(digest, 0)));
+    return largest / 1000;
+}
+
+double training_distance(const training_t *t, pl_region_t of, const double *region,
+                         double factor, const json_t *want)
+{
+    const double floor = floor_of(want);
+    double worst = 0;
+    size_t found = 0;
+    for (int i = 0; i < t->model->count; i++) {
+        const pl_tensor_info_t *p = &t->model->tensor[i];
+        const json_t *w = p->region == of ? json_object_get(want, p->name) : NULL;
+        if (!w)
+            continue;
+        const digest_t d = digest_of(region + p->offset, p->count);
+        const digest_t got = {d.norm * factor, d.sine * factor, d.cosine * factor},
+                       wanted = {json_number_value(json_array_get(w, 0)),
+                                 json_number_value(json_array_get(w, 1)),
+                                 json_number_value(json_array_get(w, 2))};
+        worst = tap_larger(worst, digest_distance(got, wanted, floor));
+        found++;
+    }
+    return found == json_object_size(want) ? worst : INFINITY;
 }

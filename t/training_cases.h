@@ -8,6 +8,8 @@
 #ifndef T_TRAINING_CASES_H
 #define T_TRAINING_CASES_H
 
+#include <jansson.h>
+
 #include "accelerators/accelerator.h"
 #include "strategies/optimizers/optimizer.h"
 #include "tensor/graph.h"
@@ -51,6 +53,11 @@ void training_fill(const training_t *t, pl_region_t region, double *data);
 void training_batch(training_t *t, int step, const void *input[2]);
 /* The optimizer graph's scalars of a step, from 0. */
 void training_scalars(const training_t *t, int step, double scalar[PL_STEP_SCALARS]);
+
+/* The largest distance, as a share, of a region's tensors to their digests by name;
+ * factor brings them to the same unit.  Infinite when a tensor is missing. */
+double training_distance(const training_t *t, pl_region_t of, const double *region,
+                         double factor, const json_t *want);
 
 /* A part's struct with defaults and the options of a JSON object; from pl_alloc(). */
 void *training_part(const pl_part_t *part, const char *options);
