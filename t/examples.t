@@ -23,7 +23,7 @@ digits_are_learnt_in_seconds() {
         skip "PACELINE_TEST_DATA is not set: no digits"
         return
     fi
-    try "$paceline" fit "$srcdir/examples/digits-mlp.json" \
+    try timeout 60 "$paceline" fit "$srcdir/examples/digits-mlp.json" \
         --set data.path="$PACELINE_TEST_DATA/tabular/digits.csv.gz"
     is "$status" 0 "it trains"
     ok "to val_acc 0.95" at_least "$(figure val_acc)" 0.95
