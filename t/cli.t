@@ -390,12 +390,12 @@ a_later_signal_ends_at_once() {
     kill -INT "$pid"
     read -r line <&4
     like "$line" '^stopping; Ctrl-C again' "a run is asked to stop that cannot: its data do not open"
-    until read -r -t 0.2 line <&4; do
+    local end=$((SECONDS + 30))
+    until read -r -t 0.2 line <&4 || [ $SECONDS -ge $end ]; do
         kill -TERM "$pid" || break
     done
-    out= err=$line$(cat <&4)
-    wait "$pid"
-    status=$?
+    ended $((end - SECONDS))
+    out= err=$line$(timeout 30 cat <&4)
     exec 4<&-
     is "$status" 130 "status 130"
     is "$err" "aborted: nothing was saved" "and what is lost"
@@ -576,8 +576,8 @@ a_run_without_weights_points_to_one_that_has_them() {
 
 end_stream() {
     kill -TERM "$pid"
-    cat <&4 >/dev/null
-    wait "$pid"
+    timeout 30 cat <&4 >/dev/null
+    ended
     exec 4<&-
 }
 

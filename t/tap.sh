@@ -117,12 +117,23 @@ start_endless_fit() {
     done
 }
 
-# end_of_fit - its status, what it has said, and in last, and out, the last of its events
-end_of_fit() {
-    last=$(tail -n 1 <&3)
-    out=$last
+# ended [SECONDS] - waits until the process pid has ended, for its status; one that does not by then is killed
+ended() {
+    if ! holds "${1:-30}" gone "$pid"; then
+        err=$(cat err.txt 2>&1)
+        ok "a run that is to end does so within 30 s" false
+        kill -KILL "$pid"
+    fi
     wait "$pid"
     status=$?
+}
+
+# end_of_fit - its status, what it has said, and in last, and out, the last of its events; 30 s for all of it
+end_of_fit() {
+    local end=$((SECONDS + 30))
+    last=$(timeout 30 tail -n 1 <&3)
+    out=$last
+    ended $((end - SECONDS))
     exec 3<&-
     err=$(cat err.txt)
 }
