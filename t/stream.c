@@ -1,10 +1,12 @@
 /* stream.c - tests of engine/formats/stream.c */
 #include "formats/stream.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "files.h"
 #include "tap.h"
@@ -131,6 +133,50 @@ static void a_limit_holds_however_much_a_file_promises(void)
     free(zeros);
 }
 
+static const char *changing;
+static void (*change)(const char *path);
+
+/* The first memory that a reader takes, it takes when the file is open. */
+static void *change_and_allocate(size_t bytes)
+{
+    if (change)
+        change(changing);
+    change = NULL;
+    return malloc(bytes);
+}
+
+static void make_longer(const char *path)
+{
+    ok(truncate(path, 5) == 0, "while a file is read, it becomes longer");
+}
+
+static void make_shorter(const char *path)
+{
+    ok(truncate(path, 3) == 0, "or shorter");
+}
+
+static void make_newer(const char *path)
+{
+    const struct timespec times[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+    ok(utimensat(AT_FDCWD, path, times, 0) == 0, "or is written anew");
+}
+
+static void a_file_that_changes_while_it_is_read_is_refused(void)
+{
+    void (*const changes[])(const char *) = {make_longer, make_shorter, make_newer};
+    pl_file_bytes_t bytes = {0};
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        changing = file_put_text("growing", "text");
+        change = changes[i];
+        pl_memory_hooks(change_and_allocate, realloc, NULL);
+        is_int(pl_file_read(changing, NO_LIMIT, &bytes, &err), PL_EIO, "is refused");
+        pl_memory_hooks(NULL, NULL, NULL);
+        like(err.text, "growing changed while it was read, after byte [345]: try again",
+             "with what to do");
+    }
+    ok(!bytes.data && !bytes.size, "and the output is untouched");
+}
+
 static void what_is_no_file_is_refused(void)
 {
     pl_file_bytes_t bytes = {0};
@@ -170,6 +216,7 @@ int main(void)
     run(gzip_members_after_one_another_are_one_file);
     run(damage_to_a_compressed_file_is_found);
     run(a_limit_holds_however_much_a_file_promises);
+    run(a_file_that_changes_while_it_is_read_is_refused);
     run(what_is_no_file_is_refused);
     run(memory_may_run_out);
     return tap_done();
