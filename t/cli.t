@@ -614,6 +614,10 @@ monitor_shows_lines_for_people() {
     is "$status" 0 "or as long"
     refused 1 '^paceline: a run is publishing at tcp://.*, but no message matched --topic' \
         monitor "$stream" --topic nosuch --duration 1
+    local longest
+    longest=$(printf '%0199d' 0)
+    refused 1 'but no message matched --topic' monitor "$stream" --topic "$longest" --duration 1
+    refused 2 '^paceline: --topic takes at most 199 characters$' monitor "$stream" --topic "${longest}0" --duration 1
     end_stream
 }
 
