@@ -144,8 +144,15 @@ grep -rnE 'omp[[:space:]]+(parallel|for|sections|task|single|barrier)|omp_(get|s
 includes '' '(dnnl|oneapi/)' | not_in 'accelerators/cpu/library_onednn\.c:' |
     holds 'oneDNN is known to its one file'
 
-# ---- small examples ----
+# ---- examples ----
 
+# All that the engine has but paceline.h lies in folders.  An accelerator, a launcher, a collective and a strategy need
+# the header of their role.
+grep -n '#include <paceline\.h>' examples/mlp.c | finds 'includes of examples are found'
+grep -nE '^[[:space:]]*#[[:space:]]*include' examples/*.[ch] | not_in 'examples/(counting|lone|metered|vote)\.c:' |
+    not_in 'examples/train_[a-z]*\.c:[0-9]*:#include "train_service\.h"' |
+    grep -Ev '<([a-z]+\.h|(event2|sys)/[a-z]+\.h)>' |
+    holds 'examples include paceline.h and what is the system'"'"'s, modules all of them'
 while read -r most file; do
     [ "$(wc -l <"examples/$file")" -le "$most" ] || echo "$file"
 done <<'END' | holds 'examples that are to be read at once are as short as was promised'
