@@ -103,6 +103,45 @@ every_epoch_leaves_a_line() {
     is "$(grep -cE '^epoch [1-4]/4 .*val_loss' <<<"$err")" 3 "which have lines of their own, the last one too"
 }
 
+# on_terminal WORDS... - a fit on a terminal of 100 columns; all that it writes there is in out, where <CR> and <ESC>
+# stand for what moves the cursor, and how often it has drawn a bar in drawn
+on_terminal() {
+    out=$(set -o pipefail
+        timeout 60 script -qec "stty cols 100; '$paceline' fit run.json $*" /dev/null </dev/null |
+            sed 's/\r$//; s/\r/<CR>/g; s/\x1b/<ESC>/g')
+    status=$?
+    drawn=$(grep -oE '<CR>epoch [^<]*(<ESC>\[36m)?#*(<ESC>\[90m)?\.+' <<<"$out" | wc -l)
+}
+
+a_terminal_has_a_bar_that_is_redrawn() {
+    command -v script >/dev/null || { skip "there is no script(1)"; return; }
+    local drawn began=$SECONDS seconds='--set trainer.max_epochs=-1 --set trainer.max_time=00:00:00:0'
+    TERM=xterm on_terminal "${seconds}2"
+    is "$status" 0 "a fit on a terminal"
+    ok "draws its bar again and again" test "$drawn" -ge 3
+    ok "but about ten times a second at most" test "$drawn" -le $(((SECONDS - began + 1) * 15))
+    like "$out" '<ESC>\[K<CR>' "each time in the same line"
+    like "$out" '<ESC>\[36m#' "in colours"
+    like "$out" '^stopped after ' "and the result is below"
+    TERM=xterm NO_COLOR=1 on_terminal "${seconds}1"
+    is "$status" 0 "NO_COLOR"
+    ok "has the bar too" test "$drawn" -ge 1
+    is "$(grep -cE '<ESC>\[[0-9;]*m' <<<"$out")" 0 "without colours"
+}
+
+a_terminal_may_have_plain_lines() {
+    command -v script >/dev/null || { skip "there is no script(1)"; return; }
+    local drawn
+    TERM=dumb on_terminal
+    is "$status" 0 "a fit on a terminal that is dumb"
+    is "$drawn$(grep -cE '<CR>|<ESC>' <<<"$out")" 00 "has no bar and moves no cursor"
+    like "$out" '^epoch 3/3 .* val_loss [0-9.]+' "but lines of its epochs"
+    TERM=xterm on_terminal --set trainer.enable_progress_bar=false
+    is "$status" 0 "one that is to have no bar"
+    is "$drawn$(grep -cE '<CR>|<ESC>' <<<"$out")" 00 "has none"
+    like "$out" '^epoch 3/3 .* val_loss [0-9.]+' "but the lines"
+}
+
 # loss_at STEP - the train_loss in the line of that step
 loss_at() {
     grep -E " step +$1 " <<<"$err" | grep -oE 'train_loss [0-9.]+'
@@ -772,6 +811,8 @@ run a_reader_that_goes_away_is_no_failure
 run what_cannot_be_written_is_a_failure
 run a_fit_ends_with_its_result trains
 run every_epoch_leaves_a_line trains
+run a_terminal_has_a_bar_that_is_redrawn trains
+run a_terminal_may_have_plain_lines trains
 run what_is_shown_is_of_now trains
 run commands_to_try_next_work_as_printed trains
 run json_events_are_one_a_line trains
