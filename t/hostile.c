@@ -255,6 +255,8 @@ static void throw_random(int fd, int most)
     push(fd, bytes, size);
 }
 
+enum { FRAMES_OF_NO_VIEWER = 2 };                           /* "\2hm" and "\2b" */
+
 static void throw_frames(int fd)
 {
     static const char subscribe[] = "\0\x06\x01hello", again[] = "\0\x06\x01hello",
@@ -282,6 +284,7 @@ static void besiege(const char *endpoint)
         tap_diag("%s", err.text);
     enum { PEERS = 60 };
     int fd[PEERS];
+    uint64_t thrown = 0;
     for (int k = 0; k < PEERS; k++) {
         fd[k] = connect_to(pl_monitor_endpoint(rig.runtime));
         if (k % 3 == 0)
@@ -294,6 +297,7 @@ static void besiege(const char *endpoint)
         if (k % 3 == 2) {
             greet(fd[k]);
             throw_frames(fd[k]);
+            thrown += FRAMES_OF_NO_VIEWER;
         }
     }
     char topic[64], text[8192];
@@ -309,6 +313,9 @@ static void besiege(const char *endpoint)
     }
     ok(stands, "the actors go on under siege at %.6s", endpoint);
     ok(heard, "an honest viewer sees them");
+    until_seen(thrown);
+    ok(malformed() >= thrown, "%llu of what was thrown is counted",
+       (unsigned long long)malformed());
     zmq_close(viewer);
     zmq_ctx_term(viewers);
     for (int k = 0; k < PEERS; k++)
