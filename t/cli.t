@@ -660,6 +660,28 @@ monitor_shows_lines_for_people() {
     end_stream
 }
 
+# Bytes without sense, and a subscriber who says something else.
+strangers_at_the_stream_disturb_no_run() {
+    start_stream besieged
+    local stranger k
+    for k in $(seq 40); do
+        exec {stranger}<>"/dev/tcp/127.0.0.1/${stream##*:}"
+        if [ $((k % 2)) = 0 ]; then
+            gzip -n <points.csv | tail -c +$((20 * k)) | head -c 600
+        else
+            printf '\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL%b' "$(printf '\\0%.0s' {1..48})"
+            printf '\4\x19\5READY\x0bSocket-Type\0\0\0\3SUB\0\1\1\0\3\2hm\2\0\0\1\0\0\0\0\0\1'
+        fi >&"$stranger" 2>/dev/null
+        [ $((k % 4)) -lt 2 ] || exec {stranger}>&-
+    done
+    try timeout 30 "$paceline" monitor "$stream" --topic 0.strategy.single.train_batch --count 5
+    is "$status" 0 "who wants to see steps sees them"
+    is "$(lines "$out")" 5 "as many as were asked for"
+    end_stream
+    is "$status" 0 "and the run is stopped in order"
+    ok "with its weights" test -s runs/besieged/model.safetensors
+}
+
 few_descriptors_are_refused() {
     try bash -c "ulimit -n 20; exec '$paceline' fit run.json"
     is "$status" 2 "a fit with 20 descriptors is refused"
@@ -853,6 +875,7 @@ run monitor_follows_a_run_to_its_end trains
 run monitor_shows_lines_for_people trains
 run monitor_ends_when_nothing_can_be_written trains
 run monitor_says_when_nothing_comes
+run strangers_at_the_stream_disturb_no_run trains
 run few_descriptors_are_refused
 run inspect_shows_weights_and_runs trains
 run inspect_refuses_what_predict_refuses trains
