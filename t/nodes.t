@@ -35,6 +35,23 @@ any_port_will_do_on_one_node() {
     refused 2 'is no HOST:PORT' launch --rdzv-endpoint 127.0.0.1 -- true
 }
 
+the_key_is_found_by_its_variable() {
+    local show='echo "$PACELINE_JOB_KEY_FILE"'
+    export PACELINE_JOB_KEY_FILE=told.key
+    try timeout 60 "$paceline" launch -- sh -c "$show"
+    is "$out" "$folder/told.key" "ranks get the file that it names"
+    is "$(stat -c %a told.key)" 600 "which is made when it is not there"
+    try timeout 60 "$paceline" launch --job-key given.key -- sh -c "$show"
+    is "$out" "$folder/given.key" "an option counts instead"
+    chmod 644 told.key
+    refused 2 'told.key: others may read or write it' launch -- true
+    PACELINE_JOB_KEY_FILE= try timeout 60 "$paceline" launch -- sh -c "$show"
+    is "$status$out" 0 "an empty one names none"
+    PACELINE_JOB_KEY_FILE= refused 2 'name a file for it, .*--job-key or PACELINE_JOB_KEY_FILE' \
+        launch --rdzv-endpoint 10.1.2.3:5000 -- true
+    unset PACELINE_JOB_KEY_FILE
+}
+
 a_process_may_train_again() {
     try timeout 60 "$paceline" launch --devices 3 "$paceline" fit run.json --set optimizer.lr=1e-2,1e-3
     is "$status" 0 "status 0"
@@ -385,6 +402,7 @@ mpirun_starts_ranks() {
 
 run children_train_what_threads_do trains
 run any_port_will_do_on_one_node trains
+run the_key_is_found_by_its_variable
 run a_process_may_train_again trains
 run what_contradicts_is_refused_with_both_names trains
 run nobody_to_meet_is_an_error trains

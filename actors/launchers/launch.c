@@ -75,8 +75,8 @@ static void child_left(void *user, int rank, const char *text)
 int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_t *err)
 {
     char trail[PL_DOOR_TEXT], departures[PL_DOOR_TEXT];
-    const bool has_first = launch->host;    /* rank zero keeps a trail, so that it knows
-                                               where it was when it is started again */
+    const bool has_first = launch->host;      /* rank zero keeps a trail, so that it knows
+                                                 where it was when it is started again */
     const pl_children_spec_t spec = {
         .argv = launch->spec.argv,
         .count = launch->spec.devices,
@@ -152,7 +152,8 @@ static int key_find(pl_launch_t *launch, pl_error_t *err)
             return PL_OK;
         return pl_fail(err, PL_EINVAL,
                        "ranks that meet at %s, beyond this machine, need the key of the "
-                       "job: name a file for it, the same on all nodes (--job-key)",
+                       "job: name a file for it, the same on all nodes (--job-key or "
+                       "PACELINE_JOB_KEY_FILE)",
                        launch->endpoint);
     }
     int code = pl_keys_open(file, &launch->keys, err);

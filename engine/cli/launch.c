@@ -4,6 +4,7 @@
 #include <event2/event.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/commands.h"
@@ -128,13 +129,20 @@ static int nodes_read(const char *text, pl_launch_spec_t *spec, pl_error_t *err)
                    text);
 }
 
+/* The file with the key of the job  [NULL: none is named]. */
+static const char *key_named(const cli_launch_t *a)
+{
+    const char *file = a->job_key ? a->job_key : getenv("PACELINE_JOB_KEY_FILE");
+    return file && *file ? file : NULL;
+}
+
 /* Signals wait until the ranks are there. */
 static int launch_begin(launch_t *launch, const cli_launch_t *a, pl_error_t *err)
 {
     pl_launch_spec_t spec = {.node_rank = (int)a->node_rank,
                              .devices = (int)a->devices,
                              .endpoint = a->rdzv_endpoint,
-                             .job_key = a->job_key,
+                             .job_key = key_named(a),
                              .max_restarts = (int)a->max_restarts,
                              .join_timeout = a->join_timeout,
                              .settle = a->settle,
