@@ -21,6 +21,28 @@ every_command_has_a_page_with_its_options() {
     ok "keys of a run file stand in paceline(1)" grep -q '^.fBmax_epochs' "$man/man1/paceline.1"
 }
 
+# What the command and the library of it read; not what schedulers set, which doc/distributed.md has.
+variables_read() {
+    (cd "$srcdir" && find accelerators actors engine strategies -name '*.[ch]' -exec grep -ohE \
+        '\<(getenv|environment)\("[A-Z_]+"\)|"PACELINE_[A-Z_]+"' {} +) | grep -oE '[A-Z_]{4,}' | sort -u
+}
+
+it_tells_of_every_variable_file_and_status() {
+    local page=$man/man1/paceline.1
+    sed -n '/^\.SH ENVIRONMENT/,/^\.SH EXIT/p' "$page" >environment
+    ok "there are many" test "$(variables_read | wc -l)" -ge 20
+    missing=$(variables_read | while read -r name; do grep -qwF "$name" environment || echo "$name"; done)
+    is "$missing" "" "each variable that is read"
+    sed -n '/^\.SH FILES/,/^\.SH ENV/p' "$page" | tr -d '\\' >files
+    missing=$(sed -n '/^## A run directory/,/^## /s/^| `\([^`]*\)`.*/\1/p' "$srcdir/doc/formats.md" |
+        while read -r name; do grep -qxF ".I $name" files || echo "$name"; done)
+    is "$missing" "" "each file of a run directory that doc/formats.md names"
+    for number in $(sed -n 's/^ *CLI_[A-Z]* = \([0-9]*\).*/\1/p' "$srcdir/engine/cli/output.h"); do
+        ok "status $number" grep -qx ".B $number" "$page"
+        ok "also in doc/formats.md" grep -q "^| $number | " "$srcdir/doc/formats.md"
+    done
+}
+
 every_function_has_a_page() {
     nm -D --defined-only "$builddir/.libs/libpaceline.so" | sed -n 's/.* \(pl_[a-z0-9_]*\)@.*/\1/p' >exported
     (cd "$man/man3" && ls) | sed 's/\.3$//' | LC_ALL=C sort >pages
@@ -82,6 +104,7 @@ they_are_installed_and_removed() {
 }
 
 run every_command_has_a_page_with_its_options
+run it_tells_of_every_variable_file_and_status
 run every_function_has_a_page
 run man_finds_and_shows_them
 run they_are_well_formed
