@@ -123,7 +123,7 @@ bool tcp_link_is_idle(const tcp_link_t *link)
 
 static void out_advance(tcp_link_t *link, size_t sent)
 {
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 2 && sent > 0; k++) {
         const size_t part = sent < link->out[k].iov_len ? sent : link->out[k].iov_len;
         link->out[k].iov_base = (char *)link->out[k].iov_base + part;
         link->out[k].iov_len -= part;
