@@ -516,8 +516,8 @@ PL_API bool pl_result_metric(const pl_result_t *result, const char *name, double
  * trainer, in order, and every piece of text. */
 typedef struct pl_progress {
     const char *event;                       /* "train", "validate", "validated", "epoch",
-                                                "test", "predict", "text": as in
-                                                doc/messages.md */
+                                                "rollback", "test", "predict", "text": as
+                                                in doc/messages.md */
     uint64_t global_step, total_steps;       /* optimizer steps; total 0: unknown */
     uint32_t epoch;                          /* from 0 */
     uint32_t batch, batches;                 /* of the epoch or evaluation; batches 0:

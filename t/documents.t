@@ -30,6 +30,24 @@ the_list_of_options_is_the_newest() {
     ok "doc/options.md says the same (make doc)" cmp "$folder/.out" "$srcdir/doc/options.md"
 }
 
+# What a run tells of itself, as its message describes it: but for what is not for the program.
+events() {
+    grep -m 1 '^| progress | `event` |' "$srcdir/doc/messages.md" | sed 's/.*string | //; s/:[^;|]*//g' | tr -d '|' |
+        tr ',;' '\n\n' | tr -d ' ' | grep -vx 'ready\|alive'
+}
+
+every_event_is_described() {
+    sed -n '/^typedef struct pl_progress /,/^} pl_progress_t/p' "$srcdir/engine/paceline.h" >progress.h
+    ok "there are several" test "$(events | wc -l)" -ge 8
+    for event in $(events); do
+        ok "$event in doc/formats.md" grep -q "\`$event\`\|\"event\": \"$event\"" "$srcdir/doc/formats.md"
+        ok "$event in paceline.h" grep -qF "\"$event\"" progress.h
+    done
+    for event in $(grep -oh 'tell_endpoint(session, "[a-z]*"' "$srcdir/engine/cli/session.c" | grep -o '"[a-z]*"' | tr -d '"'); do
+        ok "$event of the command" grep -q "^| \`$event\` |" "$srcdir/doc/formats.md"
+    done
+}
+
 # What every key and part is called that the command knows.
 known_names() {
     "$paceline" list --json | grep -o '"name":"[^"]*"'
@@ -181,6 +199,7 @@ each_hook_of_lightning_has_a_line() {
     is "$missing" "" "what is there instead, or why nothing is"
 }
 
+run every_event_is_described
 run the_list_of_options_is_the_newest
 run the_list_of_options_has_every_part_and_key
 run each_hook_of_lightning_has_a_line

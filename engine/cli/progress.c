@@ -284,13 +284,23 @@ static void show_train(cli_progress_t *p, const pl_progress_t *now, json_t *metr
         tell(p, &pieces, time);
 }
 
-static void show_pass(cli_progress_t *p, const pl_progress_t *now, const char *word,
-                      int64_t time)
+static const char *word_of(const char *event)
+{
+    return !strcmp(event, "predict") ? "predicting "
+           : !strcmp(event, "test")  ? "testing "
+                                     : "validating ";
+}
+
+/* A pass over other data, or the way back to a checkpoint, which has no batches. */
+static void show_other(cli_progress_t *p, const pl_progress_t *now, int64_t time)
 {
     pieces_t pieces = {0};
     if (now->global_step || now->total_steps)               /* within a fit */
         add_epoch(&pieces, p, now);
-    add_batch(&pieces, 1, word, now);
+    if (!strcmp(now->event, "rollback"))
+        add(&pieces, 1, "going back to a checkpoint");
+    else
+        add_batch(&pieces, 1, word_of(now->event), now);
     if (p->bar)
         draw(&pieces, share_done(now));
     else
@@ -370,13 +380,6 @@ void cli_progress_begin(cli_progress_t *p, const pl_options_t *options)
     pl_text_free(fast);
 }
 
-static const char *word_of(const char *event)
-{
-    return !strcmp(event, "predict") ? "predicting "
-           : !strcmp(event, "test")  ? "testing "
-                                     : "validating ";
-}
-
 static bool is_too_soon(const cli_progress_t *p, int64_t time)
 {
     return p->bar ? time - p->drawn < REDRAW : time - p->told < PLAIN_EVERY;
@@ -404,7 +407,7 @@ void cli_progress_show(cli_progress_t *p, const pl_progress_t *now)
     else if (train)
         show_train(p, now, metrics, time);
     else if (strcmp(now->event, "text"))
-        show_pass(p, now, word_of(now->event), time);
+        show_other(p, now, time);
     if (!result)
         p->drawn = time;
     json_decref(metrics);
