@@ -2,15 +2,6 @@
 # examples.t - tests of examples/: the run files reach what they promise, the embedded program ticks on
 . "$(dirname "$0")/tap.sh"
 
-# figure NAME - its value in the result
-figure() {
-    awk -v name="$1" '$1 == name { print $2 }' <<<"$out"
-}
-
-at_least() {
-    awk -v got="${1:-0}" -v want="$2" 'BEGIN { exit !(got >= want) }'
-}
-
 every_run_file_is_accepted() {
     for file in "$srcdir"/examples/*.json; do
         try "$paceline" fit "$file" --print-config

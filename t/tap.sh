@@ -179,6 +179,16 @@ inline_model() {
 
 text() { cat "$1"; }
 
+# figure NAME - its value in the result, which is in out
+figure() {
+    awk -v name="$1" '$1 == name { print $2 }' <<<"$out"
+}
+
+# at_least GOT WANT - as numbers; nothing counts as 0
+at_least() {
+    awk -v got="${1:-0}" -v want="$2" 'BEGIN { exit !(got >= want) }'
+}
+
 # lines TEXT - how many there are
 lines() {
     grep -c '' <<<"$1"
