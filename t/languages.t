@@ -1,6 +1,14 @@
 #!/usr/bin/env bash
-# languages.t - tests that programs train which are not written in C
+# languages.t - tests that programs train which are not written in C, and that others read what was learnt
 . "$(dirname "$0")/tap.sh"
+
+# python_with MODULES - in python, one that has them
+python_with() {
+    for python in ${PYTHON:-python3 /usr/bin/python3}; do
+        "$python" -c "import $1" 2>/dev/null && return
+    done
+    return 1
+}
 
 a_program_in_cxx_trains() {
     local cxx
@@ -21,10 +29,7 @@ a_program_in_cxx_trains() {
 a_program_in_python_trains() {
     local python cc
     read -ra cc <<<"${CC:-cc}"
-    for python in ${PYTHON:-python3 /usr/bin/python3} ""; do
-        "$python" -c 'import numpy' 2>/dev/null && break
-    done
-    if [ -z "$python" ] || ! command -v "${cc[0]}" >/dev/null; then
+    if ! python_with numpy || ! command -v "${cc[0]}" >/dev/null; then
         skip "no Python with NumPy here"
         return
     elif [ -n "$(sanitized)" ]; then
@@ -45,6 +50,34 @@ a_program_in_python_trains() {
     ok "with acc 0.95" awk '$1 == "acc" { exit !($2 >= 0.95) }' <<<"$out"
 }
 
+pythons_safetensors_reads_the_weights() {
+    local python
+    if ! python_with 'numpy, safetensors.numpy'; then
+        skip "no Python with safetensors and NumPy here"
+        return
+    fi
+    points
+    "$paceline" fit run.json --set trainer.run_name=read >fit.out 2>fit.err
+    "$paceline" inspect runs/read/model.safetensors --json >inspect.json
+    try "$python" -c '
+import json
+from safetensors.numpy import load_file
+path = "runs/read/model.safetensors"
+read, told = load_file(path), json.load(open("inspect.json"))["tensors"]
+kinds = {"float32": "F32"}
+print("names", sorted(read) == sorted(told), len(read))
+print("shapes", all(list(read[name].shape) == told[name]["shape"] for name in told))
+print("types", all(kinds[str(read[name].dtype)] == told[name]["dtype"] for name in told))
+with open(path, "rb") as file:
+    for name, tensor in told.items():
+        file.seek(tensor["offset"])
+        if file.read(tensor["bytes"]) != read[name].tobytes():
+            print("differs", name)'
+    is "$status$err" 0 "it reads the file"
+    is "$out" $'names True 4\nshapes True\ntypes True' "with what paceline inspect shows, where it says"
+}
+
 run a_program_in_cxx_trains trains
 run a_program_in_python_trains trains
+run pythons_safetensors_reads_the_weights trains
 done_testing
