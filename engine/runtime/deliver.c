@@ -16,7 +16,7 @@
 #include "runtime/actors.h"
 #include "runtime/profile.h"
 
-static const int CREDIT = 64;
+static const int CREDIT = 64, TRIES = 100;
 static const int64_t LONGEST = 366 * 24 * 3600 * PL_SECOND;
 
 /* A message with what it says; code: whether its body could be read. */
@@ -107,10 +107,15 @@ static int call_admit(const actor_t *actor, const pl_envelope_t *e, pl_error_t *
     return code == PL_OK ? state_check(actor, e, err) : code;
 }
 
+/* Those behind it come all the same, to an actor that does not hear of this one, such as
+ * a collective, where other ranks would meet them in its place: so a lack of memory that
+ * passes does not refuse it. */
 static pl_call_t *call_new(actor_t *actor, letter_t *l)
 {
     const pl_envelope_t *e = &l->e;
-    pl_call_t *call = pl_alloc(sizeof *call);
+    pl_call_t *call = NULL;
+    for (int tries = 0; tries < TRIES && !call; tries++)
+        call = pl_alloc(sizeof *call);
     if (!call)
         return NULL;
     *call = (pl_call_t){.actor = actor,
