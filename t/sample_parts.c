@@ -70,7 +70,10 @@ static const pl_option_t watcher_options[] = {
     PL_OPTIONS_END,
 };
 
-static const pl_part_t mlp = {"mlp", "a sample", sizeof(sample_mlp_t), mlp_options};
+static const pl_module_ops_t mlp = {.name = "mlp",
+                                    .help = "a sample",
+                                    .size = sizeof(sample_mlp_t),
+                                    .options = mlp_options};
 static const pl_part_t idx = {"idx", "a sample", sizeof(sample_idx_t), idx_options};
 static const pl_part_t adamw = {"adamw", "a sample", sizeof(adamw_t), adamw_options};
 static const pl_part_t sgd = {"sgd", "a sample", 0, NULL};
