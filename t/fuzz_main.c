@@ -10,8 +10,8 @@
  *   t/fuzz_NAME FILE…                         these files as they are
  *
  * Beside deaths it finds inputs that leave memory behind, ask for far too much of it, or
- * take seconds.  With clang the same target goes to the real thing:
- * -fsanitize=fuzzer,address and without this file. */
+ * take seconds.  Where clang is installed `make check-fuzz` gives the same targets to
+ * libFuzzer, without this file. */
 #include <dirent.h>
 #include <signal.h>
 #include <stdint.h>
