@@ -70,6 +70,17 @@ readme_and_quickstart_need_the_same_packages() {
     is "$readme" "$(packages_of_quickstart)" "one list"
 }
 
+targets() {
+    awk '/^\.PHONY:/ { inside = 1 } inside { inside = /\\$/; sub(/^\.PHONY:/, ""); sub(/\\$/, ""); print }' \
+        "$srcdir/Makefile.am" | xargs -n 1
+}
+
+every_target_of_make_is_told_of() {
+    sed -n '/^## Targets of make/,/^## /s/^| \(`[^|]*\)|.*/\1/p' "$srcdir/doc/architecture.md" >targets
+    ok "there are many" test "$(targets | wc -l)" -ge 15
+    is "$(targets | while read -r name; do grep -qF "\`$name\`" targets || echo "$name"; done)" "" "each"
+}
+
 # A tree with quickstart alone, and programs that only say that they were called.
 quickstart_alone() {
     mkdir -p alone/{accelerators,actors,doc,engine,examples,m4,strategies,build} stubs
@@ -204,6 +215,7 @@ run the_list_of_options_is_the_newest
 run the_list_of_options_has_every_part_and_key
 run each_hook_of_lightning_has_a_line
 run readme_and_quickstart_need_the_same_packages
+run every_target_of_make_is_told_of
 run quickstart_builds_when_a_source_is_newer
 run quickstart_configures_anew_for_what_was_installed_since
 run packages_are_not_begun_without_what_they_need
