@@ -666,7 +666,8 @@ PL_API char *pl_checkpoint_describe(const char *path, bool verify, pl_error_t *e
  * {"path": "runs/0001/checkpoints/epoch=3-step=40", "which": "best", "monitor":
  * "val_loss", "newest": "runs/0001/model.safetensors"} by the first model_checkpoint that
  * has a monitor; else "newest", a checkpoint, or "final", the file that the run ended
- * with, whichever has more steps: as "newest" it stands there in any case.  PL_ENOTFOUND: there are none.  pl_text_free() frees it.  Any thread. */
+ * with, whichever has more steps: as "newest" it stands there in any case.
+ * PL_ENOTFOUND: there are none.  pl_text_free() frees it.  Any thread. */
 PL_API char *pl_run_describe(const char *run_dir, pl_error_t *err);
 
 /* What a .safetensors file holds, without its data: {"tensors": {"fc1.weight": {"dtype":

@@ -1,8 +1,9 @@
 /* train_predict.c - answers by the weights of a run, on a thread of its own
  *
  * The loop hands a question over under a lock and goes on; the thread loads what the run
- * has saved last and computes, and writes a byte into a pipe, which the loop watches: replies are sent by
- * the loop alone.  A client that has left is known by its connection's close. */
+ * has saved last and computes, and writes a byte into a pipe, which the loop watches:
+ * replies are sent by the loop alone.  A client that has left is known by its
+ * connection's close. */
 #include <event2/event.h>
 #include <paceline.h>
 #include <pthread.h>
