@@ -146,20 +146,21 @@ rank() {
     done
 }
 
-# gone PID... - none of them lives any more
+# gone PID... - there are some, and none of them lives any more
 gone() {
     local child
+    [ $# -gt 0 ] || return 1
     for child in "$@"; do
-        grep -qs '^State:[[:space:]]*[^ZX]' "/proc/$child/status" && return 1
+        grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$child/status" && return 1
     done
     return 0
 }
 
 # holds SECONDS WORDS... - the words succeed by then
 holds() {
-    local end=$((SECONDS + $1))
+    local end=$((${EPOCHREALTIME/./} + $1 * 1000000))
     until "${@:2}"; do
-        [ $SECONDS -lt $end ] || return 1
+        [ ${EPOCHREALTIME/./} -lt $end ] || return 1
         sleep 0.02
     done
 }
