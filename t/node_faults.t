@@ -204,7 +204,7 @@ a_process_that_is_killed_ends_the_run_of_all() {
         start_rank 1 job 1 $endless
         ok "rank $k of two that train" holds 30 has_trained killed-$k 12
         signal KILL $k
-        ok "dies, and the other ends" holds 40 ended $other
+        ok "dies, and the other ends at once" holds 2 ended $other
         is "$(text status.$other)" 1 "with an error"
         [ $k = 1 ] || like "$(text err.1)" "paceline: rank 1: the launcher's process has died" "which says who"
     done

@@ -149,7 +149,7 @@ a_rank_that_is_killed_comes_back() {
         start_endless_fit again-$k
         local ranks="$(rank 0) $(rank 1)"
         kill -KILL "$(rank $k)"
-        until grep -q 'started again' err.txt; do sleep 0.05; done
+        ok "rank $k: it is noticed at once" holds 2 grep -q 'started again' err.txt
         ok "rank $k: all that were there are gone" holds 5 gone $ranks
         touch mark
         until [ runs/again-$k/metrics.jsonl -nt mark ] || ! kill -0 "$pid"; do sleep 0.05; done
@@ -182,6 +182,7 @@ a_rank_that_is_killed_may_fail_the_run() {
     start_endless_fit killed --set trainer.launcher.max_restarts=0
     local ranks="$(rank 0) $(rank 1)"
     kill -KILL "$(rank 1)"
+    ok "it is noticed at once" holds 2 grep -q 'was killed by SIGKILL' err.txt
     end_of_fit
     is "$status" 1 "status 1"
     like "$last" '"status":"failed".*"code":"PL_EDIED","where":"rank 1"' "named: $err"
