@@ -270,7 +270,7 @@ ranks_die_with_their_launch() {
     ranks=$(children_of_launch)
     is "$(wc -w <<<"$ranks")" 2 "there are two processes"
     signal KILL node
-    ok "that are gone when it is killed" holds 10 gone $ranks
+    ok "that are gone when it is killed" holds 1 gone $ranks
 }
 
 # ---- strangers ----

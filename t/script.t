@@ -138,7 +138,7 @@ ranks_die_with_the_program() {
     start_endless_fit alone
     local ranks="$(rank 0) $(rank 1)"
     kill -KILL "$pid"
-    ok "all of them" holds 5 gone $ranks
+    ok "all of them" holds 1 gone $ranks
     wait "$pid" 2>/dev/null
     exec 3<&-
 }
