@@ -328,6 +328,32 @@ ranks_that_differ_are_refused() {
     like "$(text err.1)" 'rank 1 is refused: its instruction set is "portable", that of rank 0 is' "in instructions"
 }
 
+# refused_in WHAT OTHER OWN - rank 1, which $pid is, ends as it is another in that than rank 0, which begins now
+refused_in() {
+    as_rank 0 2 fit run.json --set trainer.launcher="$short"
+    wait $pid
+    like "$(text err.1)" "rank 1 is refused: its $1 is \"$2\", that of rank 0 is \"$3\"" "in $1"
+}
+
+# Another oneDNN, and another release of Paceline, by what they say of themselves.
+ranks_of_other_libraries_are_refused() {
+    local pid own other
+    free_port
+    LD_PRELOAD=$builddir/t/.libs/other_library.so ASAN_OPTIONS=${ASAN_OPTIONS-}:verify_asan_link_order=0 \
+        as_rank 1 2 fit run.json &
+    pid=$!
+    refused_in 'compute library' 'oneDNN 9.8.7' 'oneDNN [0-9.]+'
+    own=$(sed -n 's/^#define PACKAGE_VERSION "\(.*\)"/\1/p' "$builddir/config.h")
+    other=9${own#?}                             # its tail may be another text of the library, too
+    mkdir other
+    sed "s/${own//./[.]}/$other/g" "$builddir/.libs/libpaceline.so.0" >other/libpaceline.so.0
+    free_port
+    LD_LIBRARY_PATH=$PWD/other PACELINE_PLUGIN_PATH=$builddir/examples/.libs paceline=$builddir/.libs/paceline \
+        as_rank 1 2 fit run.json &
+    pid=$!
+    refused_in version "$other" "$own"
+}
+
 who_has_processors_of_its_own_uses_them_all() {
     [ "$(nproc)" -ge 2 ] || { skip "there is one processor"; return; }
     as_bound() {
@@ -420,6 +446,7 @@ run a_rank_that_never_comes_is_named trains
 run who_has_another_key_is_not_let_in trains
 run a_second_process_of_a_rank_is_refused trains
 run ranks_that_differ_are_refused trains
+run ranks_of_other_libraries_are_refused trains
 run who_has_processors_of_its_own_uses_them_all trains
 run two_networks_train_what_threads_do trains
 run mpirun_starts_ranks trains
