@@ -809,7 +809,7 @@ static bool is_refused(const char *file, const char *run_dir, const char *older,
 
 static void a_resume_that_is_refused_changes_nothing(void)
 {
-    char run_dir[PATH], older[2 * PATH];
+    char run_dir[PATH], older[2 * PATH], held_by[64];
     subject_t whole = all_kept("\"max_epochs\": 2");
     const char *file = run_file(&whole, "refused");
     run_whole(file, "");
@@ -817,8 +817,9 @@ static void a_resume_that_is_refused_changes_nothing(void)
     snprintf(older, sizeof older, "%s/checkpoints/epoch=0-step=2", run_dir);
     int held = open(run_dir, O_RDONLY | O_DIRECTORY);
     flock(held, LOCK_EX);
-    ok(is_refused(file, run_dir, older, "is training in this directory"),
-       "by who trains there");
+    snprintf(held_by, sizeof held_by, "process %d is training in this directory",
+             (int)getpid());
+    ok(is_refused(file, run_dir, older, held_by), "by who trains there: %s", held_by);
     close(held);
     subject_t other = all_kept("\"max_epochs\": 2, \"seed\": 4");
     ok(is_refused(run_file(&other, "refused"), run_dir, older, "\"trainer.seed\" was"),
