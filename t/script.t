@@ -192,6 +192,7 @@ a_rank_that_is_killed_may_fail_the_run() {
 a_rank_that_is_stopped_is_killed() {
     start_endless_fit stuck --set trainer.launcher.max_restarts=0 --set trainer.step_timeout=2
     kill -STOP "$(rank 1)"
+    ok "it is noticed in time" holds 20 grep -q 'gives no sign of life' err.txt
     end_of_fit
     is "$status" 1 "status 1"
     like "$err" 'rank 1 gives no sign of life for 2 s' "named"

@@ -435,9 +435,12 @@ static void a_stuck_rank_is_replaced(void)
                              .rig = {.accelerator = "cpu",
                                      .callbacks = SAVES,
                                      .trainer = STEPS ", \"step_timeout\": 2"});
+        const int64_t began = pl_now();
         const rig_result_t *got = rig_fit(rig);
+        const double seconds = (double)(pl_now() - began) / 1e9;
         compare(want, got);
         compare_logs(want, got);
+        ok(seconds < 20, "within ten times the time of a step: %g s", seconds);
         rig_free(&rig);
     }
     rig_result_free(want);

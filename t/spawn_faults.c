@@ -204,6 +204,16 @@ static void who_is_stopped_while_ranks_join_ends_at_once(void)
 
 /* ---- Alive, and yet not ---- */
 
+/* Whose steps may take a second. */
+static const rig_result_t *fit_soon(rig_t *rig)
+{
+    const int64_t began = pl_now();
+    const rig_result_t *result = rig_fit(rig);
+    const double seconds = (double)(pl_now() - began) / 1e9;
+    ok(seconds < 10, "it has ended after %g s", seconds);
+    return result;
+}
+
 static bool file_has(const rig_result_t *result, const char *name, const char *text)
 {
     char path[4200], line[4096];
@@ -221,7 +231,7 @@ static void a_process_that_is_stopped_is_killed(void)
 {
     rig_t *rig = far_new(.record = 14, .then = "SIGSTOP", .data = "\"workers\": 1",
                          .rig = {.trainer = LONG ", \"step_timeout\": 1"});
-    const rig_result_t *result = rig_fit(rig);
+    const rig_result_t *result = fit_soon(rig);
     is_text(pl_code_name(result->error.code), "PL_ESTUCK", "%s", result->error.text);
     like(result->error.where, "rank [01]", "with its name");
     is_int(far_children(), 0, "no process is left");
@@ -239,7 +249,7 @@ static void a_thread_that_is_stuck_ends_with_its_process(void)
         char last_words[64];
         rig = far_new(.ranks = 3, .record = record, .then = "spin",
                       .rig = {.trainer = LONG ", \"step_timeout\": 1"});
-        const rig_result_t *result = rig_fit(rig);
+        const rig_result_t *result = fit_soon(rig);
         snprintf(last_words, sizeof last_words, "; its last words: the end of %.6s",
                  result->error.where);
         is_text(pl_code_name(result->error.code), "PL_ESTUCK", "%s", result->error.text);
@@ -362,7 +372,8 @@ static void a_silent_step_loop_is_another(void)
         rig_t *rig =
             far_new(.launcher = launchers[k], .record = 14, .then = "spin",
                     .rig = {.trainer = LONG ", \"step_timeout\": 1", .stream = true});
-        is_text(pl_code_name(rig_fit(rig)->error.code), "PL_ESTUCK", "%s",
+        const rig_result_t *result = fit_soon(rig);
+        is_text(pl_code_name(result->error.code), "PL_ESTUCK", "%s",
                 k ? "a thread is stuck" : "a process is stuck");
         rig_free(&rig);
         json_t *stream = rig_stream();
