@@ -19,6 +19,15 @@
 
 /* ---- Deaths ---- */
 
+/* "the process of rank 1 (4711 on HOST) …" */
+static void check_place(const pl_error_t *error)
+{
+    char host[64] = "", place[96];
+    gethostname(host, sizeof host - 1);
+    snprintf(place, sizeof place, " on %s) ", host);
+    ok(strstr(error->text, place), "and on which host: %s", host);
+}
+
 /* Ranks read every other sample of a batch for all: in order, as nothing is shuffled. */
 static void a_rank_that_dies_is_named(void)
 {
@@ -35,6 +44,7 @@ static void a_rank_that_dies_is_named(void)
             like(result->error.text, texts[k], "which is told: %s", result->error.text);
             like(result->error.text, "the end of rank [0-2]", "with its last words");
             like(result->error.where, "^rank [0-2]$", "and who: %s", result->error.where);
+            check_place(&result->error);
             is_int(rig_done(rig), 1, "once");
             is_int(far_children(), 0, "no process is left");
             rig_free(&rig);
@@ -66,6 +76,7 @@ static void a_rank_may_be_killed_from_outside(void)
         double seconds = (double)(pl_now() - killed_at) / 1e9;
         snprintf(where, sizeof where, "rank %d", rank);
         is_text(result->error.where, where, "it is named: %s", result->error.text);
+        check_place(&result->error);
         like(result->error.text, "killed by SIGKILL after step [1-9]", "with its step");
         ok(seconds < 1, "all have ended after %g s", seconds);
         rig_free(&rig);
