@@ -1,5 +1,6 @@
 /* collective_tcp.c - tests of what is alone tcp's: who may take part, what is sealed */
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <event2/event.h>
 #include <poll.h>
 #include <stdio.h>
@@ -277,6 +278,58 @@ static void who_stops_reading_is_waited_for_in_bounded_memory(void)
     member_close(&m[1]);
 }
 
+/* ---- how much travels ---- */
+
+static _Thread_local uint64_t sent;                        /* bytes, by this thread */
+
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    ssize_t (*real)(int, const struct msghdr *, int);
+    *(void **)&real = dlsym(RTLD_NEXT, "sendmsg");
+    const ssize_t count = real(fd, message, flags);
+    sent += count > 0 ? (uint64_t)count : 0;
+    return count;
+}
+
+ssize_t send(int fd, const void *bytes, size_t length, int flags)
+{
+    ssize_t (*real)(int, const void *, size_t, int);
+    *(void **)&real = dlsym(RTLD_NEXT, "send");
+    const ssize_t count = real(fd, bytes, length, flags);
+    sent += count > 0 ? (uint64_t)count : 0;
+    return count;
+}
+
+enum { TRAVELLING = 3000000 };                              /* elements */
+
+static void reduce_and_count(member_t *m, void *user)
+{
+    uint64_t *share = user;
+    pl_lent_t *lent = member_lend(m, TRAVELLING * sizeof(float));
+    const uint64_t before = sent;
+    if (lent && member_move(m, PL_MOVE_all_reduce, lent, 0, TRAVELLING) == PL_OK)
+        share[m->rank] = sent - before;
+    pl_object_unref(lent);
+}
+
+/* Frames and news of what has come may take a hundredth. */
+static void an_all_reduce_sends_no_more_than_a_ring(void)
+{
+    for (int ranks = 2; ranks <= 5; ranks++) {
+        uint64_t share[MEMBERS_MOST] = {0}, most = 0, least = UINT64_MAX;
+        const double ring =
+            2.0 * (ranks - 1) / ranks * TRAVELLING * (double)sizeof(float);
+        members_run("\"tcp\"", ranks, reduce_and_count, share);
+        for (int k = 0; k < ranks; k++) {
+            most = share[k] > most ? share[k] : most;
+            least = share[k] < least ? share[k] : least;
+        }
+        ok((double)least > 0.99 * ring && (double)most < 1.01 * ring,
+           "of %d ranks each sends %.4f to %.4f times as much", ranks,
+           (double)least / ring, (double)most / ring);
+    }
+}
+
 #ifdef HAVE_SODIUM
 
 /* ---- sealed ---- */
@@ -445,6 +498,7 @@ int main(void)
     run(ranks_meet_over_a_long_way);
     run(ranks_whose_connection_is_lost_while_they_meet_meet_again);
     run(who_stops_reading_is_waited_for_in_bounded_memory);
+    run(an_all_reduce_sends_no_more_than_a_ring);
 #ifdef HAVE_SODIUM
     run(ranks_with_the_key_meet_and_work);
     run(ranks_with_another_key_do_not_meet);
