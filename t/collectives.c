@@ -2,12 +2,15 @@
  * that all do it to the bit alike */
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -502,6 +505,93 @@ static void nothing_stays_open(void)
     is_int(descriptors(), before, "of descriptors");
 }
 
+/* ---- one processor for all ---- */
+
+typedef struct crowd {
+    pthread_barrier_t ready;
+    bool over;                                              /* atomic */
+    int64_t of_ranks, of_other;                             /* atomic; ns */
+    int reductions;
+} crowd_t;
+
+static void keep_to_one(void)
+{
+    cpu_set_t all, one;
+    CPU_ZERO(&one);
+    sched_getaffinity(0, sizeof all, &all);
+    for (int k = 0; k < CPU_SETSIZE && CPU_COUNT(&one) == 0; k++)
+        if (CPU_ISSET(k, &all))
+            CPU_SET(k, &one);
+    sched_setaffinity(0, sizeof one, &one);
+}
+
+static int64_t own_time(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec * PL_SECOND + now.tv_nsec;
+}
+
+/* For a second, by rank zero's clock: the sum says that it is over. */
+static void reduce_in_a_crowd(member_t *m, void *user)
+{
+    crowd_t *crowd = user;
+    keep_to_one();
+    pl_lent_t *lent = member_lend(m, sizeof(float));
+    float none, *sum = lent ? lent->data : &none;
+    pthread_barrier_wait(&crowd->ready);
+    const int64_t before = own_time(), until = pl_now() + PL_SECOND;
+    int code = lent ? PL_OK : PL_ENOMEM, count = 0;
+    for (*sum = 0; code == PL_OK && *sum == 0; count++) {
+        *sum = m->rank == 0 && pl_now() > until;
+        code = member_move(m, PL_MOVE_all_reduce, lent, 0, 1);
+    }
+    __atomic_add_fetch(&crowd->of_ranks, own_time() - before, __ATOMIC_RELAXED);
+    __atomic_store_n(&crowd->over, true, __ATOMIC_RELEASE);
+    if (m->rank == 0)
+        crowd->reductions = code == PL_OK ? count : -1;
+    pl_object_unref(lent);
+}
+
+static void *compute_in_a_crowd(void *user)
+{
+    crowd_t *crowd = user;
+    keep_to_one();
+    pthread_barrier_wait(&crowd->ready);
+    const int64_t before = own_time();
+    while (!__atomic_load_n(&crowd->over, __ATOMIC_ACQUIRE))
+        continue;
+    crowd->of_other = own_time() - before;
+    return NULL;
+}
+
+/* Ranks that look for each other, as there were processors enough when they met, give
+ * way: else each of the three would have a third.  Others do not look, and so reduce as
+ * soon as they are woken, not once in a few milliseconds. */
+static void who_computes_beside_ranks_has_its_share(void)
+{
+    cpu_set_t all;
+    sched_getaffinity(0, sizeof all, &all);
+    for (int late = 1; late >= 0; late--) {
+        crowd_t crowd = {0};
+        pthread_t other;
+        pthread_barrier_init(&crowd.ready, NULL, 3);
+        if (!late)
+            keep_to_one();
+        pthread_create(&other, NULL, compute_in_a_crowd, &crowd);
+        members_run("\"shm\"", 2, reduce_in_a_crowd, &crowd);
+        pthread_join(other, NULL);
+        pthread_barrier_destroy(&crowd.ready);
+        sched_setaffinity(0, sizeof all, &all);
+        const double share =
+            (double)crowd.of_other / (double)(crowd.of_other + crowd.of_ranks);
+        ok(share >= (late ? 0.4 : 0.2), "%s: %.0f %% of the time of one processor",
+           late ? "the processors become few" : "they are few", share * 100);
+        ok(crowd.reductions > (late ? 20 : 2000), "while the ranks reduce: %d times",
+           crowd.reductions);
+    }
+}
+
 /* ---- best ---- */
 
 static void best_join_as(const char *first, const char *second, int *code, char *text)
@@ -573,6 +663,7 @@ int main(int argc, char **argv)
     run(strangers_are_not_listened_to);
     run(memory_may_run_out_at_any_point);
     run(nothing_stays_open);
+    run(who_computes_beside_ranks_has_its_share);
     run(what_is_chosen_is_said);
     run(ranks_of_several_machines_meet_over_tcp);
     return tap_done();
