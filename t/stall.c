@@ -1,6 +1,7 @@
 /* stall.c - a program whose loop does not turn for a while: no run is harmed by it
  *
- *   t/stall              each sort of run, for 2 s, where a step may take 1 s
+ *   t/stall              each sort of run, for 2 s, where a step may take 1 s; with
+ *                        processes for 4 s, more than they may be silent
  *   t/stall SECONDS      for longer (make check-long) */
 #include <event2/event.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include "base/clock.h"
 #include "fake.h"
 #include "far.h"
+#include "runtime/deaths.h"
 #include "tap.h"
 
 #define LONG "\"max_epochs\": 1000000, \"step_timeout\": 1"
@@ -40,21 +42,21 @@ static bool has_been_told(rig_t *rig)
 }
 
 /* As a program does that waits for a disk. */
-static void stall(void)
+static void stall(int how_long)
 {
-    sleep((unsigned)seconds);
+    sleep((unsigned)how_long);
 }
 
-static void goes_on_behind_a_stall(rig_t *rig, told_t *told)
+static void goes_on_behind_a_stall(rig_t *rig, told_t *told, int how_long)
 {
     ok(rig && rig_begin(rig) && rig_until(rig, has_been_told), "a run is under way: %s",
        rig_error.text);
     const uint64_t before = told->newest;
-    stall();
+    stall(how_long);
     ok(rig_until(rig, has_been_told), "the program's loop turns again");
     told->first = told->newest;
     ok(rig_until(rig, has_been_told), "and hears of more");
-    ok(told->newest > before + (uint64_t)seconds * 10, "steps were made meanwhile: %d",
+    ok(told->newest > before + (uint64_t)how_long * 10, "steps were made meanwhile: %d",
        (int)(told->newest - before));
     ok(!told->back, "what it is told is in order");
     is_int(pl_trainer_stop(rig_trainer(rig), "enough", NULL), PL_OK, "a stop is taken");
@@ -68,7 +70,7 @@ static void a_run_of_one_thread_goes_on(void)
     told_t told = {0};
     rig_t *rig = rig_new(.script = SLOW, .trainer = LONG, .data = EVERY,
                          .on_progress = keep_order, .user = &told);
-    goes_on_behind_a_stall(rig, &told);
+    goes_on_behind_a_stall(rig, &told, seconds);
     rig_free(&rig);
 }
 
@@ -82,7 +84,7 @@ static void a_run_that_is_seen_goes_on(void)
     ok(pl_engine_monitor(rig_engine(rig), endpoint, &rig_error) == PL_OK
            && pl_engine_dashboard(rig_engine(rig), "0", &rig_error) == PL_OK,
        "it can be seen: %s", rig_error.text);
-    goes_on_behind_a_stall(rig, &told);
+    goes_on_behind_a_stall(rig, &told, seconds);
     rig_free(&rig);
 }
 
@@ -92,18 +94,19 @@ static void ranks_that_are_threads_go_on(void)
     rig_t *rig = rig_new(.script = SLOW, .data = EVERY, .on_progress = keep_order,
                          .trainer = LONG ", \"strategy\": \"ddp\", \"devices\": 2",
                          .user = &told);
-    goes_on_behind_a_stall(rig, &told);
+    goes_on_behind_a_stall(rig, &told, seconds);
     rig_free(&rig);
 }
 
 static void ranks_that_are_processes_go_on(void)
 {
+    const int silent = PL_LINK_SILENCE_MS / 1000 + 1;
     told_t told = {0};
     rig_t *rig = far_new(.ranks = 2, .rig = {.script = SLOW,
                                              .trainer = LONG,
                                              .on_progress = keep_order,
                                              .user = &told});
-    goes_on_behind_a_stall(rig, &told);
+    goes_on_behind_a_stall(rig, &told, seconds > silent ? seconds : silent);
     rig_free(&rig);
 }
 
@@ -114,7 +117,7 @@ static void a_paused_run_waits(void)
                          .on_progress = keep_order, .user = &told);
     ok(rig_begin(rig) && rig_until(rig, has_been_told), "a run is under way");
     pl_trainer_pause(rig_trainer(rig), NULL, NULL, NULL);
-    stall();
+    stall(seconds);
     pl_trainer_go_on(rig_trainer(rig), NULL, NULL, NULL);
     told.first = told.newest + 1;
     ok(rig_until(rig, has_been_told), "it goes on when it is told to");
