@@ -246,6 +246,8 @@ static const struct feature {
     const char *name;
     rig_spec_t spec;
     int ranks;                                              /* processes  [one thread] */
+    const char *dies;                                       /* one of them does, so */
+    int restarts;                                           /* and comes back */
     bool seen;
     const char *status;                                     /* ["ok"] */
     void (*begin)(rig_t *rig);
@@ -276,12 +278,33 @@ static const struct feature {
      {.trainer = "\"max_epochs\": 2"},
      .ranks = 2,
      .seen = true},
+    {"a process that dies",
+     {.trainer = LONG},
+     .ranks = 2,
+     .dies = "SIGSEGV",
+     .seen = true,
+     .status = "failed"},
+    {"a process that comes back",
+     {.trainer = "\"max_epochs\": 2"},
+     .ranks = 2,
+     .dies = "SIGKILL",
+     .restarts = 1,
+     .seen = true},
 };
 enum { FEATURES = sizeof features / sizeof *features };
 
+/* Who reads the first sample dies, once. */
 static rig_t *feature_rig(const struct feature *f)
 {
-    return f->ranks ? far_new(.ranks = f->ranks, .rig = f->spec) : rig_make(&f->spec);
+    char launcher[64], mark[256];
+    if (!f->ranks)
+        return rig_make(&f->spec);
+    snprintf(launcher, sizeof launcher, "{\"name\": \"spawn\", \"max_restarts\": %d}",
+             f->restarts);
+    snprintf(mark, sizeof mark, "\"mark\": \"%s\"", path_of("died"));
+    unlink(path_of("died"));
+    return far_new(.launcher = launcher, .ranks = f->ranks, .record = f->dies ? 1 : 0,
+                   .then = f->dies, .data = mark, .rig = f->spec);
 }
 
 static void feature_use(const struct feature *f)
@@ -301,6 +324,8 @@ static void feature_use(const struct feature *f)
            rig_wait(rig)->error.text);
     rig_free(&rig);
     look_away(&lookers);
+    if (f->dies && access(path_of("died"), F_OK) != 0)
+        ok(false, "%s has died", f->name);
 }
 
 static int entry_remove(const char *path, const struct stat *status, int type,
