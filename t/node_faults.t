@@ -52,12 +52,12 @@ networks_make() {
     for n in "$near lo" "$near a$$" "$far lo" "$far b$$"; do ip -n ${n% *} link set ${n#* } up; done
 }
 
-# start_nodes RESTARTS: an endless fit of two nodes
+# start_nodes RESTARTS WORDS...: an endless fit of two nodes; the words start the second
 start_nodes() {
     local k space
     for k in 0 1; do
-        [ $k = 0 ] && space=$near || space=$far
-        start $k ip netns exec "$space" "$paceline" launch --nnodes 2 --node-rank $k --max-restarts "$1" \
+        [ $k = 0 ] && space=($near) || space=($far "${@:2}")
+        start $k ip netns exec "${space[@]}" "$paceline" launch --nnodes 2 --node-rank $k --max-restarts "$1" \
             --rdzv-endpoint 10.77.0.1:15000 --job-key job.key -- "$paceline" fit run.json \
             --set trainer.run_name=nodes $endless
     done
@@ -150,6 +150,33 @@ partitions_are_noticed_on_both_sides() {
         cmp <(weights both/runs/whole) <(weights both/runs/nodes)
     ok "one that is cut for a moment goes on" test -e moment/goes_on
     is "$(cat moment/status.0 moment/status.1 | tr -d '\n')" 00 "and ends well"
+}
+
+# apart - in a folder of its own: a run whose second node has processes that cannot be seen from the first; its rank is
+# killed
+apart() {
+    mkdir apart && cd apart && ln -s ../points.csv ../run.json . && networks_make apart || return
+    trap 'ip netns del "$near"; ip netns del "$far"' EXIT
+    start_nodes 0 unshare --pid --fork --kill-child --mount-proc
+    holds 40 has_trained nodes 12 || return
+    local node
+    node=$(cat /proc/"$(cat pid.1)"/task/*/children)
+    cat /proc/${node% }/task/*/children >victim
+    kill -KILL $(cat victim)
+    holds 4 says err.0 'rank 1 remote: .*the connection is gone' && touch noticed
+    holds 30 ended 0 && holds 30 ended 1 && touch over
+}
+
+a_process_of_another_machine_that_is_killed_is_named() {
+    ip netns add "pl-$$" 2>/dev/null || { skip "network namespaces need root"; return; }
+    ip netns del "pl-$$"
+    if ! unshare --pid --fork --kill-child --mount-proc true; then skip "there are no more namespaces"; return; fi
+    if ! "$paceline" launch --job-key try.key -- true 2>/dev/null; then skip "there is no libsodium"; return; fi
+    (apart)
+    ok "it is noticed" test -e apart/noticed
+    ok "both nodes end" test -e apart/over
+    like "$(text apart/err.0)" 'paceline: node 1 \(.*\): rank 1 \(process [0-9]+\) was killed by SIGKILL' "as is said"
+    ok "by a number that it does not have here" eval '! grep -qE "process $(tr -d " " <apart/victim)\>" apart/err.0'
 }
 
 # ---- processes ----
@@ -333,6 +360,7 @@ strangers_in_great_numbers_disturb_nobody() {
 }
 
 run partitions_are_noticed_on_both_sides trains
+run a_process_of_another_machine_that_is_killed_is_named trains
 run a_rank_that_wakes_too_late_is_fenced trains
 run two_jobs_do_not_meet_at_one_port trains
 run a_process_that_is_killed_ends_the_run_of_all trains
