@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -345,10 +346,23 @@ static void runs_remove(void)
 
 static traces_t pristine;
 
+/* Valgrind may not know descriptors of processes. */
+static bool can_be_used(const struct feature *f)
+{
+    const bool has_processes = f->ranks || f->begin == launch_whole;
+    const int own = has_processes ? (int)syscall(SYS_pidfd_open, getpid(), 0) : -1;
+    if (own >= 0)
+        close(own);
+    return (!has_processes || own >= 0)
+           && (!f->spec.accelerator || pl_part_find("accelerator", "cpu", NULL));
+}
+
 static void a_feature_leaves_nothing(const struct feature *f)
 {
-    if (f->spec.accelerator && !rig_has(f->spec.accelerator))
+    if (!can_be_used(f)) {
+        tap_skip("%s: it cannot be used here", f->name);
         return;
+    }
     feature_use(f);                          /* what is made once for a process is made */
     const long blocks = scarce_live();
     feature_use(f);
@@ -405,8 +419,7 @@ static const struct feature *feature_of(int cycle)
     const int turn = cycle / RARE;
     const struct feature *f = &features[cycle % RARE ? cycle & 1 : turn % FEATURES];
     const bool costs = f->ranks && turn / FEATURES % RARE;
-    const bool lacks = f->spec.accelerator && !pl_part_find("accelerator", "cpu", NULL);
-    return costs || lacks ? &features[0] : f;
+    return costs || !can_be_used(f) ? &features[0] : f;
 }
 
 static int cycles;
