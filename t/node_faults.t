@@ -176,6 +176,7 @@ a_process_of_another_machine_that_is_killed_is_named() {
     ok "it is noticed" test -e apart/noticed
     ok "both nodes end" test -e apart/over
     like "$(text apart/err.0)" 'paceline: node 1 \(.*\): rank 1 \(process [0-9]+\) was killed by SIGKILL' "as is said"
+    like "$(text apart/err.0)" 'rank 1 \(.*\) is gone after step [0-9]+: ' "and after which step"
     ok "by a number that it does not have here" eval '! grep -qE "process $(tr -d " " <apart/victim)\>" apart/err.0'
 }
 

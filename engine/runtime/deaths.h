@@ -45,7 +45,7 @@ enum {
     PL_SCRIPT_END_MS = 5000,             /* a script, after the last run of its host */
     PL_NODE_STOP_MS = 30000,             /* ranks of `paceline launch` when it is told to
                                             stop, */
-    PL_NODE_END_MS = 4000,               /* and after another has failed */
+    PL_NODE_END_MS = 5000,               /* and after another has failed */
     PL_NODE_CAUSE_MS = 300,              /* by which who lost a rank may be heard before
                                             the one that was lost */
 };
@@ -57,7 +57,8 @@ PL_IN_ORDER(2 * PL_LINK_BEAT_MS, PL_LINK_SILENCE_MS, "one beat may be lost");
 PL_IN_ORDER(2 * PL_TCP_ASK_MS, PL_TCP_SILENCE_MS, "one answer may be lost");
 PL_IN_ORDER(2 * PL_LINK_BEAT_MS, PL_LEASE_MS, "no lease runs out between two beats");
 PL_IN_ORDER(PL_LEASE_MS, PL_LEASE_REJOIN_MS, "the old rank is gone before a new one");
-PL_IN_ORDER(PL_LEASE_MS, PL_NODE_END_MS, "who has lost another ends by itself");
+PL_IN_ORDER(PL_LEASE_REJOIN_MS, PL_NODE_END_MS,
+            "who has lost another says so, and ends by itself");
 PL_IN_ORDER(PL_NODE_CAUSE_MS, PL_NODE_END_MS, "the cause is heard before the rest end");
 PL_IN_ORDER(PL_LINK_HEARD_MS, PL_LINK_REJOIN_MS, "a known death is told the sooner");
 PL_IN_ORDER((PL_GRACE_LEVELS + PL_LEVEL_WORKER) * PL_GRACE_MS / PL_GRACE_LEVELS,
