@@ -109,7 +109,8 @@ static double fit(pl_engine_t *engine)
     char text[512];
     snprintf(text, sizeof text,
              "{\"module\": {\"name\": \"mlp\", \"hidden\": [128], \"classes\": %d}, "
-             "\"data\": {\"name\": \"memory\", \"source\": \"bench\", \"batch_size\": 64}, "
+             "\"data\": {\"name\": \"memory\", \"source\": \"bench\", "
+             "\"batch_size\": 64}, "
              "\"optimizer\": {\"name\": \"sgd\", \"lr\": 0.01}, \"loggers\": [], "
              "\"trainer\": {\"accelerator\": {\"name\": \"cpu\", \"threads\": 1}, "
              "\"enable_checkpointing\": false, \"max_steps\": %d, "
@@ -134,7 +135,8 @@ static void report(flood_t *flood, double *ratio, int pairs, double seconds)
     printf("{\"name\": \"fit mlp 1 thread, flood of connections\", \"against\": \"fit "
            "without\", \"ratio\": %.4f, \"interval\": [%.4f, %.4f], \"pairs\": %d, "
            "\"bar\": 0.99, \"holds\": %s}\n"
-           "{\"name\": \"connections a second to the port of a stream\", \"ours\": %.0f}\n",
+           "{\"name\": \"connections a second to the port of a stream\", \"ours\": "
+           "%.0f}\n",
            middle, low, high, pairs, middle >= 0.99 ? "true" : "false",
            (double)flood->shared->connections / seconds);
 }
