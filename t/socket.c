@@ -4,6 +4,7 @@
 #include "runtime/socket.h"
 
 #include <event2/event.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#include <unistd.h>
 #include <zmq.h>
 
 #include "base/clock.h"
@@ -483,6 +485,92 @@ static void endpoints_beyond_this_machine_are_refused(void)
         }
 }
 
+/* ---- who floods a port ---- */
+
+static int peers_most, comers;
+
+static void count_peers(void *user, int peers)
+{
+    (void)user;
+    comers += peers > peers_most;
+    peers_most = peers;
+}
+
+static void connect_and_leave(int port)
+{
+    const struct sockaddr_in at = {.sin_family = AF_INET,
+                                   .sin_port = htons((uint16_t)port),
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    connect(fd, (const struct sockaddr *)&at, sizeof at);
+    close(fd);
+}
+
+/* Until it is flooded, or so many have tried. */
+static int flood_until(int most)
+{
+    char endpoint[128];
+    pl_socket_endpoint(loop.socket, endpoint, sizeof endpoint, NULL);
+    const int port = atoi(strrchr(endpoint, ':') + 1);
+    int tried = 0;
+    for (; tried < most && !pl_socket_is_flooded(loop.socket); tried++) {
+        connect_and_leave(port);
+        loop_turn();
+    }
+    return tried;
+}
+
+static void port_open(int comers_a_second)
+{
+    peers_most = comers = 0;
+    loop_open((pl_socket_spec_t){.type = PL_SOCKET_XPUB,
+                                 .endpoint = "tcp://127.0.0.1:*",
+                                 .bind = true,
+                                 .on_peers = count_peers,
+                                 .comers_a_second = comers_a_second});
+}
+
+static void turns_for(int64_t time)
+{
+    for (const int64_t end = pl_now() + time; pl_now() < end; sched_yield())
+        loop_turn();
+}
+
+static void who_floods_a_port_waits_outside(void)
+{
+    enum { A_SECOND = 20, TRIES = 10000 };
+    port_open(A_SECOND);
+    const int tried = flood_until(TRIES);
+    ok(pl_socket_is_flooded(loop.socket), "it is flooded after %d", tried);
+    turns_for(PL_SECOND / 10);
+    comers = 0;
+    const int64_t began = pl_now();
+    char endpoint[128];
+    pl_socket_endpoint(loop.socket, endpoint, sizeof endpoint, NULL);
+    for (int k = 0; k < TRIES; k++) {
+        connect_and_leave(atoi(strrchr(endpoint, ':') + 1));
+        loop_turn();
+    }
+    const double seconds = (double)(pl_now() - began) / 1e9;
+    ok(comers < TRIES / 10 + A_SECOND * seconds, "of %d more %d come in, in %.2f s",
+       TRIES, comers, seconds);
+    for (int k = 0; k < 200 && pl_socket_is_flooded(loop.socket); k++)
+        turns_for(PL_SECOND / 10);
+    ok(!pl_socket_is_flooded(loop.socket), "then it has room again");
+    void *viewer = raw_open(ZMQ_SUB, endpoint, 0, 0);
+    ok(loop_until(1), "and a viewer gets in");
+    zmq_close(viewer);
+    loop_close();
+}
+
+static void a_port_without_a_limit_is_never_flooded(void)
+{
+    port_open(0);
+    flood_until(5000);
+    ok(!pl_socket_is_flooded(loop.socket), "5000 come");
+    loop_close();
+}
+
 int main(void)
 {
     run(a_thousand_queued_messages_all_come);
@@ -500,5 +588,7 @@ int main(void)
     run(a_look_leaves_the_loop_its_turn);
     run(closing_does_not_wait_unless_told);
     run(endpoints_beyond_this_machine_are_refused);
+    run(who_floods_a_port_waits_outside);
+    run(a_port_without_a_limit_is_never_flooded);
     return tap_done();
 }

@@ -18,9 +18,10 @@
 #include "runtime/monitor_parts.h"
 
 enum {
-    VIEWERS_MOST = 1024,
+    VIEWERS_AT_FILE = 1024,
     VIEWERS_FEW = 32,
     VIEWERS_AT_PORT = 2048,
+    COMERS_A_SECOND = 250,
     SUBSCRIPTION_MOST = 256,
     LINGER_MS = 1000,
     ALL_LINES_TO = 4,                        /* viewers: they get all that there is */
@@ -97,48 +98,43 @@ static bool is_subscribed(const pl_map_t *topics, pl_bytes_t topic)
 
 /* ---- how many there are ---- */
 
-bool monitor_is_crowded(const pl_monitor_t *m)
-{
-    return m->audience.viewers > VIEWERS_MOST;
-}
-
 /* That somebody has to wait outside is told now and then. */
-static void tell_limits(pl_monitor_t *m, int peers, bool few)
+static void tell_limits(pl_monitor_t *m, int peers, bool is_full, bool few)
 {
     audience_t *a = &m->audience;
     const int64_t now = pl_now();
-    const bool is_full = peers >= VIEWERS_MOST && !strncmp(m->endpoint, "ipc:", 4),
-               is_new = a->viewers < peers && (!a->said || now - a->said >= SAY_EVERY);
-    if (peers > VIEWERS_MOST && a->viewers <= VIEWERS_MOST)
-        pl_log_line(PL_LOG_WARNING, -1, "",
-                    "the stream pauses: it has %d viewers, and serves at most %d", peers,
-                    VIEWERS_MOST);
-    else if (is_new && is_full)
+    const bool is_flooded = pl_socket_is_flooded(m->own.socket);
+    if (!(is_full || few || is_flooded) || a->viewers >= peers
+        || (a->said && now - a->said < SAY_EVERY))
+        return;
+    a->said = now;
+    if (is_full)
         pl_log_line(PL_LOG_WARNING, -1, "",
                     "the stream has %d viewers, as many as it serves", peers);
-    else if (is_new && few)
+    else if (few)
         pl_log_line(PL_LOG_WARNING, -1, "",
                     "the stream has %d viewers, and few descriptors are left for more: "
                     "the limit is %d; raise it (ulimit -n)",
                     peers, pl_descriptors_most());
-    if (is_new && (is_full || few))
-        a->said = now;
+    else
+        pl_log_line(PL_LOG_WARNING, -1, "",
+                    "connections to %s come faster than %d a second: some wait",
+                    m->endpoint, COMERS_A_SECOND);
 }
 
-/* How many viewers there are must be bounded.  ZeroMQ takes whoever connects, so while
- * there are too many nobody gets anything, and all see the gap.  At a file, nobody gets
- * in any more then, nor when descriptors become few: ZeroMQ ends the process when it has
- * none for a viewer there.  At a port they may be strangers, who are dropped when they
- * say nothing; it is shut when they take what the run needs. */
+/* How many viewers there are must be bounded: nobody else gets in when they are as many
+ * as are served, nor when descriptors become few, as ZeroMQ ends the process when it has
+ * none for a viewer at a file.  At a port they may be strangers, who are dropped when
+ * they say nothing: more of them have to come until it is shut. */
 static void hub_peers(void *user, int peers)
 {
     pl_monitor_t *m = ((outlet_t *)user)->monitor;
-    const bool few = pl_descriptors_are_few();
-    tell_limits(m, peers, few);
+    const bool few = pl_descriptors_are_few(), is_file = !strncmp(m->endpoint, "ipc:", 4),
+               is_full = peers >= (is_file ? VIEWERS_AT_FILE : VIEWERS_AT_PORT);
+    tell_limits(m, peers, is_full, few);
     m->audience.viewers = peers;
-    pl_socket_shut(m->own.socket, peers >= VIEWERS_MOST || few);
-    pl_socket_shut_port(m->own.socket,
-                        peers > VIEWERS_AT_PORT || (peers > VIEWERS_FEW && few));
+    pl_socket_shut(m->own.socket, is_full || few);
+    pl_socket_shut_port(m->own.socket, is_full || (peers > VIEWERS_FEW && few));
 }
 
 /* ---- what they get ---- */
@@ -235,7 +231,7 @@ static bool may_leave(pl_monitor_t *m, sort_t *sort, unsigned kind)
 void monitor_publish(pl_monitor_t *m, const pl_tap_record_t *record)
 {
     char topic[TOPIC_MOST];
-    if ((int)m->own.topics.count <= m->told || monitor_is_crowded(m))
+    if ((int)m->own.topics.count <= m->told)
         return;
     sort_t *sort = sort_of(&m->audience, record);
     if (!sort || !is_wanted(m, sort, record)
@@ -258,6 +254,7 @@ int monitor_outlet_open(pl_monitor_t *m, outlet_t *outlet, const pl_socket_spec_
     spec.high_water_mark = m->lossless ? 0 : BACKLOG_LINES;
     spec.message_most = SUBSCRIPTION_MOST;
     spec.on_peers = spec.bind ? hub_peers : NULL;
+    spec.comers_a_second = spec.bind ? COMERS_A_SECOND : 0;
     outlet->socket = pl_socket_open(&spec, &m->reactor->loop, hub_subscription, outlet,
                                     err);
     return outlet->socket ? PL_OK : err->code;

@@ -166,6 +166,8 @@ static int zmq_open(pl_socket_t *socket, const pl_socket_spec_t *spec, pl_error_
         code = keys_set(socket, spec, err);
     if (code == PL_OK && spec->on_peers)
         code = socket_watch(socket, err);
+    if (code == PL_OK && spec->comers_a_second > 0)
+        code = socket_intake_open(socket, spec->comers_a_second, err);
     if (code == PL_OK)
         code = spec->bind ? listen_at(socket, spec->endpoint, err)
                           : connect_to(socket, spec->endpoint, err);
@@ -231,6 +233,7 @@ void pl_socket_close(pl_socket_t *socket)
         event_free(socket->readable);
     if (socket->again)
         event_free(socket->again);
+    socket_intake_close(socket);
     pl_door_close(&socket->door);
     if (socket->peers)
         zmq_socket_monitor(socket->zmq, NULL, 0);

@@ -62,6 +62,9 @@ typedef struct pl_socket_spec {
     void (*on_peers)(void *user, int peers);     /* how many are connected to one that has
                                                     a loop, whenever that changes; must
                                                     not close it  [nobody asks] */
+    int comers_a_second;                         /* at the port of one with on_peers,
+                                                    beyond some that come at once: the
+                                                    others wait outside  [all come in] */
     /* Of one with on_peers: a connection was greeted, or is over because it was not; who
      * it came from, "10.0.0.2, port 4711" or "somebody"; "" when all is well.  May close
      * the socket.  [nobody asks] */
@@ -116,6 +119,8 @@ int pl_socket_publish(pl_socket_t *socket, pl_bytes_t topic, pl_bytes_t text,
 void pl_socket_shut(pl_socket_t *socket, bool shut);
 /* The same at the port of a tcp endpoint, of a socket that tells who connects. */
 void pl_socket_shut_port(pl_socket_t *socket, bool shut);
+/* Some wait outside now, because so many come. */
+bool pl_socket_is_flooded(const pl_socket_t *socket);
 
 /* Delivers what is waiting now, within one budget. */
 void pl_socket_look(pl_socket_t *socket);

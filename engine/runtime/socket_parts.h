@@ -18,6 +18,15 @@ typedef struct socket_comer {
     char who[SOCKET_WHO];
 } socket_comer_t;
 
+/* How fast they may come in. */
+typedef struct socket_intake {
+    int a_second;                                           /* 0: as they like */
+    int room;                                               /* for so many now */
+    int64_t grown;                                          /* when it was known */
+    bool is_full;
+    struct event *look;                                     /* whether there is room */
+} socket_intake_t;
+
 struct pl_socket {
     void *zmq;
     pl_socket_type_t type;
@@ -32,7 +41,8 @@ struct pl_socket {
     void *user;
     pl_door_t door;                            /* of an ipc endpoint that it listens at */
     int port;                                  /* ZeroMQ's descriptor of a tcp one [-1] */
-    bool is_shut;                              /* the port */
+    bool shut, is_shut;                        /* the port: as it was asked; as it is */
+    socket_intake_t intake;
     char domain[PL_GATE_DOMAIN];               /* that its gate is open in  ["": none] */
     pl_socket_t *peers;                        /* tells who connects  [nobody asks] */
     int peer_count;
@@ -58,5 +68,7 @@ void socket_looked(pl_socket_t *socket);
 
 /* socket_peers.c: before it is bound or connected, so that nobody waits to be told of. */
 int socket_watch(pl_socket_t *socket, pl_error_t *err);
+int socket_intake_open(pl_socket_t *socket, int a_second, pl_error_t *err);
+void socket_intake_close(pl_socket_t *socket);
 
 #endif

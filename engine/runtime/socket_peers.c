@@ -1,8 +1,9 @@
-/* socket_peers.c - who connects to a socket, and how they greet
+/* socket_peers.c - who connects to a socket, how fast, and how they greet
  *
  * ZeroMQ tells of a greeting that fails, then, with the descriptor, that the connection
  * has ended; by that the descriptor names nobody any more, so who comes is asked for its
  * address when it comes.  Of many that come at once only the latest are known. */
+#include <event2/event.h>
 #include <linux/filter.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -10,8 +11,85 @@
 #include <sys/socket.h>
 #include <zmq.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "runtime/socket_parts.h"
+
+enum { COMERS_AT_ONCE = 2048, LOOK_MS = 100 };
+
+/* ---- nobody is let in ---- */
+
+/* ZeroMQ takes in whoever has come as far as that; so who comes is dropped before, by the
+ * kernel, and tries again. */
+static void port_settle(pl_socket_t *socket)
+{
+    struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
+    const struct sock_fprog all = {1, &drop};
+    const bool shut = socket->shut || socket->intake.is_full;
+    if (socket->port < 0 || shut == socket->is_shut)
+        return;
+    socket->is_shut = shut;
+    setsockopt(socket->port, SOL_SOCKET, shut ? SO_ATTACH_FILTER : SO_DETACH_FILTER, &all,
+               sizeof all);
+}
+
+void pl_socket_shut_port(pl_socket_t *socket, bool shut)
+{
+    socket->shut = shut;
+    port_settle(socket);
+}
+
+bool pl_socket_is_flooded(const pl_socket_t *socket)
+{
+    return socket->intake.is_full;
+}
+
+/* Each who comes takes some 60 us of a processor that training wants, and who floods a
+ * port comes again. */
+static void intake_settle(pl_socket_t *socket)
+{
+    socket_intake_t *intake = &socket->intake;
+    const struct timeval later = {0, LOOK_MS * 1000};
+    const int64_t now = pl_now(), gone = now - intake->grown,
+                  grown = gone < PL_SECOND * COMERS_AT_ONCE / intake->a_second
+                              ? gone * intake->a_second / PL_SECOND
+                              : COMERS_AT_ONCE;
+    if (grown > 0) {
+        intake->grown = now;
+        intake->room = intake->room + (int)grown < COMERS_AT_ONCE
+                           ? intake->room + (int)grown
+                           : COMERS_AT_ONCE;
+    }
+    intake->is_full = intake->room <= 0;
+    if (intake->is_full && !event_pending(intake->look, EV_TIMEOUT, NULL))
+        event_add(intake->look, &later);
+    port_settle(socket);
+}
+
+static void intake_look(int fd, short what, void *socket)
+{
+    (void)fd, (void)what;
+    intake_settle(socket);
+}
+
+int socket_intake_open(pl_socket_t *socket, int a_second, pl_error_t *err)
+{
+    struct event *look = event_new(socket->loop->base, -1, 0, intake_look, socket);
+    if (!look)
+        return pl_no_memory(err);
+    socket->intake = (socket_intake_t){.a_second = a_second,
+                                       .room = COMERS_AT_ONCE,
+                                       .grown = pl_now(),
+                                       .look = look};
+    return PL_OK;
+}
+
+void socket_intake_close(pl_socket_t *socket)
+{
+    if (socket->intake.look)
+        event_free(socket->intake.look);
+    socket->intake.look = NULL;
+}
 
 /* ---- what happens ---- */
 
@@ -31,6 +109,12 @@ static void address_of(int fd, char text[SOCKET_WHO])
 
 static void came(pl_socket_t *socket, int fd)
 {
+    if (socket->intake.a_second) {
+        socket->intake.room--;
+        intake_settle(socket);
+    }
+    if (!socket->on_greeting)
+        return;
     socket_comer_t *comer = &socket->comer[socket->comers++ % SOCKET_COMERS];
     comer->fd = fd;
     address_of(fd, comer->who);
@@ -78,7 +162,7 @@ static void peer_happened(pl_socket_t *socket, int event, int32_t value)
     case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL: socket->wrong = greeting_of(value); return;
     case ZMQ_EVENT_DISCONNECTED: has_gone(socket, value); return;
     default:
-        if (event == ZMQ_EVENT_ACCEPTED && socket->on_greeting)
+        if (event == ZMQ_EVENT_ACCEPTED)
             came(socket, value);
         socket->on_peers(socket->user, ++socket->peer_count);
     }
@@ -113,19 +197,4 @@ int socket_watch(pl_socket_t *socket, pl_error_t *err)
     pl_socket_spec_t spec = {.type = PL_SOCKET_PAIR, .endpoint = endpoint};
     socket->peers = pl_socket_open(&spec, socket->loop, peer_event, socket, err);
     return socket->peers ? PL_OK : PL_EBUSY;
-}
-
-/* ---- nobody is let in ---- */
-
-/* ZeroMQ takes in whoever has come as far as that; so who comes is dropped before, by the
- * kernel, and tries again. */
-void pl_socket_shut_port(pl_socket_t *socket, bool shut)
-{
-    struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
-    const struct sock_fprog all = {1, &drop};
-    if (socket->port < 0 || shut == socket->is_shut)
-        return;
-    socket->is_shut = shut;
-    setsockopt(socket->port, SOL_SOCKET, shut ? SO_ATTACH_FILTER : SO_DETACH_FILTER, &all,
-               sizeof all);
 }

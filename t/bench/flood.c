@@ -2,12 +2,13 @@
  *
  *     flood [PAIRS]
  *
- * A stream is open on a port of loopback.  A process makes connections to it, as many as
- * it can with the processor time that nobody else wants; each says nothing or nonsense,
- * and each is left half open until a thousand newer ones are there.  One fit on one
- * thread goes on all the time; the flood comes and rests by turns of 200 ms, and counted
- * are the batches that the fit takes in each.  So short, because the machine's own speed
- * changes by more than a flood costs, in seconds. */
+ * A stream is open on a port of loopback.  A process tries to connect to it some thousand
+ * times a second, with processor time that nobody else wants: a flood comes from outside,
+ * and making it is no work of the run's.  Each connection says nothing or nonsense, and is
+ * left half open until a thousand newer ones are there.  One fit on one thread goes on
+ * all the time; the flood comes and rests by turns of 200 ms, and counted are the batches
+ * that the fit takes in each.  So short, because the machine's own speed changes by more
+ * than a flood costs, in seconds. */
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
@@ -30,6 +31,7 @@ enum {
     FEATURES = 784,
     CLASSES = 10,
     OPEN = 1000,
+    A_SECOND = 5000,                                        /* at most */
     SETTLED = 1000,                        /* batches until a fit goes at its own speed */
     TURN_MS = 200,
     MOST = 999,
@@ -51,8 +53,9 @@ static void connect_one(int *fd, const struct sockaddr_in *at, long long number)
 {
     if (*fd > 0)
         close(*fd);
-    *fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (connect(*fd, (const struct sockaddr *)at, sizeof *at) == 0 && number % 2)
+    *fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    connect(*fd, (const struct sockaddr *)at, sizeof *at);
+    if (number % 2)
         send(*fd, "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL);
 }
 
@@ -71,6 +74,7 @@ static void flood_main(struct shared *shared)
     for (long long k = 0;; k++) {
         connect_one(&fd[k % OPEN], &at, k);
         __atomic_store_n(&shared->connections, k + 1, __ATOMIC_RELAXED);
+        usleep(1000000 / A_SECOND);
     }
 }
 
@@ -190,8 +194,7 @@ static void report(turns_t *turns)
     printf("{\"name\": \"fit mlp 1 thread, flood of connections\", \"against\": \"fit "
            "without\", \"ratio\": %.4f, \"interval\": [%.4f, %.4f], \"pairs\": %d, "
            "\"bar\": 0.99, \"holds\": %s}\n"
-           "{\"name\": \"connections a second to the port of a stream\", \"ours\": "
-           "%.0f}\n",
+           "{\"name\": \"attempts a second to connect to a stream\", \"ours\": %.0f}\n",
            middle, low, high, turns->pairs, middle >= 0.99 ? "true" : "false",
            (double)turns->flood.shared->connections * 1e3 / TURN_MS / turns->pairs);
 }
