@@ -14,7 +14,6 @@
 #include "actors/request.h"
 #include "actors/result.h"
 #include "actors/trainer.h"
-#include "actors/tuning.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/options.h"
@@ -24,8 +23,6 @@
 #include "runtime/reactor.h"
 #include "sight/control.h"
 #include "sight/dashboard.h"
-
-enum { TOKENS_MOST = 100000000 };
 
 typedef struct host {
     pl_engine_t *engine;
@@ -345,6 +342,7 @@ void pl_trainer_free(pl_trainer_t *trainer)
     if (!trainer || trainer->freed)
         return;
     trainer->freed = true;
+    pl_waits_end(trainer->engine, trainer);
     if (!trainer->engine->closing)
         post_surely(trainer->engine, command_leave, trainer);  /* otherwise it goes
                                                                   with the engine */
@@ -383,128 +381,6 @@ int pl_trainer_begin(pl_trainer_t *trainer, pl_job_t *job, pl_on_done_t on_done,
     trainer->done_user = user;
     trainer->running = true;
     return PL_OK;
-}
-
-static int trainer_free_to_run(const pl_trainer_t *trainer, pl_error_t *err)
-{
-    if (pl_given(trainer, "a trainer", err) != PL_OK)
-        return PL_EINVAL;
-    if (trainer->freed || trainer->engine->closing)
-        return pl_fail(err, PL_ESTATE, "the engine is closing or the trainer was freed");
-    if (trainer->running)
-        return pl_fail(
-            err, PL_ESTATE,
-            "this trainer is running: wait for on_done, or use another trainer");
-    return PL_OK;
-}
-
-int pl_trainer_fit(pl_trainer_t *trainer, pl_on_done_t on_done, void *user,
-                   pl_error_t *err)
-{
-    int code = trainer_free_to_run(trainer, err);
-    pl_job_t *job = code == PL_OK ? pl_job_new(trainer->options, PL_TRAIN, err) : NULL;
-    if (code != PL_OK || !job)
-        return code != PL_OK ? code : PL_ENOMEM;
-    return pl_trainer_begin(trainer, job, on_done, user, err);
-}
-
-int pl_trainer_resume(pl_trainer_t *trainer, const char *from, pl_on_done_t on_done,
-                      void *user, pl_error_t *err)
-{
-    int code = trainer_free_to_run(trainer, err);
-    pl_job_t *job = code == PL_OK ? pl_job_new(trainer->options, PL_TRAIN, err) : NULL;
-    if (code != PL_OK || !job)
-        return code != PL_OK ? code : PL_ENOMEM;
-    job->resumes = true;
-    job->resume = from ? pl_strdup(from) : NULL;
-    if (!from || job->resume)
-        return pl_trainer_begin(trainer, job, on_done, user, err);
-    pl_object_unref(job);
-    return pl_no_memory(err);
-}
-
-int pl_trainer_tune(pl_trainer_t *trainer, const pl_tuning_t *given, pl_on_done_t on_done,
-                    void *user, pl_error_t *err)
-{
-    pl_tuning_t what = {0};
-    pl_error_t why = {0};
-    int code = trainer_free_to_run(trainer, err);
-    if (code == PL_OK)
-        code = pl_given(given, "what to tune", err);
-    if (code == PL_OK) {
-        what = *given;
-        code = pl_tuning_settle(&what, err);
-    }
-    if (code != PL_OK)
-        return code;
-    pl_job_t *job = pl_tuning_job(trainer->options, &what, &why);
-    if (!job)
-        return pl_fail(err, why.code, "%s", why.text);
-    return pl_trainer_begin(trainer, job, on_done, user, err);
-}
-
-/* Validates or tests the weights of a checkpoint. */
-static int trainer_measure(pl_trainer_t *trainer, pl_stage_t stage,
-                           const char *checkpoint, pl_on_done_t on_done, void *user,
-                           pl_error_t *err)
-{
-    int code = trainer_free_to_run(trainer, err);
-    if (code == PL_OK && !checkpoint)
-        code = pl_fail(err, PL_EINVAL,
-                       "%s needs weights: a .safetensors file or a run directory",
-                       stage == PL_TEST ? "testing" : "validating");
-    pl_job_t *job = code == PL_OK ? pl_job_new(trainer->options, stage, err) : NULL;
-    if (code != PL_OK || !job)
-        return code != PL_OK ? code : PL_ENOMEM;
-    job->checkpoint = pl_strdup(checkpoint);
-    if (job->checkpoint)
-        return pl_trainer_begin(trainer, job, on_done, user, err);
-    pl_object_unref(job);
-    return pl_no_memory(err);
-}
-
-int pl_trainer_validate(pl_trainer_t *trainer, const char *checkpoint,
-                        pl_on_done_t on_done, void *user, pl_error_t *err)
-{
-    return trainer_measure(trainer, PL_VALIDATE, checkpoint, on_done, user, err);
-}
-
-int pl_trainer_test(pl_trainer_t *trainer, const char *checkpoint, pl_on_done_t on_done,
-                    void *user, pl_error_t *err)
-{
-    return trainer_measure(trainer, PL_TEST, checkpoint, on_done, user, err);
-}
-
-int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what,
-                       pl_on_done_t on_done, void *user, pl_error_t *err)
-{
-    int code = trainer_free_to_run(trainer, err);
-    if (code == PL_OK)
-        code = pl_given(what, "what to predict", err);
-    if (code == PL_OK && what->prompt && (what->tokens < 0 || what->tokens > TOKENS_MOST))
-        code = pl_fail(err, PL_EINVAL, "tokens is %lld: from 0 to %d",
-                       (long long)what->tokens, TOKENS_MOST);
-    if (code == PL_OK && !(what->temperature >= 0 && what->temperature <= 1e6))
-        code = pl_fail(err, PL_EINVAL, "temperature is %g: 0 or more", what->temperature);
-    if (code == PL_OK && what->top_k < 0)
-        code = pl_fail(err, PL_EINVAL, "top_k is %lld: 0 for all, or how many",
-                       (long long)what->top_k);
-    if (code == PL_OK && !what->checkpoint)
-        code =
-            pl_fail(err, PL_EINVAL,
-                    "predicting needs weights: a .safetensors file or a run directory");
-    pl_job_t *job = code == PL_OK ? pl_job_new(trainer->options, PL_PREDICT, err) : NULL;
-    if (code != PL_OK || !job)
-        return code != PL_OK ? code : PL_ENOMEM;
-    job->checkpoint = pl_strdup(what->checkpoint);
-    job->prompt = what->prompt ? pl_strdup(what->prompt) : NULL;
-    job->tokens = what->tokens;
-    job->temperature = what->temperature;
-    job->top_k = what->top_k;
-    if (job->checkpoint && !job->prompt == !what->prompt)
-        return pl_trainer_begin(trainer, job, on_done, user, err);
-    pl_object_unref(job);
-    return pl_no_memory(err);
 }
 
 int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err)
@@ -562,6 +438,7 @@ static void note_deliver(pl_engine_t *engine, pl_note_t *note)
     case PL_NOTE_CLOSED:
         pl_reactor_join(engine->reactor);         /* the dashboard may still ask for it */
         engine->closed = true;
+        pl_waits_end(engine, NULL);
         if (engine->on_closed)
             engine->on_closed(engine, engine->closed_user);  /* may free the engine */
         return;
@@ -572,6 +449,8 @@ void pl_engine_dispatch(pl_engine_t *engine)
 {
     if (!engine)
         return;
+    const bool tells = engine->tells;
+    engine->tells = true;
     pl_notes_quiet(&engine->notes);
     for (pl_note_t *note; (note = pl_notes_take(&engine->notes));) {
         bool last = note->kind == PL_NOTE_CLOSED;
@@ -579,6 +458,14 @@ void pl_engine_dispatch(pl_engine_t *engine)
         if (last)
             return;
     }
+    engine->tells = tells;
+}
+
+void pl_engine_turn(pl_engine_t *engine)
+{
+    struct pollfd readable = {.fd = engine->notes.fd, .events = POLLIN};
+    poll(&readable, 1, -1);
+    pl_engine_dispatch(engine);
 }
 
 void pl_engine_free(pl_engine_t *engine)
@@ -589,11 +476,8 @@ void pl_engine_free(pl_engine_t *engine)
         trainer->freed = true;                              /* no more notifications */
     engine->on_closed = NULL;
     pl_engine_close(engine, NULL, NULL);
-    while (!engine->closed) {
-        struct pollfd readable = {.fd = engine->notes.fd, .events = POLLIN};
-        poll(&readable, 1, -1);
-        pl_engine_dispatch(engine);
-    }
+    while (!engine->closed)
+        pl_engine_turn(engine);
     while (engine->trainers)
         trainer_release(engine->trainers);
     engine_release(engine);

@@ -1,5 +1,6 @@
 /* host_parts.h - what the files of the engine's host share: host.c (engines, trainers,
- * runs), host_commands.c and host_requests.c (commands to runs) */
+ * notifications), host_runs.c (what they run), host_commands.c and host_requests.c
+ * (commands to runs), host_waits.c (calls that wait) */
 #ifndef PL_ACTORS_HOST_PARTS_H
 #define PL_ACTORS_HOST_PARTS_H
 
@@ -32,6 +33,9 @@ struct pl_order {
     pl_note_t *note;                                 /* of the program's  [a request's] */
     pl_request_t *request;
 };
+
+/* Somebody waits for what comes of a call. */
+typedef struct pl_wait pl_wait_t;
 
 /* How a run is, for whoever asks. */
 typedef struct pl_standing {
@@ -70,6 +74,8 @@ struct pl_engine {
     void *host;                                       /* the host actor; control thread */
     pl_trainer_t *trainers;                           /* host's thread */
     bool closing, closed;                             /* host's thread */
+    bool tells;                             /* host's thread, which is in notifications */
+    pl_wait_t *wait;                                  /* host's thread  [nobody waits] */
     pl_trainer_t *living;                             /* control thread */
     bool ending;                                      /* control thread */
     void (*on_closed)(pl_engine_t *engine, void *user);
@@ -88,6 +94,9 @@ struct pl_engine {
 /* PL_EINVAL: there is no engine; PL_ESTATE: it is closing. */
 int pl_engine_is_open(const pl_engine_t *engine, pl_error_t *err);
 
+/* Waits for notifications, and runs them. */
+void pl_engine_turn(pl_engine_t *engine);
+
 /* Control thread: of a run that is under way. */
 int pl_trainer_tell_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err);
 
@@ -100,6 +109,11 @@ int pl_order_name(pl_order_t *order, const char *optimizer, pl_error_t *err);
 void pl_order_give(void *order);
 /* Control thread: the run has ended, and what was not answered is, with that. */
 void pl_orders_end(pl_trainer_t *trainer);
+
+/* ---- host_waits.c ---- */
+
+/* Nothing will come any more of what is waited for: the trainer [each] is freed. */
+void pl_waits_end(pl_engine_t *engine, const pl_trainer_t *trainer);
 
 /* ---- host_requests.c ---- */
 

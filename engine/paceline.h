@@ -775,6 +775,55 @@ PL_API int pl_loop_scale_lr(pl_loop_t *loop, double factor, pl_error_t *err);
  * be closed. */
 PL_API void pl_loop_close(pl_loop_t *loop, pl_on_loop_t on_closed, void *user);
 
+/* ---- Calls that wait -------------------------------------------------------------- */
+
+/* For a program without an event loop: twins of the calls above, which return when it is
+ * told what came of them.  They run the engine's notifications meanwhile, their own among
+ * them [nobody asks]; what comes of other calls under way is told too.  The code is that
+ * of the result's error; PL_OK: it went well, also a run that was stopped.
+ * PL_ESTATE: the engine has an event base, whose thread must not wait, or this is a
+ * notification.  PL_ECANCELLED: what was waited for was freed or its engine closed by a
+ * notification.  On the engine's thread. */
+PL_API int pl_trainer_fit_wait(pl_trainer_t *trainer, pl_on_done_t on_done, void *user,
+                               pl_error_t *err);
+PL_API int pl_trainer_resume_wait(pl_trainer_t *trainer, const char *from,
+                                  pl_on_done_t on_done, void *user, pl_error_t *err);
+PL_API int pl_trainer_validate_wait(pl_trainer_t *trainer, const char *checkpoint,
+                                    pl_on_done_t on_done, void *user, pl_error_t *err);
+PL_API int pl_trainer_test_wait(pl_trainer_t *trainer, const char *checkpoint,
+                                pl_on_done_t on_done, void *user, pl_error_t *err);
+PL_API int pl_trainer_predict_wait(pl_trainer_t *trainer, const pl_prediction_t *what,
+                                   pl_on_done_t on_done, void *user, pl_error_t *err);
+PL_API int pl_trainer_tune_wait(pl_trainer_t *trainer, const pl_tuning_t *what,
+                                pl_on_done_t on_done, void *user, pl_error_t *err);
+
+PL_API int pl_trainer_pause_wait(pl_trainer_t *trainer, pl_on_command_t on_command,
+                                 void *user, pl_error_t *err);
+PL_API int pl_trainer_go_on_wait(pl_trainer_t *trainer, pl_on_command_t on_command,
+                                 void *user, pl_error_t *err);
+PL_API int pl_trainer_save_wait(pl_trainer_t *trainer, pl_on_command_t on_command,
+                                void *user, pl_error_t *err);
+PL_API int pl_trainer_set_lr_wait(pl_trainer_t *trainer, double lr, const char *optimizer,
+                                  pl_on_command_t on_command, void *user,
+                                  pl_error_t *err);
+PL_API int pl_trainer_scale_lr_wait(pl_trainer_t *trainer, double factor,
+                                    const char *optimizer, pl_on_command_t on_command,
+                                    void *user, pl_error_t *err);
+
+/* A loop that batches can be sent to; NULL: why not. */
+PL_API pl_loop_t *pl_loop_open_wait(pl_engine_t *engine, const pl_options_t *options,
+                                    const pl_loop_spec_t *spec, pl_error_t *err);
+PL_API int pl_loop_train_wait(pl_loop_t *loop, const struct pl_arrays *samples,
+                              pl_on_loop_t on_step, void *user, pl_error_t *err);
+PL_API int pl_loop_evaluate_wait(pl_loop_t *loop, const struct pl_arrays *samples,
+                                 pl_on_loop_t on_measured, void *user, pl_error_t *err);
+PL_API int pl_loop_predict_wait(pl_loop_t *loop, const struct pl_arrays *samples,
+                                pl_on_loop_t on_predicted, void *user, pl_error_t *err);
+PL_API int pl_loop_save_wait(pl_loop_t *loop, const char *name, pl_on_loop_t on_saved,
+                             void *user, pl_error_t *err);
+PL_API int pl_loop_close_wait(pl_loop_t *loop, pl_on_loop_t on_closed, void *user,
+                              pl_error_t *err);
+
 /* ---- Journals --------------------------------------------------------------------- */
 
 /* What pl_engine_journal() has written; doc/formats.md has the format.  One thread. */

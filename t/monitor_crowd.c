@@ -150,7 +150,8 @@ static void a_file_lets_in_as_many_as_are_served(void)
     members_join(&one, 1);
     ok(eventually(access(full, F_OK) == 0), "the door is shut");
     ok(eventually(was_said(FULL)), "and that is said: %s", heard[FULL]);
-    like(heard[FULL], "has 1024 viewers, as many as it serves", "with how many there are");
+    like(heard[FULL], "has 1024 viewers, as many as it serves",
+         "with how many there are");
     act_last();
     ok(viewer_read(&v, 0), "who is in goes on seeing");
     pl_runtime_init(&second, NULL);

@@ -1,0 +1,308 @@
+/* host_waits.c - twins of the calls that return at once: they wait for what comes of it
+ *
+ * For programs without an event loop.  Who waits runs the engine's notifications, so that
+ * the program hears of the same as it would from its loop. */
+#include "actors/host_parts.h"
+#include "actors/own_loop.h"
+#include "base/error.h"
+
+struct pl_wait {
+    pl_engine_t *engine;                                    /* [it is closed] */
+    const void *of;                                         /* trainer or loop */
+    pl_on_done_t on_done;                                   /* one of these is told */
+    pl_on_command_t on_command;
+    pl_on_loop_t on_loop;
+    void *user;
+    bool is_over;
+    pl_error_t why;                                         /* what came of it */
+};
+
+/* ---- waiting ---- */
+
+void pl_waits_end(pl_engine_t *engine, const pl_trainer_t *trainer)
+{
+    pl_wait_t *wait = engine->wait;
+    if (!wait || (trainer && wait->of != trainer))
+        return;
+    if (!wait->is_over)
+        pl_fail(&wait->why, PL_ECANCELLED,
+                "freed or closed while somebody waited for it");
+    wait->is_over = true;
+    if (!trainer) {
+        engine->wait = NULL;
+        wait->engine = NULL;
+    }
+}
+
+/* PL_ESTATE: who runs the loop would wait for himself. */
+static int wait_begin(pl_wait_t *wait, pl_engine_t *engine, pl_error_t *err)
+{
+    if (engine->readable)
+        return pl_fail(err, PL_ESTATE,
+                       "nobody may wait on the thread of an engine that has an event "
+                       "base: take the call without _wait");
+    if (engine->tells)
+        return pl_fail(err, PL_ESTATE,
+                       "nobody may wait in a notification: take the call without _wait");
+    wait->engine = engine;
+    engine->wait = wait;
+    return PL_OK;
+}
+
+/* code: of the call that was to be waited for. */
+static int wait_end(pl_wait_t *wait, int code, pl_error_t *err)
+{
+    while (code == PL_OK && !wait->is_over)
+        pl_engine_turn(wait->engine);
+    if (wait->engine)
+        wait->engine->wait = NULL;
+    return code != PL_OK             ? code
+           : wait->why.code == PL_OK ? PL_OK
+                                     : pl_fail(err, wait->why.code, "%s", wait->why.text);
+}
+
+static void wait_told(pl_wait_t *wait, const pl_error_t *error)
+{
+    wait->is_over = true;
+    wait->why = *error;
+}
+
+/* ---- runs ---- */
+
+static void run_told(pl_trainer_t *trainer, const pl_result_t *result, void *user)
+{
+    pl_wait_t *wait = user;
+    wait_told(wait, &result->error);
+    if (wait->on_done)
+        wait->on_done(trainer, result, wait->user);
+}
+
+static int run_begin(pl_wait_t *wait, pl_trainer_t *trainer, pl_error_t *err)
+{
+    wait->of = trainer;
+    return pl_given(trainer, "a trainer", err) == PL_OK
+               ? wait_begin(wait, trainer->engine, err)
+               : PL_EINVAL;
+}
+
+int pl_trainer_fit_wait(pl_trainer_t *trainer, pl_on_done_t on_done, void *user,
+                        pl_error_t *err)
+{
+    pl_wait_t wait = {.on_done = on_done, .user = user};
+    const int code = run_begin(&wait, trainer, err);
+    return code == PL_OK
+               ? wait_end(&wait, pl_trainer_fit(trainer, run_told, &wait, err), err)
+               : code;
+}
+
+int pl_trainer_resume_wait(pl_trainer_t *trainer, const char *from, pl_on_done_t on_done,
+                           void *user, pl_error_t *err)
+{
+    pl_wait_t wait = {.on_done = on_done, .user = user};
+    const int code = run_begin(&wait, trainer, err);
+    return code == PL_OK
+               ? wait_end(&wait, pl_trainer_resume(trainer, from, run_told, &wait, err),
+                          err)
+               : code;
+}
+
+int pl_trainer_validate_wait(pl_trainer_t *trainer, const char *checkpoint,
+                             pl_on_done_t on_done, void *user, pl_error_t *err)
+{
+    pl_wait_t wait = {.on_done = on_done, .user = user};
+    const int code = run_begin(&wait, trainer, err);
+    return code == PL_OK
+               ? wait_end(&wait,
+                          pl_trainer_validate(trainer, checkpoint, run_told, &wait, err),
+                          err)
+               : code;
+}
+
+int pl_trainer_test_wait(pl_trainer_t *trainer, const char *checkpoint,
+                         pl_on_done_t on_done, void *user, pl_error_t *err)
+{
+    pl_wait_t wait = {.on_done = on_done, .user = user};
+    const int code = run_begin(&wait, trainer, err);
+    return code == PL_OK
+               ? wait_end(&wait,
+                          pl_trainer_test(trainer, checkpoint, run_told, &wait, err), err)
+               : code;
+}
+
+int pl_trainer_predict_wait(pl_trainer_t *trainer, const pl_prediction_t *what,
+                            pl_on_done_t on_done, void *user, pl_error_t *err)
+{
+    pl_wait_t wait = {.on_done = on_done, .user = user};
+    const int code = run_begin(&wait, trainer, err);
+    return code == PL_OK
+               ? wait_end(&wait, pl_trainer_predict(trainer, what, run_told, &wait, err),
+                          err)
+               : code;
+}
+
+int pl_trainer_tune_wait(pl_trainer_t *trainer, const pl_tuning_t *what,
+                         pl_on_done_t on_done, void *user, pl_error_t *err)
+{
+    pl_wait_t wait = {.on_done = on_done, .user = user};
+    const int code = run_begin(&wait, trainer, err);
+    return code == PL_OK
+               ? wait_end(&wait, pl_trainer_tune(trainer, what, run_told, &wait, err),
+                          err)
+               : code;
+}
+
+/* ---- commands ---- */
+
+static void order_told(pl_trainer_t *trainer, const pl_command_result_t *result,
+                       void *user)
+{
+    pl_wait_t *wait = user;
+    wait_told(wait, &result->error);
+    if (wait->on_command)
+        wait->on_command(trainer, result, wait->user);
+}
+
+int pl_trainer_pause_wait(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
+                          pl_error_t *err)
+{
+    pl_wait_t wait = {.on_command = on_command, .user = user};
+    const int code = run_begin(&wait, trainer, err);
+    return code == PL_OK
+               ? wait_end(&wait, pl_trainer_pause(trainer, order_told, &wait, err), err)
+               : code;
+}
+
+int pl_trainer_go_on_wait(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
+                          pl_error_t *err)
+{
+    pl_wait_t wait = {.on_command = on_command, .user = user};
+    const int code = run_begin(&wait, trainer, err);
+    return code == PL_OK
+               ? wait_end(&wait, pl_trainer_go_on(trainer, order_told, &wait, err), err)
+               : code;
+}
+
+int pl_trainer_save_wait(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
+                         pl_error_t *err)
+{
+    pl_wait_t wait = {.on_command = on_command, .user = user};
+    const int code = run_begin(&wait, trainer, err);
+    return code == PL_OK
+               ? wait_end(&wait, pl_trainer_save(trainer, order_told, &wait, err), err)
+               : code;
+}
+
+int pl_trainer_set_lr_wait(pl_trainer_t *trainer, double lr, const char *optimizer,
+                           pl_on_command_t on_command, void *user, pl_error_t *err)
+{
+    pl_wait_t wait = {.on_command = on_command, .user = user};
+    const int code = run_begin(&wait, trainer, err);
+    return code == PL_OK ? wait_end(&wait,
+                                    pl_trainer_set_lr(trainer, lr, optimizer, order_told,
+                                                      &wait, err),
+                                    err)
+                         : code;
+}
+
+int pl_trainer_scale_lr_wait(pl_trainer_t *trainer, double factor, const char *optimizer,
+                             pl_on_command_t on_command, void *user, pl_error_t *err)
+{
+    pl_wait_t wait = {.on_command = on_command, .user = user};
+    const int code = run_begin(&wait, trainer, err);
+    return code == PL_OK ? wait_end(&wait,
+                                    pl_trainer_scale_lr(trainer, factor, optimizer,
+                                                        order_told, &wait, err),
+                                    err)
+                         : code;
+}
+
+/* ---- a loop of one's own ---- */
+
+static void loop_told(pl_loop_t *loop, const pl_loop_result_t *result, void *user)
+{
+    pl_wait_t *wait = user;
+    wait_told(wait, &result->error);
+    if (wait->on_loop)
+        wait->on_loop(loop, result, wait->user);
+}
+
+static int loop_begin(pl_wait_t *wait, pl_loop_t *loop, pl_error_t *err)
+{
+    wait->of = loop;
+    return pl_given(loop, "a loop", err) == PL_OK
+               ? wait_begin(wait, loop->trainer->engine, err)
+               : PL_EINVAL;
+}
+
+pl_loop_t *pl_loop_open_wait(pl_engine_t *engine, const pl_options_t *options,
+                             const pl_loop_spec_t *spec, pl_error_t *err)
+{
+    pl_wait_t wait = {0};
+    pl_loop_t *loop = NULL;
+    int code = pl_given(engine, "an engine", err);
+    if (code == PL_OK)
+        code = wait_begin(&wait, engine, err);
+    if (code == PL_OK)
+        loop = pl_loop_open(engine, options, spec, loop_told, &wait, err);
+    if (wait_end(&wait, loop ? PL_OK : PL_EINVAL, err) == PL_OK)
+        return loop;
+    if (loop && wait.engine)
+        pl_loop_close_wait(loop, NULL, NULL, NULL);
+    return NULL;
+}
+
+int pl_loop_train_wait(pl_loop_t *loop, const struct pl_arrays *samples,
+                       pl_on_loop_t on_step, void *user, pl_error_t *err)
+{
+    pl_wait_t wait = {.on_loop = on_step, .user = user};
+    const int code = loop_begin(&wait, loop, err);
+    return code == PL_OK
+               ? wait_end(&wait, pl_loop_train(loop, samples, loop_told, &wait, err), err)
+               : code;
+}
+
+int pl_loop_evaluate_wait(pl_loop_t *loop, const struct pl_arrays *samples,
+                          pl_on_loop_t on_measured, void *user, pl_error_t *err)
+{
+    pl_wait_t wait = {.on_loop = on_measured, .user = user};
+    const int code = loop_begin(&wait, loop, err);
+    return code == PL_OK
+               ? wait_end(&wait, pl_loop_evaluate(loop, samples, loop_told, &wait, err),
+                          err)
+               : code;
+}
+
+int pl_loop_predict_wait(pl_loop_t *loop, const struct pl_arrays *samples,
+                         pl_on_loop_t on_predicted, void *user, pl_error_t *err)
+{
+    pl_wait_t wait = {.on_loop = on_predicted, .user = user};
+    const int code = loop_begin(&wait, loop, err);
+    return code == PL_OK
+               ? wait_end(&wait, pl_loop_predict(loop, samples, loop_told, &wait, err),
+                          err)
+               : code;
+}
+
+int pl_loop_save_wait(pl_loop_t *loop, const char *name, pl_on_loop_t on_saved,
+                      void *user, pl_error_t *err)
+{
+    pl_wait_t wait = {.on_loop = on_saved, .user = user};
+    const int code = loop_begin(&wait, loop, err);
+    return code == PL_OK
+               ? wait_end(&wait, pl_loop_save(loop, name, loop_told, &wait, err), err)
+               : code;
+}
+
+int pl_loop_close_wait(pl_loop_t *loop, pl_on_loop_t on_closed, void *user,
+                       pl_error_t *err)
+{
+    pl_wait_t wait = {.on_loop = on_closed, .user = user};
+    int code = loop_begin(&wait, loop, err);
+    if (code != PL_OK)
+        return code;
+    if (loop->closing)
+        code = pl_fail(err, PL_ESTATE, "this loop is being closed already");
+    else
+        pl_loop_close(loop, loop_told, &wait);
+    return wait_end(&wait, code, err);
+}
