@@ -324,6 +324,15 @@ static pl_engine_t *engine_new(void)
     return engine;
 }
 
+/* What nobody reads costs nothing, and would prove nothing. */
+static void must_read(const char *what, bool is_read)
+{
+    const pl_error_t err = {PL_ESTATE, "nobody reads what the row is about"};
+    if (!is_read)
+        fprintf(stderr, "%s: ", what);
+    bench_must(is_read ? PL_OK : err.code, &err);
+}
+
 /* ---- a stream of many viewers ---- */
 
 typedef struct streams {
@@ -382,6 +391,7 @@ static void streams_bench(streams_t *s, pairs_t *p)
     kill(s->stopped.process, SIGSTOP);
     const long long lines = crowd_lines(&s->many);
     engines_run(p, s->engine[0], s->engine[1]);
+    must_read("the many viewers", crowd_lines(&s->many) > lines);
     ratio_report(", 1000 viewers, one of them stopped", "fit with one viewer", p, 0.99);
     double seconds = 0;
     for (int k = 0; k < p->count; k++)
@@ -410,14 +420,15 @@ static pid_t page_open(const char *url)
     static char script[] =
         "base=${0%%/\\?*}; token=${0##*token=}\n"
         "head=\"Authorization: Bearer $token\"\n"
-        "get() { curl -sN -H \"$head\" \"$base/$1\" >/dev/null; }\n"
-        "get events &\n"
-        "while :; do get metrics; sleep 1; done\n";
+        "get() { curl -sfN -H \"$head\" \"$base/$1\"; }\n"
+        "get events >\"$1/events\" &\n"
+        "while :; do get metrics; sleep 1; done >\"$1/metrics\"\n";
     static char shell[] = "sh", option[] = "-c";
-    char text[512], *argv[] = {shell, option, script, text, NULL};
+    char text[512], folder[256], *argv[] = {shell, option, script, text, folder, NULL};
     posix_spawnattr_t group;
     pid_t page = 0;
     snprintf(text, sizeof text, "%s", url);
+    snprintf(folder, sizeof folder, "%s", bench_folder());
     posix_spawnattr_init(&group);
     posix_spawnattr_setflags(&group, POSIX_SPAWN_SETPGROUP);
     posix_spawnp(&page, "sh", NULL, &group, argv, environ);
@@ -445,6 +456,13 @@ static double file_end(const char *path)
     return (double)status.st_size;
 }
 
+static void page_must_read(const char *what)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", bench_folder(), what);
+    must_read(what, file_end(path) > 0);
+}
+
 static void shown_close(shown_t *s)
 {
     pl_engine_free(s->engine);
@@ -452,6 +470,8 @@ static void shown_close(shown_t *s)
         kill(-s->page, SIGKILL);
         waitpid(s->page, NULL, 0);
     }
+    page_must_read("events");
+    page_must_read("metrics");
     s->trace_bytes += file_end(s->trace);
     s->journal_bytes += file_end(s->journal);
 }
@@ -504,7 +524,9 @@ static void rows_streams(bench_t *b)
     kill(s->one.process, SIGCONT);
     fit_run(s->engine[0], b->pairs.steps / 4, usual);  /* the viewer finds its way */
     if (is_wanted(b, "viewer")) {
+        const long long lines = crowd_lines(&s->one);
         pairs_run(&b->pairs, &b->bare, fit_measure, s->engine[0]);
+        must_read("the viewer", crowd_lines(&s->one) > lines);
         pairs_report(", one viewer", &b->pairs, 0.95);
     }
     if (is_wanted(b, "viewers"))
