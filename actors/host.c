@@ -451,9 +451,9 @@ void pl_engine_dispatch(pl_engine_t *engine)
         return;
     const bool tells = engine->tells;
     engine->tells = true;
-    pl_notes_quiet(&engine->notes);
-    for (pl_note_t *note; (note = pl_notes_take(&engine->notes));) {
-        bool last = note->kind == PL_NOTE_CLOSED;
+    int left = pl_notes_quiet(&engine->notes);
+    for (pl_note_t *note; left-- > 0 && (note = pl_notes_take(&engine->notes));) {
+        const bool last = note->kind == PL_NOTE_CLOSED;
         note_deliver(engine, note);
         if (last)
             return;

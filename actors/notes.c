@@ -20,6 +20,7 @@ int pl_notes_init(pl_notes_t *notes, pl_error_t *err)
     pthread_mutex_init(&notes->lock, NULL);
     notes->first = NULL;
     notes->last = &notes->first;
+    notes->waiting = 0;
     notes->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (notes->fd >= 0)
         return PL_OK;
@@ -60,6 +61,7 @@ static void append(pl_notes_t *notes, pl_note_t *note)
     note->next = NULL;
     *notes->last = note;
     notes->last = &note->next;
+    notes->waiting++;
 }
 
 void pl_notes_push(pl_notes_t *notes, pl_note_t *note)
@@ -100,6 +102,7 @@ static pl_note_t *drop_oldest(pl_notes_t *notes, const pl_reports_t *reports)
     *link = old->next;
     if (notes->last == &old->next)
         notes->last = link;
+    notes->waiting--;
     return old;
 }
 
@@ -159,11 +162,16 @@ void pl_notes_report(pl_notes_t *notes, pl_reports_t *reports, pl_trainer_t *tra
 
 /* ---- Out ---- */
 
-void pl_notes_quiet(pl_notes_t *notes)
+/* Counted after it is quiet: a note that comes later than that wakes it again. */
+int pl_notes_quiet(pl_notes_t *notes)
 {
     uint64_t count;
     while (read(notes->fd, &count, sizeof count) < 0 && errno == EINTR)
         continue;
+    pthread_mutex_lock(&notes->lock);
+    const int waiting = notes->waiting;
+    pthread_mutex_unlock(&notes->lock);
+    return waiting;
 }
 
 pl_note_t *pl_notes_take(pl_notes_t *notes)
@@ -172,6 +180,7 @@ pl_note_t *pl_notes_take(pl_notes_t *notes)
     pl_note_t *note = notes->first;
     if (note) {
         notes->first = note->next;
+        notes->waiting--;
         if (!notes->first)
             notes->last = &notes->first;
     }

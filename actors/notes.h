@@ -40,6 +40,7 @@ typedef struct pl_reports {
 typedef struct pl_notes {
     pthread_mutex_t lock;
     pl_note_t *first, **last;
+    int waiting;                              /* notes in the queue */
     int fd;                                   /* eventfd: readable when there is a note */
 } pl_notes_t;
 
@@ -53,9 +54,9 @@ void pl_notes_push(pl_notes_t *notes, pl_note_t *note);
 void pl_notes_report(pl_notes_t *notes, pl_reports_t *reports, pl_trainer_t *trainer,
                      const pl_run_progress_t *report);
 
-/* Program's thread: the descriptor is not readable until the next note comes; the oldest
- * note, or NULL. */
-void pl_notes_quiet(pl_notes_t *notes);
+/* Program's thread: the descriptor is not readable until the next note comes, and so many
+ * wait already; the oldest note, or NULL. */
+int pl_notes_quiet(pl_notes_t *notes);
 pl_note_t *pl_notes_take(pl_notes_t *notes);
 
 void pl_note_free(pl_note_t *note);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "actors/host_parts.h"
 #include "base/clock.h"
 #include "fake.h"
 #include "files.h"
@@ -431,6 +432,90 @@ static void a_host_without_libevent_polls(void)
     rig_free(&rig);
 }
 
+/* Commands to a run, each asked for by the answer to one before. */
+typedef struct flood {
+    pl_engine_t *engine;
+    int asked, most, told;
+} flood_t;
+
+static bool something_waits(pl_engine_t *engine)
+{
+    pthread_mutex_lock(&engine->notes.lock);
+    const bool waits = engine->notes.waiting > 0;
+    pthread_mutex_unlock(&engine->notes.lock);
+    return waits;
+}
+
+static void flood_on(pl_trainer_t *trainer, const pl_command_result_t *result, void *user);
+
+static void flood_ask(flood_t *flood, pl_trainer_t *trainer)
+{
+    flood->asked += pl_trainer_go_on(trainer, flood_on, flood, NULL) == PL_OK;
+}
+
+/* When it returns there is more to tell: who tells until nothing is left never ends. */
+static void flood_on(pl_trainer_t *trainer, const pl_command_result_t *result, void *user)
+{
+    flood_t *flood = user;
+    flood->told += result->error.code == PL_OK;
+    if (flood->asked == flood->most)
+        return;
+    flood_ask(flood, trainer);
+    ok(eventually(something_waits(flood->engine)), "answer %d brings another",
+       flood->told);
+}
+
+static void a_dispatch_tells_what_waited_when_it_began(void)
+{
+    rig_t *rig = rig_new(.script = SLOW, .trainer = LONG);
+    flood_t flood = {.engine = rig_engine(rig), .most = 40};
+    struct pollfd fd = {.fd = pl_engine_fd(flood.engine), .events = POLLIN};
+    rig_begin(rig);
+    for (int k = 0; k < 8; k++)
+        flood_ask(&flood, rig_trainer(rig));
+    while (flood.told < flood.most && poll(&fd, 1, 20000) == 1) {
+        const int asked = flood.asked;
+        pl_engine_dispatch(flood.engine);
+        ok(flood.told <= asked, "one dispatch tells no answer to what it brought: %d, %d",
+           flood.told, asked);
+    }
+    is_int(flood.asked, flood.most, "the descriptor says that more waits");
+    is_int(flood.told, flood.most, "each time, until all is told");
+    pl_trainer_stop(rig_trainer(rig), NULL, NULL);
+    is_text(rig_wait(rig)->status, "stopped", "and nothing is lost");
+    is_int(flood.told, flood.most, "or told twice");
+    rig_free(&rig);
+}
+
+static void count_turn(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what;
+    ++*(int *)user;
+}
+
+/* A host's own events have their turn between the engine's. */
+static void a_flood_leaves_the_loop_to_others(void)
+{
+    int turns = 0;
+    bool fair = true;
+    const int64_t limit = pl_now() + 30 * PL_SECOND;
+    rig_t *rig = rig_new(.script = SLOW, .trainer = LONG);
+    flood_t flood = {.engine = rig_engine(rig), .most = 40};
+    struct event *own = event_new(rig_base(rig), -1, EV_PERSIST, count_turn, &turns);
+    rig_begin(rig);
+    flood_ask(&flood, rig_trainer(rig));
+    while (flood.told < flood.most && fair && pl_now() < limit) {
+        const int told = flood.told, before = turns;
+        event_active(own, EV_TIMEOUT, 1);
+        event_base_loop(rig_base(rig), EVLOOP_ONCE);
+        fair = flood.told <= told + 1 && turns == before + 1;
+    }
+    ok(fair, "a turn of the loop tells one answer at most, and the host's own event");
+    is_int(flood.told, flood.most, "until all are told");
+    event_free(own);
+    rig_free(&rig);
+}
+
 int main(void)
 {
     rig_init(NULL);
@@ -454,5 +539,7 @@ int main(void)
     run(two_trainers_tell_a_host_that_stalls_no_more_than_one);
     run(what_waits_for_a_host_is_bounded);
     run(a_host_without_libevent_polls);
+    run(a_dispatch_tells_what_waited_when_it_began);
+    run(a_flood_leaves_the_loop_to_others);
     return tap_done();
 }
