@@ -916,8 +916,8 @@ PL_API pl_init_rule_t pl_constant(double value);
 PL_API pl_init_rule_t pl_normal(double deviation);
 PL_API pl_init_rule_t pl_uniform(double bound);
 
-/* Fails the graph: for modules that find their options impossible.  Returns an invalid
- * node. */
+/* Fails the graph: for modules that find their options impossible.  A code that is none
+ * of PL_ERRORS becomes PL_EUSER.  Returns an invalid node. */
 PL_API pl_node_t pl_graph_fail(pl_graph_t *g, int code, const char *format, ...)
     PL_PRINTF(3, 4);
 

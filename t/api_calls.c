@@ -69,6 +69,7 @@ static void parts(void)
     DRAWN_MADE(pl_part_find, DRAWN(roles), DRAWN(names));
     DRAWN_CODE(pl_plugin_load, DRAWN(files));
     DRAWN_CODE(pl_register, table);
+    DRAWN_CODE(pl_init, NULL, NULL, drawn_one_in(2) ? NULL : table);
     pl_part_at(DRAWN(roles), drawn_int());
     pl_role_at(drawn_int());
     pl_nearest(drawn_text(), drawn_one_in(4) ? NULL : words);
@@ -119,6 +120,42 @@ static void data(void)
                                 .facts = drawn_text()};
     DRAWN_CODE(pl_memory_data, DRAWN(names), drawn_one_in(4) ? NULL : &by_reading);
     DRAWN_CODE(pl_memory_arrays, DRAWN(names), drawn_one_in(4) ? NULL : &arrays);
+}
+
+/* Of a shape that has its room, or that nothing has. */
+static pl_field_t any_readable(void)
+{
+    static const int64_t dims[] = {RIG_FEATURES, PL_VARIES, 0, -7, INT64_MIN, INT64_MAX};
+    pl_field_t field = {"x", PL_F32, {1, {RIG_FEATURES}}};
+    switch (drawn_below(6)) {
+    case 0: field.dtype = (pl_dtype_t)drawn_int(); break;
+    case 1: field.shape.rank = drawn_int(); break;
+    case 2:
+    case 3: field.shape.dim[0] = dims[drawn_below(sizeof dims / sizeof *dims)]; break;
+    default: break;
+    }
+    return field;
+}
+
+/* Where there is nothing to read from, or no place to write to. */
+static void arrays_read(void)
+{
+    static const int64_t offset[] = {0, 1, 3, 3, 5, 6, 7, 8, 8};
+    static const double from[8][RIG_FEATURES];              /* of any type */
+    static double into[4][RIG_FEATURES];
+    const int64_t index[] = {0, 7, 3, drawn_one_in(4) ? drawn_int64() : 2};
+    const pl_arrays_t arrays = {
+        .samples = 8,
+        .field_count = drawn_one_in(8) ? drawn_int() : 1,
+        .field = {any_readable()},
+        .data = {drawn_one_in(8) ? NULL : from},
+        .offset = drawn_one_in(2) ? NULL : offset};
+    const pl_read_request_t request = {.index = drawn_one_in(8) ? NULL : index,
+                                       .count = drawn_one_in(8) ? -3 : drawn_below(5),
+                                       .length = drawn_below(RIG_FEATURES + 1)};
+    void *const field[PL_FIELDS] = {drawn_one_in(8) ? NULL : into};
+    DRAWN_CODE(pl_arrays_read, drawn_one_in(8) ? NULL : (void *)&arrays,
+               drawn_one_in(8) ? NULL : &request, drawn_one_in(8) ? NULL : field);
 }
 
 static const char *any_path(void)
@@ -282,7 +319,7 @@ static pl_node_t draw_layer(void)
     const pl_attention_options_t attention = {.causal = drawn_one_in(2),
                                               .dropout = drawn_double(),
                                               .mask = drawn_one_in(2) ? NULL : &mask};
-    switch (drawn_below(8)) {
+    switch (drawn_below(9)) {
     case 0:
         return pl_linear_with(g, any_name(), a(), any_size(),
                               drawn_one_in(2) ? NULL : &linear);
@@ -293,7 +330,23 @@ static pl_node_t draw_layer(void)
     case 4: return pl_layer_norm(g, any_name(), a(), drawn_double());
     case 5: return pl_embedding(g, any_name(), a(), any_size(), any_size(), any_rule());
     case 6: return pl_attention(g, a(), a(), a(), drawn_one_in(2) ? NULL : &attention);
+    case 7: return pl_linear(g, any_name(), a(), any_size());
     default: return pl_matmul(g, a(), a(), drawn_one_in(2), drawn_one_in(2));
+    }
+}
+
+static pl_node_t draw_update(void)
+{
+    const pl_update_t of = {.momentum = a(), .rest = a(), .cycles = drawn_one_in(2)};
+    const pl_update_t *u = drawn_one_in(8) ? NULL : &of;
+    switch (drawn_below(3)) {
+    case 0: return pl_times_momentum(g, u, a(), drawn_double());
+    case 1: return pl_times_rest(g, u, a(), drawn_double());
+    default: {
+        const pl_node_t target = a();
+        pl_assign(g, target, a());
+        return target;
+    }
     }
 }
 
@@ -301,7 +354,7 @@ static pl_node_t draw_value(void)
 {
     static const double values[4] = {1, 2, 3, 4};
     const pl_node_t inputs[] = {a(), a()};
-    switch (drawn_below(8)) {
+    switch (drawn_below(9)) {
     case 0: return pl_input(g, any_name());
     case 1: return pl_param(g, any_name(), any_shape(), any_rule());
     case 2:
@@ -315,6 +368,8 @@ static pl_node_t draw_value(void)
     case 6:
         return pl_apply(g, any_name(), drawn_one_in(8) ? NULL : inputs, drawn_below(3),
                         NULL);
+    case 7:
+        return drawn_one_in(8) ? pl_graph_fail(g, drawn_int(), "%d", drawn_int()) : a();
     default: pl_scope(g, "%s", any_name() ? "s" : ""); return a();
     }
 }
@@ -330,8 +385,9 @@ static void draw_figure(void)
                                           .ignore_index = drawn_int64(),
                                           .average = (pl_average_t)drawn_below(5)};
     pl_metric_t m = {0};
-    switch (drawn_below(10)) {
-    case 0: m = pl_cross_entropy(g, a(), a(), drawn_one_in(2) ? NULL : &entropy); break;
+    const pl_cross_entropy_options_t *given = drawn_one_in(2) ? NULL : &entropy;
+    switch (drawn_below(17)) {
+    case 0: m = pl_cross_entropy(g, a(), a(), given); break;
     case 1: m = pl_accuracy_top(g, a(), a(), drawn_int64(), NULL); break;
     case 2: m = pl_f1(g, a(), a(), drawn_one_in(2) ? NULL : &classes); break;
     case 3: m = pl_confusion_matrix(g, a(), a(), &classes); break;
@@ -340,6 +396,13 @@ static void draw_figure(void)
     case 6: m = pl_r2(g, a(), a()); break;
     case 7: m = pl_mae(g, a(), a()); break;
     case 8: m = pl_bits_per_byte(g, pl_mse(g, a(), a()), drawn_double()); break;
+    case 9: m = pl_accuracy(g, a(), a(), given); break;
+    case 10: m = pl_accuracy_of_classes(g, a(), a(), &classes); break;
+    case 11: m = pl_precision(g, a(), a(), drawn_one_in(2) ? NULL : &classes); break;
+    case 12: m = pl_recall(g, a(), a(), drawn_one_in(2) ? NULL : &classes); break;
+    case 13: m = pl_average_precision(g, a(), a(), drawn_int64(), &classes); break;
+    case 14: m = pl_rmse(g, a(), a()); break;
+    case 15: m = pl_perplexity(pl_pair(a(), a())); break;
     default: m = pl_pair(a(), a()); break;
     }
     if (drawn_one_in(2))
@@ -355,7 +418,7 @@ static void graphs(void)
     static const pl_field_t fields[] = {{"x", PL_F32, {1, {RIG_FEATURES}}},
                                         {"y", PL_I64, {0, {0}}}};
     static pl_node_t (*const draws[])(void) = {draw_elementwise, draw_shapes, draw_layer,
-                                               draw_value};
+                                               draw_value, draw_update};
     pl_model_t *model = pl_model_new(NULL);
     g = pl_graph_new(model, (pl_stage_t)drawn_below(4), fields, 2, 4, NULL);
     for (int k = 0; k < NODES; k++)
@@ -364,7 +427,7 @@ static void graphs(void)
         if (drawn_one_in(6))
             draw_figure();
         else
-            node[drawn_below(NODES)] = draws[drawn_below(4)]();
+            node[drawn_below(NODES)] = draws[drawn_below(5)]();
     if (drawn_one_in(4))
         pl_dim(g, a(), drawn_int());
     if (drawn_one_in(4))
@@ -444,8 +507,9 @@ static void a_run_ends_well(void)
 
 static void whatever_is_called_is_done_or_refused(void)
 {
-    static void (*const all[])(void) = {run_files, parts,  data,   files, answers,
-                                        launch,    graphs, graphs, small};
+    static void (*const all[])(void) = {run_files, parts,       data,   files,
+                                        answers,   arrays_read, launch, graphs,
+                                        graphs,    small};
     pthread_t thread;
     const int64_t until = pl_now() + (int64_t)(seconds * 1e9);
     pthread_create(&thread, NULL, aside, NULL);

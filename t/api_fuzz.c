@@ -307,6 +307,8 @@ static void show(void)
     pl_journal_close(j);
     char *text = DRAWN_MADE(pl_journal_explain, DRAWN(at));
     pl_text_free(text);
+    text = DRAWN_MADE(pl_journal_explain_run, DRAWN(at), (uint64_t)drawn_int64());
+    pl_text_free(text);
 }
 
 static void dispatch(void)

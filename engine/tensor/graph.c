@@ -117,8 +117,11 @@ static void stick(pl_graph_t *g, int code, const char *format, va_list args)
     pl_fail(&g->error, code, "%s%s%s", path, *path ? ": " : "", text);
 }
 
+/* A module's mistake in the code does not make what it refuses good. */
 pl_node_t pl_graph_fail(pl_graph_t *g, int code, const char *format, ...)
 {
+    if (code >= 0 || !strcmp(pl_code_name(code), "PL_E?"))
+        code = PL_EUSER;
     va_list args;
     va_start(args, format);
     stick(g, code, format, args);

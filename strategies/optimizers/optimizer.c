@@ -87,11 +87,15 @@ void pl_optimizer_scalars(const pl_optimizer_t *optimizer, double factor, uint64
 pl_node_t pl_times_momentum(pl_graph_t *g, const pl_update_t *u, pl_node_t x,
                             double option)
 {
+    if (!u)
+        return pl_graph_fail(g, PL_EINVAL, "momentum of an update that is NULL");
     return u->cycles ? pl_mul(g, x, u->momentum) : pl_scale(g, x, option);
 }
 
 pl_node_t pl_times_rest(pl_graph_t *g, const pl_update_t *u, pl_node_t x, double option)
 {
+    if (!u)
+        return pl_graph_fail(g, PL_EINVAL, "momentum of an update that is NULL");
     return u->cycles ? pl_mul(g, x, u->rest) : pl_scale(g, x, 1 - option);
 }
 

@@ -97,6 +97,18 @@ static bool varies(const pl_field_t *field)
     return field->shape.rank > 0 && field->shape.dim[0] == PL_VARIES;
 }
 
+/* The bytes of a sample, or of one step of it. */
+static bool field_bytes(const pl_field_t *field, size_t *bytes)
+{
+    pl_shape_t shape = field->shape;
+    int64_t count;
+    if (shape.rank < 0 || shape.rank > PL_DIMS - 1)
+        return false;
+    if (varies(field))
+        shape.dim[0] = 1;
+    return pl_array_size(field->dtype, &shape, &count, bytes);
+}
+
 static int source_check(const char *name, const pl_memory_data_t *data, pl_error_t *err)
 {
     if (data->samples < 1)
@@ -110,22 +122,17 @@ static int source_check(const char *name, const pl_memory_data_t *data, pl_error
         return pl_fail(err, PL_EINVAL, "memory data '%s': read is missing", name);
     for (int i = 0; i < data->field_count; i++) {
         const pl_field_t *field = &data->field[i];
-        int64_t count;
         size_t bytes;
         if (!field->name[0] || !memchr(field->name, '\0', sizeof field->name))
             return pl_fail(err, PL_EINVAL,
                            "memory data '%s': field %d needs a name of at most %zu bytes",
                            name, i, sizeof field->name - 1);
-        pl_shape_t shape = field->shape;
         if (varies(field) && !data->length)
             return pl_fail(err, PL_EINVAL,
                            "memory data '%s': field '%s' varies: the source has to say "
                            "how long samples are",
                            name, field->name);
-        if (varies(field))
-            shape.dim[0] = 1;
-        if (shape.rank < 0 || shape.rank > PL_DIMS - 1
-            || !pl_array_size(field->dtype, &shape, &count, &bytes) || count == 0)
+        if (!field_bytes(field, &bytes) || bytes == 0)
             return pl_fail(
                 err, PL_EINVAL,
                 "memory data '%s': field '%s' needs a shape of at most %d axes, none of "
@@ -192,12 +199,8 @@ static void arrays_read_field(const pl_arrays_t *arrays, const pl_read_request_t
                               int k, char *out)
 {
     const pl_field_t *field = &arrays->field[k];
-    pl_shape_t shape = field->shape;
-    int64_t count;
-    size_t bytes = 0;                                    /* of a sample, or of one step */
-    if (varies(field))
-        shape.dim[0] = 1;
-    pl_array_size(field->dtype, &shape, &count, &bytes);
+    size_t bytes = 0;
+    field_bytes(field, &bytes);
     const char *in = arrays->data[k];
     for (int i = 0; i < request->count; i++) {
         int64_t at = request->index[i], steps = 1, apart = 1;
@@ -211,11 +214,61 @@ static void arrays_read_field(const pl_arrays_t *arrays, const pl_read_request_t
     }
 }
 
+/* Whether a sample's steps have room where they are wanted. */
+static bool steps_fit(const pl_arrays_t *arrays, const pl_read_request_t *request)
+{
+    for (int i = 0; i < request->count; i++) {
+        const int64_t *at = &arrays->offset[request->index[i]];
+        if (at[0] < 0 || at[1] < at[0] || at[1] - at[0] > request->length)
+            return false;
+    }
+    return true;
+}
+
+static int arrays_check_field(const pl_arrays_t *arrays, const pl_read_request_t *request,
+                              int k, const void *out, pl_error_t *err)
+{
+    const pl_field_t *field = &arrays->field[k];
+    size_t bytes;
+    if (!arrays->data[k] || !out)
+        return pl_fail(err, PL_EINVAL,
+                       "arrays: field %d needs an array, and a place to be read to", k);
+    if (!field_bytes(field, &bytes))
+        return pl_fail(err, PL_EINVAL, "arrays: field %d needs a shape of at most %d axes",
+                       k, PL_DIMS - 1);
+    if (varies(field) && (!arrays->offset || !steps_fit(arrays, request)))
+        return pl_fail(err, PL_EINVAL,
+                       "arrays: field %d varies: it needs offsets, and samples no longer "
+                       "than the %lld steps asked for",
+                       k, (long long)request->length);
+    return PL_OK;
+}
+
+/* It is the program's to call, with what it has put together. */
+static int arrays_check(const pl_arrays_t *arrays, const pl_read_request_t *request,
+                        void *const field[], pl_error_t *err)
+{
+    if (pl_given(arrays, "arrays", err) != PL_OK
+        || pl_given(request, "a request", err) != PL_OK
+        || pl_given(field, "a place for each field", err) != PL_OK)
+        return PL_EINVAL;
+    if (request->count < 0 || (request->count && !request->index))
+        return pl_fail(err, PL_EINVAL, "arrays: %d samples are asked for, %s",
+                       request->count, request->index ? "0 is the least" : "but not which");
+    if (arrays->field_count < 1 || arrays->field_count > PL_FIELDS)
+        return pl_fail(err, PL_EINVAL, "arrays: %d fields; 1 to %d are possible",
+                       arrays->field_count, PL_FIELDS);
+    int code = pl_dataset_check("arrays", request, arrays->samples, err);
+    for (int k = 0; k < arrays->field_count && code == PL_OK; k++)
+        code = arrays_check_field(arrays, request, k, field[k], err);
+    return code;
+}
+
 int pl_arrays_read(void *user, const pl_read_request_t *request, void *const field[],
                    pl_error_t *err)
 {
     const pl_arrays_t *arrays = user;
-    int code = pl_dataset_check("arrays", request, arrays->samples, err);
+    int code = arrays_check(arrays, request, field, err);
     if (code)
         return code;
     for (int k = 0; k < arrays->field_count; k++)
