@@ -228,10 +228,12 @@ static void run_begin(run_t *run)
     streams_end(run);
 }
 
+/* Who follows a run is still to hear how it ended. */
 static void on_closed(pl_engine_t *engine, void *user)
 {
+    const struct timeval soon = {0, 100000};
     (void)engine;
-    event_base_loopbreak(((service_t *)user)->base);
+    event_base_loopexit(((service_t *)user)->base, &soon);
 }
 
 static void service_go_on(service_t *service)

@@ -186,6 +186,95 @@ a_long_run_takes_commands() {
     is "$status" 0 "the service stops it and ends"
 }
 
+# follow RUN FILE - keeps its events there from now on, until its end; follower is who does
+follow() {
+    curl -s -N -m 60 "$url/runs/$1/events" >"$2" &
+    follower=$!
+}
+
+# has FILE PATTERN - a line of it comes to match
+has() {
+    for _ in $(seq 600); do
+        grep -qE -- "$2" "$1" && return
+        sleep 0.05
+    done
+    return 1
+}
+
+# steps_of FILE - of each event of training, in the order in which they came; short epochs leave few but their ends
+steps_of() {
+    sed -nE 's/^data: .*"global_step":([0-9]+),.*"event":"(train|epoch)".*/\1/p' "$1"
+}
+
+# heard_beyond STEP FILE - an event of training tells of more
+heard_beyond() {
+    for _ in $(seq 600); do
+        [ "$(steps_of "$2" | tail -n 1)" -gt "$1" ] && return
+        sleep 0.05
+    done
+    return 1
+}
+
+events_tell_how_far_a_run_is_while_it_trains() {
+    service
+    long_run
+    follow 1 "$folder/events"
+    ok "who follows it hears of a step" has "$folder/events" '"event":"train"'
+    first=$(steps_of "$folder/events" | tail -n 1)
+    ok "it trains further" goes_beyond "$first"
+    ok "and that is heard while it does" heard_beyond "$first" "$folder/events"
+    get /runs/1
+    like "$out" '"state":"running"' "which is not at its end"
+    like "$(grep '"event":"train"' "$folder/events" | tail -n 1)" \
+        '^data: \{"id":1,"state":"running","global_step":[0-9]+,.*"metrics":\{"[^}]*train_loss":[0-9]' "with the loss"
+    post /runs/1/stop ''
+    ok "its end ends the events" wait "$follower"
+    steps_of "$folder/events" >"$folder/steps"
+    ok "steps come in order" sort -n -c "$folder/steps"
+    sed -n 's/^id: //p' "$folder/events" >"$folder/ids"
+    ok "numbers of events, too" sort -n -u -c "$folder/ids"
+    is "$(grep -c '^id: ' "$folder/events")" "$(grep -c '^data: ' "$folder/events")" "each event has one"
+    is "$(grep -cvE '^(id: [0-9]+|data: \{.*\}|)$' "$folder/events")" 0 "nothing else stands there"
+    like "$(grep '^data: ' "$folder/events" | tail -n 1)" '"state":"stopped"' "the last says that it was stopped"
+    ended
+}
+
+two_runs_train_at_once() {
+    service 2
+    for id in 1 2; do
+        post /runs "$(run_file '"max_epochs": 1000000')"
+        like "$out" "\"id\":$id" "run $id is taken"
+    done
+    ok "one trains" reaches /runs/1 '"state":"running","global_step":[1-9]'
+    ok "beside the other" reaches /runs/2 '"state":"running","global_step":[1-9]'
+    follow 1 "$folder/first"
+    local first=$follower
+    follow 2 "$folder/second"
+    local before=$(step_now)
+    ok "who follows the second hears of its steps" has "$folder/second" '"id":2,.*"event":"train"'
+    ok "while the first goes on" goes_beyond "$before"
+    ok "and is heard" has "$folder/first" '"id":1,.*"event":"train"'
+    posts 200 "one is paused" /runs/1/pause ''
+    get /runs/2
+    like "$out" '"state":"running"' "and not the other"
+    before=$(step_now)
+    posts 200 "the other saves" /runs/2/save ''
+    like "$out" "\"checkpoint\":\"$folder/runs/2/" "in its own directory"
+    is "$(step_now)" "$before" "the paused one stands still"
+    posts 202 "the second is stopped" /runs/2/stop ''
+    ok "its events end" wait "$follower"
+    get /runs/1
+    like "$out" '"state":"paused"' "the first is as it was"
+    posts 200 "and goes on" /runs/1/go_on ''
+    ok "to train" goes_beyond "$before"
+    ended
+    wait "$first"
+    is "$status" 0 "the service ends"
+    like "$(tail -n 2 "$folder/first")" '"id":1,"state":"stopped"' "which who follows the first hears"
+    is "$(grep -c '^data: {"id":2' "$folder/first") $(grep -c '^data: {"id":1' "$folder/second")" "0 0" \
+        "nobody hears of the other's"
+}
+
 # followers N - so many follow run 1, one after the other, and leave as soon as they hear of it
 followers() {
     local k fd line
@@ -334,6 +423,8 @@ else
     run a_run_is_trained_and_shown trains
     run mistakes_are_told_as_json trains
     run a_long_run_takes_commands trains
+    run events_tell_how_far_a_run_is_while_it_trains trains
+    run two_runs_train_at_once trains
     run clients_that_leave_end_nothing trains
     run so_many_train_at_once_and_the_others_wait trains
     run a_service_that_is_told_to_end_saves_first trains
