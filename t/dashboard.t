@@ -381,29 +381,55 @@ behind_nginx_it_is_as_it_was() {
     stop
 }
 
-# has_secret FILE... - some of them has the token, the job key or a password
+# has_secret FILE... - some of them has the token or what is secret in the job key: two halves of pairs, and the root
 has_secret() {
-    grep -qaF -e "$token" -e "$key" "$@"
+    grep -qaF -f secrets "$@"
+}
+
+# rank_1 WORDS... - the run's second process, which some other program has started
+rank_1() {
+    PACELINE_RANK=1 timeout 120 "$paceline" fit run.json --set trainer.max_epochs=-1 "$@" >rank_1.out 2>rank_1.err \
+        </dev/null &
+    second=$!
 }
 
 no_secret_is_told() {
     export PACELINE_DASHBOARD_TOKEN_FILE=$folder/token PACELINE_JOB_KEY_FILE=$folder/job.key
     "$paceline" launch --job-key job.key -- true >launch.out 2>launch.err
-    key=$(grep -oE '[^ "]{32,}' job.key | head -n 1)
-    ok "there is a key to look for" test "${#key}" -ge 32
-    train --journal run.journal --trace run.trace --set trainer.devices=2 --set trainer.strategy=ddp \
-        --set trainer.launcher=spawn
+    points
+    free_port
+    export PACELINE_RANK=0 PACELINE_WORLD_SIZE=2 PACELINE_ENDPOINT=127.0.0.1:$port
+    sed 's/^root .*/root none/' job.key >damaged.key
+    chmod 600 damaged.key
+    PACELINE_JOB_KEY_FILE=damaged.key refused 1 'damaged.key: it is no key file' fit run.json
+    local words=(--set trainer.strategy='{"name": "ddp", "collective": "tcp"}') path secret
+    rank_1 "${words[@]}"
+    train "${words[@]}" --journal run.journal --trace run.trace --monitor ipc://stream
     holds 30 has_steps 20
+    { awk '/^(server|client) / { print $3 } /^root / { print $2 }' job.key; cat token; } >secrets
+    is "$(grep -cE '^[^ ]{32,}$' secrets)" 4 "there are secrets to look for"
+    while read -r secret; do
+        ok "each is found where it is" grep -qaF -e "$secret" job.key token
+    done <secrets
     curl -sN --max-time 3 -H "$bearer" "$base/events" >told.events
-    for path in state metrics healthz readyz '' page.js; do
-        curl -s --max-time 30 -H "$bearer" "$base/$path" >"told.$path"
+    for path in state metrics healthz readyz '' page.js page.css chart.js icon.svg nowhere; do
+        curl -s --max-time 30 -D "told.head.$path" -H "$bearer" "$base/$path" >"told.$path"
     done
+    post '{"command": "save"}'
+    echo "$out" >told.command
+    timeout 30 "$paceline" monitor ipc://stream --json --count 500 >told.stream 2>monitor.err
     ok "the token is where one looks for it" has_secret fit.err
     stop
-    ok "page, events and metrics have none" test ! "$(has_secret told.* && echo has)"
+    wait "$second"
+    is "$?" 0 "so has the other process"
+    like "$(head -n 1 told.events)" '^id: ' "events were told"
+    is "$(lines "$(cat told.stream)")" 500 "and messages"
+    ok "page, events and metrics have no secret" test ! "$(has_secret told.* && echo has)"
     ok "nor have journal and trace" test ! "$(has_secret run.journal run.trace && echo has)"
-    ok "nor has the run's folder" test ! "$(grep -rqaF -e "$token" -e "$key" runs && echo has)"
-    unset PACELINE_DASHBOARD_TOKEN_FILE PACELINE_JOB_KEY_FILE
+    ok "nor has the run's folder" test ! "$(grep -rqaF -f secrets runs && echo has)"
+    grep -v '^dashboard: ' fit.err >fit.log
+    ok "nor has the log" test ! "$(has_secret fit.log fit.out rank_1.err rank_1.out launch.* monitor.err && echo has)"
+    unset PACELINE_DASHBOARD_TOKEN_FILE PACELINE_JOB_KEY_FILE PACELINE_RANK PACELINE_WORLD_SIZE PACELINE_ENDPOINT
 }
 
 an_address_beyond_this_machine_is_refused() {
