@@ -105,10 +105,15 @@ static bool beats(const int64_t *pulse)
            < PULSE_SECONDS * PL_SECOND;
 }
 
+static bool is_stuck(const pl_dashboard_t *d)
+{
+    return __atomic_load_n(&d->runtime->stuck, __ATOMIC_RELAXED) > 0;
+}
+
 static void serve_healthz(pl_dashboard_t *d, struct evhttp_request *request)
 {
     const bool control = beats(&d->control_pulse), hub = beats(&d->hub_pulse);
-    const bool stuck = __atomic_load_n(&d->runtime->stuck, __ATOMIC_RELAXED) > 0;
+    const bool stuck = is_stuck(d);
     char text[160];
     snprintf(text, sizeof text, "%s\ncontrol thread: %s\nhub: %s\nranks: %s\n",
              control && hub && !stuck ? "ok" : "failed", control ? "ok" : "silent",
@@ -116,13 +121,18 @@ static void serve_healthz(pl_dashboard_t *d, struct evhttp_request *request)
     answer_text(d, request, control && hub && !stuck ? 200 : 503, TEXT, text);
 }
 
+/* A trainer refuses to begin anything beside a thread that is stuck. */
 static void serve_readyz(pl_dashboard_t *d, struct evhttp_request *request)
 {
     const bool closing = __atomic_load_n(&d->is_closing, __ATOMIC_ACQUIRE);
-    const bool ready = !closing && beats(&d->control_pulse);
+    const bool stuck = is_stuck(d);
+    const bool ready = !closing && !stuck && beats(&d->control_pulse);
     char text[80];
     snprintf(text, sizeof text, "%s\n%s: %d\n", ready ? "ok" : "not ready",
-             closing ? "closing, runs" : "runs", pl_board_living(d->board));
+             closing ? "closing, runs"
+             : stuck ? "stuck, runs"
+                     : "runs",
+             pl_board_living(d->board));
     answer_text(d, request, ready ? 200 : 503, TEXT, text);
 }
 
