@@ -2,7 +2,9 @@
  * told */
 #include "sight/journal.h"
 
+#include <fcntl.h>
 #include <jansson.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -270,6 +272,166 @@ static void a_full_disk_ends_the_journal_and_nothing_else(void)
     json_decref(list);
 }
 
+/* ---- gaps ---- */
+
+/* A tap that holds up the hub, until it is let go. */
+typedef struct gate {
+    pthread_mutex_t lock;
+    long long records;                                      /* atomic */
+} gate_t;
+
+static void gate_record(void *self, const pl_tap_record_t *record)
+{
+    (void)record;
+    gate_t *gate = self;
+    __atomic_add_fetch(&gate->records, 1, __ATOMIC_RELEASE);
+    pthread_mutex_lock(&gate->lock);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+static void gate_close(void *self)
+{
+    (void)self;
+}
+
+static const pl_tap_ops_t gate_ops = {.record = gate_record, .close = gate_close};
+
+static long long records_of(const gate_t *gate)
+{
+    return __atomic_load_n(&gate->records, __ATOMIC_ACQUIRE);
+}
+
+/* What a journal has of one rank. */
+typedef struct account {
+    long long messages, missing, gaps;
+    bool in_place;                     /* numbers go on behind each gap where it says */
+} account_t;
+
+static account_t account_of(const json_t *list)
+{
+    account_t a = {.in_place = true};
+    long long next = -1;
+    for (size_t k = 0; k < json_array_size(list); k++) {
+        const json_t *line = json_array_get(list, k), *gap = json_object_get(line, "gap");
+        const long long seq = json_integer_value(json_object_get(line, "seq"));
+        if (gap) {
+            a.gaps++;
+            a.missing += json_integer_value(gap);
+            next += json_integer_value(gap);
+            continue;
+        }
+        a.messages++;
+        a.in_place &= next < 0 || seq == next;
+        next = seq + 1;
+    }
+    return a;
+}
+
+static void what_the_hub_has_lost_is_a_gap_of_its_rank(void)
+{
+    enum { MANY = 300000 };
+    gate_t gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    rig_open();
+    is_int(pl_journal_tap(rig.runtime, path, &err), PL_OK, "a journal");
+    is_int(pl_tap_add(rig.runtime, &gate_ops, &gate, &err), PL_OK, "a slow viewer");
+    pthread_mutex_lock(&gate.lock);
+    say("first", 1);
+    ok(eventually(records_of(&gate) == 1), "which holds up the hub");
+    say("flood", MANY);
+    pthread_mutex_unlock(&gate.lock);
+    ok(eventually(records_of(&gate) > 1), "and lets it go");
+    say("last", 1);
+    rig_close();
+    json_t *list = read_all(path);
+    const account_t a = account_of(list);
+    is_int(err.code, PL_OK, "the journal is whole: %s", err.text);
+    is_int(a.messages + a.missing, MANY + 2, "it has or misses each message");
+    ok(a.gaps > 0 && a.missing > 0, "%lld are missing, in %lld gaps", a.missing, a.gaps);
+    ok(a.in_place, "each where the numbers of its messages leap");
+    size_t k = 0;
+    while (k < json_array_size(list) && !json_object_get(json_array_get(list, k), "gap"))
+        k++;
+    const json_t *gap = json_array_get(list, k);
+    is_int(json_integer_value(json_object_get(gap, "rank")), -1,
+           "a gap names whose messages they are");
+    json_decref(list);
+}
+
+/* Takes what comes out of a pipe into a file. */
+typedef struct drain {
+    int pipe;
+    FILE *file;
+    long long bytes;                                        /* atomic */
+} drain_t;
+
+static void *drain_run(void *argument)
+{
+    static char bytes[1 << 16];
+    drain_t *d = argument;
+    ssize_t got;
+    while ((got = read(d->pipe, bytes, sizeof bytes)) > 0) {
+        fwrite(bytes, 1, (size_t)got, d->file);
+        __atomic_add_fetch(&d->bytes, got, __ATOMIC_RELEASE);
+    }
+    return NULL;
+}
+
+/* A journal of `told` messages and one more, if it goes on, at path: its disk stands still
+ * for a while, as a pipe that nobody empties. */
+static void stand_still(int told, bool goes_on)
+{
+    enum { LONG = 1000, KEPT = 4 << 20 };
+    static char much[LONG + 1];
+    char pipe[300];
+    gate_t gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_t thread;
+    memset(much, 'x', LONG);
+    snprintf(pipe, sizeof pipe, "%s/pipe", tap_folder());
+    unlink(pipe);
+    drain_t drain = {.pipe = mkfifo(pipe, 0600) == 0 ? open(pipe, O_RDONLY | O_NONBLOCK)
+                                                     : -1,
+                     .file = fopen(path, "wb")};
+    rig_open();
+    is_int(pl_journal_tap(rig.runtime, pipe, &err), PL_OK, "a journal");
+    pl_tap_add(rig.runtime, &gate_ops, &gate, &err);
+    for (int k = 100; k <= told; k += 100) {
+        say(much, 100);
+        eventually(records_of(&gate) == k);
+    }
+    is_int(records_of(&gate), told, "the hub has all, more than is kept for a disk");
+    fcntl(drain.pipe, F_SETFL, 0);
+    pthread_create(&thread, NULL, drain_run, &drain);
+    ok(eventually(__atomic_load_n(&drain.bytes, __ATOMIC_ACQUIRE) > KEPT * 3 / 4),
+       "which takes what was kept for it");
+    if (goes_on)
+        say("last", 1);
+    rig_close();
+    pthread_join(thread, NULL);
+    fclose(drain.file);
+    close(drain.pipe);
+}
+
+static void what_the_disk_did_not_take_is_a_gap_of_any_rank(void)
+{
+    enum { MANY = 8000 };
+    for (int goes_on = 0; goes_on < 2; goes_on++) {
+        stand_still(MANY, goes_on);
+        json_t *list = read_all(path);
+        const account_t a = account_of(list);
+        is_int(err.code, PL_OK, "it is whole: %s", err.text);
+        is_int(a.messages + a.missing, MANY + goes_on, "it has or misses each message");
+        ok(a.gaps > 0 && a.missing > 0, "%lld are missing, in %lld gaps", a.missing,
+           a.gaps);
+        ok(a.in_place, "each where the numbers of its messages leap");
+        const json_t *gap = json_array_get(list, json_array_size(list) - 1
+                                                     - (size_t)goes_on);
+        ok(json_object_get(gap, "gap") && !json_object_get(gap, "rank"), "%s",
+           goes_on ? "that of the disk right before what came when it went on"
+                   : "and that of the disk at the end, when nothing came any more");
+        json_decref(list);
+    }
+}
+
 int main(void)
 {
     pl_log_hook(keep_log, PL_LOG_INFO, NULL);
@@ -279,5 +441,7 @@ int main(void)
     run(damage_is_told_with_its_place);
     run(much_damage_is_passed_over);
     run(a_full_disk_ends_the_journal_and_nothing_else);
+    run(what_the_hub_has_lost_is_a_gap_of_its_rank);
+    run(what_the_disk_did_not_take_is_a_gap_of_any_rank);
     return tap_done();
 }
