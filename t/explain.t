@@ -191,6 +191,52 @@ a_pipe_that_nobody_empties_holds_up_no_run() {
     like "$out" '"whole":true' "who takes it gets all"
 }
 
+# takes WORDS... - in took, how many ms they take
+takes() {
+    local began=${EPOCHREALTIME/./}
+    try timeout 60 "$@"
+    took=$(((${EPOCHREALTIME/./} - began) / 1000))
+}
+
+# length - in ms, from the first to the last message of a replay, which is in out
+length() {
+    sed -n 's/.*"time": \([0-9.]*\), .*/\1/p' <<<"$out" |
+        awk 'NR == 1 { first = $1 } { last = $1 } END { printf "%d", (last - first) * 1000 }'
+}
+
+# A run that stands still for a while is long and has few messages.
+it_is_shown_at_the_speed_that_is_asked_for() {
+    "$paceline" fit run.json --journal still.journal --set trainer.run_name=still --set trainer.max_epochs=-1 \
+        >out.txt 2>err.txt </dev/null &
+    pid=$!
+    holds 30 grep -aqs train_batch still.journal
+    kill -STOP "$pid"
+    sleep 1.5
+    kill -CONT "$pid"
+    kill -TERM "$pid"
+    wait "$pid"
+    is "$?" 0 "a run that stood still"
+    takes "$paceline" replay still.journal --speed max --json
+    local all=$out whole
+    whole=$(length)
+    ok "lasted 1.5 s, and more" at_least "$whole" 1500
+    takes "$paceline" replay still.journal --json
+    ok "it takes as long when nothing is said: $took ms" at_least "$took" "$whole"
+    ok "not ten times as long" at_least $((whole * 10)) "$took"
+    is "$out" "$all" "and shows what there is without pauses"
+    takes "$paceline" replay still.journal --speed 0.7
+    ok "longer at a speed of 0.7: $took ms" at_least "$took" $((whole * 10 / 7))
+    takes "$paceline" replay still.journal --speed 100
+    ok "at 100 its hundredth part: $took ms" at_least "$took" $((whole / 100))
+    ok "or somewhat more" at_least "$whole" "$took"
+    takes timeout -s TERM 0.3 "$paceline" replay still.journal --speed 0.001
+    ok "who ends it does not wait for the next message: $took ms" at_least 10000 "$took"
+    for speed in -1 1e10 nan 2x ''; do
+        try "$paceline" replay still.journal --speed "$speed"
+        is "$status" 2 "a speed of '$speed' is refused"
+    done
+}
+
 run a_run_that_ended_well trains
 run one_that_a_callback_stopped trains
 run one_that_met_a_nan trains
@@ -198,6 +244,7 @@ run one_whose_rank_was_killed trains
 run one_whose_rank_was_stuck trains
 run one_that_was_killed_itself trains
 run a_run_is_shown_again trains
+run it_is_shown_at_the_speed_that_is_asked_for trains
 run damage_costs_one_record_alone trains
 run all_runs_of_a_sweep_are_told_of trains
 run it_fits_a_terminal trains
