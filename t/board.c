@@ -2,11 +2,14 @@
 #include "sight/board.h"
 
 #include <jansson.h>
+#include <regex.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "runtime/cargo.h"
 #include "tap.h"
 
@@ -394,6 +397,144 @@ static void a_long_run_keeps_points_of_every_figure(void)
     pl_board_free(board);
 }
 
+/* ---- text that somebody else has written ---- */
+
+#define HOSTILE \
+    "</script><img src=x onerror=alert(1)>\"\\\n\r\t\033[2J\177\xff\xc3'&amp;" \
+    "data: 1\n\nevent: x"
+
+/* Many times the same, after a start of its own. */
+static const char *very_long(const char *start)
+{
+    static char text[4][20000];
+    static int next;
+    char *one = text[next++ % 4];
+    size_t length = (size_t)snprintf(one, sizeof text[0], "%s", start);
+    while (length + sizeof HOSTILE < sizeof text[0])
+        length += (size_t)snprintf(one + length, sizeof text[0] - length, HOSTILE);
+    return one;
+}
+
+/* A run whose folder, module, event, figures, checkpoint and log are `text`, and the error
+ * that it ends with. */
+static pl_board_t *hostile_board(const char *text, bool ends)
+{
+    char *path = pl_text("/runs/%s", text);
+    json_t *metrics = json_pack("{s:f, s:f, s:f}", "<b>\n\"x\\", 0.5, "<b>\t\"x\\", 0.25,
+                                "\"} 1\nup{a=\"", 2.0);
+    char *figures = json_dumps(metrics, 0);
+    pl_board_t *board = pl_board_new(pl_now(), NULL);
+    pl_error_t error = {.code = PL_EIO};
+    begin_run(board, 100);
+    report(board, 100,
+           (pl_run_progress_t){.event = "alive", .run_dir = path, .module = text});
+    report(board, 100,
+           (pl_run_progress_t){.event = text, .global_step = 1, .metrics = figures});
+    save(board, path, "");
+    pl_board_log(board, PL_LOG_ERROR, 0, text, text);
+    snprintf(error.text, sizeof error.text, "%s", text);
+    snprintf(error.where, sizeof error.where, "%s", text);
+    if (ends)
+        say(board, (said_t){.kind = PL_KIND_ERROR,
+                            .message = PL_MESSAGE_run,
+                            .from = trainer,
+                            .to = host,
+                            .call = 100,
+                            .fields = &error});
+    pl_text_free(path);
+    free(figures);
+    json_decref(metrics);
+    return board;
+}
+
+/* Of a text that is shown: no controls but line feeds, UTF-8. */
+static bool is_plain(const char *text, bool has_lines)
+{
+    for (const char *c = text; *c; c++)
+        if (((unsigned char)*c < 0x20 && !(has_lines && *c == '\n')) || *c == 0x7f)
+            return false;
+    return pl_utf8_ok(text, strlen(text));
+}
+
+/* Strings in it, with their names, and how many of them are not plain or too long. */
+static int strings_of(const json_t *value, int *bad)
+{
+    int count = 0;
+    size_t k;
+    const char *name;
+    json_t *one;
+    if (json_is_string(value)) {
+        const char *text = json_string_value(value);
+        *bad += !is_plain(text, false) || strlen(text) > 640;
+        return 1;
+    }
+    json_array_foreach(value, k, one)
+        count += strings_of(one, bad);
+    json_object_foreach((json_t *)value, name, one)
+        count += strings_of(one, bad);
+    return count;
+}
+
+static void hostile_text_is_data_for_the_page(void)
+{
+    const char *const texts[] = {HOSTILE, very_long(""), very_long("\xe2\x80")};
+    for (int k = 0; k < 3; k++) {
+        uint64_t until;
+        int bad = 0;
+        pl_board_t *board = hostile_board(texts[k], true);
+        char *text = pl_board_json(board, 0, &until);
+        ok(text && is_plain(text, false), "an event is one line without controls");
+        ok(text && strlen(text) < 20000, "of %zu bytes", text ? strlen(text) : 0);
+        json_t *all = json_loads(text, 0, NULL), *run = run_of(all, 1);
+        ok(all && strings_of(all, &bad) > 20, "it is JSON");
+        is_int(bad, 0, "whose strings are plain and have an end");
+        like(json_string_value(json_object_get(run, "dir")), "^/runs/", "the folder");
+        like(json_string_value(json_object_get(run, "error")), "script>", "the error");
+        is_int(json_array_size(json_object_get(all, "log")), 1, "the log line is there");
+        is_int(json_array_size(json_object_get(run, "saves")), 1, "so is the checkpoint");
+        json_decref(all);
+        pl_text_free(text);
+        pl_board_free(board);
+    }
+}
+
+/* How many lines of Prometheus' text format a text has that are none, or there twice. */
+static int wrong_lines(char *text)
+{
+#define LABEL "[a-z_]+=\"([^\"\\\\]|\\\\[\"\\\\n])*\""
+    const char *const forms =
+        "^(# (HELP|TYPE) paceline_[a-z_]+ .*|paceline_[a-z_]+(\\{" LABEL "(," LABEL
+        ")*\\})? (NaN|[+-]Inf|[-+0-9.e]+))$";
+    regex_t form;
+    char *line[2000];
+    int lines = 0, wrong = regcomp(&form, forms, REG_EXTENDED | REG_NOSUB) != 0;
+    for (char *one; (one = strsep(&text, "\n")) && *one && lines < 2000; lines++) {
+        line[lines] = one;
+        wrong += regexec(&form, one, 0, NULL, 0) != 0;
+        for (int k = 0; k < lines; k++)
+            wrong += !strncmp(line[k], one, strcspn(one, " ")) && *one != '#'
+                     && strrchr(line[k], ' ') - line[k] == strrchr(one, ' ') - one
+                     && !strncmp(line[k], one, (size_t)(strrchr(one, ' ') - one));
+    }
+    regfree(&form);
+    return lines > 20 ? wrong : -1;
+}
+
+static void hostile_text_is_a_label_of_the_metrics(void)
+{
+    const char *const texts[] = {HOSTILE, very_long(""), very_long("\xe2\x80")};
+    for (int k = 0; k < 6; k++) {
+        pl_board_t *board = hostile_board(texts[k / 2], k % 2);
+        char *text = pl_board_metrics(board);
+        ok(text && is_plain(text, true), "metrics have no controls");
+        like(text, "\npaceline_run_info.run=\"1\",run_dir=\"/runs/", "the run is there");
+        like(text, "\npaceline_figure.run=\"1\",name=\"<b>.{1,3}.\"x", "and a figure");
+        is_int(wrong_lines(text), 0, "all lines are of the format, and none is twice");
+        pl_text_free(text);
+        pl_board_free(board);
+    }
+}
+
 int main(void)
 {
     kinds_enter();
@@ -406,5 +547,7 @@ int main(void)
     run(each_rank_has_its_stages);
     run(checkpoints_that_are_gone_are_told_so);
     run(a_long_run_keeps_points_of_every_figure);
+    run(hostile_text_is_data_for_the_page);
+    run(hostile_text_is_a_label_of_the_metrics);
     return tap_done();
 }

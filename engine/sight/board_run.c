@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/json_text.h"
+#include "base/utf8.h"
 #include "runtime/cargo.h"
 
 void run_release(run_t *run)
@@ -38,15 +39,18 @@ void run_begin(run_t *run, uint64_t call, uint64_t number, double now)
 
 /* ---- figures ---- */
 
-/* The column of a figure, new or not; -1: there are too many. */
+/* The column of a figure, new or not; -1: there are too many.  Names are kept as they are
+ * shown: two that look the same would be one series twice. */
 static int column_of(run_t *run, const char *name)
 {
+    char shown[sizeof run->name[0]];
+    pl_utf8_show(name, shown, sizeof shown);
     for (int k = COLUMNS_OWN; k < run->columns; k++)
-        if (!strncmp(run->name[k], name, sizeof run->name[k] - 1))
+        if (!strcmp(run->name[k], shown))
             return k;
     if (run->columns == COLUMNS_MOST)
         return -1;
-    snprintf(run->name[run->columns], sizeof run->name[0], "%s", name);
+    strcpy(run->name[run->columns], shown);
     return run->columns++;
 }
 

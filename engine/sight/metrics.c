@@ -156,7 +156,7 @@ static void write_run_values(sheet_t *s, const pl_board_t *b)
 
 static void write_run_info(sheet_t *s, const pl_board_t *b)
 {
-    char dir[600], module[600];
+    char dir[600], module[600], status[600];
     family(s, "run_info", "gauge", "Always 1; says what a run is.");
     for (int k = 0; k < RUNS_MOST; k++)
         if (b->run[k].call)
@@ -164,7 +164,8 @@ static void write_run_info(sheet_t *s, const pl_board_t *b)
                        "paceline_run_info{run=\"%" PRIu64
                        "\",run_dir=\"%s\",module=\"%s\",status=\"%s\"} 1\n",
                        b->run[k].number, quoted(b->run[k].dir, dir),
-                       quoted(b->run[k].module, module), b->run[k].doing);
+                       quoted(b->run[k].module, module),
+                       quoted(b->run[k].doing, status));
 }
 
 static void write_figures(sheet_t *s, const pl_board_t *b)
