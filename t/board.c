@@ -415,8 +415,8 @@ static const char *very_long(const char *start)
     return one;
 }
 
-/* A run whose folder, module, event, figures, checkpoint and log are `text`, and the error
- * that it ends with. */
+/* A run whose folder, module, event, figures, checkpoint and log are `text`, as is the
+ * error that it ends with. */
 static pl_board_t *hostile_board(const char *text, bool ends)
 {
     char *path = pl_text("/runs/%s", text);

@@ -432,6 +432,28 @@ no_secret_is_told() {
     unset PACELINE_DASHBOARD_TOKEN_FILE PACELINE_JOB_KEY_FILE PACELINE_RANK PACELINE_WORLD_SIZE PACELINE_ENDPOINT
 }
 
+names_of_markup_are_shown_as_they_are() {
+    local name='<img src=x onerror=alert(1)>"\&amp;'$'\n\e[2J'
+    train --set trainer.run_name="$name"
+    holds 30 has_steps 0
+    answers 200 "the state of a run with such a name" -H "$bearer" "$base/state"
+    like "$out" '"name":"<img src=x onerror=alert\(1\)>\\"\\\\&amp;\?\?\[2J"' "has it as a string"
+    is "$(lines "$out")" 1 "in one line"
+    answers 200 "its metrics" -H "$bearer" "$base/metrics"
+    like "$out" 'run_dir="[^"]*/<img src=x onerror=alert\(1\)>\\"\\\\&amp;\?\?\[2J",module="mlp"' "have it as a label"
+    is "$(grep -cvE '^(#|paceline_)' <<<"$out")" 0 "which breaks no line"
+    if command -v promtool >/dev/null; then
+        ok "promtool finds nothing to say" promtool check metrics <<<"$out"
+    else
+        skip "promtool is not installed (package prometheus)"
+    fi
+    curl -s --max-time 30 -D head -o page -H "$bearer" "$base/state"
+    like "$(cat head)" '^Content-Type: application/json' "none of which a browser takes for a page"
+    answers 200 "the page" -H "$bearer" "$base/"
+    ok "has no name in it" test "$(grep -c 'onerror' <<<"$out")" = 0
+    stop
+}
+
 an_address_beyond_this_machine_is_refused() {
     points
     for address in 0.0.0.0:0 192.0.2.1:80 example.com:1 '[::]:1' 70000 x '127.0.0.1:' '127.0.0.1:1x'; do
@@ -482,6 +504,7 @@ run who_is_slow_or_endless_costs_no_memory trains
 run pages_that_talk_cost_no_memory trains
 run behind_nginx_it_is_as_it_was trains
 run no_secret_is_told trains
+run names_of_markup_are_shown_as_they_are trains
 run an_address_beyond_this_machine_is_refused trains
 run a_token_that_stays_lies_in_a_file_of_ones_own trains
 done_testing

@@ -267,6 +267,18 @@ as_the_server="(async () => { const state = await (await fetch('state')).json(),
 
 says_lost="document.getElementById('link').dataset.state !== 'live'"
 
+names_of_markup_are_text() {
+    train --set trainer.run_name='<img src=x onerror=window.hacked=1><script>window.hacked=1<\script>"&amp;'
+    open_page "$url"
+    shows "it has the run" "current() && current().points.length > 2"
+    shows "its name is shown as it is" "document.body.innerText.includes('<img src=x onerror=window.hacked=1>')"
+    shows "and nothing of the page" "document.querySelectorAll('[onerror], body script').length === 0"
+    shows "nor anything that was run" "window.hacked === undefined"
+    shows "nor too wide" "document.documentElement.scrollWidth <= innerWidth"
+    nothing_to_complain_of
+    stop
+}
+
 it_finds_the_next_server_at_the_same_place() {
     export PACELINE_DASHBOARD_TOKEN_FILE=$folder/token
     train
@@ -310,6 +322,7 @@ run every_panel_is_filled_while_a_run_trains trains
 run buttons_take_the_mouse trains
 run buttons_take_the_keyboard_alone trains
 run it_is_readable_on_a_phone_and_in_the_dark trains
+run names_of_markup_are_text trains
 run it_finds_the_next_server_at_the_same_place trains
 run it_goes_on_after_the_connection_broke trains
 stop_browser
