@@ -446,7 +446,8 @@ static bool something_waits(pl_engine_t *engine)
     return waits;
 }
 
-static void flood_on(pl_trainer_t *trainer, const pl_command_result_t *result, void *user);
+static void flood_on(pl_trainer_t *trainer, const pl_command_result_t *result,
+                     void *user);
 
 static void flood_ask(flood_t *flood, pl_trainer_t *trainer)
 {

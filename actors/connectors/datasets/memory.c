@@ -234,8 +234,9 @@ static int arrays_check_field(const pl_arrays_t *arrays, const pl_read_request_t
         return pl_fail(err, PL_EINVAL,
                        "arrays: field %d needs an array, and a place to be read to", k);
     if (!field_bytes(field, &bytes))
-        return pl_fail(err, PL_EINVAL, "arrays: field %d needs a shape of at most %d axes",
-                       k, PL_DIMS - 1);
+        return pl_fail(err, PL_EINVAL,
+                       "arrays: field %d needs a shape of at most %d axes", k,
+                       PL_DIMS - 1);
     if (varies(field) && (!arrays->offset || !steps_fit(arrays, request)))
         return pl_fail(err, PL_EINVAL,
                        "arrays: field %d varies: it needs offsets, and samples no longer "
@@ -254,7 +255,8 @@ static int arrays_check(const pl_arrays_t *arrays, const pl_read_request_t *requ
         return PL_EINVAL;
     if (request->count < 0 || (request->count && !request->index))
         return pl_fail(err, PL_EINVAL, "arrays: %d samples are asked for, %s",
-                       request->count, request->index ? "0 is the least" : "but not which");
+                       request->count,
+                       request->index ? "0 is the least" : "but not which");
     if (arrays->field_count < 1 || arrays->field_count > PL_FIELDS)
         return pl_fail(err, PL_EINVAL, "arrays: %d fields; 1 to %d are possible",
                        arrays->field_count, PL_FIELDS);
