@@ -149,6 +149,36 @@ static void an_engine_is_freed_from_inside_on_closed(void)
     event_base_free(base);
 }
 
+static void *free_aside(void *engine)
+{
+    pl_engine_free(engine);
+    return NULL;
+}
+
+/* For a loop that cannot wait for what is still to be written. */
+static void hand_over(pl_engine_t *engine, void *user)
+{
+    pthread_create(user, NULL, free_aside, engine);
+}
+
+static void a_closed_engine_is_freed_by_another_thread(void)
+{
+    pl_error_t err = {0};
+    char path[4200];
+    pthread_t thread = 0;
+    pl_engine_t *engine = pl_engine_new(NULL, &err);
+    snprintf(path, sizeof path, "%s/journal", tap_folder());
+    is_int(pl_engine_journal(engine, path, &err), PL_OK, "an engine with a journal");
+    struct pollfd fd = {.fd = pl_engine_fd(engine), .events = POLLIN};
+    pl_engine_close(engine, hand_over, &thread);
+    while (!thread && poll(&fd, 1, 20000) == 1)
+        pl_engine_dispatch(engine);
+    ok(thread && pthread_join(thread, NULL) == 0, "is freed there");
+    pl_journal_t *journal = pl_journal_open(path, &err);
+    ok(journal, "and the journal is whole: %s", err.text);
+    pl_journal_close(journal);
+}
+
 static void drop_trainer(rig_t *rig, const pl_progress_t *progress)
 {
     (void)progress;
@@ -455,7 +485,8 @@ static void flood_ask(flood_t *flood, pl_trainer_t *trainer)
 }
 
 /* When it returns there is more to tell: who tells until nothing is left never ends. */
-static void flood_on(pl_trainer_t *trainer, const pl_command_result_t *result, void *user)
+static void flood_on(pl_trainer_t *trainer, const pl_command_result_t *result,
+                     void *user)
 {
     flood_t *flood = user;
     flood->told += result->error.code == PL_OK;
@@ -527,6 +558,7 @@ int main(void)
     run(an_engine_is_closed_from_inside_on_progress);
     run(an_engine_is_closed_from_inside_on_done);
     run(an_engine_is_freed_from_inside_on_closed);
+    run(a_closed_engine_is_freed_by_another_thread);
     run(a_trainer_is_freed_from_inside_on_progress);
     run(a_trainer_is_freed_from_inside_on_done);
     run(engines_end_while_runs_go_on);
