@@ -383,7 +383,7 @@ PL_API pl_engine_t *pl_engine_new(struct event_base *base, pl_error_t *err);
 /* One descriptor for life, level-triggered; belongs to the engine. */
 PL_API int pl_engine_fd(const pl_engine_t *engine);
 /* Tells what waits when it is called, and returns; for what comes meanwhile the
- * descriptor is readable again. */
+ * descriptor is readable again.  Not from a notification. */
 PL_API void pl_engine_dispatch(pl_engine_t *engine);
 
 /* Publishes every message of the engine's actors at ipc://FILE or tcp://127.0.0.1:PORT
