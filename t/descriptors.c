@@ -11,9 +11,11 @@
 #include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "rig.h"
+#include "runtime/descriptors.h"
 #include "tap.h"
 
 enum { WELL = 0, REFUSED = 1, UNCLEAR = 2 };                /* how a child ends */
@@ -223,6 +225,45 @@ static void the_limit_that_is_named_will_do(void)
     the_limit_that_is_named_suffices(3);
 }
 
+/* The least of some, of this thread's processor time. */
+static double check_us(void)
+{
+    double least = 1e9;
+    for (int k = 0; k < 20; k++) {
+        struct timespec began, ended;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &began);
+        pl_descriptors_for(4, 10, NULL);
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ended);
+        const double us = (double)(ended.tv_sec - began.tv_sec) * 1e6
+                          + (double)(ended.tv_nsec - began.tv_nsec) / 1e3;
+        least = us < least ? us : least;
+    }
+    return least;
+}
+
+static void a_host_with_many_connections_is_not_held(void)
+{
+    enum { CONNECTIONS = 6000 };
+    struct rlimit was, much;
+    static int fd[CONNECTIONS];
+    int opened = 0;
+    getrlimit(RLIMIT_NOFILE, &was);
+    much = (struct rlimit){was.rlim_max, was.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &much);
+    while (opened < CONNECTIONS && (fd[opened] = dup(0)) >= 0)
+        opened++;
+    if (opened < CONNECTIONS || much.rlim_cur < 3 * CONNECTIONS) {
+        tap_skip("%d descriptors may be open", (int)much.rlim_cur);
+    } else {
+        const double us = check_us();
+        ok(us < 2000, "beside %d descriptors it takes %.1f us to see that there are some",
+           CONNECTIONS, us);
+    }
+    while (opened > 0)
+        close(fd[--opened]);
+    setrlimit(RLIMIT_NOFILE, &was);
+}
+
 int main(void)
 {
     rig_init(NULL);
@@ -230,5 +271,6 @@ int main(void)
     run(a_fit_that_lacks_descriptors_fails_and_the_host_lives);
     run(the_limit_that_is_named_will_do);
     run(a_flood_of_viewers_takes_not_all_descriptors);
+    run(a_host_with_many_connections_is_not_held);
     return tap_done();
 }

@@ -4,9 +4,10 @@
  *
  * A libevent host with a timer of 2 ms trains four MLPs at once, each with a thread that
  * computes.  Printed: the share of ticks that came, how late they were (p99, p99.9), and
- * how long pl_engine_dispatch() held the host's thread at a time (p99.9).  How late they
- * are is the system's doing too: "theirs" is the same timer beside four threads that only
- * count. */
+ * how long pl_engine_dispatch() held the host's thread at a time (p99.9), and of its
+ * processor time the longest, also of calls that begin and stop runs: the rest is somebody
+ * else's.  How late they are is the system's doing too: "theirs" is the same timer beside
+ * four threads that only count. */
 #include <event2/event.h>
 #include <math.h>
 #include <pthread.h>
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -39,6 +41,8 @@ typedef struct host {
     int64_t due, began, ended;                             /* of the timer; of the runs */
     int ticks, reports, done;
     times_t late, held;
+    double longest_us;                            /* processor time of one call */
+    const char *longest;                          /* which */
 } host_t;
 
 static void times_add(times_t *times, int64_t ns)
@@ -51,6 +55,22 @@ static double times_at(times_t *times, double share)
 {
     bench_median(times->us, times->count);                  /* sorts */
     return times->count ? times->us[(int)(share * (times->count - 1))] : NAN;
+}
+
+static int64_t own_time(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return t.tv_sec * PL_SECOND + t.tv_nsec;
+}
+
+static void called(host_t *h, const char *call, int64_t began)
+{
+    const double us = (double)(own_time() - began) / 1e3;
+    if (us <= h->longest_us)
+        return;
+    h->longest_us = us;
+    h->longest = call;
 }
 
 /* ---- a timer ---- */
@@ -124,16 +144,21 @@ static void readable(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
     host_t *h = user;
-    int64_t began = pl_now();
+    const int64_t began = pl_now(), own = own_time();
     pl_engine_dispatch(h->engine);
+    called(h, "pl_engine_dispatch", own);
     times_add(&h->held, pl_now() - began);
 }
 
 static void stop(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
-    for (int k = 0; k < TRAINERS; k++)
-        pl_trainer_stop(((host_t *)user)->trainer[k], "time is over", NULL);
+    host_t *h = user;
+    for (int k = 0; k < TRAINERS; k++) {
+        const int64_t own = own_time();
+        pl_trainer_stop(h->trainer[k], "time is over", NULL);
+        called(h, "pl_trainer_stop", own);
+    }
 }
 
 static void report(pl_trainer_t *trainer, const pl_progress_t *progress, void *user)
@@ -185,10 +210,14 @@ static void fits_start(host_t *h)
     pl_options_t *options = pl_options_parse(text, "bench", &err);
     bench_must(options ? PL_OK : err.code, &err);
     for (int k = 0; k < TRAINERS; k++) {
+        int64_t own = own_time();
         h->trainer[k] = pl_trainer_new(h->engine, options, &err);
+        called(h, "pl_trainer_new", own);
         bench_must(h->trainer[k] ? PL_OK : err.code, &err);
         pl_trainer_on_progress(h->trainer[k], report, h);
+        own = own_time();
         bench_must(pl_trainer_fit(h->trainer[k], done, h, &err), &err);
+        called(h, "pl_trainer_fit", own);
     }
     pl_options_free(options);
 }
@@ -245,6 +274,9 @@ int main(int argc, char **argv)
     line_of("host loop late with four trainers, p99", late[0], 1000, alone[0]);
     line_of("host loop late with four trainers, p99.9", late[1], 5000, alone[1]);
     line_of("host thread held, p99.9", times_at(&h.held, 0.999), 200, NAN);
+    char name[80];
+    snprintf(name, sizeof name, "host thread held, longest own time: %s", h.longest);
+    line_of(name, h.longest_us, 200, NAN);
     event_base_free(h.base);
     pl_free(h.late.us);
     pl_free(h.held.us);
