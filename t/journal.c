@@ -423,7 +423,7 @@ static void stand_still(int told, bool goes_on)
     is_int(records_of(&gate), told, "the hub has all, more than is kept for a disk");
     fcntl(drain.pipe, F_SETFL, 0);
     pthread_create(&thread, NULL, drain_run, &drain);
-    ok(eventually(__atomic_load_n(&drain.bytes, __ATOMIC_ACQUIRE) > KEPT * 3 / 4),
+    ok(eventually(__atomic_load_n(&drain.bytes, __ATOMIC_ACQUIRE) > KEPT / 2),
        "which takes what was kept for it");
     if (goes_on)
         say("last", 1);

@@ -23,7 +23,7 @@ typedef struct outlet {
 
 /* Who watches what is published. */
 typedef struct audience {
-    int viewers;
+    int viewers;                               /* atomic */
     int64_t said;                              /* when it was told last that no more get
                                                   in  [0: never] */
     uint64_t looked;                           /* grows when topics change */

@@ -132,7 +132,7 @@ static void hub_peers(void *user, int peers)
     const bool few = pl_descriptors_are_few(), is_file = !strncmp(m->endpoint, "ipc:", 4),
                is_full = peers >= (is_file ? VIEWERS_AT_FILE : VIEWERS_AT_PORT);
     tell_limits(m, peers, is_full, few);
-    m->audience.viewers = peers;
+    __atomic_store_n(&m->audience.viewers, peers, __ATOMIC_RELAXED);
     pl_socket_shut(m->own.socket, is_full || few);
     pl_socket_shut_port(m->own.socket, is_full || (peers > VIEWERS_FEW && few));
 }
