@@ -422,6 +422,11 @@ static void note_deliver(pl_engine_t *engine, pl_note_t *note)
         pl_note_free(note);
         return;
     case PL_NOTE_DONE:
+        if (trainer->attached && !engine->closing
+            && trainer->attached->waits(trainer->attached)) {
+            pl_notes_push(&engine->notes, note);
+            return;
+        }
         trainer->running = false;            /* a new run may begin from inside on_done */
         trainer->done = NULL;
         if (!trainer->freed && trainer->on_done)
@@ -438,6 +443,7 @@ static void note_deliver(pl_engine_t *engine, pl_note_t *note)
     case PL_NOTE_CLOSED:
         pl_reactor_join(engine->reactor);         /* the dashboard may still ask for it */
         engine->closed = true;
+        engine->tells = false;
         pl_waits_end(engine, NULL);
         if (engine->on_closed)
             engine->on_closed(engine, engine->closed_user);  /* may free the engine */

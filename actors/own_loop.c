@@ -103,6 +103,12 @@ static void run_ended(pl_attached_t *self, const pl_error_t *error)
 
 /* ---- opening ---- */
 
+/* A batch may have been sent as the run ended. */
+static bool loop_waits(const pl_attached_t *self)
+{
+    return ((const pl_loop_t *)self)->under_way > 0;
+}
+
 static void loop_release(pl_attached_t *self)
 {
     pl_loop_t *loop = (pl_loop_t *)self;
@@ -192,7 +198,7 @@ static pl_loop_t *loop_new(const pl_loop_spec_t *spec, int64_t rows, pl_error_t 
         return NULL;
     }
     *loop = (pl_loop_t){
-        .attached = {run_reported, run_ended, loop_release},
+        .attached = {run_reported, run_ended, loop_waits, loop_release},
         .depth = spec->depth ? spec->depth : DEPTH,
         .lr_factor = 1,
         .field_count = spec->field_count,

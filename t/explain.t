@@ -166,7 +166,7 @@ a_run_is_shown_again() {
     ok "for a monitor that is attached" test "$(wc -l <<<"$out")" -gt $((lines / 2))
     try "$paceline" replay well.journal --speed 0
     is "$status" 2 "a speed of 0"
-    like "$err" 'a number above 0, or max' "is refused"
+    like "$err" 'a number from 1e-6 on, or max' "is refused"
     try "$paceline" explain run.json
     is "$status" 2 "another file"
     like "$err" 'is no journal' "is none"

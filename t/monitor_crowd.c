@@ -174,6 +174,8 @@ static void a_file_lets_in_as_many_as_are_served(void)
 
 static void few_descriptors_shut_the_door_and_that_is_said(void)
 {
+    enum { HELD = 80 };
+    int held[HELD];                                         /* by others in the process */
     struct rlimit few = {.rlim_cur = 200, .rlim_max = descriptors.rlim_max};
     members_t crowd;
     viewer_t v;
@@ -181,16 +183,25 @@ static void few_descriptors_shut_the_door_and_that_is_said(void)
         return;
     stream_open(false);
     viewer_open(&v, "");
+    for (int k = 0; k < HELD; k++)
+        held[k] = dup(0);
     setrlimit(RLIMIT_NOFILE, &few);
-    members_join(&crowd, 40);
+    members_join(&crowd, 20);
     ok(eventually(was_said(FEW)), "it is told: %s", heard[FEW]);
     like(heard[FEW], "has [0-9]+ viewers, .* limit is 200; raise it .ulimit -n.",
          "with the limit, and what to do");
     act_last();
     ok(viewer_read(&v, 0), "who is in goes on seeing");
-    viewer_close(&v);
     members_leave(&crowd);
+    char full[128];
+    snprintf(full, sizeof full, "%s/stream.full", tap_folder());
+    usleep(1500000);
+    ok(access(full, F_OK) == 0, "the door stays shut when nobody comes or goes any more");
+    for (int k = 0; k < HELD; k++)
+        close(held[k]);
     setrlimit(RLIMIT_NOFILE, &descriptors);
+    ok(eventually(access(full, F_OK) != 0), "until there are descriptors again");
+    viewer_close(&v);
     rig_close();
 }
 

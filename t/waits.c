@@ -3,9 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <event2/event.h>
 
+#include "actors/own_loop.h"
 #include "base/random.h"
 #include "paceline.h"
 #include "tap.h"
@@ -288,6 +290,48 @@ static void a_loop_is_a_loop(void)
     pl_engine_free(engine);
 }
 
+static char order[8];
+
+static void note_closed(pl_loop_t *loop, const pl_loop_result_t *result, void *user)
+{
+    (void)loop, (void)result, (void)user;
+    strcat(order, "c");
+}
+
+static void close_loop(pl_loop_t *loop, const pl_loop_result_t *result, void *user)
+{
+    (void)result, (void)user;
+    strcat(order, "1");
+    pl_loop_close(loop, note_closed, NULL);
+}
+
+static void note_second(pl_loop_t *loop, const pl_loop_result_t *result, void *user)
+{
+    (void)loop, (void)result, (void)user;
+    strcat(order, "2");
+}
+
+/* The run behind it is over, and the program has not heard of it yet. */
+static void a_batch_that_comes_too_late_is_told_all_the_same(void)
+{
+    const pl_loop_spec_t spec = {.field_count = 2, .field = fields, .targets = 1};
+    pl_engine_t *engine = pl_engine_new(NULL, &err);
+    pl_options_t *of = options("");
+    pl_loop_t *loop = pl_loop_open_wait(engine, of, &spec, &err);
+    const pl_arrays_t samples = batch(0);
+    is_int(pl_loop_train(loop, &samples, close_loop, NULL, &err), PL_OK, "a batch %s",
+           err.text);
+    is_int(pl_trainer_stop(loop->trainer, "somebody else", &err), PL_OK, "then a stop");
+    usleep(500000);
+    is_int(pl_loop_train_wait(loop, &samples, note_second, NULL, &err), PL_ESTATE,
+           "another batch is told: %s", err.text);
+    while (!strchr(order, 'c'))
+        pl_engine_dispatch(engine);
+    is_text(order, "12c", "and the end of the loop last");
+    pl_options_free(of);
+    pl_engine_free(engine);
+}
+
 static void a_loop_that_does_not_get_ready_is_closed(void)
 {
     const pl_loop_spec_t spec = {.field_count = 2,
@@ -314,6 +358,7 @@ int main(int argc, char **argv)
     run(waiting_ends_with_what_is_waited_for);
     run(commands_to_a_fit_are_waited_for);
     run(a_loop_is_a_loop);
+    run(a_batch_that_comes_too_late_is_told_all_the_same);
     run(a_loop_that_does_not_get_ready_is_closed);
     return tap_done();
 }

@@ -165,9 +165,7 @@ static int zmq_open(pl_socket_t *socket, const pl_socket_spec_t *spec, pl_error_
     else if (spec->keys)
         code = keys_set(socket, spec, err);
     if (code == PL_OK && spec->on_peers)
-        code = socket_watch(socket, err);
-    if (code == PL_OK && spec->comers_a_second > 0)
-        code = socket_intake_open(socket, spec->comers_a_second, err);
+        code = socket_watch(socket, spec->comers_a_second, err);
     if (code == PL_OK)
         code = spec->bind ? listen_at(socket, spec->endpoint, err)
                           : connect_to(socket, spec->endpoint, err);
@@ -233,11 +231,8 @@ void pl_socket_close(pl_socket_t *socket)
         event_free(socket->readable);
     if (socket->again)
         event_free(socket->again);
-    socket_intake_close(socket);
     pl_door_close(&socket->door);
-    if (socket->peers)
-        zmq_socket_monitor(socket->zmq, NULL, 0);
-    pl_socket_close(socket->peers);
+    socket_unwatch(socket);
     if (socket->zmq) {
         zmq_close(socket->zmq);
         if (socket->domain[0])
@@ -248,11 +243,6 @@ void pl_socket_close(pl_socket_t *socket)
 }
 
 /* ---- small things ---- */
-
-void pl_socket_shut(pl_socket_t *socket, bool shut)
-{
-    pl_door_shut(&socket->door, shut);
-}
 
 static int subscription_set(pl_socket_t *socket, int option, const char *topic,
                             pl_error_t *err)

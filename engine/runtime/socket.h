@@ -115,7 +115,7 @@ int pl_socket_publish(pl_socket_t *socket, pl_bytes_t topic, pl_bytes_t text,
                       pl_error_t *err);
 
 /* Lets nobody new in at the file of an ipc endpoint, or lets them in again; others are
- * not shut. */
+ * not shut.  While it is shut on_peers is called each second. */
 void pl_socket_shut(pl_socket_t *socket, bool shut);
 /* The same at the port of a tcp endpoint, of a socket that tells who connects. */
 void pl_socket_shut_port(pl_socket_t *socket, bool shut);

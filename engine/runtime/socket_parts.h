@@ -24,7 +24,6 @@ typedef struct socket_intake {
     int room;                                               /* for so many now */
     int64_t grown;                                          /* when it was known */
     bool is_full;
-    struct event *look;                                     /* whether there is room */
 } socket_intake_t;
 
 struct pl_socket {
@@ -42,6 +41,8 @@ struct pl_socket {
     pl_door_t door;                            /* of an ipc endpoint that it listens at */
     int port;                                  /* ZeroMQ's descriptor of a tcp one [-1] */
     bool shut, is_shut;                        /* the port: as it was asked; as it is */
+    bool door_shut;
+    struct event *look;                        /* whether somebody may come in again */
     socket_intake_t intake;
     char domain[PL_GATE_DOMAIN];               /* that its gate is open in  ["": none] */
     pl_socket_t *peers;                        /* tells who connects  [nobody asks] */
@@ -67,8 +68,8 @@ void socket_look_later(pl_socket_t *socket);
 void socket_looked(pl_socket_t *socket);
 
 /* socket_peers.c: before it is bound or connected, so that nobody waits to be told of. */
-int socket_watch(pl_socket_t *socket, pl_error_t *err);
-int socket_intake_open(pl_socket_t *socket, int a_second, pl_error_t *err);
-void socket_intake_close(pl_socket_t *socket);
+int socket_watch(pl_socket_t *socket, int comers_a_second, pl_error_t *err);
+/* Of any. */
+void socket_unwatch(pl_socket_t *socket);
 
 #endif

@@ -15,9 +15,17 @@
 #include "base/error.h"
 #include "runtime/socket_parts.h"
 
-enum { COMERS_AT_ONCE = 2048, LOOK_MS = 100 };
+enum { COMERS_AT_ONCE = 2048, INTAKE_US = 100000 };
 
 /* ---- nobody is let in ---- */
+
+/* Who waits outside makes nothing happen here. */
+static void look_soon(pl_socket_t *socket)
+{
+    const struct timeval soon = {0, INTAKE_US}, later = {1, 0};
+    if (socket->look && !event_pending(socket->look, EV_TIMEOUT, NULL))
+        event_add(socket->look, socket->intake.is_full ? &soon : &later);
+}
 
 /* ZeroMQ takes in whoever has come as far as that; so who comes is dropped before, by the
  * kernel, and tries again. */
@@ -26,11 +34,21 @@ static void port_settle(pl_socket_t *socket)
     struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
     const struct sock_fprog all = {1, &drop};
     const bool shut = socket->shut || socket->intake.is_full;
+    if (shut)
+        look_soon(socket);
     if (socket->port < 0 || shut == socket->is_shut)
         return;
     socket->is_shut = shut;
     setsockopt(socket->port, SOL_SOCKET, shut ? SO_ATTACH_FILTER : SO_DETACH_FILTER, &all,
                sizeof all);
+}
+
+void pl_socket_shut(pl_socket_t *socket, bool shut)
+{
+    socket->door_shut = shut;
+    if (shut)
+        look_soon(socket);
+    pl_door_shut(&socket->door, shut);
 }
 
 void pl_socket_shut_port(pl_socket_t *socket, bool shut)
@@ -49,46 +67,28 @@ bool pl_socket_is_flooded(const pl_socket_t *socket)
 static void intake_settle(pl_socket_t *socket)
 {
     socket_intake_t *intake = &socket->intake;
-    const struct timeval later = {0, LOOK_MS * 1000};
     const int64_t now = pl_now(), gone = now - intake->grown,
                   grown = gone < PL_SECOND * COMERS_AT_ONCE / intake->a_second
                               ? gone * intake->a_second / PL_SECOND
                               : COMERS_AT_ONCE;
-    if (grown > 0) {
+    intake->grown += grown * PL_SECOND / intake->a_second;
+    intake->room += (int)grown;
+    if (intake->room >= COMERS_AT_ONCE) {
+        intake->room = COMERS_AT_ONCE;
         intake->grown = now;
-        intake->room = intake->room + (int)grown < COMERS_AT_ONCE
-                           ? intake->room + (int)grown
-                           : COMERS_AT_ONCE;
     }
     intake->is_full = intake->room <= 0;
-    if (intake->is_full && !event_pending(intake->look, EV_TIMEOUT, NULL))
-        event_add(intake->look, &later);
     port_settle(socket);
 }
 
-static void intake_look(int fd, short what, void *socket)
+static void look(int fd, short what, void *user)
 {
     (void)fd, (void)what;
-    intake_settle(socket);
-}
-
-int socket_intake_open(pl_socket_t *socket, int a_second, pl_error_t *err)
-{
-    struct event *look = event_new(socket->loop->base, -1, 0, intake_look, socket);
-    if (!look)
-        return pl_no_memory(err);
-    socket->intake = (socket_intake_t){.a_second = a_second,
-                                       .room = COMERS_AT_ONCE,
-                                       .grown = pl_now(),
-                                       .look = look};
-    return PL_OK;
-}
-
-void socket_intake_close(pl_socket_t *socket)
-{
-    if (socket->intake.look)
-        event_free(socket->intake.look);
-    socket->intake.look = NULL;
+    pl_socket_t *socket = user;
+    if (socket->intake.a_second)
+        intake_settle(socket);
+    if (socket->shut || socket->door_shut)
+        socket->on_peers(socket->user, socket->peer_count);
 }
 
 /* ---- what happens ---- */
@@ -182,7 +182,7 @@ static void peer_event(void *user, uint32_t identity, pl_frame_t *frame)
     peer_happened(user, event, value);
 }
 
-int socket_watch(pl_socket_t *socket, pl_error_t *err)
+int socket_watch(pl_socket_t *socket, int comers_a_second, pl_error_t *err)
 {
     static unsigned watched;
     char endpoint[64];
@@ -196,5 +196,20 @@ int socket_watch(pl_socket_t *socket, pl_error_t *err)
         return socket_fail(err, PL_EBUSY, "cannot watch", endpoint);
     pl_socket_spec_t spec = {.type = PL_SOCKET_PAIR, .endpoint = endpoint};
     socket->peers = pl_socket_open(&spec, socket->loop, peer_event, socket, err);
-    return socket->peers ? PL_OK : PL_EBUSY;
+    if (!socket->peers)
+        return PL_EBUSY;
+    socket->intake = (socket_intake_t){.a_second = comers_a_second,
+                                       .room = COMERS_AT_ONCE,
+                                       .grown = pl_now()};
+    socket->look = event_new(socket->loop->base, -1, 0, look, socket);
+    return socket->look ? PL_OK : pl_no_memory(err);
+}
+
+void socket_unwatch(pl_socket_t *socket)
+{
+    if (socket->look)
+        event_free(socket->look);
+    if (socket->peers)
+        zmq_socket_monitor(socket->zmq, NULL, 0);
+    pl_socket_close(socket->peers);
 }

@@ -235,8 +235,9 @@ static int arrays_check_field(const pl_arrays_t *arrays, const pl_read_request_t
                        "arrays: field %d needs an array, and a place to be read to", k);
     if (!field_bytes(field, &bytes))
         return pl_fail(err, PL_EINVAL,
-                       "arrays: field %d needs a shape of at most %d axes", k,
-                       PL_DIMS - 1);
+                       "arrays: field %d needs a type, and a shape of at most %d axes "
+                       "that memory can have",
+                       k, PL_DIMS - 1);
     if (varies(field) && (!arrays->offset || !steps_fit(arrays, request)))
         return pl_fail(err, PL_EINVAL,
                        "arrays: field %d varies: it needs offsets, and samples no longer "
