@@ -8,7 +8,7 @@
 
 struct pl_wait {
     pl_engine_t *engine;                                    /* [it is closed] */
-    const void *of;                                         /* trainer or loop */
+    const pl_trainer_t *of;                                 /* or a loop's */
     pl_on_done_t on_done;                                   /* one of these is told */
     pl_on_command_t on_command;
     pl_on_loop_t on_loop;
@@ -228,7 +228,7 @@ static void loop_told(pl_loop_t *loop, const pl_loop_result_t *result, void *use
 
 static int loop_begin(pl_wait_t *wait, pl_loop_t *loop, pl_error_t *err)
 {
-    wait->of = loop;
+    wait->of = loop ? loop->trainer : NULL;
     return pl_given(loop, "a loop", err) == PL_OK
                ? wait_begin(wait, loop->trainer->engine, err)
                : PL_EINVAL;

@@ -34,9 +34,9 @@ static int speed_read(const char *text, double *speed, pl_error_t *err)
     *speed = !text ? 1 : !strcmp(text, "max") ? 0 : strtod(text, &end);
     if (!text || !strcmp(text, "max"))
         return PL_OK;
-    if (end != text && !*end && *speed > 0 && *speed <= 1e9)
+    if (end != text && !*end && *speed >= 1e-6 && *speed <= 1e9)
         return PL_OK;
-    return pl_fail(err, PL_EINVAL, "--speed %s: a number above 0, or max", text);
+    return pl_fail(err, PL_EINVAL, "--speed %s: a number from 1e-6 on, or max", text);
 }
 
 static int replay_open(replay_t *r, pl_error_t *err)

@@ -88,7 +88,6 @@ void monitor_outlet_close(outlet_t *outlet);
 void monitor_count_watchers(pl_monitor_t *m);
 /* Whether somebody subscribes to just that, of what is published here. */
 bool monitor_has_topic(const pl_monitor_t *m, const char *topic, size_t length);
-/* So many watch that nobody gets anything. */
 /* A message with its stamp, to viewers. */
 void monitor_publish(pl_monitor_t *m, const pl_tap_record_t *record);
 
