@@ -20,10 +20,10 @@ typedef struct pl_attached {
     /* Control thread: each report, and that the run is over [NULL: it went well]. */
     void (*reported)(struct pl_attached *self, const pl_run_progress_t *report);
     void (*ended)(struct pl_attached *self, const pl_error_t *error);
-    /* Program's thread: something of it is still to be told before the end of the run is;
-     * with the trainer. */
+    /* Program's thread: whether the end of the run is to be told later, as something
+     * else is to be told first. */
     bool (*waits)(const struct pl_attached *self);
-    void (*release)(struct pl_attached *self);
+    void (*release)(struct pl_attached *self);    /* program's thread, with the trainer */
 } pl_attached_t;
 
 /* What it needs to make calls of its own. */

@@ -101,13 +101,13 @@ static void run_ended(pl_attached_t *self, const pl_error_t *error)
     pl_loop_requests_end(loop, error ? error : &over);
 }
 
-/* ---- opening ---- */
-
 /* A batch may have been sent as the run ended. */
 static bool loop_waits(const pl_attached_t *self)
 {
     return ((const pl_loop_t *)self)->under_way > 0;
 }
+
+/* ---- opening ---- */
 
 static void loop_release(pl_attached_t *self)
 {

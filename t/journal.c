@@ -331,6 +331,18 @@ static account_t account_of(const json_t *list)
     return a;
 }
 
+/* The last gap of a journal that was told so many messages, and one more behind the gap
+ * if it went on. */
+static const json_t *accounted_gap(const json_t *list, int told, bool goes_on)
+{
+    const account_t a = account_of(list);
+    is_int(err.code, PL_OK, "it is whole: %s", err.text);
+    is_int(a.messages + a.missing, told + goes_on, "it has or misses each message");
+    ok(a.gaps > 0 && a.missing > 0, "%lld are missing, in %lld gaps", a.missing, a.gaps);
+    ok(a.in_place, "each where the numbers of its messages leap");
+    return json_array_get(list, json_array_size(list) - 1 - (size_t)goes_on);
+}
+
 /* So that a few of them are much. */
 static const char *long_text(void)
 {
@@ -365,15 +377,7 @@ static void what_the_hub_has_lost_is_a_gap_of_its_rank(void)
     for (int goes_on = 0; goes_on < 2; goes_on++) {
         hold_up(MANY, goes_on);
         json_t *list = read_all(path);
-        const account_t a = account_of(list);
-        is_int(err.code, PL_OK, "it is whole: %s", err.text);
-        is_int(a.messages + a.missing, MANY + 1 + goes_on,
-               "it has or misses each message");
-        ok(a.gaps > 0 && a.missing > 0, "%lld are missing, in %lld gaps", a.missing,
-           a.gaps);
-        ok(a.in_place, "each where the numbers of its messages leap");
-        const json_t *gap = json_array_get(list, json_array_size(list) - 1
-                                                     - (size_t)goes_on);
+        const json_t *gap = accounted_gap(list, MANY + 1, goes_on);
         is_int(json_integer_value(json_object_get(gap, "rank")), -1,
                "it says whose messages they are, %s",
                goes_on ? "right before the next" : "though none follows");
@@ -439,14 +443,7 @@ static void what_the_disk_did_not_take_is_a_gap_of_any_rank(void)
     for (int goes_on = 0; goes_on < 2; goes_on++) {
         stand_still(MANY, goes_on);
         json_t *list = read_all(path);
-        const account_t a = account_of(list);
-        is_int(err.code, PL_OK, "it is whole: %s", err.text);
-        is_int(a.messages + a.missing, MANY + goes_on, "it has or misses each message");
-        ok(a.gaps > 0 && a.missing > 0, "%lld are missing, in %lld gaps", a.missing,
-           a.gaps);
-        ok(a.in_place, "each where the numbers of its messages leap");
-        const json_t *gap = json_array_get(list, json_array_size(list) - 1
-                                                     - (size_t)goes_on);
+        const json_t *gap = accounted_gap(list, MANY, goes_on);
         ok(json_object_get(gap, "gap") && !json_object_get(gap, "rank"), "%s",
            goes_on ? "that of the disk right before what came when it went on"
                    : "and that of the disk at the end, when nothing came any more");

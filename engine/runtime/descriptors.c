@@ -66,21 +66,16 @@ static bool at_most_open(int64_t room, int64_t *count)
 
 int pl_descriptors_for(int64_t threads, int64_t files, pl_error_t *err)
 {
-    struct rlimit limit;
     int64_t count = 0;
-    const int64_t need = OF_THREAD * threads + files + ASKED;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0
-        || at_most_open((int64_t)(limit.rlim_cur < INT64_MAX ? limit.rlim_cur : INT64_MAX)
-                            - need,
-                        &count)
-        || count < 0)
+    const int64_t need = OF_THREAD * threads + files + ASKED,
+                  most = pl_descriptors_most();
+    if (at_most_open(most - need, &count) || count < 0)
         return PL_OK;
     return pl_fail(
         err, PL_EBUSY,
         "this run needs %lld descriptors, %lld are open, and the limit is %lld: "
         "raise it to %lld or more (ulimit -n)",
-        (long long)need, (long long)count, (long long)limit.rlim_cur,
-        (long long)(count + need));
+        (long long)need, (long long)count, (long long)most, (long long)(count + need));
 }
 
 int pl_descriptors_check(int count, const char *what, pl_error_t *err)

@@ -48,9 +48,7 @@ void monitor_taps_show(pl_monitor_t *m, const pl_tap_record_t *record)
 static void tap_tell(pl_monitor_t *m, const tap_t *tap)
 {
     const char *topic = tap->ops->topic;
-    char *text = topic && !tap->is_idle
-                     ? tap->ops->tell(tap->self)
-                     : NULL;
+    char *text = topic && !tap->is_idle ? tap->ops->tell(tap->self) : NULL;
     if (text)
         pl_socket_publish(m->own.socket, (pl_bytes_t){topic, strlen(topic)},
                           (pl_bytes_t){text, strlen(text)}, NULL);
