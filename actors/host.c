@@ -412,6 +412,20 @@ static void command_told(const pl_note_t *note)
     note->on_command(note->trainer, &told, note->user);
 }
 
+static void ending_free(void *user)
+{
+    pl_note_free(user);
+}
+
+/* With it may go the last reference to a run's weights, whose pages take the system a
+ * while: not the program's. */
+static void ending_give_back(pl_engine_t *engine, pl_note_t *note)
+{
+    if (engine->closing || pl_reactor_post(engine->reactor, ending_free, note, NULL)
+                               != PL_OK)
+        pl_note_free(note);
+}
+
 static void note_deliver(pl_engine_t *engine, pl_note_t *note)
 {
     pl_trainer_t *trainer = note->trainer;
@@ -431,7 +445,7 @@ static void note_deliver(pl_engine_t *engine, pl_note_t *note)
         trainer->done = NULL;
         if (!trainer->freed && trainer->on_done)
             pl_result_tell(&note->ending, trainer, trainer->on_done, trainer->done_user);
-        pl_note_free(note);
+        ending_give_back(engine, note);
         return;
     case PL_NOTE_COMMAND:
         if (!trainer->freed && note->on_command)

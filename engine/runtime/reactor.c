@@ -8,11 +8,12 @@
  *
  * To wake another thread costs far more than a message (25 µs where an idle processor
  * must be fetched from a hypervisor), so messages to other threads leave together: when
- * nothing waits here, when the first of them is of a handler that began eight
- * milliseconds ago, or, once that is a quarter of one, when as many are held as wait.  A
- * thread that computes step after step so wakes the one that feeds it once in many steps
- * and does not starve; one whose handlers are quick wakes others once for all that
- * waited. */
+ * nothing waits here, when the next handler would end, if it took what the longest of
+ * late did, more than eight milliseconds after that of the first of them began, or, once
+ * that is a quarter of one, when as many are held as wait.  A thread that computes step
+ * after step so wakes the one that feeds it once in many steps and does not starve; one
+ * whose handlers are quick wakes others once for all that waited, and one whose steps are
+ * long lets nobody wait for the end of the next. */
 #include "runtime/reactor.h"
 
 #include <event2/event.h>
@@ -30,7 +31,7 @@
 #include "runtime/monitor.h"
 
 enum { TURN_MESSAGES = 64, ENDPOINT_ROOM = 48, REACTOR_DESCRIPTORS = 8,
-       EXPECT_WAKES = 16 };
+       EXPECT_WAKES = 16, LONGEST_HANDLERS = 8 };
 static const int64_t TURN_TIME = PL_MILLISECOND, HOLD_MOST = 8 * PL_MILLISECOND,
                      HOLD_LEAST = PL_MILLISECOND / 4, LOOP_LEAST = PL_MILLISECOND / 4;
 
@@ -295,7 +296,7 @@ static void held_send_if_due(pl_reactor_t *reactor, int64_t now)
     if (!reactor->held.count || !reactor->queue.count)
         return;                            /* what is held goes when the queue is empty */
     const int64_t age = now - reactor->held_at;
-    bool is_due = age >= HOLD_MOST;
+    bool is_due = age + reactor->longest >= HOLD_MOST;
     if (!is_due && age >= HOLD_LEAST && reactor->held.count >= reactor->queue.count) {
         pl_socket_look(reactor->inbound);         /* more may have come while we worked */
         is_due = reactor->held.count >= reactor->queue.count;
@@ -311,10 +312,14 @@ static void queue_turn(pl_reactor_t *reactor)
     int64_t now = pl_now(), end = now + TURN_TIME;
     for (int k = 0;
          k < TURN_MESSAGES && now < end && !reactor->leave && reactor->queue.count; k++) {
+        const int64_t began = now;
         if (!reactor->held.count)
             reactor->held_at = now;
         deliver_first(reactor);
         now = pl_now();
+        reactor->longest -= reactor->longest / LONGEST_HANDLERS;
+        if (reactor->longest < now - began)
+            reactor->longest = now - began;
         held_send_if_due(reactor, now);
     }
 }

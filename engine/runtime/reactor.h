@@ -47,6 +47,7 @@ typedef struct pl_reactor {
     pl_queue_t held;                /* to other threads, not yet sent */
     int64_t looped_at;              /* when libevent was last asked while some waited */
     int64_t held_at;                /* when the handler began that the first is of */
+    int64_t longest;       /* that a handler took; an eighth is forgotten with each */
     int expects;                    /* messages in company, for so many waits yet */
 
     pl_map_t actors;                             /* by number */
