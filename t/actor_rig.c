@@ -56,7 +56,8 @@ static void bee_flood(pl_call_t *call, uint64_t count)
  * many replies. */
 static void linger(int replies)
 {
-    int64_t now = pl_now(), least = now + 9 * PL_MILLISECOND, most = now + 10 * PL_SECOND;
+    int64_t now = pl_now();
+    const int64_t least = now + 12 * PL_MILLISECOND, most = now + 10 * PL_SECOND;
     while (now < least
            || (now < most
                && __atomic_load_n(&rig.queen->replies, __ATOMIC_ACQUIRE) < replies))
@@ -66,6 +67,7 @@ static void linger(int replies)
 static int bee_save(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     bee_t *bee = self;
+    const int before = bee->asked++;
     const pl_error_t stung = {.code = PL_EIO, .text = "stung"};
     switch (body->save.global_step) {
     case DO_FAIL: return pl_fail(err, PL_EINVAL, "no honey");
@@ -77,7 +79,7 @@ static int bee_save(void *self, pl_call_t *call, const pl_body_t *body, pl_error
         pl_reply_save(call, &(pl_save_reply_t){.path = "hive"});
         return pl_fail(err, PL_EINVAL, "too late");
     case DO_END_AND_REPLY: pl_actor_end(self, &stung); break;
-    case DO_LINGER: linger(bee->lingered++); break;
+    case DO_LINGER: linger(before); break;
     }
     if (body->save.global_step > DO_FLOOD)
         bee_flood(call, body->save.global_step - DO_FLOOD);

@@ -16,15 +16,15 @@ enum {
     DO_PROGRESS = 5,                                    /* three times, then replies */
     DO_REPLY_AND_FAIL = 6,
     DO_END_AND_REPLY = 7,
-    DO_LINGER = 8,                       /* 9 ms, until the replies before are heard, then
-                                            replies */
+    DO_LINGER = 8,                      /* 12 ms, until the replies before are heard, then
+                                           replies */
     DO_FLOOD = 1000,                     /* so many less 1000 of progress, then replies */
 };
 
 typedef struct bee {
     pl_call_t *kept;
     bool hard;
-    int lingered;
+    int asked;                                              /* times */
 } bee_t;
 
 /* Options of `start`: "fail", "hard" (fails to end in order: "sour honey"). */

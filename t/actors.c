@@ -61,6 +61,12 @@ static void an_answer_does_not_wait_for_long_work_behind_it(void)
     rig_wait(4);
     is_int(rig.queen->replies, 4, "all answer");
     ok(pl_now() - began < 9 * PL_SECOND, "each before the next was done");
+    began = pl_now();
+    for (int k = 0; k < 4; k++)
+        rig_ask(bee, k == 2 ? DO_REPLY : DO_LINGER);
+    rig_wait(4);
+    is_int(rig.queen->replies, 8, "so do they when one of them is quick");
+    ok(pl_now() - began < 9 * PL_SECOND, "that one before the next was done");
     rig_close();
 }
 

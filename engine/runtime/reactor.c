@@ -8,9 +8,9 @@
  *
  * To wake another thread costs far more than a message (25 µs where an idle processor
  * must be fetched from a hypervisor), so messages to other threads leave together: when
- * nothing waits here, when the next handler would end, if it took what the longest of
- * late did, more than eight milliseconds after that of the first of them began, or, once
- * that is a quarter of one, when as many are held as wait.  A thread that computes step
+ * nothing waits here, when the first of them is of a handler that began eight
+ * milliseconds ago, or, once that is a quarter of one, when as many are held as wait; and
+ * at once where a handler took eight milliseconds of late.  A thread that computes step
  * after step so wakes the one that feeds it once in many steps and does not starve; one
  * whose handlers are quick wakes others once for all that waited, and one whose steps are
  * long lets nobody wait for the end of the next. */
@@ -291,13 +291,18 @@ static void held_send(pl_reactor_t *reactor)
     }
 }
 
+static bool is_overdue(const pl_reactor_t *reactor, int64_t now)
+{
+    return now - reactor->held_at >= HOLD_MOST || reactor->longest >= HOLD_MOST;
+}
+
 static void held_send_if_due(pl_reactor_t *reactor, int64_t now)
 {
     if (!reactor->held.count || !reactor->queue.count)
         return;                            /* what is held goes when the queue is empty */
-    const int64_t age = now - reactor->held_at;
-    bool is_due = age + reactor->longest >= HOLD_MOST;
-    if (!is_due && age >= HOLD_LEAST && reactor->held.count >= reactor->queue.count) {
+    bool is_due = is_overdue(reactor, now);
+    if (!is_due && now - reactor->held_at >= HOLD_LEAST
+        && reactor->held.count >= reactor->queue.count) {
         pl_socket_look(reactor->inbound);         /* more may have come while we worked */
         is_due = reactor->held.count >= reactor->queue.count;
     }
@@ -373,7 +378,8 @@ void pl_reactor_run(pl_reactor_t *reactor)
         pl_actors_reap(reactor);
         if (reactor->held.count && reactor->expects)
             look(reactor);
-        if (!reactor->queue.count || reactor->leave)
+        if (!reactor->queue.count || reactor->leave
+            || (reactor->held.count && is_overdue(reactor, pl_now())))
             held_send(reactor);
         look(reactor);
         if (!reactor->queue.count)
