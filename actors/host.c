@@ -421,8 +421,8 @@ static void ending_free(void *user)
  * while: not the program's. */
 static void ending_give_back(pl_engine_t *engine, pl_note_t *note)
 {
-    if (engine->closing || pl_reactor_post(engine->reactor, ending_free, note, NULL)
-                               != PL_OK)
+    if (engine->closing
+        || pl_reactor_post(engine->reactor, ending_free, note, NULL) != PL_OK)
         pl_note_free(note);
 }
 
