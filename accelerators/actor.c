@@ -11,6 +11,7 @@
 #include "accelerators/peak.h"
 #include "accelerators/rooms.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/options.h"
@@ -18,11 +19,24 @@
 #include "runtime/cargo.h"
 #include "tensor/operators.h"
 
-/* A replay on its way; from a list of spare ones, so that a step allocates nothing. */
-typedef struct running {
+struct running;
+
+/* A replay of a call. */
+typedef struct half {
     pl_replay_t replay;                                   /* first: done() gets it back */
+    struct running *of;
+} half_t;
+
+/* A call on its way, with the replay behind the first if it wants one; from a list of
+ * spare ones, so that a step allocates nothing. */
+typedef struct running {
+    half_t first, then;
     struct device *device;
     pl_call_t *call;
+    int left;                                               /* replays not yet done */
+    int64_t between;                                        /* pl_now() of first's end */
+    double seconds;                                         /* of `then`  [0] */
+    pl_error_t failure;                                     /* the first  [code 0] */
     size_t sums, room;                                      /* of figures; in numbers */
     double *figures;                                        /* [room] */
     struct running *next;
@@ -47,7 +61,7 @@ typedef struct device {
     compiled_t *plan;
     int plan_count, plan_room;
     running_t *spare;
-    int running;
+    int running;                                            /* calls under way */
     bool halted;                                 /* a replay that halts could not begin */
     bool ending;
     pl_call_t *measuring;                                   /* its peak  [NULL] */
@@ -233,23 +247,38 @@ static void running_give(running_t *running)
     running->device->spare = running;
 }
 
+static void running_answer(const running_t *running)
+{
+    const pl_replay_t *first = &running->first.replay, *then = &running->then.replay;
+    pl_bytes_t figures = {running->figures, running->sums * sizeof(double)};
+    if (first->exchange)
+        figures.size = 0;
+    if (running->failure.code != PL_OK)
+        pl_call_fail(running->call, &running->failure);
+    else
+        pl_reply_replay_plan(
+            running->call,
+            &(pl_replay_plan_reply_t){.guarded = first->guarded || then->guarded,
+                                      .exchange = (uint32_t)first->exchange,
+                                      .forward = first->forward,
+                                      .then = running->seconds,
+                                      .figures = figures});
+}
+
 static void replay_done(pl_replay_t *replay, const pl_error_t *err)
 {
-    running_t *running = (running_t *)replay;
+    running_t *running = ((half_t *)replay)->of;
     device_t *device = running->device;
-    pl_bytes_t figures = {running->figures, running->sums * sizeof(double)};
-    if (replay->exchange)
-        figures.size = 0;
+    if (err && running->failure.code == PL_OK)
+        running->failure = *err;
+    if (running->then.of && replay == &running->first.replay)
+        running->between = pl_now();
+    else if (running->then.of)
+        running->seconds = (double)(pl_now() - running->between) / 1e9;
+    if (--running->left)
+        return;
     device->running--;
-    if (err)
-        pl_call_fail(running->call, err);
-    else
-        pl_reply_replay_plan(running->call,
-                             &(pl_replay_plan_reply_t){.guarded = replay->guarded,
-                                                       .exchange =
-                                                           (uint32_t)replay->exchange,
-                                                       .forward = replay->forward,
-                                                       .figures = figures});
+    running_answer(running);
     running_give(running);
     if (device->ending && device->running == 0)
         pl_actor_end(device, NULL);
@@ -258,7 +287,7 @@ static void replay_done(pl_replay_t *replay, const pl_error_t *err)
 /* Whoever is asked for them later hears of them at the end. */
 static void replay_ready(pl_replay_t *replay, int buckets)
 {
-    pl_progress_replay_plan(((running_t *)replay)->call,
+    pl_progress_replay_plan(((half_t *)replay)->of->call,
                             &(pl_replay_plan_progress_t){.buckets = (uint32_t)buckets});
 }
 
@@ -267,10 +296,6 @@ static int replay_fill(pl_replay_t *replay, const pl_replay_plan_t *msg,
 {
     const pl_batch_t *batch = (const pl_batch_t *)msg->batch;
     pl_outputs_t *outputs = (pl_outputs_t *)msg->outputs;
-    if (msg->scalars.size > sizeof replay->scalar)
-        return pl_fail(err, PL_EINVAL, "more than %d scalars for a step",
-                       PL_STEP_SCALARS);
-    memcpy(replay->scalar, msg->scalars.data, msg->scalars.size);
     replay->seed = msg->seed, replay->step = msg->step, replay->shard = msg->shard,
     replay->halts = msg->halts, replay->resumes = msg->resumes,
     replay->continues = msg->continues;
@@ -286,32 +311,67 @@ static int replay_fill(pl_replay_t *replay, const pl_replay_plan_t *msg,
     return PL_OK;
 }
 
+static const compiled_t *compiled_find(const device_t *device, uint32_t number,
+                                       pl_error_t *err)
+{
+    if (number < (uint32_t)device->plan_count && device->plan[number].plan)
+        return &device->plan[number];
+    pl_fail(err, PL_EINVAL, "there is no plan %u", number);
+    return NULL;
+}
+
+static int running_fill(running_t *running, const pl_replay_plan_t *msg,
+                        const compiled_t *compiled, const compiled_t *then,
+                        pl_error_t *err)
+{
+    pl_replay_t *scaled = then ? &running->then.replay : &running->first.replay;
+    if (msg->scalars.size > sizeof scaled->scalar)
+        return pl_fail(err, PL_EINVAL, "more than %d scalars for a step",
+                       PL_STEP_SCALARS);
+    if (running->sums)
+        memset(running->figures, 0, running->sums * sizeof(double));
+    running->first = (half_t){{.figures = running->figures,
+                               .ready = compiled->bucket_count ? replay_ready : NULL,
+                               .done = replay_done},
+                              running};
+    running->then = (half_t){{.done = replay_done}, then ? running : NULL};
+    if (then) {
+        running->then.replay.figures = running->figures + compiled->sums;
+        running->then.replay.seed = msg->seed, running->then.replay.step = msg->step,
+        running->then.replay.halts = msg->halts;
+    }
+    memcpy(scaled->scalar, msg->scalars.data, msg->scalars.size);
+    return replay_fill(&running->first.replay, msg, compiled, err);
+}
+
 static int replay_begin(device_t *device, pl_call_t *call, const pl_replay_plan_t *msg,
                         pl_error_t *err)
 {
-    if (msg->plan >= (uint32_t)device->plan_count || !device->plan[msg->plan].plan)
-        return pl_fail(err, PL_EINVAL, "there is no plan %u", msg->plan);
-    const compiled_t *compiled = &device->plan[msg->plan];
-    running_t *running = running_take(device, compiled->sums);
+    const compiled_t *compiled = compiled_find(device, msg->plan, err), *then = NULL;
+    if (!compiled || (msg->then && !(then = compiled_find(device, msg->then - 1, err))))
+        return err->code;
+    const size_t sums = compiled->sums + (then ? then->sums : 0);
+    running_t *running = running_take(device, sums);
     if (!running)
         return pl_no_memory(err);
-    running->replay = (pl_replay_t){.figures = running->figures,
-                                    .ready = compiled->bucket_count ? replay_ready : NULL,
-                                    .done = replay_done};
-    running->device = device, running->call = call, running->sums = compiled->sums;
-    if (running->sums)
-        memset(running->figures, 0, running->sums * sizeof(double));
-    int code = replay_fill(&running->replay, msg, compiled, err);
-    if (code == PL_OK) {
-        device->running++;
-        code = device->ops->replay(device->part.self, compiled->plan, &running->replay,
-                                   err);
-        if (code != PL_OK)
-            device->running--;
-    }
-    if (code != PL_OK)
+    running->device = device, running->call = call, running->sums = sums;
+    running->left = then ? 2 : 1, running->seconds = 0;
+    running->failure.code = PL_OK;
+    void *part = device->part.self;
+    device->running++;
+    int code = running_fill(running, msg, compiled, then, err);
+    if (code == PL_OK)
+        code = device->ops->replay(part, compiled->plan, &running->first.replay, err);
+    if (code != PL_OK) {
+        device->running--;
         running_give(running);
-    return code;
+        return code;
+    }
+    if (then && device->ops->replay(part, then->plan, &running->then.replay, err)) {
+        device->halted |= msg->halts;
+        replay_done(&running->then.replay, err);
+    }
+    return PL_OK;
 }
 
 static int device_replay(void *self, pl_call_t *call, const pl_body_t *body,

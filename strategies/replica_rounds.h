@@ -14,7 +14,8 @@ typedef enum pl_part_phase {
     PL_PART_COMPUTED,                    /* what this rank brings to a meeting is there */
     PL_PART_MEETS,                       /* the ranks do, or need not behind this batch */
     PL_PART_MET,                         /* the sums are those of all ranks */
-    PL_PART_STEPS,                       /* optimizer_step is sent, or is not due */
+    PL_PART_STEPS,                       /* optimizer_step is sent, or is not due; also
+                                            with forward_backward, as one call */
     PL_PART_FOLLOWED,                    /* what follows it is over */
 } pl_part_phase_t;
 

@@ -1,12 +1,12 @@
 /* replica_train.c - a training step of a replica, from its batch to its reply
  *
- * A step is two replays: forward_backward, and optimizer_step when one is due; so is each
- * of several steps of a module, one after the other.  All are sent at once; the
- * accelerator takes them in order.  Of several ranks each waits between the two until all
- * have added up what they have.  One that is not finite is guarded there: it changes
- * nothing, and what was sent behind it does not run.  Its gradients stay where they are,
- * so the first bad tensor can be looked up and named; then the step fails, or is told as
- * skipped and those behind it are sent once more. */
+ * A step is two replays: forward_backward, and optimizer_step when one is due; so is
+ * each of several steps of a module, one after the other.  All are sent at once, the
+ * two in one call; the accelerator takes them in order.  Of several ranks each waits
+ * between the two until all have added up what they have.  One that is not finite is
+ * guarded there: it changes nothing, and what was sent behind it does not run.  Its
+ * gradients stay where they are, so the first bad tensor can be looked up and named;
+ * then the step fails, or is told as skipped and those behind it are sent once more. */
 #include <math.h>
 #include <string.h>
 
@@ -63,6 +63,14 @@ static void part_computed(pl_part_of_round_t *part)
         part->phase = PL_PART_COMPUTED;
 }
 
+static void batch_told(const pl_replica_t *r, const pl_part_of_round_t *part,
+                       pl_bytes_t figures)
+{
+    if (figures.size)
+        memcpy(part->round->figures + pl_figures_before(r, part->step), figures.data,
+               figures.size);
+}
+
 static void forward_backward_answered(void *self, const pl_answer_t *answer)
 {
     pl_part_of_round_t *part = answer->context;
@@ -75,9 +83,7 @@ static void forward_backward_answered(void *self, const pl_answer_t *answer)
             part_exchange(self, part, (int)reply->exchange);
             return;
         }
-        if (reply->figures.size)
-            memcpy(part->round->figures + pl_figures_before(self, part->step),
-                   reply->figures.data, reply->figures.size);
+        batch_told(self, part, reply->figures);
         if (!reply->guarded)
             part_computed(part);
         rounds_go_on(self);
@@ -108,21 +114,26 @@ static void part_follow(pl_replica_t *r, pl_part_of_round_t *part)
                    pl_figures_before(r, part->step + 1) - from);
 }
 
+static void optimizer_told(pl_part_of_round_t *part, bool guarded, pl_bytes_t bytes)
+{
+    double figures[8] = {0};                             /* four pairs: see optimizer.h */
+    if (bytes.size)
+        memcpy(figures, bytes.data,
+               bytes.size < sizeof figures ? bytes.size : sizeof figures);
+    part->loss = figures[0];
+    part->norm = figures[2];
+    part->scaling[0] = figures[4];
+    part->scaling[1] = figures[6];
+    part->guarded = guarded;
+}
+
 static void optimizer_answered(void *self, const pl_answer_t *answer)
 {
     pl_part_of_round_t *part = answer->context;
     if (answer->kind == PL_ANSWER_REPLY) {
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
         pl_rounds_spent(self, PL_SPENT_OPTIMIZER, 0);
-        double figures[8] = {0};                         /* four pairs: see optimizer.h */
-        memcpy(figures, reply->figures.data,
-               reply->figures.size < sizeof figures ? reply->figures.size
-                                                    : sizeof figures);
-        part->loss = figures[0];
-        part->norm = figures[2];
-        part->scaling[0] = figures[4];
-        part->scaling[1] = figures[6];
-        part->guarded = reply->guarded;
+        optimizer_told(part, reply->guarded, reply->figures);
         if (part->guarded)
             rounds_hold_back(self);
         else if (pl_rounds_follow(self))
@@ -130,6 +141,29 @@ static void optimizer_answered(void *self, const pl_answer_t *answer)
     } else if (answer->kind == PL_ANSWER_ERROR) {
         rounds_hold_back(self);
     }
+    round_answered(self, part->round, answer);
+}
+
+/* Both replays: the batch's figures, then the optimizer's. */
+static void step_answered(void *self, const pl_answer_t *answer)
+{
+    pl_part_of_round_t *part = answer->context;
+    if (answer->kind == PL_ANSWER_REPLY) {
+        const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
+        pl_bytes_t batch = reply->figures, optimizer = {0};
+        const size_t count = pl_figures_before(self, part->step + 1)
+                             - pl_figures_before(self, part->step);
+        if (batch.size > count * sizeof(double)) {
+            batch.size = count * sizeof(double);
+            optimizer = (pl_bytes_t){(const char *)reply->figures.data + batch.size,
+                                     reply->figures.size - batch.size};
+        }
+        batch_told(self, part, batch);
+        optimizer_told(part, reply->guarded, optimizer);
+    }
+    if (answer->kind == PL_ANSWER_ERROR
+        || (answer->kind == PL_ANSWER_REPLY && part->guarded))
+        rounds_hold_back(self);
     round_answered(self, part->round, answer);
 }
 
@@ -147,12 +181,41 @@ static const pl_replica_plan_t *plan_of(const pl_replica_t *r,
     return pl_replica_plan(r, &like, err);
 }
 
+/* An optimizer counts its own steps, not the run's. */
+static int optimizer_fill(pl_replica_t *r, const pl_part_of_round_t *part,
+                          double scalars[static PL_STEP_SCALARS], pl_error_t *err)
+{
+    pl_optimizer_t *optimizer = r->step[part->step].optimizer;
+    const uint64_t every = (uint64_t)r->step[part->step].every;
+    memset(scalars, 0, PL_STEP_SCALARS * sizeof *scalars);
+    if (!isnan(part->momentum) && pl_optimizer_cycle(optimizer, part->momentum, err) < 0)
+        return err->code;
+    pl_optimizer_scalars(optimizer, part->lr_factor, part->round->number / every,
+                         scalars);
+    scalars[PL_SCALAR_AVERAGE] = part->round->average_share;
+    return PL_OK;
+}
+
+static uint32_t optimizer_plan(const pl_replica_t *r, const pl_part_of_round_t *part)
+{
+    return pl_replica_plan_of(r, PL_PLAN_OPTIMIZER, part->step)->number;
+}
+
+/* Nothing comes between its two replays: they are one call. */
+static bool part_is_whole(const pl_replica_t *r, const pl_part_of_round_t *part)
+{
+    return !r->meets && part->round->step_due;
+}
+
 /* All of it, up to the first exchange; or what is behind the newest. */
 static int batch_replay(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err)
 {
     const pl_round_t *round = part->round;
-    const pl_how_t how = {.on_answer = forward_backward_answered, .context = part};
-    pl_replay_plan_t msg = {.what = "forward_backward",
+    const bool whole = part_is_whole(r, part);
+    const pl_how_t how = {.on_answer = whole ? step_answered : forward_backward_answered,
+                          .context = part};
+    double scalars[PL_STEP_SCALARS];
+    pl_replay_plan_t msg = {.what = whole ? "training_step" : "forward_backward",
                             .seed = (uint64_t)r->job->trainer->seed,
                             .step = round->number,
                             .shard = round->shard,
@@ -165,6 +228,12 @@ static int batch_replay(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *e
     const pl_replica_plan_t *plan = plan_of(r, part, err);
     if (!plan)
         return err->code;
+    if (whole) {
+        if (optimizer_fill(r, part, scalars, err) != PL_OK)
+            return err->code;
+        msg.then = optimizer_plan(r, part) + 1;
+        msg.scalars = (pl_bytes_t){scalars, sizeof scalars};
+    }
     msg.plan = plan->number;
     msg.shard = msg.shard * (r->ranks ? r->ranks : 1) + r->rank;
     return pl_call_replay_plan(r, r->accelerator, &msg, how, err) ? PL_OK : err->code;
@@ -213,19 +282,12 @@ static int send_forward_backward(pl_replica_t *r, pl_part_of_round_t *part,
     return PL_OK;
 }
 
-/* An optimizer counts its own steps, not the run's. */
 static int send_optimizer_step(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err)
 {
-    double scalars[PL_STEP_SCALARS] = {0};
-    pl_optimizer_t *optimizer = r->step[part->step].optimizer;
-    const uint64_t every = (uint64_t)r->step[part->step].every;
-    if (!isnan(part->momentum) && pl_optimizer_cycle(optimizer, part->momentum, err) < 0)
+    double scalars[PL_STEP_SCALARS];
+    if (optimizer_fill(r, part, scalars, err) != PL_OK)
         return err->code;
-    pl_optimizer_scalars(optimizer, part->lr_factor, part->round->number / every,
-                         scalars);
-    scalars[PL_SCALAR_AVERAGE] = part->round->average_share;
-    const pl_replica_plan_t *plan = pl_replica_plan_of(r, PL_PLAN_OPTIMIZER, part->step);
-    const pl_replay_plan_t msg = {.plan = plan->number,
+    const pl_replay_plan_t msg = {.plan = optimizer_plan(r, part),
                                   .what = "optimizer_step",
                                   .seed = (uint64_t)r->job->trainer->seed,
                                   .step = part->round->number,
@@ -250,7 +312,11 @@ static int part_compute(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *e
     part->guarded = false;
     if (r->meets && pl_rounds_carry(r, err) != PL_OK)
         return err->code;
-    return send_forward_backward(r, part, err);
+    if (send_forward_backward(r, part, err) != PL_OK)
+        return err->code;
+    if (part_is_whole(r, part))
+        part->phase = PL_PART_STEPS;
+    return PL_OK;
 }
 
 static int part_meet(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err)
@@ -284,6 +350,7 @@ static int part_send(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err)
     case PL_PART_COMPUTED:
         return r->meets ? part_meet(r, part, err) : part_step(r, part, err);
     case PL_PART_MET: return part_step(r, part, err);
+    case PL_PART_STEPS: return r->meets ? WAITS : PL_OK;
     case PL_PART_FOLLOWED: return PL_OK;
     default: return WAITS;
     }

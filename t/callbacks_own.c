@@ -411,13 +411,12 @@ static void a_profile_says_where_the_time_went(void)
                                     "\"enable_checkpointing\": false,"
                                     "\"enable_model_summary\": false");
     is_text(rig_fit(rig)->status, "ok", "a run");
-    like(table, "accelerator.fake +replay_plan forward_backward +80 .* %",
-         "each plan of the device, as often as it was replayed");
-    like(table, "accelerator.fake +replay_plan optimizer_step +80 ", "of the optimizer");
+    like(table, "accelerator.fake +replay_plan training_step +80 .* %",
+         "each call of the device, as often as it was made");
     like(table, "loop.epoch +answer to train_batch +80 ", "and the loop's");
     like(table, "io.reader +read_batch +[0-9]+ +[0-9.]+ ms ", "threads of the data too");
     like(table,
-         "\n  train +[0-9.]+ .*replay_plan forward_backward .*\n  validate +[0-9.]+ "
+         "\n  train +[0-9.]+ .*replay_plan training_step .*\n  validate +[0-9.]+ "
          ".*replay_plan forward .*\n  save +[0-9.]+ ",
          "by stage, each with its sum");
     rig_free(&rig);

@@ -149,6 +149,15 @@ static void span(double begin, double end, uint64_t cause, who_t from, who_t to,
     back(end, 63, PL_KIND_REPLY, &nothing);
 }
 
+/* Of which so many seconds were forward's, and so many those of the plan behind it. */
+static void step(double begin, double end, const char *what, double forward, double then)
+{
+    const pl_replay_plan_t plan = {.what = what};
+    const pl_replay_plan_reply_t reply = {.forward = forward, .then = then};
+    call(begin, 62, 3, STRATEGY, DEVICE, PL_MESSAGE_replay_plan, &plan);
+    back(end, 62, PL_KIND_REPLY, &reply);
+}
+
 static void compute(double begin, double end, uint64_t cause, const char *what)
 {
     const pl_replay_plan_t plan = {.what = what};
@@ -269,6 +278,33 @@ static void the_time_of_a_rank_is_that_of_its_parts(void)
     is_text(text(json_object_get(answer, "end"), "status"), "ok", "ended well");
     is_int(seconds(json_object_get(answer, "end"), "global_step"), 2, "after 2 steps");
     json_decref(answer);
+}
+
+static void the_time_of_one_call_is_cut(void)
+{
+    static const struct cut {
+        const char *what;
+        double forward, then, parts[3];
+    } cuts[] = {{"training_step", 0.25, 0.125, {0.25, 0.625, 0.125}},
+                {"training_step", 0.25, 0, {0.25, 0.75, 0}},
+                {"training_step", 0, 0.125, {0, 0.875, 0.125}},
+                {"training_step", 0, 0, {0, 1, 0}},
+                {"training_step", 7, 7, {1, 0, 0}},
+                {"forward_backward", 0.25, 0, {0.25, 0.75, 0}},
+                {"optimizer_step", 0, 0, {0, 0, 1}}};
+    for (size_t k = 0; k < sizeof cuts / sizeof *cuts; k++) {
+        const struct cut *c = &cuts[k];
+        journal_begins();
+        run_goes(1);
+        step(2, 3, c->what, c->forward, c->then);
+        run_ends(4, 1);
+        json_t *answer = read_back(true),
+               *r = json_array_get(at(answer, "times", "ranks"), 0);
+        is_near(seconds(r, "forward"), c->parts[0], 1e-9, "forward");
+        is_near(seconds(r, "backward"), c->parts[1], 1e-9, "backward");
+        is_near(seconds(r, "optimizer"), c->parts[2], 1e-9, "optimizer");
+        json_decref(answer);
+    }
 }
 
 static void a_pause_is_nobodys_work(void)
@@ -554,6 +590,7 @@ static void what_is_missing_is_told(void)
 int main(void)
 {
     run(the_time_of_a_rank_is_that_of_its_parts);
+    run(the_time_of_one_call_is_cut);
     run(a_pause_is_nobodys_work);
     run(time_of_calls_at_once_counts_once);
     run(signs_of_life_are_no_steps);

@@ -95,7 +95,7 @@ void pl_rank_times_again(pl_map_t *ranks)
 void pl_rank_times_take(pl_map_t *ranks, const pl_open_t *open,
                         const pl_tap_record_t *end)
 {
-    pl_time_span_t spans[2];
+    pl_time_span_t spans[PL_CALL_SPANS];
     const int rank = end->stamp.rank;
     pl_rank_times_t *t = rank >= 0 ? times_for(ranks, rank) : NULL;
     if (!t)

@@ -60,6 +60,7 @@ static int what_of(const pl_tap_record_t *record)
     const char *what = body.replay_plan.what;
     return strstr(what, "backward")    ? PL_REPLAY_BOTH
            : strstr(what, "optimizer") ? PL_REPLAY_OPTIMIZER
+           : strstr(what, "training")  ? PL_REPLAY_STEP
                                        : PL_REPLAY_FORWARD;
 }
 
@@ -185,29 +186,47 @@ static pl_time_span_t span(const pl_open_t *open, int64_t end, pl_stage_track_t 
     return s;
 }
 
+/* Cuts a span in two, so many seconds of it before the second; false: it stays whole. */
+static bool cut(pl_time_span_t spans[2], double seconds, pl_step_part_t second)
+{
+    const double whole = (double)(spans[0].end - spans[0].begin), first = seconds * 1e9;
+    if (!(first > 0))
+        return false;
+    spans[1] = spans[0];
+    spans[1].part = second;
+    spans[0].end = spans[1].begin += (int64_t)(first < whole ? first : whole);
+    return true;
+}
+
 static int replay_spans(const pl_open_t *open, const pl_tap_record_t *end,
-                        int64_t busy_until[PL_TRACKS], pl_time_span_t spans[2])
+                        int64_t busy_until[PL_TRACKS],
+                        pl_time_span_t spans[PL_CALL_SPANS])
 {
     static const pl_step_part_t parts[] = {PL_PART_FORWARD, PL_PART_BACKWARD,
-                                           PL_PART_OPTIMIZER};
+                                           PL_PART_OPTIMIZER, PL_PART_BACKWARD};
     pl_body_t body;
     pl_error_t error;
+    int count = 1;
     spans[0] = span(open, end->stamp.time, PL_TRACK_COMPUTE, parts[open->what],
                     busy_until);
-    if (open->what != PL_REPLAY_BOTH || end->envelope.kind != PL_KIND_REPLY
-        || pl_frame_decode_record(end->frame, &body, &error, NULL) != PL_OK
-        || !(body.replay_plan_reply.forward > 0))
+    if ((open->what != PL_REPLAY_BOTH && open->what != PL_REPLAY_STEP)
+        || end->envelope.kind != PL_KIND_REPLY
+        || pl_frame_decode_record(end->frame, &body, &error, NULL) != PL_OK)
         return 1;
-    const double whole = (double)(spans[0].end - spans[0].begin),
-                 forward = body.replay_plan_reply.forward * 1e9;
-    spans[1] = spans[0];
-    spans[0].part = PL_PART_FORWARD;
-    spans[0].end = spans[1].begin += (int64_t)(forward < whole ? forward : whole);
-    return 2;
+    const pl_replay_plan_reply_t *reply = &body.replay_plan_reply;
+    if (cut(spans, reply->forward, PL_PART_BACKWARD)) {
+        spans[0].part = PL_PART_FORWARD;
+        count = 2;
+    }
+    const pl_time_span_t *last = &spans[count - 1];
+    const double before = (double)(last->end - last->begin) / 1e9 - reply->then;
+    if (reply->then > 0 && cut(spans + count - 1, before, PL_PART_OPTIMIZER))
+        count++;
+    return count;
 }
 
 int pl_step_spans(const pl_open_t *open, const pl_tap_record_t *end,
-                  int64_t busy_until[PL_TRACKS], pl_time_span_t spans[2])
+                  int64_t busy_until[PL_TRACKS], pl_time_span_t spans[PL_CALL_SPANS])
 {
     switch (open->message) {
     case PL_MESSAGE_fetch_batch:

@@ -310,7 +310,7 @@ static void draw_spans(trace_t *trace, const pl_open_t *open,
 {
     static const char *const names[PL_TRACKS] = {"step: data", "step: compute",
                                                  "step: collective"};
-    pl_time_span_t spans[2];
+    pl_time_span_t spans[PL_CALL_SPANS];
     const int pid = record->stamp.rank + 2;
     rank_t *rank = rank_of(trace, pid);
     const int count = rank ? pl_step_spans(open, record, rank->busy_until, spans) : 0;
