@@ -5,10 +5,12 @@
  *
  * MLP, CNN and GPT as in step.c, one thread a rank, data in memory; STRATEGY is as in a
  * run file.  Fits of two processes of one rank each, at once, and fits of two ranks of
- * one process take turns, each of about so many seconds; each pair gives one ratio of
- * samples a second, so that what the machine does to both cancels.  All three processes
- * are made before any thread is. */
-#include <errno.h>
+ * one process take turns, each of so many seconds; each pair gives one ratio of samples a
+ * second, so that what the machine does to both cancels.  Rates are those of the time
+ * between a fit's first news and its last before it is told to stop, which both processes
+ * are at once: how long fits take to begin and to end is none of it, and neither ever
+ * has the machine for itself.  All three processes are made before any thread is. */
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/random.h"
 #include "tensor/graph.h"
 #include "t/bench/bench.h"
@@ -34,7 +37,6 @@ typedef struct workload {
     pl_field_t field[2];
     int batch, classes;
     double bar;
-    int first_steps;                                  /* to find out how long one takes */
 } workload_t;
 
 static const workload_t workloads[] = {
@@ -45,8 +47,7 @@ static const workload_t workloads[] = {
      {{"x", PL_F32, {1, {784}}}, {"y", PL_I64, {0, {0}}}},
      64,
      10,
-     0.70,
-     500},
+     0.70},
     {"cnn",
      "{\"name\": \"cnn\", \"classes\": 10}",
      "\"adam\"",
@@ -54,8 +55,7 @@ static const workload_t workloads[] = {
      {{"x", PL_F32, {3, {1, 28, 28}}}, {"y", PL_I64, {0, {0}}}},
      64,
      10,
-     0.95,
-     10},
+     0.95},
     {"gpt-small",
      "{\"name\": \"gpt\", \"layers\": 4, \"heads\": 4, \"width\": 128, \"context\": 64, "
      "\"vocabulary_size\": 65}",
@@ -64,8 +64,7 @@ static const workload_t workloads[] = {
      {{"x", PL_I64, {1, {64}}}, {"y", PL_I64, {1, {64}}}},
      12,
      65,
-     0.95,
-     10},
+     0.95},
 };
 
 enum { WORKLOADS = sizeof workloads / sizeof *workloads };
@@ -121,27 +120,93 @@ static void data_make(const workload_t *w)
     bench_must(pl_memory_data(w->name, &data, &err), &err);
 }
 
-/* ---- a process that trains when it is told to ---- */
+/* ---- a fit, until it is told to stop ---- */
 
+/* Which, and of how many ranks; of none: it is to stop. */
 typedef struct order {
-    int workload, ranks, steps;
+    int workload, ranks;
 } order_t;
 
-static double fit_run(pl_engine_t *engine, const order_t *order, const char *strategy)
+typedef struct fit {
+    double since, at;                                       /* of the first news, the last */
+    uint64_t from, step;
+    bool stops, done;
+} fit_t;
+
+static void fit_goes(pl_trainer_t *trainer, const pl_progress_t *progress, void *user)
+{
+    (void)trainer;
+    fit_t *fit = user;
+    if (fit->stops || strcmp(progress->event, "train") || !progress->global_step)
+        return;
+    fit->at = (double)pl_now() / PL_SECOND;
+    fit->step = progress->global_step;
+    if (fit->from)
+        return;
+    fit->since = fit->at;
+    fit->from = fit->step;
+}
+
+static void fit_done(pl_trainer_t *trainer, const pl_result_t *result, void *user)
+{
+    (void)trainer;
+    fit_t *fit = user;
+    bench_must(strcmp(result->status, "failed") ? PL_OK : result->error.code,
+               &result->error);
+    fit->done = true;
+}
+
+static void fit_follow(pl_engine_t *engine, pl_trainer_t *trainer, fit_t *fit, int orders)
+{
+    pl_error_t err;
+    order_t order;
+    while (!fit->done) {
+        struct pollfd readable[] = {{pl_engine_fd(engine), POLLIN, 0},
+                                    {fit->stops ? -1 : orders, POLLIN, 0}};
+        poll(readable, 2, -1);
+        pl_engine_dispatch(engine);
+        if (fit->done || !readable[1].revents)
+            continue;
+        fit->stops = true;
+        if (read(orders, &order, sizeof order) != sizeof order)
+            exit(0);                                     /* who gave orders is gone */
+        bench_must(pl_trainer_stop(trainer, "it was long enough", &err), &err);
+    }
+}
+
+/* Steps a second. */
+static double fit_run(pl_engine_t *engine, const order_t *order, const char *strategy,
+                      int orders)
 {
     const workload_t *w = &workloads[order->workload];
     char text[2048], together[256] = "";
+    pl_error_t err;
+    fit_t fit = {0};
     if (order->ranks > 1)
         snprintf(together, sizeof together, "\"strategy\": %s, ", strategy);
     snprintf(text, sizeof text,
              "{\"module\": %s, \"optimizer\": %s, \"loggers\": [],"
              " \"data\": {\"name\": \"memory\", \"source\": \"%s\", \"batch_size\": %d},"
              " \"trainer\": {\"accelerator\": {\"name\": \"cpu\", \"threads\": 1}, %s"
-             "\"devices\": %d, \"max_steps\": %d, \"default_root_dir\": \"%s\"}}",
+             "\"devices\": %d, \"max_epochs\": 1000, \"default_root_dir\": \"%s\"}}",
              w->module, w->optimizer, w->name, w->batch, together, order->ranks,
-             order->steps, bench_folder());
-    return bench_fit(engine, text);
+             bench_folder());
+    pl_options_t *options = pl_options_parse(text, "bench", &err);
+    pl_trainer_t *trainer = options ? pl_trainer_new(engine, options, &err) : NULL;
+    bench_must(trainer ? PL_OK : err.code, &err);
+    pl_trainer_on_progress(trainer, fit_goes, &fit);
+    bench_must(pl_trainer_fit(trainer, fit_done, &fit, &err), &err);
+    fit_follow(engine, trainer, &fit, orders);
+    pl_trainer_free(trainer);
+    pl_options_free(options);
+    if (fit.step == fit.from) {
+        fprintf(stderr, "ranks: a fit of %s told of no step but one\n", w->name);
+        exit(1);
+    }
+    return (double)(fit.step - fit.from) / (fit.at - fit.since);
 }
+
+/* ---- a process that trains when it is told to ---- */
 
 static void process_work(int orders, int answers, const char *strategy)
 {
@@ -156,8 +221,8 @@ static void process_work(int orders, int answers, const char *strategy)
     pl_engine_t *engine = pl_engine_new(NULL, &err);
     bench_must(engine ? PL_OK : err.code, &err);
     while (read(orders, &order, sizeof order) == sizeof order) {
-        const double seconds = fit_run(engine, &order, strategy);
-        if (write(answers, &seconds, sizeof seconds) != sizeof seconds)
+        const double rate = fit_run(engine, &order, strategy, orders);
+        if (write(answers, &rate, sizeof rate) != sizeof rate)
             break;
     }
     pl_engine_free(engine);
@@ -193,52 +258,49 @@ static void process_end(const process_t *process)
     waitpid(process->pid, NULL, 0);
 }
 
-static void process_order(const process_t *process, const order_t *order)
+static void process_order(const process_t *process, int workload, int ranks)
 {
-    if (write(process->orders, order, sizeof *order) != sizeof *order)
+    const order_t order = {workload, ranks};
+    if (write(process->orders, &order, sizeof order) != sizeof order)
         bench_must(PL_EIO, NULL);
 }
 
 static double process_answer(const process_t *process)
 {
-    double seconds = 0;
-    if (read(process->answers, &seconds, sizeof seconds) != sizeof seconds)
+    double rate = 0;
+    if (read(process->answers, &rate, sizeof rate) != sizeof rate)
         bench_must(PL_EIO, NULL);
-    return seconds;
+    return rate;
 }
 
 /* ---- pairs ---- */
 
-/* Steps a second: of two processes, all that both make. */
-static double apart_run(const process_t process[2], const order_t *order)
+/* Steps a second of all ranks, in so many processes of so many ranks. */
+static double rate_of(int which, const process_t *process, int processes, int ranks,
+                      double seconds)
 {
-    for (int k = 0; k < 2; k++)
-        process_order(&process[k], order);
-    const double first = process_answer(&process[0]),
-                 second = process_answer(&process[1]);
-    return order->steps / first + order->steps / second;
-}
-
-static double together_run(const process_t *process, order_t order)
-{
-    order.ranks = 2;
-    process_order(process, &order);
-    return 2 * order.steps / process_answer(process);
+    double rate = 0;
+    for (int k = 0; k < processes; k++)
+        process_order(&process[k], which, ranks);
+    usleep((useconds_t)(seconds * 1e6));
+    for (int k = 0; k < processes; k++)
+        process_order(&process[k], which, 0);
+    for (int k = 0; k < processes; k++)
+        rate += process_answer(&process[k]) * ranks;
+    return rate;
 }
 
 static void workload_run(int which, const process_t process[3], int pairs, double seconds)
 {
     const workload_t *w = &workloads[which];
     double ratio[PAIRS_MOST], apart[PAIRS_MOST], together[PAIRS_MOST], low, high;
-    order_t order = {which, 1, w->first_steps};
-    apart_run(process, &order);
-    order.steps = (int)(seconds * apart_run(process, &order) / 2) + 1;
-    together_run(&process[2], order);
+    rate_of(which, process, 2, 1, seconds);
+    rate_of(which, &process[2], 1, 2, seconds);
     for (int k = 0; k < pairs; k++) {
         const bool together_first = k % 2;
-        double both = together_first ? together_run(&process[2], order) : 0;
-        apart[k] = apart_run(process, &order);
-        together[k] = together_first ? both : together_run(&process[2], order);
+        double both = together_first ? rate_of(which, &process[2], 1, 2, seconds) : 0;
+        apart[k] = rate_of(which, process, 2, 1, seconds);
+        together[k] = together_first ? both : rate_of(which, &process[2], 1, 2, seconds);
         ratio[k] = together[k] / apart[k];
     }
     bench_interval(ratio, pairs, &low, &high);
