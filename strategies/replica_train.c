@@ -181,10 +181,13 @@ static const pl_replica_plan_t *plan_of(const pl_replica_t *r,
     return pl_replica_plan(r, &like, err);
 }
 
-/* An optimizer counts its own steps, not the run's. */
+/* An optimizer counts its own steps, not the run's.  What is 0 at the end is not told:
+ * that are most, and a message of it all would be four times as long. */
 static int optimizer_fill(pl_replica_t *r, const pl_part_of_round_t *part,
-                          double scalars[static PL_STEP_SCALARS], pl_error_t *err)
+                          double scalars[static PL_STEP_SCALARS], pl_bytes_t *told,
+                          pl_error_t *err)
 {
+    size_t count = PL_STEP_SCALARS;
     pl_optimizer_t *optimizer = r->step[part->step].optimizer;
     const uint64_t every = (uint64_t)r->step[part->step].every;
     memset(scalars, 0, PL_STEP_SCALARS * sizeof *scalars);
@@ -193,6 +196,9 @@ static int optimizer_fill(pl_replica_t *r, const pl_part_of_round_t *part,
     pl_optimizer_scalars(optimizer, part->lr_factor, part->round->number / every,
                          scalars);
     scalars[PL_SCALAR_AVERAGE] = part->round->average_share;
+    while (count && scalars[count - 1] == 0)
+        count--;
+    *told = (pl_bytes_t){scalars, count * sizeof *scalars};
     return PL_OK;
 }
 
@@ -229,10 +235,9 @@ static int batch_replay(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *e
     if (!plan)
         return err->code;
     if (whole) {
-        if (optimizer_fill(r, part, scalars, err) != PL_OK)
+        if (optimizer_fill(r, part, scalars, &msg.scalars, err) != PL_OK)
             return err->code;
         msg.then = optimizer_plan(r, part) + 1;
-        msg.scalars = (pl_bytes_t){scalars, sizeof scalars};
     }
     msg.plan = plan->number;
     msg.shard = msg.shard * (r->ranks ? r->ranks : 1) + r->rank;
@@ -285,14 +290,15 @@ static int send_forward_backward(pl_replica_t *r, pl_part_of_round_t *part,
 static int send_optimizer_step(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err)
 {
     double scalars[PL_STEP_SCALARS];
-    if (optimizer_fill(r, part, scalars, err) != PL_OK)
+    pl_bytes_t told;
+    if (optimizer_fill(r, part, scalars, &told, err) != PL_OK)
         return err->code;
     const pl_replay_plan_t msg = {.plan = optimizer_plan(r, part),
                                   .what = "optimizer_step",
                                   .seed = (uint64_t)r->job->trainer->seed,
                                   .step = part->round->number,
                                   .halts = true,
-                                  .scalars = {scalars, sizeof scalars}};
+                                  .scalars = told};
     const pl_how_t how = {.on_answer = optimizer_answered, .context = part};
     if (!pl_call_replay_plan(r, r->accelerator, &msg, how, err))
         return err->code;

@@ -95,10 +95,11 @@ static void tell_last_gaps(const pl_monitor_t *m, const tap_t *tap)
     if (!tap->ops->gap)
         return;
     pthread_mutex_lock(&m->runtime->lock);
-    for (const pl_rank_seq_t *seq = m->runtime->seqs; seq; seq = seq->other)
-        if (seq->dropped && pl_map_get(&tap->expected, key_of(0, seq->rank)))
-            tap->ops->gap(tap->self, seq->rank,
-                          __atomic_load_n(&seq->dropped, __ATOMIC_RELAXED));
+    for (const pl_rank_seq_t *seq = m->runtime->seqs; seq; seq = seq->other) {
+        const uint64_t dropped = __atomic_load_n(&seq->dropped, __ATOMIC_RELAXED);
+        if (dropped && pl_map_get(&tap->expected, key_of(0, seq->rank)))
+            tap->ops->gap(tap->self, seq->rank, dropped);
+    }
     pthread_mutex_unlock(&m->runtime->lock);
 }
 

@@ -80,6 +80,8 @@ void pl_optimizer_scalars(const pl_optimizer_t *optimizer, double factor, uint64
         if (optimizer->ops->scalars)
             optimizer->ops->scalars(self, step, scalar + k * GROUP_SCALARS + 1);
     }
+    if (!optimizer->cycles)
+        return;
     scalar[PL_SCALAR_MOMENTUM] = optimizer->momentum;
     scalar[PL_SCALAR_REST] = 1 - optimizer->momentum;
 }

@@ -128,7 +128,7 @@ typedef struct order {
 } order_t;
 
 typedef struct fit {
-    double since, at;                                       /* of the first news, the last */
+    double since, at;                                  /* of the first news, the last */
     uint64_t from, step;
     bool stops, done;
 } fit_t;
