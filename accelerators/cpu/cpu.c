@@ -330,7 +330,7 @@ static const pl_option_t cpu_options[] = {
     PL_INT(pl_cpu_t, threads, "0", "0..",
            "threads that compute; 0: this rank's share of the cores that this process "
            "may use"),
-    PL_INT(pl_cpu_t, nice, "5", "0..19",
+    PL_INT(pl_cpu_t, nice, "10", "0..19",
            "by how much these threads give way to others, such as the host's loop; see "
            "nice(1)"),
     PL_TEXT(pl_cpu_t, instructions, "\"auto\"", "auto|avx512|avx2|portable",
