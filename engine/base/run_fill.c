@@ -117,7 +117,7 @@ json_t *pl_part_without(const json_t *value, const pl_option_t *general, pl_erro
     json_t *part = json_is_object(value) ? pl_json_copy(value) : json_object();
     int rc = part ? PL_OK : pl_no_memory(err);
     if (rc == PL_OK && json_is_string(value))
-        rc = put(part, "name", json_incref((json_t *)value), err);
+        rc = put(part, "name", pl_json_copy(value), err);
     for (; rc == PL_OK && general && general->name; general++)
         json_object_del(part, general->name);
     return finish(part, rc);
