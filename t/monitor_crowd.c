@@ -20,6 +20,7 @@
 enum {
     SERVED_MOST = 1024,
     CROWD = 3000,
+    CURIOUS = 500,                          /* come and go before them */
     OVERSHOOT = 600,
     THOUSAND = 1000,
     EACH = 50,                              /* lines a second to each of a thousand */
@@ -30,11 +31,12 @@ static char thousands_endpoint[256];
 static crowd_t thousand, stopped;
 static struct rlimit descriptors;
 
-enum { FULL, FEW, SORTS };
+enum { FULL, FEW, FLOODED, SORTS };
 
 static char heard[SORTS][256];                  /* what the log said first, by its sort */
 static const char *const sorts[SORTS] = {"as many as it serves",
-                                         "few descriptors are left"};
+                                         "few descriptors are left",
+                                         "come faster than 250 a second: some wait"};
 static int times[SORTS];                                        /* atomic */
 
 static bool was_said(int sort)
@@ -93,24 +95,44 @@ static bool may_open(void)
 
 /* ---- tests ---- */
 
+static int viewers_now(void)
+{
+    return __atomic_load_n(&rig.runtime->monitor->audience.viewers, __ATOMIC_RELAXED);
+}
+
+/* So of those who come next some have to wait. */
+static void some_come_and_go(void)
+{
+    members_t curious;
+    members_join(&curious, CURIOUS);
+    ok(eventually(viewers_now() >= CURIOUS), "%d come", CURIOUS);
+    members_leave(&curious);
+    ok(eventually(viewers_now() <= 1), "and go");
+}
+
 /* That many at once, each of whom goes on trying. */
 static void who_is_in_goes_on_seeing(const char *endpoint, const char *has)
 {
+    const bool is_port = !strncmp(endpoint, "tcp:", 4);
     viewer_t v;
     pl_error_t err = {0};
     members_t crowd;
     forget(FULL);
+    forget(FLOODED);
     rig_open();
     is_int(pl_monitor_start(rig.runtime, endpoint, false, &err), PL_OK, "a stream");
     viewer_open(&v, "");
     act_last();
     ok(viewer_read(&v, 0), "has one viewer");
+    if (is_port)
+        some_come_and_go();
     members_join(&crowd, CROWD);
+    if (is_port)
+        ok(eventually(was_said(FLOODED)), "too fast: %s", heard[FLOODED]);
     ok(eventually(was_said(FULL)), "%d more: %s", CROWD, heard[FULL]);
     like(heard[FULL], has, "with how many there are");
     usleep(300000);
-    const int viewers = __atomic_load_n(&rig.runtime->monitor->audience.viewers,
-                                        __ATOMIC_RELAXED);
+    const int viewers = viewers_now();
     ok(viewers < atoi(heard[FULL] + strlen("the stream has ")) + OVERSHOOT,
        "no more than those on their way come in: %d", viewers);
     while (viewer_read(&v, ZMQ_DONTWAIT))

@@ -21,11 +21,13 @@ typedef struct outlet {
     pl_map_t topics;
 } outlet_t;
 
+/* What keeps viewers outside. */
+typedef enum limit { LIMIT_VIEWERS, LIMIT_DESCRIPTORS, LIMIT_COMERS, LIMITS } limit_t;
+
 /* Who watches what is published. */
 typedef struct audience {
     int viewers;                               /* atomic */
-    int64_t said;                              /* when it was told last that no more get
-                                                  in  [0: never] */
+    int64_t said[LIMITS];                      /* when it was told last  [0: never] */
     uint64_t looked;                           /* grows when topics change */
     pl_map_t sorts;                            /* of lines: struct sort */
     int64_t allowance, grown;                  /* lines that may leave; since when */

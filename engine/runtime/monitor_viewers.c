@@ -98,20 +98,29 @@ static bool is_subscribed(const pl_map_t *topics, pl_bytes_t topic)
 
 /* ---- how many there are ---- */
 
-/* That somebody has to wait outside is told now and then. */
-static void tell_limits(pl_monitor_t *m, int peers, bool is_full, bool few)
+/* LIMITS: none. */
+static limit_t limit_of(const pl_monitor_t *m, bool is_full, bool few)
+{
+    if (is_full)
+        return LIMIT_VIEWERS;
+    if (few)
+        return LIMIT_DESCRIPTORS;
+    return pl_socket_is_flooded(m->own.socket) ? LIMIT_COMERS : LIMITS;
+}
+
+/* Each is told now and then, by itself: who come fast are soon as many as are served. */
+static void tell_limit(pl_monitor_t *m, int peers, limit_t limit)
 {
     audience_t *a = &m->audience;
     const int64_t now = pl_now();
-    const bool is_flooded = pl_socket_is_flooded(m->own.socket);
-    if (!(is_full || few || is_flooded) || a->viewers >= peers
-        || (a->said && now - a->said < SAY_EVERY))
+    if (limit == LIMITS || a->viewers >= peers
+        || (a->said[limit] && now - a->said[limit] < SAY_EVERY))
         return;
-    a->said = now;
-    if (is_full)
+    a->said[limit] = now;
+    if (limit == LIMIT_VIEWERS)
         pl_log_line(PL_LOG_WARNING, -1, "",
                     "the stream has %d viewers, as many as it serves", peers);
-    else if (few)
+    else if (limit == LIMIT_DESCRIPTORS)
         pl_log_line(PL_LOG_WARNING, -1, "",
                     "the stream has %d viewers, and few descriptors are left for more: "
                     "the limit is %d; raise it (ulimit -n)",
@@ -131,7 +140,7 @@ static void hub_peers(void *user, int peers)
     pl_monitor_t *m = ((outlet_t *)user)->monitor;
     const bool few = pl_descriptors_are_few(), is_file = !strncmp(m->endpoint, "ipc:", 4),
                is_full = peers >= (is_file ? VIEWERS_AT_FILE : VIEWERS_AT_PORT);
-    tell_limits(m, peers, is_full, few);
+    tell_limit(m, peers, limit_of(m, is_full, few));
     __atomic_store_n(&m->audience.viewers, peers, __ATOMIC_RELAXED);
     pl_socket_shut(m->own.socket, is_full || few);
     pl_socket_shut_port(m->own.socket, is_full || (peers > VIEWERS_FEW && few));
