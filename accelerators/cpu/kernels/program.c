@@ -5,12 +5,13 @@
 #include "accelerators/cpu/kernels/dropout.h"
 #include "accelerators/cpu/kernels/functions.h"
 #include "accelerators/cpu/kernels/kernels.h"
+#include "accelerators/cpu/kernels/vectors.h"
 #include "base/half.h"
 
 /* Where the operands of a line are for the block at hand. */
 typedef struct block {
     float *at[PL_PROGRAM_OPERANDS];
-    int64_t from;
+    int64_t from, next;                         /* next: elements to where the next is */
     int n;
 } block_t;
 
@@ -48,11 +49,22 @@ static void line_dropout(float *to, const float *x, const pl_dropout_t *d, int64
         to[i] = factor[i] == 0.0f ? 0.0f : x[i] * factor[i];
 }
 
+/* In several chains: one would wait for each addition. */
 static double line_total(const float *x, int n)
 {
+    enum { CHAINS = 8 };
+    lanes_t chain[CHAINS] = {{0}};
     float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-    for (int i = 0; i < n; i++)
+    int i = 0;
+    for (; i + CHAINS * LANES <= n; i += CHAINS * LANES)
+        for (int k = 0; k < CHAINS; k++)
+            chain[k] += *(const lanes_t *)(x + i + k * LANES);
+    for (int half = CHAINS / 2; half > 0; half /= 2)
+        for (int k = 0; k < half; k++)
+            chain[k] += chain[k + half];
+    for (int k = 0; k < LANES; k++)
+        sum += chain[0][k];
+    for (; i < n; i++)
         sum += x[i];
     return (double)sum;
 }
@@ -139,7 +151,7 @@ static void ahead_ask(const pl_program_t *p, const block_t *block, ahead_t *ahea
             ahead->at = 0;
             continue;
         }
-        __builtin_prefetch(block->at[ahead->operand] + p->block + ahead->at, 0, 3);
+        __builtin_prefetch(block->at[ahead->operand] + block->next + ahead->at, 0, 3);
         ahead->at += CACHE_LINE;
         left--;
     }
@@ -177,13 +189,26 @@ static void block_run(const pl_program_job_t *job, const block_t *block)
     }
 }
 
-/* [from, to): elements; from is a multiple of the block. */
+static bool has_total(const pl_program_t *p)
+{
+    for (int k = 0; k < p->line_count; k++)
+        if (p->line[k].code == PL_LINE_total)
+            return true;
+    return false;
+}
+
+/* [from, to): elements; from is a multiple of the block.  Totals, such as the gradients'
+ * norm, are of what has just been written from its beginning on and will be read so
+ * again: they begin at its end, which the caches still hold. */
 void KERNEL(program)(const pl_program_job_t *job, int64_t from, int64_t to)
 {
     const pl_program_t *p = job->program;
-    block_t block = {.from = from};
+    const int64_t last = from + (to - from - 1) / p->block * p->block;
+    const bool falls = has_total(p);
+    block_t block = {.from = from, .next = falls ? -p->block : p->block};
     operands_start(job, &block, (int)(to - from < p->block ? to - from : p->block));
-    for (; block.from < to; block.from += p->block) {
+    for (block.from = falls ? last : from; block.from >= from && block.from < to;
+         block.from += block.next) {
         block.n = (int)(to - block.from < p->block ? to - block.from : p->block);
         operands_load(job, &block);
         block_run(job, &block);
