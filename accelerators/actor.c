@@ -82,7 +82,7 @@ static const pl_part_request_t wanted = {.role = "accelerator",
  * from the number of ranks where the bits must not. */
 static int threads_of(const pl_job_t *job)
 {
-    return pl_trainer_is_elastic(job->trainer);
+    return pl_trainer_is_elastic(job->trainer) ? 1 : 0;
 }
 
 static int device_start(void *self, pl_call_t *call, const pl_body_t *body,

@@ -147,9 +147,10 @@ static void weights_imported(void *self, const pl_answer_t *answer)
     worker_late(w, answer, "taking over weights");
     if (answer->kind == PL_ANSWER_ERROR) {
         pl_error_t err = *answer->error;
-        pl_pass(&err, "%s", pl_first_weights_path(w->job));
+        pl_pass(&err, "%s",
+                w->resume.manifest ? w->resume.path : pl_first_weights_path(w->job));
         pl_worker_fail(w, &err);
-    } else if (answer->kind == PL_ANSWER_REPLY) {
+    } else if (!pl_worker_failed(w, answer)) {
         weights_let_go(w);
         pl_worker_go_on(w);
     }

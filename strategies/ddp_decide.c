@@ -117,7 +117,7 @@ static void first_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *fa
                                .polls = meeting->polls,
                                .compares = meeting->compares};
     meeting->text = NULL;
-    if (pl_ddp_meet(ddp, &rest, &err) == PL_OK)
+    if (pl_ddp_meet_next(ddp, &rest, &err) == PL_OK)
         return;
     pl_free(rest.text);
     pl_replica_waited(&ddp->replica);

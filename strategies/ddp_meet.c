@@ -8,7 +8,8 @@
 #include "base/error.h"
 #include "strategies/ddp_parts.h"
 
-pl_meeting_t *pl_ddp_meeting(pl_ddp_t *ddp, pl_error_t *err)
+/* Linked in nowhere yet; NULL: PL_ENOMEM, or the error of one before. */
+static pl_meeting_t *meeting_new(pl_ddp_t *ddp, pl_error_t *err)
 {
     pl_meeting_t *meeting = ddp->spare;
     if (ddp->failure.code != PL_OK) {
@@ -22,6 +23,14 @@ pl_meeting_t *pl_ddp_meeting(pl_ddp_t *ddp, pl_error_t *err)
         return NULL;
     }
     *meeting = (pl_meeting_t){0};
+    return meeting;
+}
+
+pl_meeting_t *pl_ddp_meeting(pl_ddp_t *ddp, pl_error_t *err)
+{
+    pl_meeting_t *meeting = meeting_new(ddp, err);
+    if (!meeting)
+        return NULL;
     *ddp->last = meeting;
     ddp->last = &meeting->next;
     return meeting;
@@ -74,6 +83,21 @@ int pl_ddp_meet(pl_ddp_t *ddp, const pl_meeting_t *like, pl_error_t *err)
         return err->code;
     *meeting = *like;
     meeting->ready = true;
+    pl_ddp_go_on(ddp);
+    return PL_OK;
+}
+
+int pl_ddp_meet_next(pl_ddp_t *ddp, const pl_meeting_t *like, pl_error_t *err)
+{
+    pl_meeting_t *meeting = meeting_new(ddp, err);
+    if (!meeting)
+        return err->code;
+    *meeting = *like;
+    meeting->ready = true;
+    meeting->next = ddp->first;
+    if (!ddp->first)
+        ddp->last = &meeting->next;
+    ddp->first = meeting;
     pl_ddp_go_on(ddp);
     return PL_OK;
 }

@@ -107,8 +107,10 @@ PL_API int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body,
 pl_meeting_t *pl_ddp_meeting(pl_ddp_t *ddp, pl_error_t *err);
 /* Begins the first that is ready. */
 void pl_ddp_go_on(pl_ddp_t *ddp);
-/* A new one like this, which is ready. */
+/* A new one like this, which is ready, at the end; or, where one has just ended that is
+ * the same on all ranks, before those that only some may have come to. */
 int pl_ddp_meet(pl_ddp_t *ddp, const pl_meeting_t *like, pl_error_t *err);
+int pl_ddp_meet_next(pl_ddp_t *ddp, const pl_meeting_t *like, pl_error_t *err);
 /* The first meeting for a batch, which is done. */
 pl_meeting_t *pl_ddp_meeting_of(const pl_ddp_t *ddp, const pl_forward_t *forward);
 /* Have the collective sum elements of the lent memory, from a byte on. */

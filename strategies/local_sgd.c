@@ -358,11 +358,13 @@ static int local_settle(void *self, pl_call_t *call, const pl_body_t *body,
 {
     (void)body;
     local_t *local = self;
+    int code = PL_OK;
     local->settling = call;
-    if (local->apart)
-        return sync_begin(local, NULL, err);
-    settle_end(local, NULL);
-    return PL_OK;
+    if (!local->apart)
+        settle_end(local, NULL);
+    else if ((code = sync_begin(local, NULL, err)) != PL_OK)
+        local->settling = NULL;
+    return code;
 }
 
 /* What this rank has by itself is nobody's state. */

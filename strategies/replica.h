@@ -56,7 +56,6 @@ typedef struct pl_replica_exchange {
     int buckets;                          /* so many of the gradients' are there before */
 } pl_replica_exchange_t;
 
-/* One of the ways in which the module is trained. */
 /* What somebody has set the learning rate to: a factor on it, and a rate that the factor
  * will follow from. */
 typedef struct pl_replica_rate {
@@ -64,6 +63,7 @@ typedef struct pl_replica_rate {
     bool aims;
 } pl_replica_rate_t;
 
+/* One of the ways in which the module is trained. */
 typedef struct pl_replica_step {
     const pl_module_step_t *table;                          /* [the module's only one] */
     int64_t every;                                          /* optimizer steps */

@@ -575,6 +575,15 @@ predict_goes_on_from_a_prompt() {
     refused 2 'text is no array' predict text.json --checkpoint runs/text --prompt "the" --output x.npy
 }
 
+a_checkpoint_of_another_module_is_named() {
+    cp points.csv grown.csv
+    try "$paceline" fit run.json --set data.path=grown.csv --set trainer.run_name=grown --set trainer.max_epochs=1
+    sed -i '$s/,[0-9]*$/,3/' grown.csv                      # one more class than before
+    try "$paceline" fit run.json --set data.path=grown.csv --set trainer.max_epochs=2 --resume runs/grown
+    is "$status" 1 "status 1"
+    like "$err" 'runs/grown/checkpoints/[^:]*: the weights are of another module' "with the checkpoint's name"
+}
+
 predict_refuses_weights_that_are_none() {
     refused 2 '^paceline: predict needs --checkpoint' predict run.json
     refused 1 '^paceline: .*runs/none' predict run.json --checkpoint runs/none
@@ -868,6 +877,7 @@ run tune_suggests_a_batch_size trains
 run predict_writes_classes trains
 run a_callback_may_take_all_that_is_predicted trains
 run predict_goes_on_from_a_prompt trains
+run a_checkpoint_of_another_module_is_named trains
 run predict_refuses_weights_that_are_none trains
 run what_a_prediction_leaves_is_whole trains
 run a_run_without_weights_points_to_one_that_has_them trains

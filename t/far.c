@@ -73,6 +73,12 @@ static void say_who(void)
     fprintf(stderr, "the end of %s\n", name);
 }
 
+static void linger(void)
+{
+    for (;;)
+        pause();
+}
+
 /* Once in a process: one that is stopped and woken up goes on to its end. */
 static void end_come(const char *then)
 {
@@ -90,9 +96,10 @@ static void end_come(const char *then)
     say_who();
     if (!strncmp(then, "exit ", 5))
         _exit(atoi(then + 5));
+    if (!strcmp(then, "linger"))
+        atexit(linger);
     if (!strcmp(then, "spin"))
-        for (;;)
-            pause();
+        linger();
     for (size_t k = 0; k < sizeof signals / sizeof *signals; k++)
         if (!strcmp(then, signals[k].name)) {
             signal(signals[k].number, SIG_DFL);             /* a sanitizer may have one */

@@ -26,7 +26,8 @@ typedef struct seen {
     int lines, deaths;
     char first[PL_PROCESS_LINE + 1], last[PL_PROCESS_LINE + 1], how[PL_DEATH_TEXT];
     pl_death_t death;
-    bool frees, kills;                               /* at its death; at its first line */
+    bool frees;                                             /* at its death */
+    int sends;                                       /* a signal, at its first line  [0] */
     int64_t killed, died;                                   /* when; 0: not */
 } seen_t;
 
@@ -36,10 +37,10 @@ static void on_line(void *user, const char *line)
 {
     (void)user;
     snprintf(seen.lines ? seen.last : seen.first, sizeof seen.last, "%s", line);
-    if (seen.lines++ > 0 || !seen.kills)
+    if (seen.lines++ > 0 || !seen.sends)
         return;
     seen.killed = pl_now();
-    pl_process_signal(seen.process, SIGKILL);
+    pl_process_signal(seen.process, seen.sends);
 }
 
 static void on_death(void *user, const pl_death_t *death)
@@ -120,7 +121,7 @@ static void ends_are_told_as_they_were(void)
 
 static void a_kill_is_noticed_at_once(void)
 {
-    seen.kills = true;
+    seen.sends = SIGKILL;
     shell("echo here >&2; exec sleep 60", NULL);
     ok(seen.killed && seen.died && seen.died - seen.killed < PL_SECOND, "in %.1f ms",
        (double)(seen.died - seen.killed) / 1e6);
@@ -271,9 +272,39 @@ static void nothing_of_the_host_leaks_into_it(void)
     finish();
 }
 
-/* ---- with its parent ---- */
+/* ---- signals ---- */
 
 static const char *self;
+
+/* This program again, as a child: how often a signal comes, which counts each that is
+ * sent. */
+static int counter(void)
+{
+    const struct timespec long_time = {10, 0}, moment = {0, 200000000};
+    sigset_t one;
+    int count = 0;
+    sigemptyset(&one);
+    sigaddset(&one, SIGRTMIN + 1);
+    sigprocmask(SIG_BLOCK, &one, NULL);
+    dprintf(STDERR_FILENO, "waits\n");
+    while (sigtimedwait(&one, NULL, count ? &moment : &long_time) > 0)
+        count++;
+    dprintf(STDERR_FILENO, "%d\n", count);
+    return 0;
+}
+
+static void a_signal_comes_once(void)
+{
+    const char *const argv[] = {self, "counter", NULL};
+    seen.sends = SIGRTMIN + 1;
+    if (begin(argv, NULL))
+        turn_until_dead();
+    is_text(seen.first, "waits", "a child that leads a group of its own");
+    is_text(seen.last, "1", "gets what is sent to both one time");
+    finish();
+}
+
+/* ---- with its parent ---- */
 
 static int wait_for_signal(const char *line)
 {
@@ -380,7 +411,7 @@ static void who_comes_too_late_to_follow_is_told(void)
     is_int(seen.death.status, 3, "the parent is gone already");
     finish();
     snprintf(variable, sizeof variable, "%s follower; exit 4", self);
-    seen.kills = true;
+    seen.sends = SIGKILL;
     shell(variable, NULL);
     is_text(seen.first, "follows",
             "with a shell between, it is not for the child to say");
@@ -416,6 +447,8 @@ int main(int argc, char **argv)
         self = own;
     if (argc > 2)
         return tracer(argv[2]);
+    if (argc > 1 && !strcmp(argv[1], "counter"))
+        return counter();
     if (argc > 1)
         return strcmp(argv[1], "host") ? follower() : host();
     run(ends_are_told_as_they_were);
@@ -430,6 +463,7 @@ int main(int argc, char **argv)
     run(a_flood_is_kept_within_bounds);
     run(its_environment_is_what_was_said);
     run(nothing_of_the_host_leaks_into_it);
+    run(a_signal_comes_once);
     run(a_host_that_dies_takes_its_children_with_it);
     run(the_death_of_one_that_is_traced_is_known);
     run(who_comes_too_late_to_follow_is_told);

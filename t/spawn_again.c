@@ -288,15 +288,20 @@ static int64_t steps_in_order(const rig_result_t *result)
 }
 
 static int left_out, back;                                  /* how often; atomic */
+static int64_t left_at, absent[2];                          /* ns, from one to the other */
 
 static void log_look(pl_log_level_t level, int rank, const char *actor, const char *text,
                      void *user)
 {
     (void)level, (void)rank, (void)actor, (void)user;
-    if (strstr(text, "rank 1 has died again: the run goes on with 1 ranks"))
+    if (strstr(text, "rank 1 has died again: the run goes on with 1 ranks")) {
         __atomic_add_fetch(&left_out, 1, __ATOMIC_RELAXED);
-    if (strstr(text, "rank 1 is tried again: the run is saved and goes on with 2 ranks"))
+        left_at = pl_now();
+    }
+    if (strstr(text, "rank 1 is tried again: the run is saved and goes on with 2 ranks")) {
+        absent[back > 0] = pl_now() - left_at;
         __atomic_add_fetch(&back, 1, __ATOMIC_RELAXED);
+    }
 }
 
 /* An epoch of theirs has 3 steps, that of one alone 5. */
@@ -328,6 +333,9 @@ static void one_that_was_left_out_is_tried_again(void)
     is_text(result->reason, "enough", "until it is told to stop");
     is_int(left_out, 2, "left out after it died twice, and once more");
     is_int(back, 2, "and tried again after each");
+    ok(absent[0] >= 300 * PL_MILLISECOND && absent[1] >= 600 * PL_MILLISECOND,
+       "after twice as long: %.2f s, %.2f s", (double)absent[0] / PL_SECOND,
+       (double)absent[1] / PL_SECOND);
     is_int(steps_in_order(result), result->global_step, "each step was logged once");
     is_int(far_children(), 0, "and no process is left");
     rig_free(&rig);

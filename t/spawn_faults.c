@@ -213,6 +213,62 @@ static void who_is_stopped_while_ranks_join_ends_at_once(void)
     }
 }
 
+static int begun_again;                                                /* atomic */
+
+static void look_for_another_beginning(pl_log_level_t level, int rank, const char *actor,
+                                       const char *text, void *user)
+{
+    (void)level, (void)rank, (void)actor, (void)user;
+    if (strstr(text, "all ranks are started again"))
+        __atomic_store_n(&begun_again, 1, __ATOMIC_RELEASE);
+}
+
+static void stop_then(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what;
+    if (__atomic_load_n(&begun_again, __ATOMIC_ACQUIRE) && far_children() == 2)
+        pl_trainer_stop(rig_trainer(user), "enough", NULL);
+}
+
+/* Though all ranks were there before. */
+static void who_is_stopped_while_they_join_again_ends_at_once(void)
+{
+    const struct timeval each = {0, 20000};
+    char data[400];
+    snprintf(data, sizeof data, "\"mark\": \"%s/again\"", tap_folder());
+    setenv("FAR_EARLY_1_2", "spin", 1);
+    rig_t *rig = far_new(.launcher = "{\"name\": \"spawn\", \"max_restarts\": 1}",
+                         .record = 14, .then = "SIGKILL", .data = data);
+    struct event *timer = event_new(rig_base(rig), -1, EV_PERSIST, stop_then, rig);
+    event_add(timer, &each);
+    pl_log_hook(look_for_another_beginning, PL_LOG_INFO, NULL);
+    const int64_t began = pl_now();
+    const rig_result_t *result = rig_fit(rig);
+    pl_log_hook(NULL, PL_LOG_ERROR, NULL);
+    ok(begun_again, "a run begins again, and one of its ranks does not join");
+    is_text(pl_code_name(result->error.code), "PL_ECANCELLED", "it is stopped: %s",
+            result->error.text);
+    ok(pl_now() - began < 20 * PL_SECOND, "at once");
+    event_free(timer);
+    rig_free(&rig);
+    is_int(far_children(), 0, "no process is left");
+    unsetenv("FAR_EARLY_1_2");
+}
+
+/* What its program does at its exit may never end. */
+static void a_process_that_has_left_and_stays_is_ended(void)
+{
+    const int64_t began = pl_now();
+    setenv("FAR_EARLY_1_1", "linger", 1);
+    rig_t *rig = far_new(.rig = {.trainer = "\"max_epochs\": 2"});
+    const rig_result_t *result = rig_fit(rig);
+    unsetenv("FAR_EARLY_1_1");
+    is_text(result->status, "ok", "the run ends well: %s", result->error.text);
+    ok(pl_now() - began < 40 * PL_SECOND, "soon");
+    is_int(far_children(), 0, "and no process is left");
+    rig_free(&rig);
+}
+
 /* ---- Alive, and yet not ---- */
 
 /* Whose steps may take a second. */
@@ -537,6 +593,8 @@ int main(int argc, char **argv)
     run(a_worker_that_exits_early_fails_the_launch);
     run(a_worker_that_never_joins_has_a_bound);
     run(who_is_stopped_while_ranks_join_ends_at_once);
+    run(who_is_stopped_while_they_join_again_ends_at_once);
+    run(a_process_that_has_left_and_stays_is_ended);
     run(a_process_that_is_stopped_is_killed);
     run(a_thread_that_is_stuck_ends_with_its_process);
     run(a_rank_that_is_asked_to_end_stops_the_run);

@@ -56,7 +56,6 @@ typedef struct external {
     /* Of rank zero: */
     int training;                                           /* which of the process; 0:
                                                                the run is none */
-    pl_wires_t *wires;                                      /* counted */
     pl_settling_t *settle;                                  /* [the run goes on] */
 } external_t;
 
@@ -74,16 +73,15 @@ static uint64_t thread_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
 static uint64_t rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
                            pl_error_t *err)
 {
-    const external_t *x = (const external_t *)ranks;
     if (rank->number == 0)
         return thread_start(ranks, rank, life, err);
-    return pl_remote_start(ranks, rank, x->wires, true, life, err);
+    return pl_remote_start(ranks, rank, ranks->wires, true, life, err);
 }
 
 static void settle_begin(pl_ranks_t *ranks)
 {
     external_t *x = (external_t *)ranks;
-    x->settle = pl_settle(ranks, x->wires, 1);
+    x->settle = pl_settle(ranks, ranks->wires, 1);
 }
 
 static void run_dir_note(pl_ranks_t *ranks, const char *path)
@@ -93,16 +91,10 @@ static void run_dir_note(pl_ranks_t *ranks, const char *path)
         pl_trail_note(x->training, path);
 }
 
-static bool ranks_gather(const pl_ranks_t *ranks)
-{
-    return !pl_wires_were_all_there(((const external_t *)ranks)->wires);
-}
-
 static int host_open(external_t *x, const pl_body_t *start, pl_error_t *err)
 {
     static const pl_ranks_ops_t ops = {.start = rank_start,
                                        .settle = settle_begin,
-                                       .gather = ranks_gather,
                                        .run_dir = run_dir_note};
     const pl_wires_spec_t spec = {.count = x->environment.world_size,
                                   .join_ms = pl_milliseconds(x->join_timeout),
@@ -115,8 +107,8 @@ static int host_open(external_t *x, const pl_body_t *start, pl_error_t *err)
     pl_ranks_init(&x->guest.ranks, &ops, start);
     x->guest.ranks.count = x->environment.world_size;
     x->guest.ranks.least = x->guest.ranks.most = x->environment.world_size;
-    x->wires = pl_wires_new(x, &spec, err);
-    return x->wires ? PL_OK : err->code;
+    x->guest.ranks.wires = pl_wires_new(x, &spec, err);
+    return x->guest.ranks.wires ? PL_OK : err->code;
 }
 
 /* ---- all others ---- */
@@ -268,11 +260,11 @@ static bool look_for_guests(external_t *x)
     char text[PL_ERROR_TEXT];
     bool waits = false;
     for (int k = 1; k < x->environment.world_size; k++) {
-        if (!pl_wires_await(x->wires, k))
+        if (!pl_wires_is_awaited(x->guest.ranks.wires, k))
             continue;
         waits = true;
         if (x->guest.ranks.run && pl_departures_find(k, text, sizeof text))
-            pl_wires_give_up(x->wires, k, text);
+            pl_wires_give_up(x->guest.ranks.wires, k, text);
     }
     return waits;
 }
@@ -394,7 +386,7 @@ static void external_release(void *self)
     external_t *x = self;
     pl_settle_free(x->settle);
     pl_guest_release(&x->guest);
-    pl_object_unref(x->wires);
+    pl_object_unref(x->guest.ranks.wires);
     pl_text_free(x->traits);
     pl_keys_forget(&x->keys);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "actors/commands.h"
+#include "actors/launchers/wires.h"
 #include "actors/request.h"
 #include "actors/worker.h"
 #include "base/alloc.h"
@@ -322,7 +323,7 @@ static int ranks_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
     ranks->stops = true;
     snprintf(ranks->stop_reason, sizeof ranks->stop_reason, "%s", reason);
     reason_settle(ranks);
-    if (ranks->run && ranks->ops->gather && ranks->ops->gather(ranks))
+    if (ranks->run && ranks->wires && pl_wires_are_awaited(ranks->wires))
         return stop_at_once(ranks, reason);
     return first_stop(ranks, reason, err);
 }

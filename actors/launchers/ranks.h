@@ -40,14 +40,13 @@ typedef struct pl_ranks_ops {
     /* The run has failed with its `error`, or has paused, and all have ended: true when
      * it begins again, by pl_ranks_begin(), now or later  [it does not]. */
     bool (*again)(pl_ranks_t *ranks);
-    /* Not all ranks have joined yet  [they need not] */
-    bool (*gather)(const pl_ranks_t *ranks);
     /* The run's folder, as soon as it is known  [nobody asks] */
     void (*run_dir)(pl_ranks_t *ranks, const char *path);
 } pl_ranks_ops_t;
 
 struct pl_ranks {
     const pl_ranks_ops_t *ops;
+    struct pl_wires *wires;              /* to processes; the launcher's  [threads] */
     pl_call_t *run;                                         /* NULL: idle */
     pl_call_t *watch;                                       /* [nobody asks] */
     bool settles;

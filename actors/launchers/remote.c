@@ -160,7 +160,8 @@ static void remote_message(void *self, pl_frame_t *message)
     if (pl_envelope_read(bytes, &e, &err) != PL_OK
         || pl_frame_decode_foreign(bytes, &body, &error, &err) != PL_OK || !is_answer(&e))
         pl_log_line(PL_LOG_WARNING, (int)r->rank, pl_actor_name(r),
-                    "a message that no rank sends was dropped: %s", err.text);
+                    "a message that no rank sends was dropped: %s",
+                    err.code ? err.text : "it is no answer to what ranks are asked");
     else
         answer_came(r, &e, &body, &error);
 }

@@ -46,7 +46,7 @@ static void death_tell(remote_t *r, pl_error_t *error)
     gethostname(host, sizeof host - 1);
     if (r->has_joined)
         snprintf(when, sizeof when, " after step %" PRIu64, r->global_step);
-    if (r->end == REMOTE_KILLED && *pl_wires_run_dir(r->wires)) {
+    if (r->end == REMOTE_KILLED && r->has_joined && *pl_wires_run_dir(r->wires)) {
         pl_fail(error, r->error.code,
                 "%s; where its threads were is in %s/rank-%d.stderr", r->error.text,
                 pl_wires_run_dir(r->wires), (int)r->rank);

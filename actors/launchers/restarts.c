@@ -76,7 +76,7 @@ bool pl_restarts_may(pl_restarts_t *r)
     if (pl_ranks_have_paused(ranks))
         return takes_back(r);
     const bool passes = (code == PL_EDIED || code == PL_ESTUCK)
-                        && pl_wires_were_all_there(r->wires);
+                        && pl_wires_were_all_there(ranks->wires);
     const int who = passes && leaves_out(r) ? -1 : ranks->failed;
     const int wait = passes ? pl_tries_add(&r->tries, ranks->global_step, who) : -1;
     if (wait < 0 && code != PL_OK)
@@ -98,10 +98,12 @@ void pl_restarts_begin(pl_restarts_t *r)
         pl_ranks_answer(ranks);
         return;
     }
-    pl_job_t *job = pl_job_again(ranks->job, pl_wires_run_dir(r->wires), ranks->count, 1,
+    pl_job_t *job = pl_job_again(ranks->job, pl_wires_run_dir(ranks->wires), ranks->count, 1,
                                  &err);
-    if (!job || pl_wires_renew(r->wires, ranks->count, &err) != PL_OK
+    if (!job || pl_wires_renew(ranks->wires, ranks->count, &err) != PL_OK
         || pl_ranks_begin(ranks, job, &err) != PL_OK) {
+        pl_object_unref(ranks->outcome);         /* of a pause: the run is not over */
+        ranks->outcome = NULL;
         ranks->error = err;
         pl_ranks_answer(ranks);
     }

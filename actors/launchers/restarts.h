@@ -16,7 +16,6 @@
 /* The launcher's, for one run. */
 typedef struct pl_restarts {
     pl_ranks_t *ranks;
-    pl_wires_t *wires;                                      /* borrowed */
     int64_t most;
     void (*begin)(void *launcher);           /* called when it is time to; in the end
                                                 it calls pl_restarts_begin() */

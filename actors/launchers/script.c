@@ -30,7 +30,6 @@ typedef struct script {
     char calls[PL_DOOR_TEXT], bulk[PL_DOOR_TEXT];   /* of all but the program */
     /* Of the program: */
     pl_crew_t *crew;                                        /* taken */
-    pl_wires_t *wires;                                      /* counted */
     pl_restarts_t restarts;
     pl_settling_t *settle;                                  /* [the run goes on] */
 } script_t;
@@ -40,8 +39,7 @@ typedef struct script {
 static uint64_t rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
                            pl_error_t *err)
 {
-    const script_t *script = (const script_t *)ranks;
-    return pl_remote_start(ranks, rank, script->wires, false, life, err);
+    return pl_remote_start(ranks, rank, ranks->wires, false, life, err);
 }
 
 /* No process of before may be left when others begin. */
@@ -52,7 +50,7 @@ static void script_begin_again(void *self)
         && pl_after(self, KILL_MS, script_begin_again, NULL) == PL_OK)
         return;
     pl_restarts_begin(&script->restarts);
-    pl_crew_came_to(script->crew, pl_wires_epoch(script->wires));
+    pl_crew_came_to(script->crew, pl_wires_epoch(script->guest.ranks.wires));
 }
 
 static bool script_again(pl_ranks_t *ranks)
@@ -68,24 +66,18 @@ static void script_settle(pl_ranks_t *ranks)
 {
     script_t *script = (script_t *)ranks;
     const pl_error_t *failed;
-    script->settle = pl_settle(ranks, script->wires, 0);
+    script->settle = pl_settle(ranks, ranks->wires, 0);
     if (!script->settle || !script->max_restarts)
         return;
     const pl_blob_t *outcome = pl_settle_told(script->settle, &failed);
     pl_crew_note(script->crew, outcome, failed);
 }
 
-static bool script_gather(const pl_ranks_t *ranks)
-{
-    return !pl_wires_were_all_there(((const script_t *)ranks)->wires);
-}
-
 static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err)
 {
     static const pl_ranks_ops_t ops = {.start = rank_start,
                                        .settle = script_settle,
-                                       .again = script_again,
-                                       .gather = script_gather};
+                                       .again = script_again};
     pl_ranks_t *ranks = &script->guest.ranks;
     pl_ranks_init(ranks, &ops, body);
     if (ranks->least < ranks->count)
@@ -101,11 +93,10 @@ static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err
                                   .crew = script->crew,
                                   .run = pl_actor_runtime(script)->run,
                                   .epoch = pl_crew_epoch(script->crew)};
-    script->wires = pl_wires_new(script, &spec, err);
-    if (!script->wires)
+    ranks->wires = pl_wires_new(script, &spec, err);
+    if (!ranks->wires)
         return err->code;
     script->restarts = (pl_restarts_t){.ranks = ranks,
-                                       .wires = script->wires,
                                        .most = script->max_restarts,
                                        .begin = script_begin_again};
     pl_crew_came_to(script->crew, spec.epoch);
@@ -213,7 +204,7 @@ static void script_release(void *self)
     script_t *script = self;
     pl_settle_free(script->settle);
     pl_guest_release(&script->guest);
-    pl_object_unref(script->wires);
+    pl_object_unref(script->guest.ranks.wires);
     if (script->crew)
         pl_crew_leave(script->crew);
     pl_object_unref(script->own);

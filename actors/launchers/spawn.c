@@ -12,15 +12,13 @@ typedef struct spawn {
     pl_ranks_t ranks;
     int64_t max_restarts;                                   /* options */
     double join_timeout, return_after;                      /* s */
-    pl_wires_t *wires;                                      /* counted */
     pl_restarts_t restarts;
 } spawn_t;
 
 static uint64_t process_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
                               pl_error_t *err)
 {
-    const spawn_t *spawn = (const spawn_t *)ranks;
-    return pl_remote_start(ranks, rank, spawn->wires, false, life, err);
+    return pl_remote_start(ranks, rank, ranks->wires, false, life, err);
 }
 
 static void spawn_begin_again(void *self)
@@ -38,17 +36,11 @@ static bool spawn_again(pl_ranks_t *ranks)
     return pl_restarts_may(&((spawn_t *)ranks)->restarts);
 }
 
-static bool spawn_gather(const pl_ranks_t *ranks)
-{
-    return !pl_wires_were_all_there(((const spawn_t *)ranks)->wires);
-}
-
 static int spawn_start(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
     static const pl_ranks_ops_t processes = {.start = process_start,
-                                             .again = spawn_again,
-                                             .gather = spawn_gather};
+                                             .again = spawn_again};
     spawn_t *spawn = self;
     (void)call;
     pl_ranks_init(&spawn->ranks, &processes, body);
@@ -56,11 +48,10 @@ static int spawn_start(void *self, pl_call_t *call, const pl_body_t *body,
                                   .join_ms = pl_milliseconds(spawn->join_timeout),
                                   .run = pl_actor_runtime(self)->run,
                                   .epoch = 1};
-    spawn->wires = pl_wires_new(self, &spec, err);
-    if (!spawn->wires)
+    spawn->ranks.wires = pl_wires_new(self, &spec, err);
+    if (!spawn->ranks.wires)
         return err->code;
     spawn->restarts = (pl_restarts_t){.ranks = &spawn->ranks,
-                                      .wires = spawn->wires,
                                       .most = spawn->max_restarts,
                                       .begin = spawn_begin_again,
                                       .look = spawn_look,
@@ -73,7 +64,7 @@ static void spawn_release(void *self)
 {
     spawn_t *spawn = self;
     pl_ranks_release(&spawn->ranks);
-    pl_object_unref(spawn->wires);
+    pl_object_unref(spawn->ranks.wires);
 }
 
 static const pl_option_t spawn_options[] = {

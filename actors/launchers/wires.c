@@ -144,7 +144,7 @@ bool pl_wires_is_over(const pl_wires_t *wires, int rank)
            && pl_link_state(pl_bulk_link(wires->bulk), rank) >= PL_LINK_HAS_LEFT;
 }
 
-bool pl_wires_await(const pl_wires_t *wires, int rank)
+bool pl_wires_is_awaited(const pl_wires_t *wires, int rank)
 {
     return pl_link_state(wires->link, rank) == PL_LINK_AWAITED;
 }
@@ -180,6 +180,11 @@ int pl_wires_renew(pl_wires_t *wires, int count, pl_error_t *err)
 uint32_t pl_wires_epoch(const pl_wires_t *wires)
 {
     return wires->place.epoch;
+}
+
+bool pl_wires_are_awaited(const pl_wires_t *wires)
+{
+    return wires->joined < wires->count;
 }
 
 bool pl_wires_were_all_there(const pl_wires_t *wires)

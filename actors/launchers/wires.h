@@ -57,12 +57,14 @@ bool pl_wires_is_over(const pl_wires_t *wires, int rank);
 void pl_wires_died(pl_wires_t *wires, int rank);
 /* The rank has not joined yet; it will not, and who stands in for it hears that it is
  * gone. */
-bool pl_wires_await(const pl_wires_t *wires, int rank);
+bool pl_wires_is_awaited(const pl_wires_t *wires, int rank);
 void pl_wires_give_up(pl_wires_t *wires, int rank, const char *why);
 /* A new incarnation, of no more ranks than they were made for, after all have ended. */
 int pl_wires_renew(pl_wires_t *wires, int count, pl_error_t *err);
 uint32_t pl_wires_epoch(const pl_wires_t *wires);
-/* All ranks were there once, in this incarnation or one before. */
+/* Not all ranks of this incarnation have joined yet; all of one have, of this or one
+ * before. */
+bool pl_wires_are_awaited(const pl_wires_t *wires);
 bool pl_wires_were_all_there(const pl_wires_t *wires);
 /* The run's folder, which one of the ranks tells all others  ["": not yet]. */
 void pl_wires_tell_run_dir(pl_wires_t *wires, const char *path);

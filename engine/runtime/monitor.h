@@ -8,9 +8,10 @@
 
 /* A hub on its own thread that publishes at endpoint: ipc://… or tcp://127.0.0.1:PORT,
  * "*" for any port; nothing else. At most 1024 viewers are served, which more than four
- * get 50 000 lines a second together; 2000 lines wait for each, and 16 MiB of messages
- * for the hub; what is beyond shows as a gap.  lossless: nothing is dropped, memory grows
- * instead; for tests, where there is no hub yet.  It becomes runtime->monitor. */
+ * get 50 000 lines a second together, or each so many seconds as 200 go into their
+ * number; 2000 lines wait for each, and 16 MiB of messages for the hub; what is beyond
+ * shows as a gap.  lossless: nothing is dropped, memory grows instead; for tests, where
+ * there is no hub yet.  It becomes runtime->monitor. */
 int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
                      pl_error_t *err);
 
@@ -38,9 +39,9 @@ void pl_monitor_bring_no_more(pl_runtime_t *runtime);
  * `bound` gets where that is.  Or no more, after what has come by now. */
 typedef struct pl_monitor_take {
     const char *endpoint;
-    const pl_keys_t *keys;                  /* [not encrypted] */
-    uint64_t under;                         /* the call here that all theirs are part of
-                                               [unknown] */
+    const pl_keys_t *keys;                    /* [not encrypted] */
+    uint64_t under;                           /* the call here that all theirs are part of
+                                                 [unknown] */
 } pl_monitor_take_t;
 
 int pl_monitor_take(pl_runtime_t *runtime, const pl_monitor_take_t *how, char *bound,

@@ -3,10 +3,11 @@
  * ZeroMQ takes some µs of a processor to bring a line to a viewer, so a thousand of them
  * cannot have all that a run of small steps says: that would take a hundred processors,
  * and training wants those that there are.  While more than a few watch, all together get
- * so many lines a second: bursts, in which calls have their answers, and gaps between,
- * which `seq` shows.  Bursts and not every so many-th line: those that leave together
- * cost a fraction of what each would by itself.  What nobody has been shown for a second,
- * such as the end of an epoch, does not wait for the next burst. */
+ * so many lines a turn, which is a second, or longer where many have to be woken: bursts,
+ * in which calls have their answers, and gaps between, which `seq` shows.  Bursts and not
+ * every so many-th line: those that leave together cost a fraction of what each would by
+ * itself.  What nobody has been shown for a turn, such as the end of an epoch, does not
+ * wait for the next burst. */
 #include <stdio.h>
 #include <string.h>
 
@@ -24,17 +25,17 @@ enum {
     COMERS_A_SECOND = 250,
     SUBSCRIPTION_MOST = 256,
     LINGER_MS = 1000,
-    ALL_LINES_TO = 4,                        /* viewers: they get all that there is */
-    LINES_A_SECOND = 50000,                  /* to more, together */
-    LINES_AT_ONCE = LINES_A_SECOND,
+    ALL_LINES_TO = 4,                            /* viewers: they get all that there is */
+    LINES_A_TURN = 50000,                        /* to more, together */
+    WOKEN_A_SECOND = 200,                        /* viewers, by bursts */
     SORTS_MOST = 1 << 16,
 };
-static const int64_t RARE = PL_SECOND, SAY_EVERY = 10 * PL_SECOND;
+static const int64_t SAY_EVERY = 10 * PL_SECOND;
 
 /* Lines of one topic. */
 typedef struct sort {
-    uint64_t looked;                           /* m->looked when it was known whether */
-    bool is_wanted;                            /* somebody takes them */
+    uint64_t looked;                             /* m->looked when it was known whether */
+    bool is_wanted;                              /* somebody takes them */
     int64_t shown[PL_KINDS];
 } sort_t;
 
@@ -203,19 +204,24 @@ static bool is_wanted(pl_monitor_t *m, sort_t *sort, const pl_tap_record_t *reco
     return sort->is_wanted;
 }
 
-/* How many lines may leave: more with each moment, up to a burst. */
-static void allowance_grow(pl_monitor_t *m, int64_t now)
+static int64_t turn_of(const audience_t *a)
 {
-    audience_t *a = &m->audience;
-    const int64_t gone = now - a->grown < PL_SECOND ? now - a->grown : PL_SECOND;
-    const int64_t lines = gone * LINES_A_SECOND / PL_SECOND;
+    return a->viewers <= WOKEN_A_SECOND ? PL_SECOND
+                                        : PL_SECOND / WOKEN_A_SECOND * a->viewers;
+}
+
+/* How many lines may leave: more with each moment, up to a burst. */
+static void allowance_grow(audience_t *a, int64_t now)
+{
+    const int64_t turn = turn_of(a), gone = now - a->grown < turn ? now - a->grown : turn;
+    const int64_t lines = gone * LINES_A_TURN / turn;
     if (lines <= 0)
         return;
     a->grown = now;
     a->allowance += lines;
-    if (a->allowance < LINES_AT_ONCE)
+    if (a->allowance < LINES_A_TURN)
         return;
-    a->allowance = LINES_AT_ONCE;
+    a->allowance = LINES_A_TURN;
     a->pauses = false;
 }
 
@@ -226,9 +232,9 @@ static bool may_leave(pl_monitor_t *m, sort_t *sort, unsigned kind)
     if (m->lossless || a->viewers <= ALL_LINES_TO)
         return true;
     const int64_t now = pl_now();
-    const bool is_rare = now - sort->shown[kind] >= RARE
-                         && a->allowance > -LINES_AT_ONCE;
-    allowance_grow(m, now);
+    const bool is_rare = now - sort->shown[kind] >= turn_of(a)
+                         && a->allowance > -LINES_A_TURN;
+    allowance_grow(a, now);
     if (a->pauses && !is_rare)
         return false;
     sort->shown[kind] = now;

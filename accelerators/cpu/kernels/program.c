@@ -11,7 +11,7 @@
 /* Where the operands of a line are for the block at hand. */
 typedef struct block {
     float *at[PL_PROGRAM_OPERANDS];
-    int64_t from, next;                         /* next: elements to where the next is */
+    int64_t from, next;                          /* next: elements to where the next is */
     int n;
 } block_t;
 

@@ -1,4 +1,4 @@
-/* loggers.c - the loggers that are built in, one for each file */
+/* loggers.c - the loggers that are built in, and what their files come to at a resume */
 #include "actors/connectors/loggers/loggers.h"
 
 #include <errno.h>
