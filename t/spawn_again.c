@@ -512,6 +512,48 @@ static void a_run_that_was_asked_to_stop_is_not_started_again(void)
     rig_free(&rig);
 }
 
+static int deaths;                                          /* atomic */
+
+static void count_deaths(pl_log_level_t level, int rank, const char *actor,
+                         const char *text, void *user)
+{
+    (void)level, (void)rank, (void)actor, (void)user;
+    if (strstr(text, "all ranks are started again"))
+        __atomic_add_fetch(&deaths, 1, __ATOMIC_RELAXED);
+}
+
+static void stop_when_it_waits(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what;
+    if (__atomic_load_n(&deaths, __ATOMIC_RELAXED) == 4 && !killed)
+        killed = !pl_trainer_stop(rig_trainer(user), "enough", NULL);
+}
+
+/* After four deaths a run waits for 6.4 s. */
+static void a_stop_before_another_beginning_is_a_stop(void)
+{
+    const struct timeval each = {0, 1000};
+    char data[500];
+    deaths = killed = 0;
+    snprintf(data, sizeof data, "%s, \"epoch\": 2, \"times\": 4", mark("waiting"));
+    rig_t *rig = run_new("{\"name\": \"spawn\", \"max_restarts\": 10}", 1, "SIGKILL",
+                         data);
+    struct event *timer = event_new(rig_base(rig), -1, EV_PERSIST,
+                                    stop_when_it_waits, rig);
+    event_add(timer, &each);
+    pl_log_hook(count_deaths, PL_LOG_INFO, NULL);
+    const rig_result_t *result = rig_fit(rig);
+    pl_log_hook(NULL, PL_LOG_ERROR, NULL);
+    is_text(result->status, "stopped", "it ends as one that trains: %s",
+            result->error.text);
+    is_text(result->reason, "enough", "with its reason");
+    ok(result->weight_count > 0 && rig_has_file(result, "model.safetensors"),
+       "and with all saved");
+    is_int(far_children(), 0, "no process is left");
+    event_free(timer);
+    rig_free(&rig);
+}
+
 int main(void)
 {
     far_init(NULL);
@@ -533,5 +575,6 @@ int main(void)
     run(a_run_that_went_on_goes_on_from_there_again);
     run(a_measurement_is_made_again);
     run(a_run_that_was_asked_to_stop_is_not_started_again);
+    run(a_stop_before_another_beginning_is_a_stop);
     return tap_done();
 }

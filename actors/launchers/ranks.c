@@ -323,6 +323,11 @@ static int ranks_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
     ranks->stops = true;
     snprintf(ranks->stop_reason, sizeof ranks->stop_reason, "%s", reason);
     reason_settle(ranks);
+    if (ranks->run && !ranks->settles && ranks->ended == ranks->started
+        && ranks->ops->now) {
+        ranks->ops->now(ranks);
+        return PL_OK;
+    }
     if (ranks->run && ranks->wires && pl_wires_are_awaited(ranks->wires))
         return stop_at_once(ranks, reason);
     return first_stop(ranks, reason, err);
@@ -426,6 +431,8 @@ int pl_ranks_begin(pl_ranks_t *ranks, pl_job_t *job, pl_error_t *err)
         ranks->rank[k] = (pl_rank_t){.ranks = ranks, .number = k};
         code = rank_start(ranks, &ranks->rank[k], err);
     }
+    if (code == PL_OK && ranks->stops)
+        code = first_stop(ranks, ranks->stop_reason, err);
     if (code == PL_OK)
         return PL_OK;
     ranks_failed(ranks, -1, err);

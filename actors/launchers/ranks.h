@@ -40,6 +40,9 @@ typedef struct pl_ranks_ops {
     /* The run has failed with its `error`, or has paused, and all have ended: true when
      * it begins again, by pl_ranks_begin(), now or later  [it does not]. */
     bool (*again)(pl_ranks_t *ranks);
+    /* It waits for that, and is asked to stop: begins at once, so that it ends as any
+     * that is stopped, with its weights  [there is no waiting] */
+    void (*now)(pl_ranks_t *ranks);
     /* The run's folder, as soon as it is known  [nobody asks] */
     void (*run_dir)(pl_ranks_t *ranks, const char *path);
 } pl_ranks_ops_t;

@@ -49,13 +49,20 @@ void pl_restarts_look(pl_restarts_t *r)
     pl_after(ranks, LOOK_MS, r->look, NULL);
 }
 
+/* ms; below 0: it may not. */
+static bool begins_in(pl_restarts_t *r, int wait)
+{
+    r->waits = wait >= 0 && pl_after(r->ranks, wait, r->begin, NULL) == PL_OK;
+    return r->waits;
+}
+
 /* For who dies next it is as if the one that was left out had died last. */
 static bool takes_back(pl_restarts_t *r)
 {
     pl_ranks_t *ranks = r->ranks;
     r->tries.count = 0;
     const int wait = pl_tries_add(&r->tries, ranks->global_step, r->left_out);
-    if (wait < 0 || pl_after(ranks, wait, r->begin, NULL) != PL_OK)
+    if (!begins_in(r, wait))
         return false;
     pl_log_line(PL_LOG_INFO, -1, pl_actor_name(ranks),
                 "rank %d is tried again: the run is saved and goes on with %d ranks",
@@ -81,7 +88,7 @@ bool pl_restarts_may(pl_restarts_t *r)
     const int wait = passes ? pl_tries_add(&r->tries, ranks->global_step, who) : -1;
     if (wait < 0 && code != PL_OK)
         pl_tries_tell(&r->tries, &ranks->global_step, &ranks->error);
-    if (wait < 0 || pl_after(ranks, wait, r->begin, NULL) != PL_OK)
+    if (!begins_in(r, wait))
         return false;
     ranks->global_step = 0;
     pl_log_line(PL_LOG_WARNING, -1, pl_actor_name(ranks),
@@ -94,12 +101,15 @@ void pl_restarts_begin(pl_restarts_t *r)
 {
     pl_ranks_t *ranks = r->ranks;
     pl_error_t err = {0};
-    if (ranks->stops) {
+    if (!r->waits)
+        return;
+    r->waits = false;
+    if (ranks->stops && pl_ranks_outcome(ranks)) {                  /* it had paused */
         pl_ranks_answer(ranks);
         return;
     }
-    pl_job_t *job = pl_job_again(ranks->job, pl_wires_run_dir(ranks->wires), ranks->count, 1,
-                                 &err);
+    pl_job_t *job = pl_job_again(ranks->job, pl_wires_run_dir(ranks->wires), ranks->count,
+                                 1, &err);
     if (!job || pl_wires_renew(ranks->wires, ranks->count, &err) != PL_OK
         || pl_ranks_begin(ranks, job, &err) != PL_OK) {
         pl_object_unref(ranks->outcome);         /* of a pause: the run is not over */

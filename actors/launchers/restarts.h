@@ -24,6 +24,7 @@ typedef struct pl_restarts {
                                                 a range  [0: who was left out stays so] */
     pl_tries_t tries;
     int left_out;                                           /* the last rank that was */
+    bool waits;                                             /* until it begins */
 } pl_restarts_t;
 
 /* For `again` of pl_ranks_ops_t: true when the run is to begin once more, by `begin`,
@@ -31,7 +32,8 @@ typedef struct pl_restarts {
  * pause.  False: it is over, and if it has failed its error says how often it was
  * tried. */
 bool pl_restarts_may(pl_restarts_t *restarts);
-/* Begins it, from the newest checkpoint there is, or answers it. */
+/* Begins it, from the newest checkpoint there is, or answers it; the first time it is
+ * called after that.  Who was asked to stop meanwhile stops as soon as it trains. */
 void pl_restarts_begin(pl_restarts_t *restarts);
 /* Has the run pause, if it trains, for those that were left out. */
 void pl_restarts_look(pl_restarts_t *restarts);

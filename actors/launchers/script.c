@@ -46,6 +46,8 @@ static uint64_t rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
 static void script_begin_again(void *self)
 {
     script_t *script = self;
+    if (!script->restarts.waits)
+        return;
     if (!pl_crew_kill(script->crew)
         && pl_after(self, KILL_MS, script_begin_again, NULL) == PL_OK)
         return;
@@ -60,6 +62,11 @@ static bool script_again(pl_ranks_t *ranks)
         return false;
     pl_crew_kill(script->crew);
     return true;
+}
+
+static void script_now(pl_ranks_t *ranks)
+{
+    script_begin_again(ranks);
 }
 
 static void script_settle(pl_ranks_t *ranks)
@@ -77,7 +84,8 @@ static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err
 {
     static const pl_ranks_ops_t ops = {.start = rank_start,
                                        .settle = script_settle,
-                                       .again = script_again};
+                                       .again = script_again,
+                                       .now = script_now};
     pl_ranks_t *ranks = &script->guest.ranks;
     pl_ranks_init(ranks, &ops, body);
     if (ranks->least < ranks->count)

@@ -36,11 +36,17 @@ static bool spawn_again(pl_ranks_t *ranks)
     return pl_restarts_may(&((spawn_t *)ranks)->restarts);
 }
 
+static void spawn_now(pl_ranks_t *ranks)
+{
+    pl_restarts_begin(&((spawn_t *)ranks)->restarts);
+}
+
 static int spawn_start(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
     static const pl_ranks_ops_t processes = {.start = process_start,
-                                             .again = spawn_again};
+                                             .again = spawn_again,
+                                             .now = spawn_now};
     spawn_t *spawn = self;
     (void)call;
     pl_ranks_init(&spawn->ranks, &processes, body);

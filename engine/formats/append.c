@@ -12,6 +12,9 @@
 #include "base/error.h"
 #include "formats/direct.h"
 
+/* A pipe of that name would hold us until somebody is at its other end. */
+#define NEVER_WAITS (O_CLOEXEC | O_NONBLOCK)
+
 /* Where the last whole line among the first `size` bytes ends. */
 static int64_t lines_end(int fd, int64_t size)
 {
@@ -31,7 +34,7 @@ static int64_t lines_end(int fd, int64_t size)
 static int64_t cut_to(const char *path, int64_t keep, pl_error_t *err)
 {
     struct stat now = {0};
-    int fd = open(path, O_RDWR | O_CLOEXEC);
+    int fd = open(path, O_RDWR | NEVER_WAITS);
     bool is_there = fd >= 0 && fstat(fd, &now) == 0;
     int64_t left = is_there ? lines_end(fd, now.st_size < keep ? now.st_size : keep) : 0;
     if (!is_there && errno != ENOENT)
@@ -46,7 +49,7 @@ static int64_t cut_to(const char *path, int64_t keep, pl_error_t *err)
 int64_t pl_append_lines_behind(const char *path, int64_t bytes, uint64_t *lines)
 {
     char piece[4096];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | NEVER_WAITS);
     int64_t at = bytes, end = bytes;
     ssize_t n = fd < 0 ? 0 : 1;
     while (*lines && n > 0) {
@@ -70,7 +73,7 @@ int pl_append_sum(const char *path, uint64_t size, uint32_t *sum, pl_error_t *er
     char piece[16384];
     uint32_t all = 0;
     uint64_t at = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC), code = PL_OK;
+    int fd = open(path, O_RDONLY | NEVER_WAITS), code = PL_OK;
     if (fd < 0)
         return pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO, "%s: %m", path);
     while (at < size && code == PL_OK) {
@@ -168,7 +171,7 @@ int pl_append_flush(pl_append_t *file, pl_error_t *err)
     file->length = 0;
     if (!length)
         return PL_OK;
-    int fd = open(file->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    int fd = open(file->path, O_WRONLY | O_APPEND | O_CREAT | NEVER_WAITS, 0666);
     if (fd < 0)
         return pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO,
                        "%s: cannot be opened: %m", file->path);
@@ -202,7 +205,7 @@ int pl_append_sync(pl_append_t *file, pl_error_t *err)
         return pl_fail(err, PL_EIO, "%s: the disk has not taken it before", file->path);
     if (!file->unsynced)
         return PL_OK;
-    int fd = open(file->path, O_WRONLY | O_CLOEXEC);
+    int fd = open(file->path, O_WRONLY | NEVER_WAITS);
     if (fd < 0)
         return pl_fail(err, PL_EIO, "%s: cannot be synced: %m", file->path);
     file->untrusted = fd_sync(fd) || (file->unnamed && folder_sync(file->path));

@@ -27,18 +27,22 @@ enum { READERS_MOST = 4, BLOCKS_LEAST = 16 };    /* threads for a file; blocks f
 
 /* ---- a file ---- */
 
+/* A pipe of that name would hold us until somebody writes to it. */
 static int file_open(const char *path, int64_t *size, pl_error_t *err)
 {
     struct stat what;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &what) != 0) {
         pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO, "%s: %m", path);
-        if (fd >= 0)
-            close(fd);
-        return -1;
+    } else if (!S_ISREG(what.st_mode)) {
+        pl_fail(err, PL_EFORMAT, "%s: is not a regular file", path);
+    } else {
+        *size = what.st_size;
+        return fd;
     }
-    *size = what.st_size;
-    return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
 }
 
 /* What cannot be read past the cache is read through it; that may be another thread's

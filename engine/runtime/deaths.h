@@ -46,7 +46,7 @@ enum {
     PL_NODE_STOP_MS = 30000,             /* ranks of `paceline launch` when it is told to
                                             stop, */
     PL_NODE_END_MS = 5000,               /* and after another has failed */
-    PL_NODE_CAUSE_MS = 300,              /* by which who lost a rank may be heard before
+    PL_NODE_CAUSE_MS = 1000,             /* by which who lost a rank may be heard before
                                             the one that was lost */
 };
 
