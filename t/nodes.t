@@ -426,6 +426,24 @@ mpirun_starts_ranks() {
     done
 }
 
+# Ranks of the second come to the first while that still waits for one of its own.
+jobs_of_mpich_do_not_mix() {
+    command -v mpirun.mpich >/dev/null || { skip "there is no mpirun.mpich"; return; }
+    free_port
+    export PACELINE_ENDPOINT=tcp://127.0.0.1:$port
+    timeout 60 mpirun.mpich -n 2 sh -c '[ "$PMI_RANK" = 0 ] || until [ -e tried ]; do sleep 0.05; done; exec "$@"' sh \
+        "$paceline" fit run.json --set trainer.run_name=mine >out.1 2>err.1 </dev/null &
+    local pid=$!
+    until grep -qs 'the ranks meet at' err.1 || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
+    try timeout 60 mpirun.mpich -n 2 sh -c '"$@"; true' sh "$paceline" fit run.json --set trainer.run_name=other
+    touch tried
+    wait $pid
+    is $? 0 "the first trains with its own ranks"
+    like "$err" 'is in use by process' "rank 0 of the second is told who is there"
+    like "$err" 'rank 1 is refused: it is of another run' "and its rank 1 that it is of another"
+    unset PACELINE_ENDPOINT
+}
+
 run children_train_what_threads_do trains
 run any_port_will_do_on_one_node trains
 run the_key_is_found_by_its_variable
@@ -450,4 +468,5 @@ run ranks_of_other_libraries_are_refused trains
 run who_has_processors_of_its_own_uses_them_all trains
 run two_networks_train_what_threads_do trains
 run mpirun_starts_ranks trains
+run jobs_of_mpich_do_not_mix trains
 done_testing

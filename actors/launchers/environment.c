@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "actors/launchers/place.h"
 
@@ -231,6 +232,46 @@ static int slurm_find(pl_environment_t *e, get_t get, pl_error_t *err)
     return code;
 }
 
+typedef struct ancestor {
+    char name[17];                          /* as the kernel has it: 15 characters of it */
+    long id, parent;
+    unsigned long long began;               /* ticks since the machine did */
+} ancestor_t;
+
+static bool ancestor_read(ancestor_t *a, long id)
+{
+    char path[48];
+    snprintf(path, sizeof path, "/proc/%ld/stat", id);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return false;
+    const bool is_there =
+        fscanf(file,
+               "%ld (%16[^)]) %*c %ld %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d "
+               "%*d %*d %*d %*d %llu",
+               &a->id, a->name, &a->parent, &a->began)
+        == 4;
+    fclose(file);
+    return is_there;
+}
+
+/* Hydra names no job.  Where all ranks are on one machine they have one proxy of it as
+ * an ancestor, beyond whatever a script has put between. */
+static int hydra_find(pl_environment_t *e, get_t get, pl_error_t *err)
+{
+    enum { DEPTH_MOST = 32 };
+    ancestor_t a = {.parent = getppid()};
+    (void)get, (void)err;
+    for (int k = 0; k < DEPTH_MOST && e->local_world_size == e->world_size
+                    && a.parent > 1 && ancestor_read(&a, a.parent);
+         k++)
+        if (!strcmp(a.name, "hydra_pmi_proxy")) {
+            snprintf(e->job, sizeof e->job, "hydra-%ld-%llu", a.id, a.began);
+            break;
+        }
+    return PL_OK;
+}
+
 /* The lines of the rank file are hosts, that of the launching one first. */
 static int lsf_find(pl_environment_t *e, get_t get, pl_error_t *err)
 {
@@ -327,6 +368,7 @@ static const source_t sources[] = {
         .world_size = "PMI_SIZE",
         .local_rank = "MPI_LOCALRANKID",
         .local_world_size = "MPI_LOCALNRANKS",
+        .find = hydra_find,
     },
     {
         .name = "LSF",
