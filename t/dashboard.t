@@ -60,6 +60,21 @@ who_asks_for_the_head_gets_no_body() {
     stop
 }
 
+# More than are served at once.
+who_says_nothing_makes_room() {
+    local fd silent=()
+    train
+    for _ in $(seq 200); do
+        exec {fd}<>"/dev/tcp/127.0.0.1/$port" 2>/dev/null && silent+=("$fd")
+    done
+    is "${#silent[@]}" 200 "200 connections that say nothing"
+    answers 200 "do not keep others out for long" --max-time 8 -H "$bearer" "$base/metrics"
+    for fd in "${silent[@]}"; do
+        exec {fd}>&-
+    done
+    stop
+}
+
 a_name_that_was_made_to_point_here_is_refused() {
     train
     for host in evil.example "evil.example:$port" 127.0.0.1.evil.example 128.0.0.1 '[::2]' localhost.evil; do
@@ -491,6 +506,7 @@ fi
 run the_token_opens_the_page_and_nothing_else_does trains
 run every_answer_has_the_headers_that_keep_it_here trains
 run who_asks_for_the_head_gets_no_body trains
+run who_says_nothing_makes_room trains
 run a_name_that_was_made_to_point_here_is_refused trains
 run what_commands_comes_from_the_page_itself trains
 run its_buttons_reach_the_run trains

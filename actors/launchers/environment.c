@@ -247,8 +247,8 @@ static bool ancestor_read(ancestor_t *a, long id)
         return false;
     const bool is_there =
         fscanf(file,
-               "%ld (%16[^)]) %*c %ld %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d "
-               "%*d %*d %*d %*d %llu",
+               "%ld (%16[^)]) %*c %ld %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d "
+               "%*d %*d %*d %*d %*d %llu",
                &a->id, a->name, &a->parent, &a->began)
         == 4;
     fclose(file);

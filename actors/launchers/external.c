@@ -120,6 +120,7 @@ static int guest_open(external_t *x, pl_error_t *err)
     const pl_member_spec_t spec = {.calls = x->endpoint,
                                    .keys = x->has_keys ? &x->keys : NULL,
                                    .traits = x->traits,
+                                   .host = "rank 0",
                                    .times = pl_wires_lease(0),
                                    .run = x->run,
                                    .epoch = x->epoch,

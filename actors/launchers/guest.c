@@ -3,6 +3,7 @@
  * It may come to a run before the one that coordinates does, and tries again then. */
 #include "actors/launchers/guest.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "actors/launchers/wires.h"
@@ -77,8 +78,11 @@ static bool is_ahead(const pl_guest_t *guest)
 
 static void guest_lose(pl_guest_t *guest, pl_code_t code, const char *why)
 {
+    char when[48] = "";
     guest->is_lost = true;
-    pl_fail(&guest->error, code, "%s", why);
+    if (guest->member.global_step)
+        snprintf(when, sizeof when, ", after step %" PRIu64, guest->member.global_step);
+    pl_fail(&guest->error, code, "%s%s", why, when);
     snprintf(guest->error.where, sizeof guest->error.where, "rank %d", guest->spec.rank);
     if (guest->member.has_ended)
         guest_answer(guest);

@@ -78,6 +78,8 @@ static void run_answered(void *self, const pl_answer_t *answer)
     pl_member_t *m = answer->context;
     switch (answer->kind) {
     case PL_ANSWER_PROGRESS:
+        if (answer->body->run_progress.global_step > m->global_step)
+            m->global_step = answer->body->run_progress.global_step;
         pl_outbox_post(&m->outbox, PL_KIND_PROGRESS, PL_MESSAGE_run, 0,
                        &answer->body->run_progress, NULL);
         return;
@@ -284,6 +286,7 @@ static int bulk_connect(pl_member_t *m, const char *endpoint, pl_error_t *err)
                                           .epoch = m->spec.epoch,
                                           .world_size = m->spec.world_size,
                                           .rank = m->spec.rank,
+                                          .host = m->spec.host,
                                           .times = m->spec.times},
                                  .most = SIZE_MAX / 2,
                                  .on_sent = outcome_sent,
@@ -346,6 +349,7 @@ int pl_member_open(pl_member_t *m, void *self, const pl_member_ops_t *ops,
                                   .world_size = spec->world_size,
                                   .rank = spec->rank,
                                   .traits = spec->traits,
+                                  .host = spec->host,
                                   .watches = spec->times.lease > 0,
                                   .times = spec->times,
                                   .on_message = message_came,

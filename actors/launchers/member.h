@@ -29,6 +29,7 @@ typedef struct pl_member_spec {
     const char *bulk;                     /* the same  [what is told at joining, there] */
     const pl_keys_t *keys;                /* [none] */
     const char *traits;                   /* [none] */
+    const char *host;                     /* as in pl_link_spec_t  ["the launcher"] */
     pl_link_times_t times;
     uint64_t run;                                        /* [learnt when it has joined] */
     uint32_t epoch;
@@ -46,6 +47,7 @@ typedef struct pl_member {
     pl_address_t worker;
     uint64_t life;                              /* of the worker  [0: none] */
     uint64_t outcome;                           /* transfer of it, under way  [0: none] */
+    uint64_t global_step;                       /* the newest that the worker has told */
     bool has_joined, has_ended, leaves, is_lost, has_left;
 } pl_member_t;
 

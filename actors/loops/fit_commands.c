@@ -82,21 +82,35 @@ void pl_fit_commands_end(pl_fit_t *fit)
 
 /* ---- one after the other ---- */
 
-static void rate_set(void *self, const pl_answer_t *answer)
-{
-    if (answer->kind == PL_ANSWER_REPLY)
-        command_answer(self, answer->context, "");
-    if (answer->kind == PL_ANSWER_ERROR && answer->context)
-        pl_call_fail(answer->context, answer->error);
-}
+/* One that rank zero was told, while the strategy sees whether it can be set. */
+typedef struct rate_asked {
+    pl_call_t *call;
+    uint64_t global_step;
+    pl_control_t what;                                /* its texts stay as long as the call */
+} rate_asked_t;
 
-static void rate_log(const pl_fit_t *fit, const pl_control_t *what)
+static void rate_log(pl_fit_t *fit, const rate_asked_t *asked)
 {
-    pl_log_line(PL_LOG_INFO, pl_actor_rank((void *)fit), pl_actor_name((void *)fit),
+    const pl_control_t *what = &asked->what;
+    pl_log_line(PL_LOG_INFO, pl_actor_rank(fit), pl_actor_name(fit),
                 "after step %llu: the learning rate%s%s is set to %g%s",
-                (unsigned long long)fit->global_step, *what->optimizer ? " of " : "",
+                (unsigned long long)asked->global_step, *what->optimizer ? " of " : "",
                 what->optimizer, what->value,
                 what->is_factor ? " times what its schedule says" : "");
+}
+
+static void rate_set(void *self, const pl_answer_t *answer)
+{
+    rate_asked_t *asked = answer->context;
+    if (!asked || (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR))
+        return;
+    if (answer->kind == PL_ANSWER_REPLY) {
+        rate_log(self, asked);
+        command_answer(self, asked->call, "");
+    } else {
+        pl_call_fail(asked->call, answer->error);
+    }
+    pl_free(asked);
 }
 
 static void rate_carry_out(pl_fit_t *fit, const pl_control_t *what, pl_call_t *call)
@@ -104,13 +118,18 @@ static void rate_carry_out(pl_fit_t *fit, const pl_control_t *what, pl_call_t *c
     const pl_set_rate_t msg = {.value = what->value,
                                .is_factor = what->is_factor,
                                .optimizer = what->optimizer};
-    const pl_how_t how = {.on_answer = rate_set, .context = call};
+    rate_asked_t *asked = call ? pl_alloc(sizeof *asked) : NULL;
+    const pl_how_t how = {.on_answer = rate_set, .context = asked};
     pl_error_t err = {0};
-    const bool sent = pl_call_set_rate(fit, fit->strategy, &msg, how, &err);
-    if (call && sent)
-        rate_log(fit, what);
+    if (asked)
+        *asked = (rate_asked_t){call, fit->global_step, *what};
     else if (call)
+        pl_no_memory(&err);
+    if (pl_call_set_rate(fit, fit->strategy, &msg, how, &err) && (asked || !call))
+        return;
+    if (call)
         pl_call_fail(call, &err);
+    pl_free(asked);
 }
 
 /* It is answered when it is durable: the next that is made. */

@@ -449,6 +449,8 @@ static void spec_settle(pl_link_spec_t *spec)
 static int spec_copy(pl_link_t *link, const pl_link_spec_t *spec, pl_error_t *err)
 {
     link->spec = *spec;
+    if (!link->spec.host)
+        link->spec.host = "the launcher";
     spec_settle(&link->spec);
     link->spec.endpoint = pl_strdup(spec->endpoint);
     link->spec.traits = pl_strdup(spec->traits ? spec->traits : "{}");

@@ -85,6 +85,8 @@ typedef struct pl_link_spec {
     const char *about;                 /* what the other side is told with JOINED; short
                                           [of a rank's end "HOST process NUMBER"; of a
                                           listening one nothing] */
+    const char *host;                  /* of a rank's end: who listens, in errors; lasts
+                                          as long  ["the launcher"] */
     bool watches;                      /* nobody else tells of the other side's death:
                                           where it is a process of this machine it is
                                           known at once, as by pl_link_died() */

@@ -85,8 +85,9 @@ bool link_bury(pl_link_t *link, link_peer_t *peer, int64_t now)
                     && now - peer->died < PL_LINK_HEARD_MS * PL_MILLISECOND;
     if (!peer->died || is_heard || peer->state >= PL_LINK_HAS_LEFT)
         return true;
-    return link_end(link, peer, PL_LINK_GONE, "%s process has died",
-                    link->is_host ? "its" : "the launcher's");
+    if (link->is_host)
+        return link_end(link, peer, PL_LINK_GONE, "its process has died");
+    return link_end(link, peer, PL_LINK_GONE, "%s's process has died", link->spec.host);
 }
 
 /* ---- the watch ---- */

@@ -80,9 +80,9 @@ void rank_frame(void *user, uint32_t identity, pl_frame_t *frame)
                    && head.epoch == link->spec.epoch && head.rank == link->spec.rank;
     if (head.version != PL_LINK_VERSION)
         link_end(link, peer, PL_LINK_GONE,
-                 "the launcher speaks version %d of the protocol, this is %d: the same "
-                 "Paceline must run everywhere",
-                 head.version, PL_LINK_VERSION);
+                 "%s speaks version %d of the protocol, this is %d: the same Paceline "
+                 "must run everywhere",
+                 link->spec.host, head.version, PL_LINK_VERSION);
     else if (head.kind == LINK_REFUSE && head.who == link->who)
         link_end(link, peer, PL_LINK_GONE, "rank %d is refused: %.*s", link->spec.rank,
                  (int)bytes.size, (const char *)bytes.data);
@@ -189,18 +189,18 @@ bool rank_tick(pl_link_t *link, int64_t now)
     if (is_awaited && expired(link->opened, now, t->join))
         return link_end(
             link, peer, PL_LINK_GONE,
-            "nobody at %s has let rank %d in for %g s: is the launcher there, "
-            "and the job key the same?",
-            link->spec.endpoint, link->spec.rank, t->join / 1e3);
+            "nobody at %s has let rank %d in for %g s: is %s there, and the job key "
+            "the same?",
+            link->spec.endpoint, link->spec.rank, t->join / 1e3, link->spec.host);
     if (!is_awaited && expired(peer->heard, now, t->lease))
         return link_end(
             link, peer, PL_LINK_GONE,
-            "nothing was heard of the launcher for %g s: the lease has run out",
+            "nothing was heard of %s for %g s: the lease has run out", link->spec.host,
             t->lease / 1e3);
     if (peer->state == PL_LINK_IS_CUT && expired(peer->cut, now, t->rejoin))
         return link_end(link, peer, PL_LINK_GONE,
-                        "the connection to the launcher was cut for longer than %g s",
-                        t->rejoin / 1e3);
+                        "the connection to %s was cut for longer than %g s",
+                        link->spec.host, t->rejoin / 1e3);
     if (peer->state != PL_LINK_IS_THERE && is_in_vain(link, now))
         dial(link, NULL);
     return true;

@@ -2,7 +2,8 @@
  *
  * evhttp takes whoever comes and waits for each next byte.  Here a request has to be
  * there, and its answer to be taken, by a deadline; while there are too many connections
- * the next ones wait in the system's queue.  Each carries one request.
+ * the next ones wait in the system's queue, and who says nothing makes room for them.
+ * Each carries one request.
  *
  * evhttp does not tell when it lets go of a connection.  So a reference is kept to each,
  * and one that has no callbacks any more was let go of. */
@@ -49,8 +50,10 @@ static struct bufferevent *connection_new(struct event_base *base, void *user)
     if (!c)
         return bev;
     bufferevent_incref(bev);
+    const int64_t now = pl_now();
     *c = (connection_t){.bev = bev,
-                        .until = pl_now() + REQUEST_SECONDS * PL_SECOND,
+                        .came = now,
+                        .until = now + REQUEST_SECONDS * PL_SECOND,
                         .next = d->connections};
     d->connections = c;
     d->connection_count++;
@@ -68,6 +71,12 @@ static bool was_let_go(const connection_t *c)
     return !on_read && !on_write && !on_event;
 }
 
+static bool is_late(const pl_dashboard_t *d, const connection_t *c, int64_t now)
+{
+    return (c->until && now > c->until)
+           || (d->is_full && !c->has_asked && now > c->came + SILENT_MS * PL_MILLISECOND);
+}
+
 void connections_tick(pl_dashboard_t *d)
 {
     const int64_t now = pl_now();
@@ -79,7 +88,7 @@ void connections_tick(pl_dashboard_t *d)
             d->connection_count--;
             continue;
         }
-        if (c->until && now > c->until)           /* evhttp sees its end and lets it go */
+        if (is_late(d, c, now))                   /* evhttp sees its end and lets it go */
             shutdown(bufferevent_getfd(c->bev), SHUT_RDWR);
         at = &c->next;
     }
@@ -91,8 +100,10 @@ void connection_extend(pl_dashboard_t *d, struct evhttp_request *request, int se
     const struct bufferevent *bev =
         evhttp_connection_get_bufferevent(evhttp_request_get_connection(request));
     for (connection_t *c = d->connections; c; c = c->next)
-        if (c->bev == bev)
+        if (c->bev == bev) {
             c->until = seconds ? pl_now() + seconds * PL_SECOND : 0;
+            c->has_asked = true;
+        }
 }
 
 void connections_close(pl_dashboard_t *d)

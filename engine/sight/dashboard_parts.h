@@ -21,6 +21,7 @@ enum {
     BODY_MOST = 4096,
     REQUEST_SECONDS = 10,                           /* for a request to come as a whole */
     ANSWER_SECONDS = 30,                            /* for its answer to be taken */
+    SILENT_MS = 250,                                /* the same while others wait */
     TICK_MS = 250,
     UPDATE_TICKS = 2,
     PULSE_SECONDS = 10,                     /* without a pulse a thread counts as stuck */
@@ -29,7 +30,8 @@ enum {
 /* What evhttp does not tell: which connections there are, for how long. */
 typedef struct connection {
     struct bufferevent *bev;                                /* counted reference */
-    int64_t until;                                          /* pl_now(); 0: it may stay */
+    int64_t came, until;                                    /* pl_now(); 0: it may stay */
+    bool has_asked;                                         /* its request is there */
     struct connection *next;
 } connection_t;
 
