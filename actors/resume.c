@@ -62,12 +62,42 @@ static int place_convert(json_t *manifest, const json_t *now, const pl_job_t *jo
                : PL_OK;
 }
 
+/* "auto" is always a plain one; of one that is not known any more nothing is. */
+static bool is_plain(const char *strategy)
+{
+    const pl_actor_ops_t *ops =
+        strcmp(strategy, "auto") ? pl_part_find("strategy", strategy, NULL) : NULL;
+    return ops ? ops->plain : !strcmp(strategy, "auto");
+}
+
+static const char *strategy_of(const json_t *run)
+{
+    const json_t *part = json_object_get(json_object_get(run, "trainer"), "strategy");
+    const char *name = json_string_value(part);
+    name = name ? name : json_string_value(json_object_get(part, "name"));
+    return name ? name : "auto";
+}
+
+static int strategy_check(const json_t *then, const json_t *now, pl_error_t *err)
+{
+    const char *was = strategy_of(then), *is = strategy_of(now);
+    if (!strcmp(was, is) || (is_plain(was) && is_plain(is)))
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL,
+                   "it is of strategy \"%s\", whose steps are others than those of "
+                   "\"%s\": set \"trainer.strategy\" to \"%s\"",
+                   was, is, was);
+}
+
 static int same_check(json_t *manifest, const pl_job_t *job, void *worker,
                       const char *path, pl_error_t *err)
 {
+    const json_t *then = json_object_get(manifest, "run");
     char *text = pl_options_print(job->options, err);
     json_t *now = text ? pl_json_read(text, strlen(text), "run", err) : NULL;
-    int code = now ? pl_run_same(json_object_get(manifest, "run"), now, err) : err->code;
+    int code = now ? pl_run_same(then, now, err) : err->code;
+    if (code == PL_OK)
+        code = strategy_check(then, now, err);
     if (code == PL_OK)
         code = place_convert(manifest, now, job, worker, err);
     pl_text_free(text);

@@ -194,6 +194,7 @@ const pl_actor_ops_t pl_ddp_strategy = {
     .role = "strategy",
     .level = PL_LEVEL_STRATEGY,
     .handlers = ddp_handlers,
+    .plain = true,
     .base = &pl_replica_strategy,
     .release = ddp_release,
 };

@@ -359,6 +359,7 @@ const pl_actor_ops_t pl_elastic_strategy = {
     .elastic = true,
     .level = PL_LEVEL_STRATEGY,
     .handlers = elastic_handlers,
+    .plain = true,
     .base = &pl_ddp_strategy,
     .release = elastic_release,
 };

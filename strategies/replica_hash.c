@@ -35,9 +35,11 @@ static void hash_text(const pl_replica_t *r, char text[9])
 int pl_replica_keep_plans(const pl_replica_t *r, json_t *into, pl_error_t *err)
 {
     char text[9];
+    const char *by = pl_actor_name((void *)r);
     hash_text(r, text);
     bool is_kept = json_object_set_new(into, "plans", json_string(text)) == 0
                    && json_object_set_new(into, "ranks", json_integer(r->ranks)) == 0
+                   && json_object_set_new(into, "by", json_string(by)) == 0
                    && (!r->order
                        || json_object_set_new(into, "order", json_string(r->order)) == 0);
     return is_kept ? PL_OK : pl_no_memory(err);
@@ -57,11 +59,14 @@ static void compare_order(pl_replica_t *r, const json_t *from)
                     then, now);
 }
 
-/* With as many samples in a step each has batches of another size, which is told. */
-static bool had_other_ranks(const pl_replica_t *r, const json_t *from)
+/* With as many samples in a step each has batches of another size, which is told; another
+ * strategy has other plans for the same. */
+static bool had_others(const pl_replica_t *r, const json_t *from)
 {
-    const json_int_t then = json_integer_value(json_object_get(from, "ranks"));
-    return then && then != (json_int_t)r->ranks;
+    const json_int_t ranks = json_integer_value(json_object_get(from, "ranks"));
+    const char *by = json_string_value(json_object_get(from, "by"));
+    return (ranks && ranks != (json_int_t)r->ranks)
+           || (by && strcmp(by, pl_actor_name((void *)r)) != 0);
 }
 
 void pl_replica_compare_plans(pl_replica_t *r, const json_t *from)
@@ -72,7 +77,7 @@ void pl_replica_compare_plans(pl_replica_t *r, const json_t *from)
         return;
     hash_text(r, now);
     compare_order(r, from);
-    if (then && strcmp(then, now) && !had_other_ranks(r, from))
+    if (then && strcmp(then, now) && !had_others(r, from))
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(r), pl_actor_name(r),
                     "what a step computes is not what it was when the checkpoint was "
                     "saved (plans %s, now %s): the module, the shapes of the data or "

@@ -46,5 +46,6 @@ const pl_actor_ops_t pl_single_strategy = {
     .devices_most = 1,
     .level = PL_LEVEL_STRATEGY,
     .handlers = single_handlers,
+    .plain = true,
     .base = &pl_replica_strategy,
 };

@@ -210,5 +210,6 @@ const pl_actor_ops_t pl_zero1_strategy = {
     .role = "strategy",
     .level = PL_LEVEL_STRATEGY,
     .handlers = zero1_handlers,
+    .plain = true,
     .base = &pl_ddp_strategy,
 };

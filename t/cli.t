@@ -584,6 +584,19 @@ a_checkpoint_of_another_module_is_named() {
     like "$err" 'runs/grown/checkpoints/[^:]*: the weights are of another module' "with the checkpoint's name"
 }
 
+runs_go_on_with_strategies_that_compute_the_same() {
+    local two='--set trainer.devices=2 --set trainer.max_epochs'
+    try "$paceline" fit run.json $two=1 --set trainer.run_name=apart --set trainer.strategy=local_sgd
+    try "$paceline" fit run.json $two=2 --resume runs/apart
+    is "$status" 1 "from local_sgd to another: status 1"
+    like "$err" 'runs/apart/checkpoints/[^:]*: it is of strategy "local_sgd".* set "trainer.strategy" to "local_sgd"' \
+        "it says of which it is"
+    try "$paceline" fit run.json $two=1 --set trainer.run_name=sharded --set trainer.strategy=zero1
+    try "$paceline" fit run.json $two=2 --resume runs/sharded
+    is "$status" 0 "from zero1 to ddp: status 0"
+    is "$(grep -c 'the same bits' <<<"$err")" 0 "to the same bits"
+}
+
 predict_refuses_weights_that_are_none() {
     refused 2 '^paceline: predict needs --checkpoint' predict run.json
     refused 1 '^paceline: .*runs/none' predict run.json --checkpoint runs/none
@@ -878,6 +891,7 @@ run predict_writes_classes trains
 run a_callback_may_take_all_that_is_predicted trains
 run predict_goes_on_from_a_prompt trains
 run a_checkpoint_of_another_module_is_named trains
+run runs_go_on_with_strategies_that_compute_the_same trains
 run predict_refuses_weights_that_are_none trains
 run what_a_prediction_leaves_is_whole trains
 run a_run_without_weights_points_to_one_that_has_them trains

@@ -144,6 +144,9 @@ typedef struct pl_actor_ops {
     bool elastic;                      /* of a strategy: what a run comes to does not
                                           depend on how many ranks it has */
     bool apart;                        /* of a strategy: ranks take steps by themselves */
+    bool plain;                        /* of a strategy: a step is that of one process
+                                          with all samples, and so runs of such ones go on
+                                          from each other's checkpoints  [from its own] */
     bool elsewhere;                    /* of a launcher: ranks are other processes, which
                                           know parts by name alone */
     bool here;                         /* of a launcher: a rank of it is a thread of the
