@@ -7,9 +7,10 @@
  * sends itself the signal, or exits ("exit 7"), or does nothing any more ("spin"), or
  * that at its exit ("linger"), or goes on (any other word); once for all processes if
  * there is a "mark", a file that is not there yet; or "times" so often; to "rank" alone,
- * if that is said, which may then be with any record.  The same comes to a child before it is a rank when the environment
- * says FAR_EARLY, or, of rank 1 when it is started for the second time, FAR_EARLY_1_2.
- * "later": "torn": the record cannot be read once the mark is there. */
+ * if that is said, which may then be with any record.  The same comes to a child before
+ * it is a rank when the environment says FAR_EARLY, or, of rank 1 when it is started for
+ * the second time, FAR_EARLY_1_2.  "later": "torn": the record cannot be read once the
+ * mark is there. */
 #ifndef T_FAR_H
 #define T_FAR_H
 

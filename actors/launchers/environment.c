@@ -233,7 +233,7 @@ static int slurm_find(pl_environment_t *e, get_t get, pl_error_t *err)
 }
 
 typedef struct ancestor {
-    char name[17];                          /* as the kernel has it: 15 characters of it */
+    char name[17];                          /* as the kernel has it: 15 characters */
     long id, parent;
     unsigned long long began;               /* ticks since the machine did */
 } ancestor_t;

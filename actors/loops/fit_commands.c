@@ -86,7 +86,7 @@ void pl_fit_commands_end(pl_fit_t *fit)
 typedef struct rate_asked {
     pl_call_t *call;
     uint64_t global_step;
-    pl_control_t what;                                /* its texts stay as long as the call */
+    pl_control_t what;                        /* its texts stay as long as the call */
 } rate_asked_t;
 
 static void rate_log(pl_fit_t *fit, const rate_asked_t *asked)
