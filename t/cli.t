@@ -584,6 +584,24 @@ a_checkpoint_of_another_module_is_named() {
     like "$err" 'runs/grown/checkpoints/[^:]*: the weights are of another module' "with the checkpoint's name"
 }
 
+# To open one waits for whoever is to write there.
+a_pipe_in_the_place_of_a_file_is_refused() {
+    mkdir piped
+    mkfifo piped/manifest.json
+    try timeout 30 "$paceline" fit run.json --resume piped
+    is "$status" 1 "a manifest: status 1"
+    like "$err" 'piped/manifest.json: is not a regular file' "with its name"
+    try timeout 30 "$paceline" inspect piped
+    is "$status" 2 "nor is it inspected"
+    try "$paceline" fit run.json --set trainer.run_name=pipes --set trainer.max_epochs=1
+    rm runs/pipes/metrics.jsonl
+    mkfifo runs/pipes/metrics.jsonl
+    try timeout 30 "$paceline" fit run.json --set trainer.max_epochs=2 --resume runs/pipes
+    is "$status" 0 "a log: the run goes on"
+    like "$err" 'logger "jsonl": .* records of the run are lost' "and says that its log is lost"
+    rm -r runs/pipes
+}
+
 runs_go_on_with_strategies_that_compute_the_same() {
     local two='--set trainer.devices=2 --set trainer.max_epochs'
     try "$paceline" fit run.json $two=1 --set trainer.run_name=apart --set trainer.strategy=local_sgd
@@ -891,6 +909,7 @@ run predict_writes_classes trains
 run a_callback_may_take_all_that_is_predicted trains
 run predict_goes_on_from_a_prompt trains
 run a_checkpoint_of_another_module_is_named trains
+run a_pipe_in_the_place_of_a_file_is_refused trains
 run runs_go_on_with_strategies_that_compute_the_same trains
 run predict_refuses_weights_that_are_none trains
 run what_a_prediction_leaves_is_whole trains
