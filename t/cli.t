@@ -586,12 +586,12 @@ a_checkpoint_of_another_module_is_named() {
 
 # To open one waits for whoever is to write there.
 a_pipe_in_the_place_of_a_file_is_refused() {
-    mkdir piped
-    mkfifo piped/manifest.json
-    try timeout 30 "$paceline" fit run.json --resume piped
+    mkdir manifest
+    mkfifo manifest/manifest.json
+    try timeout 30 "$paceline" fit run.json --resume manifest
     is "$status" 1 "a manifest: status 1"
-    like "$err" 'piped/manifest.json: is not a regular file' "with its name"
-    try timeout 30 "$paceline" inspect piped
+    like "$err" 'manifest/manifest.json: is not a regular file' "with its name"
+    try timeout 30 "$paceline" inspect manifest
     is "$status" 2 "nor is it inspected"
     try "$paceline" fit run.json --set trainer.run_name=pipes --set trainer.max_epochs=1
     rm runs/pipes/metrics.jsonl
