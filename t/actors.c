@@ -1,5 +1,5 @@
 /* actors.c - tests of engine/runtime/actor.c, call.c, deliver.c and limits.c: calls,
- * answers, levels, limits */
+ * answers, levels, limits; and of reactor.c: what is posted */
 #include <stdlib.h>
 
 #include "actor_rig.h"
@@ -373,6 +373,40 @@ static void a_number_nobody_put_there_finds_no_object(void)
     is_int(objects_left(), 0, "no reference is left");
 }
 
+/* ---- what is posted ---- */
+
+typedef struct work {
+    pl_reactor_t *reactor;
+    bool has_begun;                                         /* atomic */
+    int done;
+} work_t;
+
+static void work_until_it_is_to_leave(void *argument)
+{
+    work_t *work = argument;
+    __atomic_store_n(&work->has_begun, true, __ATOMIC_RELEASE);
+    eventually(__atomic_load_n(&work->reactor->asked_to_leave, __ATOMIC_ACQUIRE));
+    work->done++;
+}
+
+static void work_once(void *argument)
+{
+    ((work_t *)argument)->done++;
+}
+
+static void what_was_posted_is_done_before_the_thread_leaves(void)
+{
+    rig_open();
+    work_t work = {.reactor = pl_reactor_new(rig.runtime, -1, NULL)};
+    pl_reactor_start(work.reactor, "worker", NULL);
+    pl_reactor_post(work.reactor, work_until_it_is_to_leave, &work, NULL);
+    ok(eventually(__atomic_load_n(&work.has_begun, __ATOMIC_ACQUIRE)), "a busy thread");
+    pl_reactor_post(work.reactor, work_once, &work, NULL);
+    pl_reactor_stop(work.reactor);
+    is_int(work.done, 2, "does what is left before it ends");
+    rig_close();
+}
+
 /* ---- memory ---- */
 
 static int allocations_left = -1;
@@ -434,6 +468,7 @@ int main(void)
     run(an_object_lives_as_long_as_the_call);
     run(objects_of_calls_nobody_answered_are_freed);
     run(a_number_nobody_put_there_finds_no_object);
+    run(what_was_posted_is_done_before_the_thread_leaves);
     run(calls_end_whichever_allocation_fails);
     return tap_done();
 }

@@ -389,6 +389,7 @@ static void what_the_hub_has_lost_is_a_gap_of_its_rank(void)
 typedef struct drain {
     int pipe;
     FILE *file;
+    pthread_t thread;
     long long bytes;                                        /* atomic */
 } drain_t;
 
@@ -404,6 +405,29 @@ static void *drain_run(void *argument)
     return NULL;
 }
 
+/* The drain's pipe, with its name. */
+static drain_t drain_new(char pipe[300])
+{
+    snprintf(pipe, 300, "%s/pipe", tap_folder());
+    unlink(pipe);
+    return (drain_t){.pipe = mkfifo(pipe, 0600) == 0 ? open(pipe, O_RDONLY | O_NONBLOCK)
+                                                     : -1,
+                     .file = fopen(path, "wb")};
+}
+
+static void drain_start(drain_t *drain)
+{
+    fcntl(drain->pipe, F_SETFL, 0);
+    pthread_create(&drain->thread, NULL, drain_run, drain);
+}
+
+static void drain_end(drain_t *drain)
+{
+    pthread_join(drain->thread, NULL);
+    fclose(drain->file);
+    close(drain->pipe);
+}
+
 /* A journal of `told` messages and one more, if it goes on, at path: its disk stands
  * still for a while, as a pipe that nobody empties. */
 static void stand_still(int told, bool goes_on)
@@ -411,12 +435,7 @@ static void stand_still(int told, bool goes_on)
     enum { KEPT = 4 << 20 };
     char pipe[300];
     gate_t gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    pthread_t thread;
-    snprintf(pipe, sizeof pipe, "%s/pipe", tap_folder());
-    unlink(pipe);
-    drain_t drain = {.pipe = mkfifo(pipe, 0600) == 0 ? open(pipe, O_RDONLY | O_NONBLOCK)
-                                                     : -1,
-                     .file = fopen(path, "wb")};
+    drain_t drain = drain_new(pipe);
     rig_open();
     is_int(pl_journal_tap(rig.runtime, pipe, &err), PL_OK, "a journal");
     pl_tap_add(rig.runtime, &gate_ops, &gate, &err);
@@ -425,16 +444,13 @@ static void stand_still(int told, bool goes_on)
         eventually(records_of(&gate) == k);
     }
     is_int(records_of(&gate), told, "the hub has all, more than is kept for a disk");
-    fcntl(drain.pipe, F_SETFL, 0);
-    pthread_create(&thread, NULL, drain_run, &drain);
+    drain_start(&drain);
     ok(eventually(__atomic_load_n(&drain.bytes, __ATOMIC_ACQUIRE) > KEPT / 2),
        "which takes what was kept for it");
     if (goes_on)
         say("last", 1);
     rig_close();
-    pthread_join(thread, NULL);
-    fclose(drain.file);
-    close(drain.pipe);
+    drain_end(&drain);
 }
 
 static void what_the_disk_did_not_take_is_a_gap_of_any_rank(void)
@@ -451,6 +467,41 @@ static void what_the_disk_did_not_take_is_a_gap_of_any_rank(void)
     }
 }
 
+/* A tap whose end lets a disk go on. */
+static void drained_record(void *self, const pl_tap_record_t *record)
+{
+    (void)self, (void)record;
+}
+
+static void drained_close(void *self)
+{
+    drain_start(self);
+}
+
+static const pl_tap_ops_t drained_ops = {.record = drained_record,
+                                         .close = drained_close};
+
+/* The journal ends while its first buffer is on its way and others wait behind it. */
+static void what_waits_for_the_disk_at_the_end_is_written(void)
+{
+    enum { MANY = 2500 };
+    char pipe[300];
+    gate_t gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    drain_t drain = drain_new(pipe);
+    rig_open();
+    pl_tap_add(rig.runtime, &drained_ops, &drain, &err);
+    is_int(pl_journal_tap(rig.runtime, pipe, &err), PL_OK, "a journal");
+    pl_tap_add(rig.runtime, &gate_ops, &gate, &err);
+    say(long_text(), MANY);
+    ok(eventually(records_of(&gate) == MANY), "less than is kept for a disk");
+    rig_close();
+    drain_end(&drain);
+    json_t *list = read_all(path);
+    is_int(err.code, PL_OK, "it is whole: %s", err.text);
+    is_int((long long)json_array_size(list), MANY, "it has each message");
+    json_decref(list);
+}
+
 int main(void)
 {
     pl_log_hook(keep_log, PL_LOG_INFO, NULL);
@@ -462,5 +513,6 @@ int main(void)
     run(a_full_disk_ends_the_journal_and_nothing_else);
     run(what_the_hub_has_lost_is_a_gap_of_its_rank);
     run(what_the_disk_did_not_take_is_a_gap_of_any_rank);
+    run(what_waits_for_the_disk_at_the_end_is_written);
     return tap_done();
 }

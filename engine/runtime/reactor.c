@@ -126,6 +126,8 @@ static void links_check(pl_reactor_t *reactor)
     }
 }
 
+/* Whether it is to leave is read before what is posted is run: who asked for that while it
+ * ran may have posted something meanwhile, for which there is a turn then. */
 static void woken(evutil_socket_t fd, short what, void *user)
 {
     (void)what;
@@ -133,10 +135,11 @@ static void woken(evutil_socket_t fd, short what, void *user)
     uint64_t count;
     if (read(fd, &count, sizeof count) < 0)
         return;
+    const bool is_last = __atomic_load_n(&reactor->asked_to_leave, __ATOMIC_ACQUIRE);
     posted_run(reactor);
     if (__atomic_exchange_n(&reactor->thread_gone, false, __ATOMIC_ACQUIRE))
         links_check(reactor);
-    if (__atomic_load_n(&reactor->asked_to_leave, __ATOMIC_ACQUIRE))
+    if (is_last)
         pl_reactor_leave(reactor);
 }
 

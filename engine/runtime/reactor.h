@@ -76,7 +76,8 @@ void pl_reactor_free(pl_reactor_t *reactor);
 
 /* Runs it on a thread of its own, named for debuggers, all signals blocked. */
 int pl_reactor_start(pl_reactor_t *reactor, const char *name, pl_error_t *err);
-/* Asks a started one to leave and waits for its thread.  Not from its own thread. */
+/* Asks a started one to leave, when it has run what was posted before, and waits for its
+ * thread.  Not from its own thread. */
 void pl_reactor_join(pl_reactor_t *reactor);
 void pl_reactor_stop(pl_reactor_t *reactor);                /* joins, then frees */
 /* Runs until told to leave, on the calling thread. */
@@ -90,8 +91,8 @@ uint64_t pl_actor_doing(const void *self);
 void pl_reactor_abandon(pl_reactor_t *reactor);
 bool pl_reactor_is_abandoned(const pl_reactor_t *reactor);
 
-/* then(argument) will be called on the reactor's thread, in order of posting.  Any
- * thread. */
+/* then(argument) will be called on the reactor's thread, in order of posting, unless that
+ * leaves by itself before.  Any thread. */
 int pl_reactor_post(pl_reactor_t *reactor, void (*then)(void *argument), void *argument,
                     pl_error_t *err);
 void pl_reactor_leave(pl_reactor_t *reactor);               /* own thread */
