@@ -8,14 +8,19 @@ endless="--set trainer.max_epochs=-1"
 
 # ---- helpers ----
 
-# start NAME WORDS...: in the background; out.NAME, err.NAME, status.NAME when it has ended, and pid.NAME
+declare -A writer                               # of status.NAME: a process
+
+# start NAME WORDS...: in the background; out.NAME, err.NAME, status.NAME when it has ended, and pid.NAME.  One of that
+# name that was started before has written its status by then.
 start() {
+    [ -z "${writer[$1]-}" ] || wait "${writer[$1]}"
     rm -f "pid.$1" "status.$1"
     {
         exec 2>/dev/null                        # the shell says who was killed
         timeout -k 5 60 sh -c 'echo $$ >"pid.$0"; exec "$@"' "$@" >"out.$1" 2>"err.$1" </dev/null
         echo $? >"status.$1"
     } &
+    writer[$1]=$!
     until [ -s "pid.$1" ]; do sleep 0.01; done
 }
 
