@@ -54,11 +54,22 @@ a_second_signal_ends_all_at_once() {
     ok "and no process is left" holds 5 gone $ranks
 }
 
+# The processes are there again, and a step has been made since.
+trains_again() {
+    local line
+    holds 30 eval '[ -n "$(rank 0)" ] && [ -n "$(rank 1)" ]' || return
+    while read -r -t 0 <&3; do read -r line <&3; done       # of before
+    while read -r -t 30 line <&3; do
+        [[ $line =~ '"event":"'(train|epoch)'"' ]] && return
+    done
+    return 1
+}
+
 a_rank_that_is_killed_comes_back() {
     start_endless_fit again
     kill -KILL "$(rank 1)"
     ok "it is noticed at once" holds 2 grep -q 'started again' err.txt
-    sleep 0.5
+    ok "they train again" trains_again
     kill -TERM "$pid"
     end_of_fit
     is "$status" 0 "the run goes on, and is stopped later"

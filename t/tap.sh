@@ -156,11 +156,13 @@ gone() {
     return 0
 }
 
-# holds SECONDS WORDS... - the words succeed by then
+# holds SECONDS WORDS... - the words succeed by then, on a machine that lets this shell ask 20 times a second; on one that
+# is too busy for that, others get no further either, and it waits until it has asked as often
 holds() {
-    local end=$((${EPOCHREALTIME/./} + $1 * 1000000))
+    local end=$((${EPOCHREALTIME/./} + $1 * 1000000)) asked=0
     until "${@:2}"; do
-        [ ${EPOCHREALTIME/./} -lt $end ] || return 1
+        [ ${EPOCHREALTIME/./} -lt $end ] || [ $asked -lt $(($1 * 20)) ] || return 1
+        asked=$((asked + 1))
         sleep 0.02
     done
 }
