@@ -15,10 +15,12 @@ kill -9 $!
 wait $!
 S
 
-# node K OF DEVICES WORDS...: the launch of that node; node.K, out.K, err.K and status.K
+# node K OF DEVICES WORDS...: the launch of that node; node.K, out.K, err.K and status.K.  What it starts is started by
+# the words in through.
+through=()
 node() {
     timeout 60 "$paceline" launch --nnodes "$2" --node-rank "$1" --devices "$3" --rdzv-endpoint "127.0.0.1:$port" \
-        --settle 0.3 -- "$paceline" fit run.json "${@:4}" >"out.$1" 2>"err.$1" </dev/null &
+        --settle 0.3 -- "${through[@]}" "$paceline" fit run.json "${@:4}" >"out.$1" 2>"err.$1" </dev/null &
     echo $! >"node.$1"
     wait $!
     echo $? >"status.$1"
@@ -147,9 +149,10 @@ a_node_that_is_gone_is_left_out_and_may_return() {
     wait $second
     until_said_again 'rank 0 of 1' err.0 $first "$lines"
     until_said_again 'goes on after step' err.0 $first "$lines"
+    lines=$(wc -l <err.0)
     node 1 1:2 1 --set trainer.run_name=range --set trainer.max_epochs=-1 &
     second=$!
-    until_said 'take 40 samples at once from here on, where they took 20' err.0 $first
+    until_said_again 'take 40 samples at once from here on, where they took 20' err.0 $first "$lines"
     kill -TERM "$(pgrep -P "$(text node.0)")"
     wait $first $second
     is "$(text status.0)$(text status.1)" 00 "both nodes end well"
@@ -158,6 +161,22 @@ a_node_that_is_gone_is_left_out_and_may_return() {
     like "$(text err.0)" 'node 1 .* has come: the run is saved and goes on with it' "and with it again"
     like "$(text err.0)" 'take 40 samples at once from here on, where they took 20' "with as many as before"
     like "$(text out.0)" '^stopped by a signal' "until it is told to stop"
+}
+
+# Such a rank dies of the signal by which it is told.
+a_node_that_comes_while_a_rank_starts_is_let_in() {
+    local first through=(sh -c '[ "$PACELINE_RESTART_COUNT" != 0 ] || { touch starting; exec sleep 50; }; exec "$@"' -)
+    local inline
+    inline=$(inline_model 2)
+    free_port
+    node 0 1:2 1 --set trainer.run_name=starting &
+    first=$!
+    ok "a rank starts" holds 30 test -e starting
+    node 1 1:2 1 --set trainer.run_name=starting
+    wait $first
+    is "$(text status.0)$(text status.1)" 00 "both nodes end well"
+    like "$(text err.0)" 'node 1 .* has come' "a node has come meanwhile"
+    ok "the same bits" cmp "$inline" runs/starting/model.safetensors
 }
 
 nodes_that_are_not_there_are_missed() {
@@ -192,6 +211,7 @@ run what_was_trained_before_is_not_trained_again trains
 run a_launch_that_is_killed_leaves_nothing_and_can_be_resumed trains
 run a_node_that_is_killed_and_started_anew_leaves_no_trace trains
 run a_node_that_is_gone_is_left_out_and_may_return trains
+run a_node_that_comes_while_a_rank_starts_is_let_in trains
 run nodes_that_are_not_there_are_missed
 run nodes_that_differ_are_refused trains
 done_testing

@@ -143,10 +143,18 @@ static bool host_has_failed(const launch_host_t *h)
     return h->failure.error.code != PL_OK;
 }
 
+/* A rank that was not yet listening when it was told to make room for a node dies of that:
+ * it has failed in nothing. */
+static bool makes_room(const launch_host_t *h)
+{
+    return h->wants_in && !h->launch->was_signalled && h->failed == 0
+           && h->failure.status == 128 + SIGTERM;
+}
+
 /* Ranks that are killed leave nothing half done that counts: what is saved is whole. */
 static void failure_settle(launch_host_t *h)
 {
-    int wait = -1;
+    int wait = makes_room(h) ? 0 : -1;
     if (h->failure.may_pass && !h->launch->was_signalled)
         wait = pl_tries_add(&h->tries, 0, h->failed);
     h->is_settled = true;
@@ -193,13 +201,14 @@ static void attempt_over(launch_host_t *h)
         failure_settle(h);
     if (failed && !h->again && h->failure.may_pass)
         pl_tries_tell(&h->tries, NULL, &h->failure.error);
+    const bool goes_on = !h->launch->was_signalled && (failed ? h->again : h->wants_in);
     h->waits = pl_now();
     h->state = HOST_WAITS;
-    if (failed && h->again && !h->launch->was_signalled)
+    if (!goes_on)
+        host_finish(h);
+    else if (failed && !makes_room(h))
         launch_note(h->launch, "%s; all ranks are started again (%d of %d)",
                     h->failure.error.text, h->tries.count, (int)h->tries.most);
-    else if (failed || !h->wants_in || h->launch->was_signalled)
-        host_finish(h);
     if (h->state == HOST_WAITS)
         host_soon(h, 0);
 }
