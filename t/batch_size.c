@@ -47,12 +47,8 @@ static void a_search_may_be_short(void)
 
 /* Batches twice as large are at most about twice as quick: ten times that is a wrong
  * clock. */
-static void speeds_are_measured(void)
+static bool speeds_are_likely(const rig_result_t *result)
 {
-    rig_t *rig = rig_new(.samples = 4000, .trainer = "\"max_epochs\": 1");
-    const rig_result_t *result =
-        rig_tune(rig,
-                 &(pl_tuning_t){.batch_size = "power", .init_val = 16, .max_trials = 6});
     json_t *found = json_loads(result->text ? result->text : "{}", 0, NULL), *trial;
     size_t k, bad = 0;
     double before = 0;
@@ -61,10 +57,26 @@ static void speeds_are_measured(void)
         bad += rate <= 0 || (k && rate > 20 * before);
         before = rate;
     }
-    ok(k == 6 && bad == 0, "none is many times as quick as half of it: %s", result->text);
-    ok(rig_metric(result, "quickest_batch_size") >= 16, "one is advised");
     json_decref(found);
-    rig_free(&rig);
+    return k == 6 && bad == 0;
+}
+
+/* Who else computes may hold up all timings of a size, but not in each search. */
+static void speeds_are_measured(void)
+{
+    enum { SEARCHES = 5 };
+    const pl_tuning_t what = {.batch_size = "power", .init_val = 16, .max_trials = 6};
+    bool are_likely = false;
+    for (int k = 0; k < SEARCHES && !are_likely; k++) {
+        rig_t *rig = rig_new(.samples = 4000, .trainer = "\"max_epochs\": 1");
+        const rig_result_t *result = rig_tune(rig, &what);
+        are_likely = speeds_are_likely(result);
+        if (are_likely || k == SEARCHES - 1) {
+            ok(are_likely, "none is many times as quick as half of it: %s", result->text);
+            ok(rig_metric(result, "quickest_batch_size") >= 16, "one is advised");
+        }
+        rig_free(&rig);
+    }
 }
 
 /* NULL, and a skipped test, in a build without the device. */
