@@ -5,11 +5,13 @@
 root=$folder/root
 
 unpacked() {
+    local name
     for package in "$builddir"/deb/*.deb; do
-        case $package in
+        name=$(basename "$package")
+        case $name in
         *-dbgsym_*) continue ;;
         esac
-        dpkg -x "$package" "$root" && packages+=" $(basename "${package%%_*}")"
+        dpkg -x "$package" "$root" && packages+=" ${name%%_*}"
     done
     is "$packages" " libpaceline-dev libpaceline0 paceline" "the library, what programs need, the command"
     libraries=$(dirname "$(find "$root" -name libpaceline.so.0)")
