@@ -247,6 +247,21 @@ static int pass_over(pl_found_t *found, const char *why, pl_error_t *err)
     return PL_OK;
 }
 
+/* An error is one line. */
+static int none_fail(const pl_found_t *found, const char *run_dir, const char *where,
+                     pl_error_t *err)
+{
+    char refused[PL_ERROR_TEXT] = "";
+    for (const char *line = found->passed; line && *line;) {
+        const size_t length = strcspn(line, "\n"), at = strlen(refused);
+        snprintf(refused + at, sizeof refused - at, "; %s%.*s",
+                 at ? "" : "refused: ", (int)length, line);
+        line += length + (line[length] == '\n');
+    }
+    return pl_fail(err, PL_ENOTFOUND, "%s: there is no checkpoint to go %s%s", run_dir,
+                   where, refused);
+}
+
 /* PL_OK also when it is refused: then *why says. */
 static int pl_candidate_take(pl_found_t *found, const pl_candidate_t *one,
                              pl_error_t *err)
@@ -297,9 +312,7 @@ int pl_checkpoint_find_back(const char *run_dir, uint64_t serial, pl_found_t *fo
         }
     pl_candidates_release(&all);
     if (code == PL_OK && !found->path)
-        code = pl_fail(err, PL_ENOTFOUND, "%s: there is no checkpoint to go back to%s%s",
-                       run_dir, found->passed ? "; refused:\n" : "",
-                       found->passed ? found->passed : "");
+        code = none_fail(found, run_dir, "back to", err);
     return code;
 }
 
@@ -443,9 +456,7 @@ static int find(const char *root, const char *run_name, const char *from,
     int code = newest_take(found, found->run_dir, err);
     if (code != PL_OK || found->path || !from)
         return code;
-    return pl_fail(err, PL_ENOTFOUND, "%s: there is no checkpoint to go on from%s%s",
-                   from, found->passed ? "; refused:\n" : "",
-                   found->passed ? found->passed : "");
+    return none_fail(found, from, "on from", err);
 }
 
 int pl_checkpoint_find(const char *root, const char *run_name, const char *from,
