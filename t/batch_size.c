@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "actors/loops/search.h"
 #include "rig_runs.h"
 #include "tap.h"
 
@@ -77,6 +78,25 @@ static void speeds_are_measured(void)
         }
         rig_free(&rig);
     }
+}
+
+static int64_t advised(double rate, double noise)
+{
+    const pl_size_trial_t trials[] = {
+        {.size = 8, .rate = rate, .noise = noise, .fits = true},
+        {.size = 16, .rate = 1000, .noise = 0, .fits = true},
+        {.size = 32, .rate = 0}};
+    return pl_size_quickest(trials, 3)->size;
+}
+
+static void noise_hides_small_differences_alone(void)
+{
+    is_int(advised(940, 0), 16, "what can be told from the quickest is slower");
+    is_int(advised(960, 0), 8, "what is within a twentieth is as quick");
+    is_int(advised(920, 0.09), 8, "within what its timings differ, too");
+    is_int(advised(70, 1.5), 16, "however far they lie apart, a fourteenth is not");
+    is_int(advised(890, 1.5), 16, "nor what lacks more than a tenth");
+    ok(!pl_size_quickest(NULL, 0), "of none there is none");
 }
 
 /* NULL, and a skipped test, in a build without the device. */
@@ -172,6 +192,7 @@ int main(void)
     run(sizes_double_up_to_the_data);
     run(a_search_may_be_short);
     run(speeds_are_measured);
+    run(noise_hides_small_differences_alone);
     run(memory_is_what_ends_it);
     run(a_binary_search_goes_on_between);
     run(what_is_known_of_a_search_that_is_stopped_is_told);

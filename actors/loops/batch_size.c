@@ -9,7 +9,8 @@
  *
  * The speed of a size is the median of several timings, each from nothing under way to
  * nothing under way, and long enough that the clock and the messages do not matter.
- * Sizes that differ by less than the timings of one do are as quick as each other.
+ * Sizes that differ by less than the timings of one do, within limits, are as quick as
+ * each other.
  *
  * Several ranks do the same at once.  Each looks at its own clock and memory, but what
  * comes next is what rank zero says; a size fits when none has no memory for it. */
@@ -27,22 +28,17 @@
 #include "base/json_walk.h"
 #include "base/memory.h"
 
-enum { END = 0, AGAIN = -1 };                    /* what comes next, instead of a size */
-static const double NOISE_LEAST = 0.05;          /* share of a rate */
+enum { END = 0, AGAIN = -1 };                     /* what comes next, instead of a size */
+/* Shares of a rate: below the first sizes are not told apart, and one timing that went
+ * astray says nothing of the others. */
+static const double NOISE_LEAST = 0.05, NOISE_MOST = 0.1;
 static const int64_t TIMING = PL_SECOND / 25;    /* at least, unless one step is longer */
-
-typedef struct size_trial {
-    int64_t size, memory;              /* memory: bytes in use behind it  [0: no more than
-                                          behind another] */
-    double rate, noise;                /* samples a second; of it, as a share */
-    bool fits;
-} size_trial_t;
 
 typedef struct finder {
     pl_pass_t pass;              /* first: see pass.h */
     pl_job_t *job;               /* counted */
     pl_call_t *run;              /* while no pass is under way  [NULL] */
-    size_trial_t *trial;         /* [max_trials] */
+    pl_size_trial_t *trial;      /* [max_trials] */
     int64_t tried, size, most;   /* most: samples there are  [0: unknown] */
     int64_t low, high;           /* fits, does not  [0: not known yet] */
     bool warm, ends, runs;       /* of the trial under way: one step is done; the timing
@@ -65,7 +61,7 @@ static const pl_tuning_t *what_of(const finder_t *f)
 
 /* ---- the result ---- */
 
-static json_t *trial_json(const finder_t *f, const size_trial_t *t)
+static json_t *trial_json(const finder_t *f, const pl_size_trial_t *t)
 {
     const int64_t grown = t->memory > f->memory ? t->memory - f->memory : 0;
     return json_pack("{s:I, s:b, s:o, s:o}", "batch_size", (json_int_t)t->size, "fits",
@@ -82,24 +78,22 @@ static json_t *trials_json(const finder_t *f)
     return trials;
 }
 
-/* Whether a size is as quick as the quickest, as far as can be told. */
-static bool is_as_quick(const size_trial_t *trial, const size_trial_t *quickest)
+static bool is_as_quick(const pl_size_trial_t *trial, const pl_size_trial_t *quickest)
 {
     const double noise = fmax(fmax(trial->noise, quickest->noise), NOISE_LEAST);
-    return trial->rate >= quickest->rate * (1 - noise);
+    return trial->rate >= quickest->rate * (1 - fmin(noise, NOISE_MOST));
 }
 
-/* The smallest of those that are as quick as any. */
-static const size_trial_t *quickest_of(const finder_t *f)
+const pl_size_trial_t *pl_size_quickest(const pl_size_trial_t *trial, int64_t count)
 {
-    const size_trial_t *best = NULL, *smallest = NULL;
-    for (int64_t k = 0; k < f->tried; k++)
-        if (f->trial[k].fits && (!best || f->trial[k].rate > best->rate))
-            best = &f->trial[k];
-    for (int64_t k = 0; k < f->tried; k++)
-        if (f->trial[k].fits && (!smallest || f->trial[k].size < smallest->size)
-            && is_as_quick(&f->trial[k], best))
-            smallest = &f->trial[k];
+    const pl_size_trial_t *best = NULL, *smallest = NULL;
+    for (int64_t k = 0; k < count; k++)
+        if (trial[k].fits && (!best || trial[k].rate > best->rate))
+            best = &trial[k];
+    for (int64_t k = 0; k < count; k++)
+        if (trial[k].fits && (!smallest || trial[k].size < smallest->size)
+            && is_as_quick(&trial[k], best))
+            smallest = &trial[k];
     return smallest;
 }
 
@@ -119,7 +113,7 @@ static void finder_fail(finder_t *f, const pl_error_t *error)
 /* The largest that fits, and the quickest. */
 static void finder_end(finder_t *f)
 {
-    const size_trial_t *quickest = quickest_of(f);
+    const pl_size_trial_t *quickest = pl_size_quickest(f->trial, f->tried);
     pl_call_t *call = f->run;
     f->run = NULL;
     pl_search_end(call, f->outcome,
@@ -138,7 +132,7 @@ static void finder_end(finder_t *f)
 static bool is_too_much(const finder_t *f, int64_t size)
 {
     const int64_t limit = what_of(f)->max_memory;
-    const size_trial_t *a = NULL, *b = NULL;
+    const pl_size_trial_t *a = NULL, *b = NULL;
     for (int64_t k = 0; k < f->tried; k++)
         if (f->trial[k].fits && f->trial[k].memory
             && (!b || f->trial[k].size > b->size)) {
@@ -158,7 +152,7 @@ static bool is_above_limit(const finder_t *f, int64_t memory)
     return limit && memory - f->memory > limit;
 }
 
-static void trial_keep(finder_t *f, const size_trial_t *trial)
+static void trial_keep(finder_t *f, const pl_size_trial_t *trial)
 {
     if (f->tried == what_of(f)->max_trials)           /* of a rank that does not decide */
         return;
@@ -185,7 +179,7 @@ static int64_t next_of(finder_t *f)
 {
     int64_t size = size_after(f);
     for (; size != END && is_too_much(f, size); size = size_after(f))
-        trial_keep(f, &(size_trial_t){.size = size});
+        trial_keep(f, &(pl_size_trial_t){.size = size});
     return size;
 }
 
@@ -240,7 +234,7 @@ static void agree(finder_t *f, int64_t next)
 
 static void does_not_fit(finder_t *f)
 {
-    trial_keep(f, &(size_trial_t){.size = f->size});
+    trial_keep(f, &(pl_size_trial_t){.size = f->size});
     agree(f, next_of(f));
 }
 
@@ -342,10 +336,10 @@ static void trial_end(finder_t *f)
     const int64_t memory = pl_memory_used();
     const bool grown = memory > f->peak;
     f->peak = grown ? memory : f->peak;
-    size_trial_t trial = {.size = f->size,
-                          .memory = grown ? memory : 0,
-                          .rate = median_of(f->rate, f->timings),
-                          .fits = !(grown && is_above_limit(f, memory))};
+    pl_size_trial_t trial = {.size = f->size,
+                             .memory = grown ? memory : 0,
+                             .rate = median_of(f->rate, f->timings),
+                             .fits = !(grown && is_above_limit(f, memory))};
     for (int64_t k = 0; k < f->timings; k++)
         f->rate[k] = fabs(f->rate[k] / trial.rate - 1);
     trial.noise = 2 * median_of(f->rate, f->timings);

@@ -13,6 +13,18 @@ typedef struct pl_findings {
     bool stopped;
 } pl_findings_t;
 
+/* A batch size that was tried. */
+typedef struct pl_size_trial {
+    int64_t size, memory;              /* memory: bytes in use behind it  [0: no more than
+                                          behind another] */
+    double rate, noise;                /* samples a second; of it, as a share */
+    bool fits;
+} pl_size_trial_t;
+
+/* The smallest of those that are as quick as any, as far as can be told; NULL: none
+ * fits. */
+const pl_size_trial_t *pl_size_quickest(const pl_size_trial_t *trial, int64_t count);
+
 /* Fills in the outcome and answers the run with it; takes both JSON values over, each of
  * which may be NULL for want of memory: then, as whenever it lacks, the run fails. */
 void pl_search_end(pl_call_t *run, pl_outcome_t *outcome, const pl_findings_t *found);
