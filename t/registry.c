@@ -245,14 +245,41 @@ static void what_has_not_the_part_is_not_loaded(void)
     setenv("PACELINE_PLUGIN_PATH", folders, 1);
     ok(sample_alone_is_loaded_for("silent", examples),
        "a part of a file of another name");
-    ok(!pl_part_find("module", "mpl", &err), "there is none of that name");
-    like(err.text, "did you mean \"mlp\"\\?", "what is near lies in a file of its name");
-    ok(!pl_part_find("strategy", "votte", &err), "nor a strategy");
-    like(err.text, "did you mean \"vote\"\\?", "that is a file's name");
-    ok(!pl_part_find("callback", "votte", &err), "what has no part of the role");
-    ok(!strstr(err.text, "did you mean \"vote\""), "is not meant: %s", err.text);
-    ok(!is_loaded(examples, "mlp.so") && !is_loaded(tap_folder(), "guest.so"),
-       "nothing is loaded for it");
+    unsetenv("PACELINE_PLUGIN_PATH");
+}
+
+/* What an unknown name is answered, by a process of its own, which has loaded nothing. */
+static const char *refusal_of(const char *role, const char *name)
+{
+    static char text[PL_ERROR_TEXT];
+    int ends[2];
+    memset(text, 0, sizeof text);
+    if (pipe(ends) != 0)
+        return text;
+    const pid_t child = fork();
+    if (child == 0) {
+        err = (pl_error_t){0};
+        pl_part_find(role, name, &err);
+        _exit(write(ends[1], err.text, strlen(err.text)) < 0);
+    }
+    close(ends[1]);
+    ok(read(ends[0], text, sizeof text - 1) > 0, "there is no %s %s", role, name);
+    close(ends[0]);
+    waitpid(child, NULL, 0);
+    return text;
+}
+
+static void what_is_meant_is_a_part_of_the_role_by_its_own_name(void)
+{
+    setenv("PACELINE_PLUGIN_PATH", tap_folder(), 1);
+    like(refusal_of("module", "gest"), "did you mean \"guest\"\\?", "one of a file");
+    like(refusal_of("dataset", "silnt"), "did you mean \"silent\"\\?",
+         "also of one that has another name");
+    is_text(refusal_of("dataset", "guest"),
+            "there is no dataset \"guest\": known are idx, silent",
+            "which is no data set");
+    is_text(refusal_of("strategy", "guest"),
+            "there is no strategy \"guest\": known are ddp, single", "nor a strategy");
     unsetenv("PACELINE_PLUGIN_PATH");
 }
 
@@ -382,6 +409,7 @@ int main(void)
     run(without_memory_nothing_is_registered);
     run(threads_may_register_and_find_at_once);
     run(what_has_not_the_part_is_not_loaded);
+    run(what_is_meant_is_a_part_of_the_role_by_its_own_name);
     run(a_part_that_nobody_registered_is_looked_for_in_a_file_of_its_name);
     run(a_bare_name_is_looked_for_in_folders);
     run(a_path_is_taken_as_it_is_and_twice);

@@ -286,8 +286,6 @@ void pl_plugins_offer(void)
 
 typedef struct hunt {
     const char *role, *name;
-    pl_plugin_see_t see;
-    void *user;
 } hunt_t;
 
 /* How many bytes of it loading would map: behind them is what debuggers read. */
@@ -342,14 +340,15 @@ void pl_plugins_hunt(const char *role, const char *name)
     see_folders(load_if_it_has, &(hunt_t){.role = role, .name = name});
 }
 
-static void tell_if_it_has(void *user, const char *path, const char *name)
+/* One that cannot be loaded has nothing that could be meant. */
+static void load_if_of_role(void *user, const char *path, const char *name)
 {
-    const hunt_t *hunt = user;
-    if (file_has(path, hunt->role))
-        hunt->see(hunt->user, name);
+    (void)name;
+    if (file_has(path, user))
+        pl_plugin_load(path, NULL);
 }
 
-void pl_plugins_name(const char *role, pl_plugin_see_t see, void *user)
+void pl_plugins_hunt_role(const char *role)
 {
-    see_folders(tell_if_it_has, &(hunt_t){.role = role, .see = see, .user = user});
+    see_folders(load_if_of_role, (void *)role);
 }

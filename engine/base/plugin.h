@@ -20,9 +20,9 @@ void pl_plugins_offer(void);
  * both need not be loaded, with all the libraries that they bring.  Loads the others. */
 void pl_plugins_hunt(const char *role, const char *name);
 
-/* Tells the names of the files that may have parts of that role; loads none. */
-typedef void (*pl_plugin_see_t)(void *user, const char *name);
-void pl_plugins_name(const char *role, pl_plugin_see_t see, void *user);
+/* The same of all that may have parts of that role: what an unknown name may have meant
+ * are their names, which only who is loaded tells. */
+void pl_plugins_hunt_role(const char *role);
 
 /* Those that are loaded, for other processes of the same run, which load them as well: a
  * list of files and of what was in them; to be decref'd.  NULL: out of memory. */

@@ -5,7 +5,6 @@
  * one may keep the pointer. */
 #include "base/registry.h"
 
-#include <limits.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -230,37 +229,18 @@ static const pl_part_t *known(const char *role, const char *name)
     return part;
 }
 
-/* Names somebody may have meant. */
-typedef struct guess {
-    const char *role;
-    pl_nearest_t nearest;
-    char file[NAME_MAX + 1];                         /* that the nearest is the name of */
-} guess_t;
-
-static void guess_file(void *user, const char *name)
-{
-    guess_t *guess = user;
-    if (known(guess->role, name))
-        return;
-    pl_nearest_offer(&guess->nearest, name);
-    if (guess->nearest.name == name)
-        guess->nearest.name = strcpy(guess->file, name);
-}
-
 static void fail_unknown(const char *role, const char *name, pl_error_t *err)
 {
     char text[PL_NEAREST_TEXT], shown[SHOWN];
-    guess_t guess = {.role = role};
-    pl_nearest_init(&guess.nearest, name);
+    pl_nearest_t nearest;
+    pl_nearest_init(&nearest, name);
     pthread_mutex_lock(&lock);
     for (int i = position(role, ""); i < entry_count && !strcmp(entries[i].role, role);
          i++)
-        pl_nearest_offer(&guess.nearest, entries[i].part->name);
+        pl_nearest_offer(&nearest, entries[i].part->name);
     pthread_mutex_unlock(&lock);
-    pl_plugins_name(role, guess_file, &guess);
     pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": %s", role,
-            pl_utf8_show(name, shown, sizeof shown),
-            pl_nearest_text(&guess.nearest, text));
+            pl_utf8_show(name, shown, sizeof shown), pl_nearest_text(&nearest, text));
 }
 
 const void *pl_part_find(const char *role, const char *name, pl_error_t *err)
@@ -276,6 +256,10 @@ const void *pl_part_find(const char *role, const char *name, pl_error_t *err)
     if (!part) {
         pl_plugins_hunt(role, name);                  /* its file may have another name */
         part = known(role, name);
+    }
+    if (!part) {
+        pl_plugins_hunt_role(role);
+        part = known(role, name);               /* a name may be made when it is loaded */
     }
     if (!part)
         fail_unknown(role, name, err);
