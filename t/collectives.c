@@ -628,6 +628,9 @@ static void what_is_chosen_is_said(void)
     is_text(taken,
             "tcp between 2 machines, with shm on each, moves what the 3 ranks exchange",
             "two, one with two ranks");
+    *taken = '\0';
+    members_run("\"best\"", 1, meet_and_reduce, NULL);
+    is_text(taken, "", "nothing of one rank, which has nobody to exchange with");
     pl_log_hook(NULL, PL_LOG_INFO, NULL);
 }
 

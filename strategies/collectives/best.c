@@ -190,6 +190,8 @@ static int choose_both(best_t *b, const pl_world_t *world, pl_error_t *err)
 static void choice_tell(const best_t *b, const pl_world_t *world, int machines)
 {
     char what[96];
+    if (world->size == 1)                                   /* which exchanges nothing */
+        return;
     if (b->ops == &pl_nodes_collective)
         snprintf(what, sizeof what, "tcp between %d machines, with shm on each, moves",
                  machines);
