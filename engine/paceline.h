@@ -1596,7 +1596,9 @@ typedef struct pl_hook_event {
     bool extra;                            /* at VALIDATION_END: of the validation at the
                                               end of the run, where none was due: a longer
                                               run does not have it; at TRAIN_EPOCH_END: of
-                                              an epoch not trained to its end */
+                                              an epoch not trained to its end; at FIT_END:
+                                              of a run that was stopped and has kept what
+                                              it can go on from */
     const char *model;                     /* JSON object of what is trained: "layers",
                                               "parameters", "frozen" of them, "state"
                                               (elements),

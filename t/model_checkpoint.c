@@ -131,6 +131,28 @@ static void a_figure_that_can_never_come_is_told_before_the_start(void)
     pl_log_hook(NULL, PL_LOG_WARNING, NULL);
 }
 
+static void stop_behind_a_step(rig_t *rig, const pl_progress_t *progress)
+{
+    if (progress->global_step)
+        pl_trainer_stop(rig_trainer(rig), "enough", NULL);
+}
+
+static void a_run_that_is_stopped_before_one_is_due_has_kept_one(void)
+{
+    *said = '\0';
+    pl_log_hook(on_log, PL_LOG_WARNING, NULL);
+    rig_t *rig = rig_new(.data = "\"batch_size\": 8", .trainer = "\"max_epochs\": 100000",
+                         .callbacks = CHECKPOINT(", \"every_n_epochs\": 200000"),
+                         .on_progress = stop_behind_a_step);
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "stopped", "by who runs it");
+    ok(result->global_step > 0, "behind a step");
+    is_int(step_of(result, "stopped"), (int64_t)result->global_step, "where it stopped");
+    is_text(said, "", "and nothing is missing");
+    rig_free(&rig);
+    pl_log_hook(NULL, PL_LOG_WARNING, NULL);
+}
+
 static void a_run_that_ends_within_an_epoch_is_kept(void)
 {
     rig_t *rig = rig_with("[]", "\"max_steps\": 6");
@@ -358,6 +380,7 @@ int main(void)
     run(one_that_validation_does_not_bring_is_told_after_the_first);
     run(one_that_is_there_may_be_in_a_name);
     run(a_figure_that_can_never_come_is_told_before_the_start);
+    run(a_run_that_is_stopped_before_one_is_due_has_kept_one);
     run(a_run_that_ends_within_an_epoch_is_kept);
     return tap_done();
 }

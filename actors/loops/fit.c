@@ -225,7 +225,7 @@ static uint64_t fit_ask(pl_fit_t *fit, unsigned point, pl_on_answer_t then,
                               .global_step = fit->global_step,
                               .total_steps = fit->total_steps,
                               .samples = fit->samples,
-                              .extra = point == PL_HOOK_TRAIN_EPOCH_END && fit->in_epoch,
+                              .extra = pl_fit_is_extra(fit, point),
                               .error = fit->failure.text};
     return pl_ask(fit, &fit->asking, &msg, fit->metrics, (pl_how_t){.on_answer = then},
                   err);

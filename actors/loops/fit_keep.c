@@ -340,6 +340,13 @@ void pl_fit_keep(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
     keep_sent(fit, pl_call_decide(fit, fit->asking.agreement, &msg, how, &err), &err);
 }
 
+bool pl_fit_is_extra(const pl_fit_t *fit, unsigned point)
+{
+    return (point == PL_HOOK_TRAIN_EPOCH_END && fit->in_epoch)
+           || (point == PL_HOOK_FIT_END && fit->stopped
+               && (fit->told_to_stop || fit->in_epoch));
+}
+
 void pl_fit_say_unsaved(pl_fit_t *fit)
 {
     char newest[64] = "none is there";

@@ -126,6 +126,9 @@ void pl_fit_keep_prepare(const pl_fit_t *fit);
 void pl_fit_log_weights(pl_fit_t *fit, struct pl_weights *weights);
 /* done() comes when nothing is being saved any more. */
 void pl_fit_kept(pl_fit_t *fit, void (*done)(pl_fit_t *fit));
+/* What callbacks are told as `extra`.  At the end of an epoch: it was cut short.  At that
+ * of the run: it was stopped, and kept what it can go on from. */
+bool pl_fit_is_extra(const pl_fit_t *fit, unsigned point);
 /* At the end. */
 void pl_fit_say_unsaved(pl_fit_t *fit);
 void pl_fit_keep_release(pl_fit_t *fit);

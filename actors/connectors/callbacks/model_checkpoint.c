@@ -340,9 +340,11 @@ static int start_check(const model_checkpoint_t *m, const pl_hook_event_t *event
                    m->monitor);
 }
 
+/* A run that was stopped has kept one by itself. */
 static void end_check(const model_checkpoint_t *m, const pl_hook_event_t *event)
 {
-    if (!m->saved_step && event->global_step && (m->save_top_k || m->save_last))
+    if (!event->extra && !m->saved_step && event->global_step
+        && (m->save_top_k || m->save_last))
         pl_log_line(PL_LOG_WARNING, event->rank, "model_checkpoint",
                     "the run has ended before one was due: it has kept none%s%s%s",
                     *m->monitor ? " by \"" : "", m->monitor, *m->monitor ? "\"" : "");
