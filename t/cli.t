@@ -387,6 +387,32 @@ sigterm_stops_saves_and_says_0() {
     ok "and the weights are there" test -s runs/term/model.safetensors
 }
 
+what_is_stopped_can_go_on() {
+    rm -f err.txt
+    "$paceline" fit run.json --set trainer.max_epochs=-1 --set trainer.run_name="its own" >out.txt 2>err.txt </dev/null &
+    pid=$!
+    ok "it trains" holds 30 grep -qs '^epoch' err.txt
+    kill -TERM "$pid"
+    ended
+    is "$status" 0 "it is stopped"
+    is "$(grep -c warning err.txt)" 0 "without a warning"
+    like "$(tail -n 2 out.txt)" '^saved where it was stopped; it goes on with' "and says that it can go on"
+    like "$(tail -n 1 out.txt)" "^  .* fit 'runs/its own/run.json' --resume 'runs/its own'\$" "and how"
+    step=$(sed -nE 's/.*, ([0-9]+) steps? in .*/\1/p' out.txt)
+    eval "try $(tail -n 1 out.txt | sed "s|^  [^ ]*|'$paceline'|") --set trainer.max_steps=$((step + 2))"
+    is "$status" 0 "which it does"
+    like "$out" " $((step + 2)) steps in" "from there"
+}
+
+what_a_callback_stops_is_at_its_end() {
+    try "$paceline" fit run.json --set trainer.val_check_interval=2 --set optimizer.lr=0 --set trainer.run_name=early \
+        --set 'callbacks=[{"name":"early_stopping","monitor":"val_loss","patience":1},
+            {"name":"model_checkpoint","monitor":"val_loss"}]'
+    like "$out" '^stopped .*: early_stopping' "it is stopped"
+    ok "and saved" test -e runs/early/checkpoints/stopped
+    is "$(grep -c 'goes on' <<<"$out")" 0 "but would not go on"
+}
+
 signals_that_come_together_are_one_request() {
     start_endless_fit together
     kill -TERM "$pid"
@@ -896,6 +922,8 @@ run a_folder_that_cannot_be_written_fails_the_run trains
 run a_full_disk_fails_the_run_and_leaves_nothing_half trains
 run sigint_stops_saves_and_says_130 trains
 run sigterm_stops_saves_and_says_0 trains
+run what_is_stopped_can_go_on trains
+run what_a_callback_stops_is_at_its_end trains
 run signals_that_come_together_are_one_request trains
 run sighup_stops_saves_and_says_0 trains
 run a_process_that_was_stopped_goes_on trains

@@ -85,6 +85,21 @@ static void show_files(const char *run_dir)
     cli_print("\n");
 }
 
+/* Whether it was saved where it was stopped, and is not to end there again, as it is by a
+ * callback. */
+static bool may_go_on(const pl_result_t *result)
+{
+    char *path = pl_text("%s/checkpoints/stopped/manifest.json", result->run_dir);
+    json_t *manifest = path ? json_load_file(path, 0, NULL) : NULL;
+    const json_t *step = json_object_get(manifest, "global_step");
+    const json_t *ends = json_object_get(json_object_get(manifest, "progress"), "stop");
+    const bool may = json_integer_value(step) == (json_int_t)result->global_step
+                     && !json_is_true(ends);
+    json_decref(manifest);
+    pl_text_free(path);
+    return may;
+}
+
 /* ---- what to try next ---- */
 
 /* A word as a shell takes it: whole, whatever is in it. */
@@ -152,6 +167,15 @@ static void show_predict(const pl_options_t *options, const char *run_dir)
     json_decref(facts);
 }
 
+static void show_resume(const char *run_dir)
+{
+    cli_print("saved where it was stopped; it goes on with\n");
+    print_command("fit", run_dir);
+    cli_print(" --resume ");
+    print_word(run_dir);
+    cli_print("\n");
+}
+
 static void show_hints(const pl_options_t *options, const char *run_dir)
 {
     cli_print("\nnext you could try\n");
@@ -179,6 +203,8 @@ static int fit_done(cli_session_t *session, const pl_result_t *result)
     show_end(result, session->signal);
     if (*result->run_dir)
         show_files(result->run_dir);
+    if (*result->run_dir && !strcmp(result->status, "stopped") && may_go_on(result))
+        show_resume(result->run_dir);
     if (*result->run_dir && !session->signal
         && (isatty(STDOUT_FILENO) || getenv("PACELINE_HINTS")))
         show_hints(session->options, result->run_dir);
