@@ -15,6 +15,21 @@
 
 #include "train_service.h"
 
+/* What the engine would miss only when the run begins. */
+static int needs_check(const pl_options_t *options, pl_error_t *err)
+{
+    static const char *const keys[] = {"module", "data", "optimizer", NULL};
+    for (int k = 0; keys[k]; k++) {
+        char *value = pl_options_get(options, keys[k]);
+        const bool given = value && *value && strcmp(value, "null");
+        pl_text_free(value);
+        if (!given)
+            return pl_fail(err, PL_ENOTFOUND, "run: the run names no %s: give \"%s\"",
+                           keys[k], keys[k]);
+    }
+    return PL_OK;
+}
+
 /* Everything of a run lies below the service's folder, and none brings code along. */
 static pl_options_t *options_read(const service_t *service, const char *text, int id,
                                   pl_error_t *err)
@@ -32,6 +47,8 @@ static pl_options_t *options_read(const service_t *service, const char *text, in
         code = pl_options_set(options, "trainer.run_name", name, err);
     if (code == PL_OK)
         code = pl_options_check(options, err);
+    if (code == PL_OK)
+        code = needs_check(options, err);
     pl_text_free(plugins);
     if (code == PL_OK)
         return options;

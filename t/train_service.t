@@ -133,6 +133,12 @@ mistakes_are_told_as_json() {
     like "$out" '^\{"error":\{"text":"run:' "is told with its place"
     posts 400 "a wrong key" /runs "$(run_file '"max_epoch": 3')"
     like "$out" 'did you mean .*max_epochs' "too"
+    posts 400 "nothing" /runs '{}'
+    like "$out" '"run: the run names no module: give' "lacks a module"
+    posts 400 "a run without data" /runs '{"module": "mlp", "optimizer": "sgd"}'
+    like "$out" 'the run names no data' "lacks them"
+    posts 400 "nothing that is trained" /runs "$(run_file '"max_epochs": 1' | sed 's/"optimizer": {[^}]*}, //')"
+    like "$out" 'the run names no optimizer' "lacks an optimizer"
     posts 400 "code is not loaded" /runs "$(run_file '"max_epochs": 1' | sed 's/^{/{"plugins": ["x.so"],/')"
     gets 404 "a run that is not there" /runs/7
     gets 404 "nor a page" /else
