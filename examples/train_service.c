@@ -134,6 +134,8 @@ static void events_get(run_t *run, struct evhttp_request *request)
     const char *last = evhttp_find_header(evhttp_request_get_input_headers(request),
                                           "Last-Event-ID");
     uint64_t from = last ? strtoull(last, NULL, 10) + 1 : 0;
+    if (from > run->events)                 /* of before this service was started again */
+        from = 0;
     const uint64_t kept = run->events > EVENTS_KEPT ? run->events - EVENTS_KEPT : 0;
     stream_t *stream = malloc(sizeof *stream);
     *stream = (stream_t){run->streams, run, request};

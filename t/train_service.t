@@ -118,9 +118,14 @@ a_run_is_trained_and_shown() {
     get /runs/1/events
     like "$out" '^data: .*"state":"queued"' "its events can be had afterwards"
     like "$out" '^data: .*"state":"ok"' "to the last"
+    all=$out
     last=$(sed -n 's/^id: //p' <<<"$out" | tail -n 1)
     get /runs/1/events -H "Last-Event-ID: $((last - 1))"
     is "$(grep -c '^id:' <<<"$out")" 1 "or from where they were left"
+    get /runs/1/events -H "Last-Event-ID: $last"
+    is "$(grep -c '^id:' <<<"$out")" 0 "which may be the end"
+    get /runs/1/events -H "Last-Event-ID: $((last + 1000))"
+    is "$out" "$all" "and all again behind one that there never was: another service gave it"
     posts 200 "it answers for samples" /runs/1/predictions '{"x": [[0, 0], [0.9, 0.9], [0.1, -0.1]]}'
     like "$out" '"logits":\[\[[^]]*\],\[[^]]*\],\[[^]]*\]\]' "each of them"
     ended
