@@ -1,5 +1,6 @@
 /* train_notify.c - tells systemd how the service is, without its library: a datagram to
  * the socket that NOTIFY_SOCKET names, which may have no file */
+#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ void tell_systemd(const char *state)
         || sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address,
                   size)
                < 0)
-        perror("NOTIFY_SOCKET");
+        fprintf(stderr, "train_service: NOTIFY_SOCKET: %s\n", strerror(errno));
     if (fd >= 0)
         close(fd);
 }

@@ -401,6 +401,13 @@ what_cannot_be_is_said_at_once() {
     like "$status $err" '^1 train_service: .*/file cannot be opened: Not a directory' "a folder that is none"
 }
 
+who_hears_nothing_ends_nothing() {
+    NOTIFY_SOCKET=$folder/nobody service
+    ended
+    is "$status" 0 "a service whose NOTIFY_SOCKET is not there serves"
+    like "$(cat "$folder/err")" '^train_service: NOTIFY_SOCKET: No such file or directory' "and says so, by its name"
+}
+
 # notified PATH - what a service tells there
 notified() {
     python3 - "$1" "$builddir/examples/train_service" "$folder" <<'PYTHON'
@@ -443,5 +450,6 @@ else
     run a_full_disk_is_told_of trains
     run what_cannot_be_is_said_at_once
     run systemd_is_told
+    run who_hears_nothing_ends_nothing
 fi
 done_testing
