@@ -75,6 +75,8 @@ wrong_requests_are_refused_before_anybody_is_asked() {
     refused 2 'set-lr takes a number from 0 up behind it' control "$desk" set-lr
     refused 2 'pause takes no figure, such as "3"' control "$desk" pause 3
     refused 2 '"paus" is no command to a run: did you mean "pause"' control "$desk" paus
+    refused 2 '"resume" is no command to a run: there are list, pause, go-on, save, stop, set-lr, scale-lr$' \
+        control "$desk" resume
     refused 2 'reason is for stop' control "$desk" pause --reason x
     refused 2 'optimizer is for set-lr and scale-lr' control "$desk" save --optimizer x
     refused 2 'control needs list' control "$desk"

@@ -6,6 +6,7 @@
 #include "cli/control.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,8 +46,12 @@ static const order_t *order_find(const char *word, pl_error_t *err)
         names[k] = orders[k].word;
     }
     const char *near = pl_nearest(word, names);
+    char known[128] = "";
+    for (size_t k = 0; names[k]; k++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s",
+                 k ? ", " : "", names[k]);
     pl_fail(err, PL_EINVAL, "\"%s\" is no command to a run: %s%s%s", word,
-            near ? "did you mean \"" : "see paceline control --help", near ? near : "",
+            near ? "did you mean \"" : "there are ", near ? near : known,
             near ? "\"?" : "");
     return NULL;
 }
