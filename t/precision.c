@@ -396,6 +396,9 @@ static void an_unknown_precision_is_refused(void)
     ok(!rig_new(.trainer = "\"precision\": \"bf16-mix\""), "a typo");
     like(rig_error.text, "there is no precision \"bf16-mix\": did you mean \"bf16-mixed",
          "and what was meant");
+    ok(!rig_new(.trainer = "\"precision\": \"16\""), "half a name");
+    like(rig_error.text, "there is no precision \"16\": did you mean \"16-mixed\"",
+         "and the whole");
 }
 
 int main(void)

@@ -53,9 +53,18 @@ static void list_name(pl_nearest_t *nearest, const char *name)
                                        nearest->full ? more : name);
 }
 
+/* As "16" begins "16-mixed": who leaves the rest out means the first that has one. */
+static bool is_begun_by(const char *name, const char *wanted)
+{
+    const size_t length = strlen(wanted);
+    return length && !strncmp(name, wanted, length) && name[length] == '-';
+}
+
 void pl_nearest_offer(pl_nearest_t *nearest, const char *name)
 {
-    int distance = pl_edit_distance(nearest->wanted, name);
+    int distance = is_begun_by(name, nearest->wanted)
+                       ? 1
+                       : pl_edit_distance(nearest->wanted, name);
     if (distance < nearest->distance) {
         nearest->distance = distance;
         nearest->name = name;
