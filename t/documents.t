@@ -182,6 +182,21 @@ a_program_is_built_from_the_tree_as_readme_says() {
     done
 }
 
+examples_of_parts_are_built_as_readme_says() {
+    local cc words example
+    read -ra cc <<<"${CC:-cc}"
+    if ! command -v "${cc[0]}" >/dev/null; then
+        skip "no compiler here"
+        return
+    fi
+    read -ra words < <(sed -n 's/^    cc \(-shared .*\) examples\/vote.c -o vote.so$/\1/p' "$srcdir/README.md")
+    for example in rings swish goal influx vote counting lone metered; do
+        ok "README names $example.c" grep -qF "(examples/$example.c)" "$srcdir/README.md"
+        try env -C "$srcdir" "${cc[@]}" "${words[@]}" "examples/$example.c" -o "$folder/$example.so"
+        is "$status$err" 0 "which can be built"
+    done
+}
+
 what_readme_runs_can_be_run() {
     block json 1 >run.json
     try "$paceline" fit run.json --print-config
@@ -222,5 +237,6 @@ run packages_are_not_begun_without_what_they_need
 run quickstart_says_what_to_type_on_a_bare_image
 run the_programs_of_readme_compile
 run a_program_is_built_from_the_tree_as_readme_says
+run examples_of_parts_are_built_as_readme_says
 run what_readme_runs_can_be_run
 done_testing

@@ -1,5 +1,10 @@
 #!/usr/bin/env python3
-"""train.py - trains on NumPy arrays, with a callback in Python, and answers with what came of it"""
+"""train.py - trains on NumPy arrays, with a callback in Python, and answers with what came of it
+
+It takes NumPy (the package python3-numpy).  From the tree, where nothing is installed, it is told what was built:
+
+    PACELINE_LIBRARY=build/.libs/libpaceline.so.0 PACELINE_PLUGIN_PATH=build/examples/.libs python3 examples/python/train.py
+"""
 import sys
 import tempfile
 
