@@ -158,6 +158,8 @@ every_panel_is_filled_while_a_run_trains() {
     shows "checkpoints" "/epoch|step|last/.test(document.getElementById('saves').textContent)"
     shows "figures" "/train_loss/.test(document.getElementById('figures').textContent)"
     shows "the log" "document.querySelectorAll('#log tbody tr .text').length > 0"
+    shows "whose columns stand as they were written" \
+        "[...document.querySelectorAll('#log .text')].some(e => / {3}parameters  in /.test(e.innerText))"
     for size in "1280 1000" "390 844"; do
         for scheme in light dark; do
             screen $size $scheme
