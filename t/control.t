@@ -22,6 +22,10 @@ a_run_is_commanded() {
     is "$(stat -c %a "$folder/desk")" 600 "its user alone reaches it"
     says '^run 1: paused after step [0-9]+$' "a pause says behind which step" pause
     says '^run 1  paused +step [0-9]+  epoch [0-9]+  runs/commanded$' "a list says so" list
+    local shown
+    shown=$(sed 's/.*  epoch \([0-9]*\)  .*/\1/' <<<"$out")
+    tell list --json
+    like "$out" "\"epoch\":$((shown - 1))," "with the epoch counted from 1, and from 0 as JSON"
     says '^run 1: saved after step [0-9]+: runs/commanded/checkpoints/asked-step=[0-9]+$' "a save says where" save
     ok "it is there" test -d "${out#*: *: }"
     says '^run 1: learning rate set after step' "a rate is set" set-lr 0.5

@@ -190,7 +190,7 @@ static void show_runs(const json_t *runs)
     json_array_foreach(runs, k, run)
         cli_print("run %lld  %-8s  step %lld  epoch %lld  %s\n", count_of(run, "run"),
                   text_of(run, "state"), count_of(run, "global_step"),
-                  count_of(run, "epoch"), text_of(run, "run_dir"));
+                  count_of(run, "epoch") + 1, text_of(run, "run_dir"));
 }
 
 static int reply_show(json_t *reply, bool json)
