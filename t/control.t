@@ -85,6 +85,11 @@ wrong_requests_are_refused_before_anybody_is_asked() {
     refused 2 'optimizer is for set-lr and scale-lr' control "$desk" save --optimizer x
     refused 2 'control needs list' control "$desk"
     refused 2 'cannot connect to "nonsense"' control nonsense pause
+    local elsewhere
+    for elsewhere in tcp://10.0.0.1:5999 tcp://run.example.org:5999 'tcp://[2001:db8::1]:5999' tcp://127.0.0.1 inproc://desk; do
+        refused 2 'a run listens at ipc://FILE or tcp://127.0.0.1:PORT of its own machine' control "$elsewhere" pause
+    done
+    refused 1 'nobody takes commands at tcp://localhost:1' control tcp://localhost:1 pause
     refused 2 'cannot connect to "ipc:///nowhere/x": No such file' control ipc:///nowhere/x pause
     echo >file
     refused 2 'file is a file: no run is there' control ipc://file pause
@@ -126,10 +131,24 @@ who_dies_meanwhile_is_not_waited_for() {
     end_of_fit
 }
 
+who_never_greets_is_given_up_on() {
+    points
+    start_endless_fit stopped --control "$desk"
+    kill -STOP "$pid"
+    tell pause
+    is "$status" 1 "a process that is stopped: status 1"
+    like "$err" 'is the process stopped\? waiting' "it is said that it is waited for"
+    like "$err" 'has not answered for 30 s: if the process is stopped, kill -CONT' "and then what to do"
+    kill -CONT "$pid"
+    says '^run 1: stops' "which helps" stop
+    end_of_fit
+}
+
 run a_run_is_commanded trains
 run a_reason_is_told_as_far_as_there_is_room trains
 run an_evaluation_can_be_listed_and_stopped trains
 run wrong_requests_are_refused_before_anybody_is_asked
 run what_takes_no_commands_is_told_apart trains
 run who_dies_meanwhile_is_not_waited_for trains
+run who_never_greets_is_given_up_on trains
 done_testing

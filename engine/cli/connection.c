@@ -2,6 +2,7 @@
  * takes commands */
 #include "cli/connection.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -36,6 +37,37 @@ static void set_limits(void *socket)
     set_int(socket, ZMQ_HEARTBEAT_IVL, 1000);
     set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, 3000);
     zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &most, sizeof most);
+}
+
+static bool is_loopback(const char *host, size_t length)
+{
+    char text[INET_ADDRSTRLEN];
+    struct in_addr address;
+    if ((length == 9 && !strncmp(host, "localhost", length))
+        || (length == 5 && !strncmp(host, "[::1]", length)))
+        return true;
+    snprintf(text, sizeof text, "%.*s", (int)length, host);
+    return length < sizeof text && inet_pton(AF_INET, text, &address) == 1
+           && ntohl(address.s_addr) >> 24 == 127;
+}
+
+/* Runs listen on their own machine alone: at any other place somebody may be found, who
+ * never answers as a run does. */
+static int check_place(const char *endpoint, pl_error_t *err)
+{
+    const char *host = endpoint + strlen("tcp://");
+    if (!strncmp(endpoint, "ipc://", strlen("ipc://")))
+        return PL_OK;
+    const char *colon = strncmp(endpoint, "tcp://", strlen("tcp://"))
+                            ? NULL
+                            : strrchr(host, ':');
+    if (colon && is_loopback(host, (size_t)(colon - host)))
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL,
+                   "cannot connect to \"%s\": a run listens at ipc://FILE or "
+                   "tcp://127.0.0.1:PORT of its own machine; to one elsewhere connect "
+                   "there, or through ssh -L PORT:127.0.0.1:PORT HOST",
+                   endpoint);
 }
 
 /* What no run could listen at, or we could not reach: waiting for it would be for ever.
@@ -81,7 +113,9 @@ static int sockets_open(cli_connection_t *c, cli_connection_kind_t kind, pl_erro
 int cli_connect(cli_connection_t *c, cli_connection_kind_t kind, const char *endpoint,
                 pl_error_t *err)
 {
-    int code = check_file(endpoint, err);
+    int code = check_place(endpoint, err);
+    if (code == PL_OK)
+        code = check_file(endpoint, err);
     if (code == PL_OK)
         code = sockets_open(c, kind, err);
     if (code != PL_OK)

@@ -2,7 +2,7 @@
  *
  * The words are those of the functions in paceline.h.  A command is answered when it has
  * been carried out, behind the step that is under way; how long that takes only the run
- * knows, so nobody is given up on but who was never there or has gone. */
+ * knows, so nobody is given up on but who was never there, never greets, or has gone. */
 #include "cli/control.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@
 #include "cli/session.h"
 #include "cli/watch.h"
 
-static const double ABSENCE = 2, PATIENCE = 3, TURN = 0.2;  /* s */
+static const double ABSENCE = 2, PATIENCE = 3, GREETING = 30, TURN = 0.2;  /* s */
 
 typedef struct order {
     const char *word, *command;             /* what is typed; what is sent */
@@ -115,7 +115,7 @@ static json_t *reply_wait(cli_connection_t *c, const cli_control_t *a, pl_error_
         const double now = cli_now();
         if (c->reached)
             there = now;
-        if (!c->connected && now - there > ABSENCE)
+        if (!c->connected && (now - there > ABSENCE || now - began > GREETING))
             break;
         if (!hinted && now - began > PATIENCE) {
             hinted = true;
@@ -137,10 +137,15 @@ static json_t *reply_wait(cli_connection_t *c, const cli_control_t *a, pl_error_
     else if (c->parted)
         pl_fail(err, PL_EPEER, "%s was gone before it had answered: the run has ended",
                 a->endpoint);
-    else
+    else if (cli_now() - there > ABSENCE)
         pl_fail(err, PL_ENOTFOUND,
                 "nobody takes commands at %s: was the run started with --control?",
                 a->endpoint);
+    else
+        pl_fail(err, PL_ETIMEOUT,
+                "whoever is at %s has not answered for %.0f s: if the process is "
+                "stopped, kill -CONT lets it go on",
+                a->endpoint, GREETING);
     return NULL;
 }
 
