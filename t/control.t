@@ -72,6 +72,22 @@ an_evaluation_can_be_listed_and_stopped() {
     like "$out" '"event":"control","endpoint":"tcp://127.0.0.1:[0-9]+"' "whose address is an event"
 }
 
+a_run_at_the_other_loopback_is_reached() {
+    local own_desk=$desk
+    if ! grep -q '^0*1 ' /proc/net/if_inet6 2>/dev/null; then
+        skip "there is no [::1]"
+        return
+    fi
+    points
+    free_port
+    desk=tcp://[::1]:$port
+    start_endless_fit six --control "$desk"
+    says '^run 1: stops' "a stop over IPv6" stop
+    end_of_fit
+    is "$status" 0 "ends the run well"
+    desk=$own_desk
+}
+
 wrong_requests_are_refused_before_anybody_is_asked() {
     refused 2 'set-lr takes a number from 0 up, not "x"' control "$desk" set-lr x
     refused 2 'set-lr takes a number from 0 up, not "nan"' control "$desk" set-lr nan
@@ -147,6 +163,7 @@ who_never_greets_is_given_up_on() {
 run a_run_is_commanded trains
 run a_reason_is_told_as_far_as_there_is_room trains
 run an_evaluation_can_be_listed_and_stopped trains
+run a_run_at_the_other_loopback_is_reached trains
 run wrong_requests_are_refused_before_anybody_is_asked
 run what_takes_no_commands_is_told_apart trains
 run who_dies_meanwhile_is_not_waited_for trains

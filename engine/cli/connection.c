@@ -127,6 +127,7 @@ int cli_connect(cli_connection_t *c, cli_connection_kind_t kind, const char *end
             != 0
         || zmq_connect(c->events, "inproc://connection") != 0)
         return zmq_fail(err, "cannot watch", "the connection");
+    set_int(c->socket, ZMQ_IPV6, endpoint[strlen("tcp://")] == '[');
     if (zmq_connect(c->socket, endpoint) != 0)
         return zmq_fail(err, "cannot connect to", endpoint);
     return PL_OK;
