@@ -144,6 +144,29 @@ a_run_that_fails_or_vanishes_is_told_apart() {
     leaves 130 C-c "Ctrl-C leaves it"
 }
 
+# rates_again N - rates has N screens' steps and rates from when the run has begun again
+rates_again() {
+    grep -q 'the run begins afresh' fit.err || return
+    local now
+    now=$(screen | grep -oE 'step [0-9]+|[-0-9.]+[kM]? steps/s' | tr '\n' ' ')
+    [ "$now" = "$(tail -n 1 rates)" ] || echo "$now" >>rates
+    [ "$(wc -l <rates)" -gt "$1" ]
+}
+
+a_run_that_begins_again_has_a_rate_of_its_own() {
+    train --set trainer.devices=2 --set trainer.launcher=spawn --set trainer.enable_checkpointing=false
+    top 80 24 "$stream"
+    ok "it trains" holds 30 is_training
+    : >rates
+    kill -KILL "$(rank 1)"
+    ok "it begins again from the first step" holds 60 rates_again 16
+    out=$(cat rates)
+    like "$out" '^step [0-9]+ [1-9][0-9.]*k? steps/s' "the rate is that of its new steps"
+    is "$(grep -c -- '-[0-9.]*[kM]* steps' rates)" 0 "and never below 0"
+    leaves 0 q "q leaves it"
+    end
+}
+
 who_is_not_there_is_waited_for() {
     top 80 24 "ipc://$folder/silence" --control "ipc://$folder/silent"
     shows "^nobody at ipc://.*silence yet: waiting" "an empty address"
@@ -189,5 +212,6 @@ else
     run it_fits_any_terminal trains
     run keys_command_the_run trains
     run a_run_that_fails_or_vanishes_is_told_apart trains
+    run a_run_that_begins_again_has_a_rate_of_its_own trains
 fi
 done_testing

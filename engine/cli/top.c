@@ -50,11 +50,25 @@ static double figure_of(const json_t *state, const char *key)
     return json_number_value(json_object_get(json_object_get(state, "state"), key));
 }
 
-/* Another engine counts from another moment; one that nobody looked at begins anew. */
+static json_int_t count_of(const json_t *run, const char *key)
+{
+    return json_integer_value(json_object_get(run, key));
+}
+
+/* To a checkpoint or to the beginning, as when its ranks were started again. */
+static bool goes_back(const json_t *run, const json_t *before)
+{
+    return count_of(run, "number") == count_of(before, "number")
+           && count_of(run, "step") < count_of(before, "step");
+}
+
+/* Another engine counts from another moment; one that nobody looked at begins anew, as
+ * does a run that goes back: between these states there is no rate. */
 static bool is_another(const json_t *state, const json_t *before)
 {
     return figure_of(state, "wall") != figure_of(before, "wall")
-           || figure_of(state, "messages") < figure_of(before, "messages");
+           || figure_of(state, "messages") < figure_of(before, "messages")
+           || goes_back(cli_view_run(state), cli_view_run(before));
 }
 
 static void state_take(top_t *top, const char *text, size_t length)
