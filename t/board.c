@@ -222,6 +222,59 @@ static void a_pause_ends_with_the_next_step(void)
     pl_board_free(board);
 }
 
+/* The program has the run pause or go on, which it does at `second`. */
+static void command(pl_board_t *board, const char *what, int64_t second)
+{
+    answered(board,
+             (said_t){.message = PL_MESSAGE_control,
+                      .from = host,
+                      .to = trainer,
+                      .call = 200 + (uint64_t)second,
+                      .cause = 100,
+                      .time = second * PL_SECOND,
+                      .fields = &(pl_control_t){.command = what, .optimizer = ""}},
+             &(pl_control_reply_t){.global_step = 12, .checkpoint = ""});
+}
+
+static double seconds_of(pl_board_t *board)
+{
+    json_t *all = told_by(board);
+    const double seconds = json_number_value(json_object_get(run_of(all, 1), "seconds"));
+    json_decref(all);
+    return seconds;
+}
+
+static void a_pause_is_no_time_of_the_run(void)
+{
+    pl_board_t *board = pl_board_new(pl_now() - 1000 * PL_SECOND, NULL);
+    said_t said = {.message = PL_MESSAGE_run,
+                   .from = host,
+                   .to = trainer,
+                   .call = 100,
+                   .time = 10 * PL_SECOND,
+                   .fields = &(pl_run_t){0}};
+    say(board, said);
+    command(board, "pause", 20);
+    command(board, "pause", 30);
+    const double then = seconds_of(board);
+    ok(then > 9.9 && then < 10.1, "it stands still while it is paused: %g s", then);
+    command(board, "go_on", 60);
+    const double since = seconds_of(board);
+    ok(since >= 950 && since < 1050, "goes on without the pause: %g s", since);
+    command(board, "go_on", 70);
+    command(board, "pause", 80);
+    said.kind = PL_KIND_REPLY;
+    said.from = trainer;
+    said.to = host;
+    said.time = 100 * PL_SECOND;
+    said.fields = &(pl_run_reply_t){.status = "stopped"};
+    say(board, said);
+    const double all = seconds_of(board);
+    ok(all > 29.9 && all < 30.1, "and ends without the one that it was stopped in: %g s",
+       all);
+    pl_board_free(board);
+}
+
 /* A step ends, of which is told how long what took. */
 static void step(pl_board_t *board, int64_t time, pl_bytes_t spent)
 {
@@ -542,6 +595,7 @@ int main(void)
     run(a_run_is_described_by_its_first_report);
     run(a_run_from_before_is_taken_up);
     run(a_pause_ends_with_the_next_step);
+    run(a_pause_is_no_time_of_the_run);
     run(short_steps_that_are_told_together_share_their_time);
     run(epochs_of_few_steps_have_rates_too);
     run(each_rank_has_its_stages);

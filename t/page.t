@@ -173,12 +173,21 @@ every_panel_is_filled_while_a_run_trains() {
     stop
 }
 
+# What the cards of the summary say, by name.
+cards="Object.fromEntries([...document.querySelectorAll('#cards > div')].map(c => [c.firstChild.textContent, c.lastChild.textContent]))"
+
 buttons_take_the_mouse() {
     trains_two
     open_page "$url"
     click do-pause
     shows "the run has paused" "document.getElementById('doing').textContent === 'paused'"
     ok "which the server says too" holds 30 state_is paused
+    js "window.stood = $cards; return JSON.stringify(window.stood)"
+    like "$out" 'Samples/s[^,]*–' "no samples come"
+    js "window.was = seen.last.now"
+    ok "a pause is none of its time" holds 30 page_has "seen.last.now > window.was + 2"
+    js "return $cards.Time === window.stood.Time && $cards.Left === window.stood.Left"
+    is "$out" true "Time and Left stand still"
     shot paused
     click do-go_on
     shows "it goes on" "document.getElementById('doing').dataset.state === 'on'"

@@ -227,7 +227,8 @@ static void take_reply(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
     case PL_MESSAGE_control:
         if (pl_kind_level(r->envelope.to_kind) != PL_LEVEL_HOST)
             break;
-        run->is_paused = opened->pauses || (run->is_paused && !opened->goes_on);
+        if (opened->pauses || opened->goes_on)
+            run_pause(run, opened->pauses, (double)r->stamp.time * 1e-9);
         if (run->step < body->control_reply.global_step)
             run->step = body->control_reply.global_step;
         break;

@@ -104,14 +104,14 @@ static json_t *columns_json(const run_t *run)
 static json_t *run_json(const pl_board_t *b, const run_t *run, uint64_t since)
 {
     const bool whole = since < run->rewritten;
-    const double until = run->ended ? run->ended_at : board_now(b);
     json_t *all = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:b, s:f, s:f, s:f}",
                             "number", (json_int_t)run->number, "call",
                             (json_int_t)run->call, "name", text(board_run_name(run)),
                             "dir", text(run->dir), "module", text(run->module), "doing",
                             text(run->is_paused && !run->ended ? "paused" : run->doing),
                             "error", text(run->error), "ended", run->ended, "began",
-                            run->began, "seconds", until - run->began, "clip", run->clip);
+                            run->began, "seconds", run_seconds(b, run), "clip",
+                            run->clip);
     json_t *more =
         json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:b}", "step",
                   (json_int_t)run->step, "total_steps", (json_int_t)run->total_steps,

@@ -71,6 +71,7 @@ typedef struct run {
     char doing[16];                      /* "train", "validate", …; ended: its status */
     char dir[256], module[48], error[640];
     double began, ended_at;                        /* s of the stream */
+    double paused_at, paused;                      /* since when; s, of pauses before */
     double clip;                                   /* of the norm of gradients; 0: none */
     uint64_t step, total_steps, steps_seen, samples, saves_done, saves_failed;
     uint32_t epoch, batch, batches;
@@ -157,6 +158,10 @@ void run_release(run_t *run);
 void run_report(pl_board_t *board, run_t *run, const pl_run_progress_t *report,
                 double now);
 void run_end(pl_board_t *board, run_t *run);
+/* Whether it is paused from then on; now: s of the stream. */
+void run_pause(run_t *run, bool pauses, double now);
+/* Without pauses, as in its result. */
+double run_seconds(const pl_board_t *board, const run_t *run);
 /* An epoch, or what is no part of one (0): steps before it are told of. */
 void run_steps_begin(run_t *run, int64_t time);
 void run_step(run_t *run, int64_t time);

@@ -168,6 +168,23 @@ void run_end(pl_board_t *board, run_t *run)
         point_end(board, run);
 }
 
+void run_pause(run_t *run, bool pauses, double now)
+{
+    if (pauses && !run->is_paused)
+        run->paused_at = now;
+    if (!pauses && run->is_paused)
+        run->paused += now - run->paused_at;
+    run->is_paused = pauses;
+}
+
+double run_seconds(const pl_board_t *board, const run_t *run)
+{
+    const double until = run->is_paused ? run->paused_at
+                         : run->ended   ? run->ended_at
+                                        : board_now(board);
+    return until - run->began - run->paused;
+}
+
 static bool is_rare(const char *event)
 {
     return !strcmp(event, "validated") || !strcmp(event, "epoch");
@@ -198,7 +215,7 @@ void run_report(pl_board_t *board, run_t *run, const pl_run_progress_t *report,
     figures_take(run, report->event, report->metrics, value);
     const bool trains = !strcmp(report->event, "train");
     if (trains)
-        run->is_paused = false;                   /* one that began anew does not pause */
+        run_pause(run, false, now);               /* one that began anew does not pause */
     if (trains || !strcmp(report->event, "epoch"))          /* which may be short */
         rates_take(run, value);
     if (trains || is_rare(report->event))

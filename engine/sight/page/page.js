@@ -163,7 +163,7 @@ function showSummary(run) {
     ['Loss', short(newest(run, 'train_loss*'))],
     ['Validation loss', short(newest(run, 'val_loss'))],
     ['Learning rate', short(newest(run, 'lr*'))],
-    ['Samples/s', short(newest(run, 'samples_per_second'), 3)],
+    ['Samples/s', run.doing === 'paused' ? '–' : short(newest(run, 'samples_per_second'), 3)],
     ['Step p50', duration(run.p50)],
     ['Step p95', duration(run.p95)],
     ['Time', duration(run.seconds)],
