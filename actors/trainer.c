@@ -38,6 +38,19 @@ static int trainer_start(void *self, pl_call_t *call, const pl_body_t *body,
     return PL_OK;
 }
 
+/* Who sees the stream has no outcome to look into. */
+static void trainer_tell_end(pl_call_t *call, pl_outcome_t *outcome)
+{
+    const bool failed = outcome->error.code != PL_OK;
+    const pl_run_reply_t reply = {.outcome = &outcome->object,
+                                  .status = pl_outcome_status(outcome),
+                                  .reason = failed ? outcome->error.text
+                                                   : outcome->reason,
+                                  .global_step = outcome->global_step,
+                                  .epochs = outcome->epoch};
+    pl_reply_run(call, &reply);
+}
+
 /* The launcher has ended; so has the run. */
 static void trainer_finish(trainer_t *trainer)
 {
@@ -52,8 +65,7 @@ static void trainer_finish(trainer_t *trainer)
     if (!call)
         return;
     if (outcome)
-        pl_reply_run(call, &(pl_run_reply_t){.outcome = &outcome->object,
-                                             .status = pl_outcome_status(outcome)});
+        trainer_tell_end(call, outcome);
     else
         pl_call_fail(call, &trainer->error);
     pl_object_unref(outcome);

@@ -275,6 +275,51 @@ static void a_pause_is_no_time_of_the_run(void)
     pl_board_free(board);
 }
 
+/* The trainer's end of a run, of which a report of step 10 was the last. */
+static json_t *ended_by(const char *event, pl_run_reply_t reply)
+{
+    pl_board_t *board = pl_board_new(pl_now(), NULL);
+    begin_run(board, 100);
+    report(board, 100,
+           (pl_run_progress_t){
+               .event = event, .global_step = 10, .batch = 2, .batches = 8});
+    say(board, (said_t){.kind = PL_KIND_REPLY,
+                        .message = PL_MESSAGE_run,
+                        .from = trainer,
+                        .to = host,
+                        .call = 100,
+                        .fields = &reply});
+    json_t *all = told_by(board);
+    pl_board_free(board);
+    return all;
+}
+
+static void the_end_of_a_run_is_what_it_replied(void)
+{
+    json_t *all = ended_by("train", (pl_run_reply_t){.status = "stopped",
+                                                     .reason = "enough",
+                                                     .global_step = 14,
+                                                     .epochs = 1}),
+           *run = run_of(all, 1);
+    is_int(integer(run, "step"), 14, "the last step, of which no report was");
+    is_int(integer(run, "epochs"), 1, "and the epochs that are done");
+    is_text(json_string_value(json_object_get(run, "reason")), "enough", "why");
+    is_text(json_string_value(json_object_get(run, "error")), "", "which is no error");
+    json_decref(all);
+    all = ended_by("train", (pl_run_reply_t){.status = "failed",
+                                             .reason = "the disk is full",
+                                             .global_step = 14});
+    run = run_of(all, 1);
+    is_text(json_string_value(json_object_get(run, "error")), "the disk is full",
+            "what failed behind the last step");
+    is_text(json_string_value(json_object_get(run, "reason")), "", "which is no reason");
+    json_decref(all);
+    all = ended_by("test", (pl_run_reply_t){.status = "ok", .global_step = 14});
+    run = run_of(all, 1);
+    ok(json_is_null(json_object_get(run, "epochs")), "who trains nothing has done none");
+    json_decref(all);
+}
+
 /* A step ends, of which is told how long what took. */
 static void step(pl_board_t *board, int64_t time, pl_bytes_t spent)
 {
@@ -596,6 +641,7 @@ int main(void)
     run(a_run_from_before_is_taken_up);
     run(a_pause_ends_with_the_next_step);
     run(a_pause_is_no_time_of_the_run);
+    run(the_end_of_a_run_is_what_it_replied);
     run(short_steps_that_are_told_together_share_their_time);
     run(epochs_of_few_steps_have_rates_too);
     run(each_rank_has_its_stages);

@@ -198,6 +198,12 @@ buttons_take_the_mouse() {
     wait "$fit"
     is "$?" 0 "the run has stopped"
     shows "as the page says to the end" "current().ended && document.getElementById('doing').textContent === 'stopped'"
+    like "$(text fit.out)" '^stopped after [0-9]+ epochs?, [0-9]+ steps .*: the dashboard$' "and the command"
+    js "return current().epochs + ' ' + current().step"
+    is "$out" "$(sed -n 's/^stopped after \([0-9]*\) epochs*, \([0-9]*\) steps* .*/\1 \2/p' fit.out)" "with the same figures"
+    js "return $cards.Epoch + '; ' + document.getElementById('ending').textContent"
+    like "$out" '^[0-9]+ done; Stopped after [0-9,]+ epochs?, [0-9,]+ steps?: the dashboard. Saved as [^ ]+\.$' \
+        "epochs, steps, why, and what was saved"
     shows "and leaves nothing to press" "[...document.querySelectorAll('#buttons button')].every(b => b.hidden)"
     shot stopped
 }

@@ -192,6 +192,22 @@ static void run_has_ended(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
         b->ended[k] += !strcmp(run->doing, board_ended[k]);
 }
 
+/* The newest report may be of a step before the last; the figures of a run that trained
+ * nothing are of its weights. */
+static void run_has_replied(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
+                            const pl_run_reply_t *reply)
+{
+    pl_error_t error = {.code = PL_OK};
+    const bool failed = !strcmp(reply->status, "failed");
+    if (run->has_trained) {
+        run->step = reply->global_step;
+        run->epochs = reply->epochs;
+    }
+    snprintf(failed ? error.text : run->reason,
+             failed ? sizeof error.text : sizeof run->reason, "%s", reply->reason);
+    run_has_ended(b, run, r, reply->status, failed ? &error : NULL);
+}
+
 static void take_call(run_t *run, const pl_tap_record_t *r)
 {
     if (r->envelope.message == PL_MESSAGE_evaluate)
@@ -237,7 +253,7 @@ static void take_reply(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
         break;
     case PL_MESSAGE_run:
         if (pl_kind_level(r->envelope.to_kind) == PL_LEVEL_HOST)
-            run_has_ended(b, run, r, body->run_reply.status, NULL);
+            run_has_replied(b, run, r, &body->run_reply);
         break;
     default: break;
     }

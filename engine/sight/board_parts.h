@@ -67,14 +67,16 @@ typedef struct counted {
 typedef struct run {
     uint64_t call;                        /* by which the program asked for it; 0: free */
     uint64_t number;                      /* of the engine's runs, from 1 */
-    bool ended, is_paused;
+    bool ended, is_paused, has_trained;
     char doing[16];                      /* "train", "validate", …; ended: its status */
     char dir[256], module[48], error[640];
+    char reason[160];                              /* why it was stopped */
     double began, ended_at;                        /* s of the stream */
     double paused_at, paused;                      /* since when; s, of pauses before */
     double clip;                                   /* of the norm of gradients; 0: none */
     uint64_t step, total_steps, steps_seen, samples, saves_done, saves_failed;
     uint32_t epoch, batch, batches;
+    int64_t epochs;                                /* done, at its end; -1: unknown */
 
     char name[COLUMNS_MOST][48];
     int columns;

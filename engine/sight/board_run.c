@@ -28,6 +28,7 @@ void run_begin(run_t *run, uint64_t call, uint64_t number, double now)
                    .number = number,
                    .doing = "start",
                    .began = now,
+                   .epochs = -1,
                    .columns = COLUMNS_OWN,
                    .stride = 1};
     for (int k = 0; k < COLUMNS_MOST; k++)
@@ -214,6 +215,7 @@ void run_report(pl_board_t *board, run_t *run, const pl_run_progress_t *report,
         value[k] = NAN;
     figures_take(run, report->event, report->metrics, value);
     const bool trains = !strcmp(report->event, "train");
+    run->has_trained |= trains;
     if (trains)
         run_pause(run, false, now);               /* one that began anew does not pause */
     if (trains || !strcmp(report->event, "epoch"))          /* which may be short */

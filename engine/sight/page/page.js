@@ -145,6 +145,25 @@ function showRuns(run) {
   if (focused) for (const button of nav.children) if (button.dataset.run === focused) button.focus();
 }
 
+function counted(count, what) {
+  return count.toLocaleString('en') + ' ' + what + (count === 1 ? '' : 's');
+}
+
+// How a run ended, what it has done, and what there is of it; '': it goes on, or its error says so.
+function ending(run) {
+  if (!run.ended || run.epochs === null) return '';
+  const word = {ok: 'Done', stopped: 'Stopped', failed: 'Failed'}[run.doing];
+  const saved = run.saves.filter(save => !save.failed && !save.removed).pop();
+  return word + ' after ' + counted(run.epochs, 'epoch') + ', ' + counted(run.step, 'step') + (run.reason ? ': ' + run.reason : '') + '. '
+    + (saved ? 'Saved as ' + saved.text.split('/').pop() + '.' : 'No checkpoint was saved.');
+}
+
+// Of a run that has ended how many are done; of one that goes on the one under way, and how far that is.
+function epochs(run) {
+  if (run.ended && run.epochs !== null) return run.epochs + ' done';
+  return String(run.epoch + 1) + (run.batches ? ' · ' + Math.floor(100 * run.batch / run.batches) + ' %' : '');
+}
+
 function showSummary(run) {
   const [word, state] = run ? doing(run) : ['idle', 'idle'];
   say($('run-name'), run ? title(run) : 'No run yet');
@@ -153,13 +172,15 @@ function showSummary(run) {
   say($('module'), run ? [run.module, run.dir].filter(Boolean).join(' · ') : '');
   $('error').hidden = !run || !run.error;
   say($('error'), run ? run.error : '');
+  $('ending').hidden = !run || !ending(run);
+  say($('ending'), run ? ending(run) : '');
   document.title = run ? word + ' · ' + title(run) + ' · Paceline' : 'Paceline';
   const share = run && run.total_steps ? Math.min(1, run.step / run.total_steps) : 0;
   $('bar').style.width = share * 100 + '%';
   $('progress').setAttribute('aria-valuenow', Math.round(share * 100));
   const cards = !run ? [] : [
     ['Step', short(run.step) + (run.total_steps ? ' / ' + brief(run.total_steps) : '')],
-    ['Epoch', String(run.epoch + 1) + (run.batches ? ' · ' + Math.floor(100 * run.batch / run.batches) + ' %' : '')],
+    ['Epoch', epochs(run)],
     ['Loss', short(newest(run, 'train_loss*'))],
     ['Validation loss', short(newest(run, 'val_loss'))],
     ['Learning rate', short(newest(run, 'lr*'))],
