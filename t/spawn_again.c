@@ -288,7 +288,7 @@ static int64_t steps_in_order(const rig_result_t *result)
 }
 
 static int left_out, back;                                  /* how often; atomic */
-static int64_t left_at, absent[2];                          /* ns, from one to the other */
+static int64_t left_at, absent[2];                     /* ns; from one to the other */
 
 static void log_look(pl_log_level_t level, int rank, const char *actor, const char *text,
                      void *user)
@@ -298,7 +298,8 @@ static void log_look(pl_log_level_t level, int rank, const char *actor, const ch
         __atomic_add_fetch(&left_out, 1, __ATOMIC_RELAXED);
         left_at = pl_now();
     }
-    if (strstr(text, "rank 1 is tried again: the run is saved and goes on with 2 ranks")) {
+    if (strstr(text, "rank 1 is tried again: the run is saved and goes on with 2 "
+                     "ranks")) {
         absent[back > 0] = pl_now() - left_at;
         __atomic_add_fetch(&back, 1, __ATOMIC_RELAXED);
     }

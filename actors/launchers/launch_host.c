@@ -143,8 +143,8 @@ static bool host_has_failed(const launch_host_t *h)
     return h->failure.error.code != PL_OK;
 }
 
-/* A rank that was not yet listening when it was told to make room for a node dies of that:
- * it has failed in nothing. */
+/* A rank that was not yet listening when it was told to make room for a node dies of
+ * that: it has failed in nothing. */
 static bool makes_room(const launch_host_t *h)
 {
     return h->wants_in && !h->launch->was_signalled && h->failed == 0

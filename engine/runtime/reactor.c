@@ -126,8 +126,8 @@ static void links_check(pl_reactor_t *reactor)
     }
 }
 
-/* Whether it is to leave is read before what is posted is run: who asked for that while it
- * ran may have posted something meanwhile, for which there is a turn then. */
+/* Whether it is to leave is read before what is posted is run: who asked for that while
+ * it ran may have posted something meanwhile, for which there is a turn then. */
 static void woken(evutil_socket_t fd, short what, void *user)
 {
     (void)what;
