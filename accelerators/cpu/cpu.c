@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -19,8 +18,7 @@
 
 enum {
     COPY_LEAST = 1 << 20,                       /* bytes that are worth a second thread */
-    REGION_ALIGNMENT = 64,                      /* bytes */
-    SLICE_MS = 10,                              /* that one computes, while others want */
+    REGION_ALIGNMENT = 64                       /* bytes */
 };
 
 int pl_buffer_reserve(pl_buffer_t *buffer, size_t bytes, pl_error_t *err)
@@ -130,36 +128,12 @@ static int core_count(void)
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-/* Of sched_setattr(2); the kernel's own header cannot stand beside the C library's. */
-typedef struct scheduling {
-    uint32_t size, policy;
-    uint64_t flags;
-    int32_t nice;
-    uint32_t priority;
-    uint64_t runtime, deadline, period;                     /* ns; runtime: of a slice */
-} scheduling_t;
-
-/* Linux, from 6.12 on, has who is woken interrupt whoever has asked for longer slices
- * than its own: these are some times the usual.  Before that they are ignored. */
-static void take_long_slices(void)
-{
-    scheduling_t attr = {0};
-    if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) != 0
-        || attr.policy != SCHED_OTHER)
-        return;
-    attr.runtime = SLICE_MS * UINT64_C(1000000);
-    syscall(SYS_sched_setattr, 0, &attr, 0);
-}
-
 /* Where all cores compute, the host's loop and whoever else is woken gets one at once.
  * The threads that help inherit it. */
 static void give_way(int64_t nice)
 {
     const id_t thread = (id_t)gettid();
-    if (!nice)
-        return;
     setpriority(PRIO_PROCESS, thread, getpriority(PRIO_PROCESS, thread) + (int)nice);
-    take_long_slices();
 }
 
 static int cpu_open(void *self, pl_device_info_t *info, pl_error_t *err)
