@@ -82,21 +82,28 @@ void pl_fit_commands_end(pl_fit_t *fit)
 
 /* ---- one after the other ---- */
 
-/* One that rank zero was told, while the strategy sees whether it can be set. */
+/* One that rank zero was told, while the strategy sees whether it can be set; and what the
+ * log says when it was. */
 typedef struct rate_asked {
     pl_call_t *call;
-    uint64_t global_step;
-    pl_control_t what;                        /* its texts stay as long as the call */
+    char text[200];
 } rate_asked_t;
 
-static void rate_log(pl_fit_t *fit, const rate_asked_t *asked)
+static rate_asked_t *rate_ask(const pl_fit_t *fit, const pl_control_t *what,
+                              pl_call_t *call, pl_error_t *err)
 {
-    const pl_control_t *what = &asked->what;
-    pl_log_line(PL_LOG_INFO, pl_actor_rank(fit), pl_actor_name(fit),
-                "after step %llu: the learning rate%s%s is set to %g%s",
-                (unsigned long long)asked->global_step, *what->optimizer ? " of " : "",
-                what->optimizer, what->value,
-                what->is_factor ? " times what its schedule says" : "");
+    rate_asked_t *asked = pl_alloc(sizeof *asked);
+    if (!asked) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    asked->call = call;
+    snprintf(asked->text, sizeof asked->text,
+             "after step %llu: the learning rate%s%.80s is set to %g%s",
+             (unsigned long long)fit->global_step, *what->optimizer ? " of " : "",
+             what->optimizer, what->value,
+             what->is_factor ? " times what its schedule says" : "");
+    return asked;
 }
 
 static void rate_set(void *self, const pl_answer_t *answer)
@@ -105,7 +112,8 @@ static void rate_set(void *self, const pl_answer_t *answer)
     if (!asked || (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR))
         return;
     if (answer->kind == PL_ANSWER_REPLY) {
-        rate_log(self, asked);
+        pl_log_line(PL_LOG_INFO, pl_actor_rank(self), pl_actor_name(self), "%s",
+                    asked->text);
         command_answer(self, asked->call, "");
     } else {
         pl_call_fail(asked->call, answer->error);
@@ -118,13 +126,9 @@ static void rate_carry_out(pl_fit_t *fit, const pl_control_t *what, pl_call_t *c
     const pl_set_rate_t msg = {.value = what->value,
                                .is_factor = what->is_factor,
                                .optimizer = what->optimizer};
-    rate_asked_t *asked = call ? pl_alloc(sizeof *asked) : NULL;
-    const pl_how_t how = {.on_answer = rate_set, .context = asked};
     pl_error_t err = {0};
-    if (asked)
-        *asked = (rate_asked_t){call, fit->global_step, *what};
-    else if (call)
-        pl_no_memory(&err);
+    rate_asked_t *asked = call ? rate_ask(fit, what, call, &err) : NULL;
+    const pl_how_t how = {.on_answer = rate_set, .context = asked};
     if (pl_call_set_rate(fit, fit->strategy, &msg, how, &err) && (asked || !call))
         return;
     if (call)
