@@ -82,8 +82,8 @@ void pl_fit_commands_end(pl_fit_t *fit)
 
 /* ---- one after the other ---- */
 
-/* One that rank zero was told, while the strategy sees whether it can be set; and what the
- * log says when it was. */
+/* One that rank zero was told, while the strategy sees whether it can be set; and what
+ * the log says when it was. */
 typedef struct rate_asked {
     pl_call_t *call;
     char text[200];
