@@ -4,9 +4,9 @@
  *
  * A libevent host with a timer of 2 ms trains four MLPs at once, each with a thread that
  * computes, on epochs as long as MNIST's: each saves a checkpoint every few seconds, as
- * people's runs do.  Printed: the share of ticks that came, how late they were (p99, p99.9), and
- * how long pl_engine_dispatch() held the host's thread at a time (p99.9), and of its
- * processor time the longest, also of calls that begin and stop runs: the rest is
+ * people's runs do.  Printed: the share of ticks that came, how late they were (p99,
+ * p99.9), and how long pl_engine_dispatch() held the host's thread at a time (p99.9), and
+ * of its processor time the longest, also of calls that begin and stop runs: the rest is
  * somebody else's.  How late they are is the system's doing too: "theirs" is the same
  * timer beside four threads that only count. */
 #include <event2/event.h>
