@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# explain.t - tests of --journal, paceline replay and paceline explain: runs that end in every way, looked at afterwards
+# explain.t - tests of --journal, --trace, paceline replay and paceline explain: runs that end in every way, looked at afterwards
 . "$(dirname "$0")/tap.sh"
 
 points
@@ -139,6 +139,18 @@ it_fits_a_terminal() {
     is "$("$paceline" explain nan.journal | grep -c PL_ENAN)" 1 "the code of an error is told once"
 }
 
+a_trace_tells_apart_what_has_one_name() {
+    try "$paceline" fit run.json --trace two.trace --set trainer.run_name=two --set trainer.max_epochs=1 \
+        --set trainer.devices=2 --set trainer.launcher=spawn
+    is "$status" 0 "a run of two processes"
+    out=$(cat two.trace)
+    for rank in 0 1; do
+        like "$out" "\"pid\":1,.*\"thread_name\".*\"remote( #2)? of rank $rank\"" "who stands for rank $rank says so"
+        like "$out" "\"pid\":$((rank + 2)),.*\"process_name\".*\"rank $rank\"" "the rank is a process"
+        like "$out" "\"pid\":$((rank + 2)),.*\"thread_name\".*\"worker\"" "with its worker"
+    done
+}
+
 two_files_are_not_one() {
     try "$paceline" fit run.json --journal both.out --trace ./both.out
     is "$status" 2 "a journal and a trace at one place"
@@ -249,5 +261,6 @@ run damage_costs_one_record_alone trains
 run all_runs_of_a_sweep_are_told_of trains
 run it_fits_a_terminal trains
 run a_pipe_that_nobody_empties_holds_up_no_run trains
+run a_trace_tells_apart_what_has_one_name trains
 run two_files_are_not_one
 done_testing

@@ -203,11 +203,82 @@ static void a_step_has_its_stages(void)
     ok(named("data") >= steps, "%d of data", named("data"));
 }
 
-static bool fit_traced(void)
+/* The name that counts for a track is the last. */
+static const char *name_of(int64_t pid, int64_t tid)
+{
+    const json_t *event;
+    const char *name = "";
+    size_t k;
+    json_array_foreach(events, k, event)
+        if (is_phase(event, "M") && !strcmp(text_of(event, "name"), "thread_name")
+            && number_of(event, "pid") == pid && number_of(event, "tid") == tid)
+            name = text_of(json_object_get(event, "args"), "name");
+    return name;
+}
+
+static int tracks_named(const char *name, int64_t pid)
+{
+    const json_t *event;
+    size_t k;
+    int count = 0;
+    json_array_foreach(events, k, event)
+        count += is_phase(event, "M")
+                 && !strcmp(text_of(event, "name"), "thread_sort_index")
+                 && number_of(event, "pid") == pid
+                 && !strcmp(name_of(pid, number_of(event, "tid")), name);
+    return count;
+}
+
+static void no_two_tracks_of_a_process_have_one_name(void)
+{
+    const json_t *event;
+    size_t k;
+    int same = 0, unsorted = 0;
+    json_array_foreach(events, k, event) {
+        if (!is_phase(event, "M") || strcmp(text_of(event, "name"), "thread_name") != 0)
+            continue;
+        const int64_t pid = number_of(event, "pid"), tid = number_of(event, "tid");
+        const int count = tracks_named(name_of(pid, tid), pid);
+        same += count > 1;
+        unsorted += count < 1;
+        if (count != 1)
+            tap_diag("%d of \"%s\"", count, name_of(pid, tid));
+    }
+    is_int(same, 0, "each track has its own");
+    is_int(unsorted, 0, "and its place");
+}
+
+static void tracks_lie_in_the_process_of_their_rank(void)
+{
+    for (int64_t pid = 2; pid < 4; pid++) {
+        is_int(tracks_named("worker", pid), 1, "rank %d: its worker", (int)pid - 2);
+        is_int(tracks_named("strategy.ddp", pid), 1, "and its strategy");
+    }
+    is_int(tracks_named("worker", 1), 0, "none is the engine's");
+    is_int(tracks_named("trainer", 1), 1, "whose is what belongs to none");
+}
+
+static void lives_are_told_from_tracks(void)
+{
+    const json_t *event;
+    size_t k;
+    int lives = 0, wrong = 0;
+    json_array_foreach(events, k, event) {
+        if (!is_phase(event, "be"))
+            continue;
+        lives++;
+        wrong += strncmp(text_of(event, "name"), "life of ", 8) != 0
+                 || tracks_named(text_of(event, "name"), number_of(event, "pid")) > 0;
+    }
+    ok(lives > 10, "%d begin or end", lives);
+    is_int(wrong, 0, "each is called a life, and no track is");
+}
+
+static bool fit_traced(const char *trainer)
 {
     char path[256];
     snprintf(path, sizeof path, "%s/fit.trace", tap_folder());
-    rig_t *rig = rig_new(.accelerator = "cpu", .trainer = "\"max_epochs\": 3");
+    rig_t *rig = rig_new(.accelerator = "cpu", .trainer = trainer);
     if (!rig)
         return false;
     is_int(pl_engine_trace(rig_engine(rig), path, &rig_error), PL_OK, "a trace");
@@ -215,6 +286,7 @@ static bool fit_traced(void)
     is_text(result->status, "ok", "of a fit %s", result->error.text);
     steps = (int64_t)result->global_step;
     rig_free(&rig);
+    json_decref(events);
     events = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
     return ok(json_is_array(events), "is a JSON array");
 }
@@ -224,12 +296,20 @@ int main(void)
     rig_init(NULL);
     if (!rig_has("cpu"))
         return tap_done();
-    if (fit_traced()) {
+    if (fit_traced("\"max_epochs\": 3")) {
         run(every_event_has_what_its_phase_asks_for);
         run(slices_end_and_nest);
         run(every_track_has_a_name);
         run(arrows_lead_from_slice_to_slice);
         run(a_step_has_its_stages);
+        run(no_two_tracks_of_a_process_have_one_name);
+        run(lives_are_told_from_tracks);
+    }
+    if (fit_traced("\"max_epochs\": 1, \"devices\": 2")) {
+        run(every_event_has_what_its_phase_asks_for);
+        run(slices_end_and_nest);
+        run(no_two_tracks_of_a_process_have_one_name);
+        run(tracks_lie_in_the_process_of_their_rank);
     }
     json_decref(events);
     return tap_done();

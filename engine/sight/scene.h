@@ -26,7 +26,7 @@ typedef struct pl_open {
     int64_t began, children;                      /* ns; children: of calls made for it */
     pl_player_t *from, *to;
     int what;                                       /* of replay_plan: pl_replay_what_t */
-    int lane;                                       /* of `to`; -1: none */
+    int lane;                                       /* of `to`; below 0: none */
     struct pl_open *next, **link;                   /* list of all, newest first */
 } pl_open_t;
 

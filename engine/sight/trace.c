@@ -4,7 +4,11 @@
  * of a run that was killed opens as well.  A process is a rank, a thread an actor.  An
  * actor may have several calls open, which end in any order, but slices of a thread have
  * to nest: so each open call has a lane of its actor for itself.  `start` is open as long
- * as the actor lives: it is drawn apart, as an asynchronous event. */
+ * as the actor lives: it is drawn apart, as an asynchronous event.
+ *
+ * Actors of one kind that share a process are numbered, so that no two tracks have one
+ * name.  Who is called by an actor of no rank may be of one, as workers that are threads
+ * are: that is known when it first speaks, and until then its calls wait. */
 #include "sight/trace.h"
 
 #include <jansson.h>
@@ -13,6 +17,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/random.h"
 #include "sight/scene.h"
 #include "sight/sink.h"
 
@@ -20,12 +25,18 @@ enum {
     EVENT_MOST = 512,
     STAGE_TIDS = 1,                                  /* of a rank's tracks of its steps */
     FIRST_TID = 8,                                   /* of actors */
+    LANE_NONE = -1,
+    LANE_WAITS = -2,                                 /* for where its actor belongs */
+    ENGINE_PID = 1,                                  /* of what is no rank's */
+    NAME_MOST = 96,
 };
 static const int64_t COUNTERS_EVERY = 50000000;             /* ns */
 
 /* How far an actor's tracks are drawn. */
 typedef struct drawn {
     int pid;
+    unsigned number;                         /* among those of its kind there, from 1 */
+    int stands_for;                          /* a rank of another process; -1: none */
     bool is_named[PL_LANES];
     bool owes_end[PL_LANES];                                /* there was no room for it */
     int64_t last[PL_LANES];
@@ -41,6 +52,7 @@ typedef struct trace {
     pl_sink_t *sink;
     pl_scene_t scene;
     pl_map_t ranks;                                         /* by pid */
+    pl_map_t kinds;                          /* how many of a kind there are, by both */
     uint64_t arrows, lost;
     int64_t now;
 } trace_t;
@@ -163,7 +175,7 @@ static rank_t *rank_of(trace_t *trace, int pid)
         pl_free(rank);
         return NULL;
     }
-    snprintf(name, sizeof name, pid == 1 ? "engine" : "rank %d", pid - 2);
+    snprintf(name, sizeof name, pid == ENGINE_PID ? "engine" : "rank %d", pid - 2);
     put_meta(trace, "process_name", pid, 0, name, 0);
     put_meta(trace, "process_sort_index", pid, 0, NULL, (uint64_t)pid);
     return rank;
@@ -174,35 +186,75 @@ static uint64_t tid_of(const pl_player_t *player, int lane)
     return FIRST_TID + (uint64_t)(player->number - 1) * PL_LANES + (uint64_t)lane;
 }
 
+/* Which one of its kind in its process this is. */
+static unsigned count_kind(trace_t *trace, int pid, uint32_t kind)
+{
+    const uint64_t key = pl_mix((uint64_t)pid, kind) | 1;
+    const uintptr_t count = (uintptr_t)pl_map_get(&trace->kinds, key) + 1;
+    pl_map_put(&trace->kinds, key, (void *)count);
+    return (unsigned)count;
+}
+
 /* Where an actor is drawn stays, once that has begun. */
-static drawn_t *drawn_of(trace_t *trace, pl_player_t *player, const pl_player_t *caller)
+static drawn_t *place(trace_t *trace, pl_player_t *player, int rank)
 {
     drawn_t *drawn = player->own;
-    if (drawn)
+    if (drawn || !(drawn = pl_alloc(sizeof *drawn)))
         return drawn;
-    const int rank = player->rank != PL_RANK_UNKNOWN   ? player->rank
-                     : caller->rank != PL_RANK_UNKNOWN ? caller->rank
-                                                       : -1;
-    drawn = pl_alloc(sizeof *drawn);
-    if (!drawn)
-        return NULL;
-    drawn->pid = rank + 2;
+    drawn->pid = (rank == PL_RANK_UNKNOWN ? -1 : rank) + 2;
+    drawn->number = count_kind(trace, drawn->pid, player->kind);
+    drawn->stands_for = -1;
     player->own = drawn;
     rank_of(trace, drawn->pid);
     return drawn;
 }
 
-static void name_lane(trace_t *trace, const pl_player_t *player, drawn_t *drawn, int lane)
+static const char *name_of(const pl_player_t *player, char name[NAME_MOST])
 {
-    char name[64];
+    const drawn_t *drawn = player->own;
+    const char *kind = pl_kind_name(player->kind);
+    if (drawn->number > 1)
+        snprintf(name, NAME_MOST, "%s #%u", kind, drawn->number);
+    else
+        snprintf(name, NAME_MOST, "%s", kind);
+    return name;
+}
+
+static void name_lane(trace_t *trace, const pl_player_t *player, int lane)
+{
+    drawn_t *drawn = player->own;
+    char own[NAME_MOST], name[NAME_MOST + 64], whose[32] = "", which[16] = "";
     if (drawn->is_named[lane])
         return;
     drawn->is_named[lane] = true;
-    snprintf(name, sizeof name, lane ? "%s (%d)" : "%s", pl_kind_name(player->kind),
-             lane + 1);
+    if (drawn->stands_for >= 0)
+        snprintf(whose, sizeof whose, " of rank %d", drawn->stands_for);
+    if (lane)
+        snprintf(which, sizeof which, " (%d)", lane + 1);
+    snprintf(name, sizeof name, "%s%s%s", name_of(player, own), whose, which);
     put_meta(trace, "thread_name", drawn->pid, tid_of(player, lane), name, 0);
     put_meta(trace, "thread_sort_index", drawn->pid, tid_of(player, lane), NULL,
              tid_of(player, lane));
+}
+
+/* One of the engine's that stands for a rank in another process learns which when that
+ * is to join: of names of a track the last counts. */
+static void look_at_join(trace_t *trace, const pl_open_t *open,
+                         const pl_tap_record_t *record)
+{
+    pl_body_t body;
+    pl_error_t error;
+    drawn_t *drawn = open->to->own;
+    if (open->message != PL_MESSAGE_join || !drawn || drawn->pid != ENGINE_PID
+        || pl_frame_decode_record(record->frame, &body, &error, NULL) != PL_OK)
+        return;
+    drawn->stands_for = (int)body.join.rank;
+    for (int lane = 0; lane < PL_LANES; lane++) {
+        if (!drawn->is_named[lane])
+            continue;
+        drawn->is_named[lane] = false;
+        name_lane(trace, open->to, lane);
+    }
 }
 
 /* Messages of several threads come nearly in the order of their times. */
@@ -229,7 +281,7 @@ static void slice_end(trace_t *trace, pl_open_t *open, int64_t time)
         return;
     lane_end(trace, open->to, open->lane, time);
     open->to->lane[open->lane] = NULL;
-    open->lane = -1;
+    open->lane = LANE_NONE;
 }
 
 /* When all lanes are taken, the call that began last makes room. */
@@ -267,13 +319,11 @@ static void arrow(trace_t *trace, pl_open_t *open, drawn_t *to)
 
 static void slice_begin(trace_t *trace, pl_open_t *open)
 {
-    drawn_t *drawn = drawn_of(trace, open->to, open->from);
-    if (!drawn)
-        return;
+    drawn_t *drawn = open->to->own;
     const int lane = lane_for(trace, open);
     if (drawn->owes_end[lane])
         lane_end(trace, open->to, lane, open->began);
-    name_lane(trace, open->to, drawn, lane);
+    name_lane(trace, open->to, lane);
     text_t t;
     event(&t, 'B', drawn->pid, tid_of(open->to, lane),
           on_lane(drawn, lane, open->began));
@@ -290,17 +340,72 @@ static void slice_begin(trace_t *trace, pl_open_t *open)
     arrow(trace, open, drawn);
 }
 
-/* Lives have tracks of their own below the process of who started the actor. */
-static void life(trace_t *trace, pl_open_t *open, char phase, int64_t time)
+/* Lives have tracks of their own in the process of the actor. */
+static void life(trace_t *trace, const pl_open_t *open, char phase, int64_t time)
 {
-    const int pid = (open->from->rank == PL_RANK_UNKNOWN ? -1 : open->from->rank) + 2;
+    const drawn_t *drawn = open->to->own;
+    char own[NAME_MOST], name[NAME_MOST + 16];
     text_t t;
-    event(&t, phase, pid, 0, time);
-    rank_of(trace, pid);
+    event(&t, phase, drawn->pid, 0, time);
     add(&t, ",\"cat\":\"life\",\"id\":");
     add_number(&t, open->to->number);
-    add_label(&t, pl_kind_name(open->to->kind));
+    snprintf(name, sizeof name, "life of %s", name_of(open->to, own));
+    add_label(&t, name);
     put(trace, &t);
+}
+
+static void call_draw(trace_t *trace, pl_open_t *open)
+{
+    open->lane = LANE_NONE;
+    if (open->message == PL_MESSAGE_start)
+        life(trace, open, 'b', open->began);
+    else
+        slice_begin(trace, open);
+}
+
+/* The one that has waited longest; NULL: none has. */
+static pl_open_t *waiting_of(const trace_t *trace, const pl_player_t *player)
+{
+    pl_open_t *oldest = NULL;
+    for (pl_open_t *open = trace->scene.open; open; open = open->next)
+        if (open->to == player && open->lane == LANE_WAITS)
+            oldest = open;
+    return oldest;
+}
+
+/* It is known where an actor belongs, since it has spoken or from who calls it. */
+static void settle(trace_t *trace, pl_player_t *player, int rank)
+{
+    if (player->own || rank == PL_RANK_UNKNOWN || !place(trace, player, rank))
+        return;
+    for (pl_open_t *open; (open = waiting_of(trace, player));)
+        call_draw(trace, open);
+}
+
+static void call_begins(trace_t *trace, pl_open_t *open, const pl_tap_record_t *record)
+{
+    settle(trace, open->from, open->from->rank);
+    settle(trace, open->to, open->to->rank);
+    if (open->from->rank >= 0)
+        settle(trace, open->to, open->from->rank);
+    if (!open->to->own) {
+        open->lane = LANE_WAITS;
+        return;
+    }
+    look_at_join(trace, open, record);
+    call_draw(trace, open);
+}
+
+/* Of an actor that has never spoken the process of the engine shows what it was for. */
+static void call_ends(trace_t *trace, pl_open_t *open, int64_t time)
+{
+    settle(trace, open->to, open->to->rank == PL_RANK_UNKNOWN ? -1 : open->to->rank);
+    if (!open->to->own)
+        return;
+    if (open->message == PL_MESSAGE_start)
+        life(trace, open, 'e', time);
+    else
+        slice_end(trace, open, time);
 }
 
 /* ---- steps and figures ---- */
@@ -316,8 +421,10 @@ static void draw_spans(trace_t *trace, const pl_open_t *open,
     const int count = rank ? pl_step_spans(open, record, rank->busy_until, spans) : 0;
     for (int k = 0; k < count; k++) {
         const uint64_t tid = STAGE_TIDS + (uint64_t)spans[k].track;
-        if (!rank->has_tracks[spans[k].track])
+        if (!rank->has_tracks[spans[k].track]) {
             put_meta(trace, "thread_name", pid, tid, names[spans[k].track], 0);
+            put_meta(trace, "thread_sort_index", pid, tid, NULL, tid);
+        }
         rank->has_tracks[spans[k].track] = true;
         text_t t;
         event(&t, 'X', pid, tid, spans[k].begin);
@@ -370,10 +477,7 @@ static void look_at_figures(trace_t *trace, const pl_tap_record_t *record)
 static void trace_lost(void *user, pl_open_t *open)
 {
     trace_t *trace = user;
-    if (open->message == PL_MESSAGE_start)
-        life(trace, open, 'e', trace->now);
-    else
-        slice_end(trace, open, trace->now);
+    call_ends(trace, open, trace->now);
 }
 
 static void trace_record(void *self, const pl_tap_record_t *record)
@@ -384,13 +488,13 @@ static void trace_record(void *self, const pl_tap_record_t *record)
     if (!open)
         return;
     if (record->envelope.kind == PL_KIND_CALL) {
-        if (open->message == PL_MESSAGE_start)
-            life(trace, open, 'b', open->began);
-        else
-            slice_begin(trace, open);
-    } else if (pl_ends_call(record)) {
+        call_begins(trace, open, record);
+        return;
+    }
+    settle(trace, open->to, open->to->rank);
+    if (pl_ends_call(record)) {
         draw_spans(trace, open, record);
-        trace_lost(trace, open);
+        call_ends(trace, open, trace->now);
         pl_scene_drop(&trace->scene, open);
     } else if (record->envelope.kind == PL_KIND_PROGRESS
                && record->envelope.message == PL_MESSAGE_train_epoch) {
@@ -421,6 +525,7 @@ static void trace_free(trace_t *trace)
     while (pl_map_any(&trace->ranks, &key))
         pl_free(pl_map_take(&trace->ranks, key));
     pl_map_release(&trace->ranks);
+    pl_map_release(&trace->kinds);
     if (trace->sink)
         pl_sink_close(trace->sink);
     pl_free(trace);
@@ -434,7 +539,7 @@ static void trace_close(void *self)
     for (pl_open_t *open = trace->scene.open; open; open = open->next)
         trace_lost(trace, open);
     text_t t;
-    event(&t, 'M', 1, 0, 0);
+    event(&t, 'M', ENGINE_PID, 0, 0);
     add(&t, ",\"name\":\"trace_end\",\"args\":{\"lost\":");
     add_number(&t, trace->lost);
     add(&t, "}}]\n");
