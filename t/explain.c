@@ -332,7 +332,8 @@ static void a_pause_is_nobodys_work(void)
     is_near(seconds(c, "done"), 3.4, 1e-9, "and carried out then");
     is_int(seconds(c, "global_step"), 1, "at that step");
     json_t *w = entry(json_object_get(times, "waits"), "call", "train_epoch", 0);
-    is_near(seconds(w, "seconds"), 4, 1e-9, "who waited did so for the rest alone");
+    is_near(seconds(w, "whole"), 4, 1e-9, "who waited did so for the rest alone");
+    is_near(seconds(w, "seconds"), 1.9, 1e-9, "less what device and data were waited for");
     json_decref(answer);
 }
 
@@ -356,6 +357,89 @@ static void time_of_calls_at_once_counts_once(void)
     is_near(seconds(a, "seconds"), 1, 1e-9, "its device");
     a = entry(actor_list, "actor", "loop.epoch", 0);
     is_near(seconds(a, "seconds"), 16, 1e-9, "who has none of its own then has the rest");
+    json_decref(answer);
+}
+
+static void waits_at_once_count_once(void)
+{
+    static const pl_body_t nothing;
+    journal_begins();
+    run_goes(1);
+    for (uint64_t k = 0; k < 4; k++)
+        call(10 + 0.1 * (double)k, 11 + k, 3, STRATEGY, DEVICE, PL_MESSAGE_compile,
+             &nothing);
+    for (uint64_t k = 0; k < 4; k++)
+        back(16 + 0.1 * (double)k, 11 + k, PL_KIND_REPLY, &nothing);
+    run_ends(20, 2);
+    json_t *answer = read_back(true);
+    json_t *w = entry(at(answer, "times", "waits"), "call", "compile", 0);
+    is_near(seconds(w, "seconds"), 6.3, 1e-9, "from the first to the last");
+    is_near(seconds(w, "longest"), 6, 1e-9, "of which each took so long");
+    is_int(seconds(w, "calls"), 4, "all are counted");
+    json_decref(answer);
+}
+
+static void of_waits_in_one_another_the_innermost_has_the_time(void)
+{
+    journal_begins();
+    run_goes(1);
+    compute(4, 14, 3, "forward");
+    run_ends(20, 2);
+    json_t *answer = read_back(true), *waits = at(answer, "times", "waits"), *w;
+    double sum = 0;
+    size_t k;
+    json_array_foreach(waits, k, w)
+        sum += seconds(w, "seconds");
+    is_near(sum, 19, 1e-9, "together they are as long as the run");
+    w = entry(waits, "call", "replay_plan", 0);
+    is_near(seconds(w, "seconds"), 10, 1e-9, "the device was waited for");
+    w = entry(waits, "call", "train_epoch", 0);
+    is_near(seconds(w, "seconds"), 9, 1e-9, "the epoch for the rest");
+    is_near(seconds(w, "whole"), 19, 1e-9, "of all that it took");
+    w = entry(waits, "for", "trainer", 0);
+    is_near(seconds(w, "seconds"), 0, 1e-9, "the trainer never");
+    json_decref(answer);
+}
+
+/* What the process of a rank does is part of what the launcher waits for. */
+static void a_wait_for_a_rank_elsewhere_is_that_of_its_process(void)
+{
+    static const pl_body_t nothing;
+    const pl_join_t join = {.rank = 1, .world_size = 2};
+    journal_begins();
+    call(1, 1, 0, HOST, TRAINER, PL_MESSAGE_run, &nothing);
+    call(1, 2, 1, LAUNCHER, FIT, PL_MESSAGE_run, &nothing);
+    origin = 2, epoch = 1, rank = 1;
+    call(2, 1, 0, HOST, STRATEGY, PL_MESSAGE_run, &nothing);
+    origin = 0, epoch = 0, rank = -1;
+    call(4, 4, 1, LAUNCHER, FIT, PL_MESSAGE_join, &join);
+    back(5, 4, PL_KIND_REPLY, &nothing);
+    origin = 2, epoch = 1, rank = 1;
+    back(10, 1, PL_KIND_REPLY, &nothing);
+    origin = 0, epoch = 0, rank = -1;
+    back(11, 2, PL_KIND_REPLY, &nothing);
+    back(11, 1, PL_KIND_REPLY, &nothing);
+    json_t *answer = read_back(true), *waits = at(answer, "times", "waits");
+    json_t *w = entry(waits, "who", "launcher.spawn", 1);
+    is_near(seconds(w, "whole"), 10, 1e-9, "the launcher waited for the rank");
+    is_near(seconds(w, "seconds"), 4, 1e-9, "for more than its process when it began, "
+                                            "and at the end");
+    w = entry(waits, "for", "strategy.ddp", 1);
+    is_near(seconds(w, "seconds"), 8, 1e-9, "else for what is there");
+    json_decref(answer);
+}
+
+static void what_is_never_answered_was_waited_for(void)
+{
+    static const pl_body_t nothing;
+    journal_begins();
+    run_goes(1);
+    call(4, 11, 3, STRATEGY, DEVICE, PL_MESSAGE_compile, &nothing);
+    report(30, "alive", 0);
+    json_t *answer = read_back(false);
+    json_t *w = entry(at(answer, "times", "waits"), "call", "compile", 0);
+    is_near(seconds(w, "seconds"), 26, 1e-9, "to the last word");
+    is_near(seconds(w, "longest"), 26, 1e-9, "which may be the longest");
     json_decref(answer);
 }
 
@@ -593,6 +677,10 @@ int main(void)
     run(the_time_of_one_call_is_cut);
     run(a_pause_is_nobodys_work);
     run(time_of_calls_at_once_counts_once);
+    run(waits_at_once_count_once);
+    run(of_waits_in_one_another_the_innermost_has_the_time);
+    run(a_wait_for_a_rank_elsewhere_is_that_of_its_process);
+    run(what_is_never_answered_was_waited_for);
     run(signs_of_life_are_no_steps);
     run(a_death_that_was_mended_is_no_end);
     run(the_time_between_two_lives_is_no_work);

@@ -42,7 +42,8 @@ a_run_that_ended_well() {
     is "$status" 0 "a run"
     like "$said" '^  It ended well at [0-9.]+ s, after [0-9]+ steps' "ended well"
     like "$said" 'nothing$' "with nothing under way"
-    like "$said" 'trainer for launcher.inline: run, 1 time,' "who waited for whom"
+    like "$said" '^ +[0-9.]+ s  [a-z.]+ for [a-z0-9. ]+: [a-z_]+, [0-9]+ times?, ?' "who waited for whom"
+    like "$said" 'those of different$|different actors overlap' "that waits overlap is said"
     like "$said" 'rank 0 .*% .* s$' "and where the time went"
     try "$paceline" explain well.journal --json
     like "$out" '"whole":true' "JSON has it too"

@@ -191,12 +191,17 @@ static void show_open(const json_t *then)
     }
 }
 
-static void show_waits(const json_t *waits)
+static void show_waits(const json_t *answer)
 {
+    const json_t *waits = json_object_get(json_object_get(answer, "times"), "waits");
     size_t k;
     char who[96], count[64];
     const json_t *entry;
     cli_print("\nWho waited for whom\n");
+    say(0, 2,
+        "Of %.3f s. A wait that lies in another counts as the inner one alone, several "
+        "at once as one; those of different actors overlap. At most: the longest, whole.",
+        number_of(answer, "seconds"));
     json_array_foreach(waits, k, entry) {
         if (k == TOP)
             break;
@@ -277,7 +282,7 @@ int cli_explain(const cli_explain_t *arguments)
     show_runs(answer);
     show_end(answer);
     show_open(json_object_get(answer, "then"));
-    show_waits(json_object_get(json_object_get(answer, "times"), "waits"));
+    show_waits(answer);
     show_times(answer);
     json_decref(answer);
     return CLI_DONE;

@@ -61,8 +61,10 @@ static void details_forget(explain_t *x)
     json_array_clear(x->commands);
     explain_forget_times(x);
     for (size_t k = 0; k < x->notes.room; k++)
-        if (x->notes.key[k])
-            ((call_note_t *)x->notes.value[k])->work = NULL;
+        if (x->notes.key[k]) {
+            call_note_t *note = x->notes.value[k];
+            note->actor = note->wait = NULL;
+        }
 }
 
 static void run_begins(explain_t *x, const pl_tap_record_t *record)
@@ -104,7 +106,9 @@ static void note_begins(explain_t *x, const pl_open_t *open, bool begins, run_t 
     if (!note)
         return;
     parent = explain_note(x, open->origin, open->cause);
-    *note = (call_note_t){.run = parent && !begins ? parent->run : newest};
+    *note = (call_note_t){.run = parent && !begins ? parent->run : newest,
+                          .over = parent ? open->cause : 0,
+                          .over_origin = open->origin};
 }
 
 static void note_take(explain_t *x, const pl_open_t *open)
@@ -326,7 +330,7 @@ static void first_pass_record(explain_t *x, const pl_tap_record_t *record)
     if (run == x->chosen)
         look_at_epoch(x, record);
     if (note && open && record->envelope.kind == PL_KIND_CALL && run == x->chosen)
-        explain_time_begins(x, open, note);
+        explain_time_begins(x, open, note, record);
     first_pass_body(x, run, open, record);
     if (note && open && pl_ends_call(record) && run == x->chosen)
         explain_time_ends(x, open, note, record);

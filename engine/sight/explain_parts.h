@@ -38,7 +38,11 @@ typedef struct fault {
 /* What is kept of a call under way beside the scene. */
 typedef struct call_note {
     run_t *run;                                            /* that it is for  [none] */
-    struct work *work;                                     /* of its callee  [not told] */
+    struct sum *actor, *wait;                              /* of its callee, of its sort
+                                                              [not told] */
+    uint64_t over;                                         /* the call it was made for
+                                                              [0: none] */
+    uint32_t over_origin;
     unsigned under;                                        /* calls made for it, open */
 } call_note_t;
 
@@ -66,6 +70,7 @@ typedef struct explain {
     int pause_count;
     pl_map_t ranks;                                         /* of rank_times.h */
     pl_map_t actors, waits;                                 /* explain_times.c */
+    pl_map_t stands_in;              /* the actor for a rank elsewhere, by rank + 1 */
 } explain_t;
 
 /* explain.c */
@@ -83,7 +88,8 @@ json_t *explain_chain(explain_t *x);
 
 /* explain_times.c: a call of the chosen run begins, has ended, or was left by its
  * process, whose last word came at a time. */
-void explain_time_begins(explain_t *x, const pl_open_t *open, call_note_t *note);
+void explain_time_begins(explain_t *x, const pl_open_t *open, call_note_t *note,
+                         const pl_tap_record_t *record);
 void explain_time_ends(explain_t *x, const pl_open_t *open, const call_note_t *note,
                        const pl_tap_record_t *end);
 void explain_time_lost(explain_t *x, const pl_open_t *open, const call_note_t *note,

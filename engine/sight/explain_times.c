@@ -1,7 +1,8 @@
 /* explain_times.c - where the time of a run went, and what was open at a moment
  *
  * Where that of ranks went is in rank_times.c.  An actor's own time is that in which it
- * has a call under way, however many, and none is under way that was made for it.  While
+ * has a call under way, however many, and none is under way that was made for it.  So it
+ * is with waits: who waits for one that waits itself is not what holds things up.  While
  * the run is paused no time is anybody's. */
 #include <stdlib.h>
 
@@ -11,33 +12,31 @@
 
 enum { SHOWN = 12 };
 
-/* Of one sort: an actor of a rank, or one that waits for another. */
+/* Time in which there are some, however many. */
+typedef struct meter {
+    unsigned count;                                         /* now */
+    int64_t since, time;                                    /* ns */
+} meter_t;
+
+/* Of one sort: an actor, or those that wait for one of a rank. */
 typedef struct sum {
     int rank;
-    uint32_t kind, from_kind, message;
+    uint32_t kind, from_kind, message, origin;
     uint64_t count;
-    int64_t time, most;                                     /* ns */
+    meter_t own, whole;                      /* own: none is under way further down */
+    int64_t most;                                           /* ns, of one call */
 } sum_t;
 
-static void sum_add(pl_map_t *map, sum_t which, int64_t time)
+static sum_t *sum_of(pl_map_t *map, uint64_t key, sum_t which)
 {
-    const uint64_t key = pl_mix(pl_mix((uint64_t)which.rank + 2, which.kind),
-                                pl_mix(which.from_kind, which.message))
-                         | 1;
     sum_t *sum = pl_map_get(map, key);
-    if (!sum) {
-        sum = pl_alloc(sizeof *sum);
-        if (!sum)
-            return;
-        *sum = which;
-        if (pl_map_put(map, key, sum) != PL_OK) {
-            pl_free(sum);
-            return;
-        }
-    }
-    sum->count++;
-    sum->time += time;
-    sum->most = sum->most > time ? sum->most : time;
+    if (sum || !(sum = pl_alloc(sizeof *sum)))
+        return sum;
+    *sum = which;
+    if (pl_map_put(map, key, sum) == PL_OK)
+        return sum;
+    pl_free(sum);
+    return NULL;
 }
 
 static void sums_forget(pl_map_t *map)
@@ -53,6 +52,7 @@ void explain_forget_times(explain_t *x)
     pl_rank_times_forget(&x->ranks);
     sums_forget(&x->actors);
     sums_forget(&x->waits);
+    pl_map_release(&x->stands_in);
 }
 
 /* ---- pauses ---- */
@@ -93,61 +93,155 @@ static int64_t unpaused(const explain_t *x, int64_t begin, int64_t end)
 
 /* ---- calls ---- */
 
-/* An actor: when it has calls under way for which none is under way further down. */
-typedef struct work {
-    sum_t sum;                                              /* first: see sums_json() */
-    uint32_t origin;
-    unsigned own;                                           /* such calls, now */
-    int64_t since;                                          /* ns: since there are some */
-} work_t;
-
-static void work_changes(explain_t *x, work_t *work, int by, int64_t time)
+static void meter_turn(explain_t *x, meter_t *meter, int by, int64_t time)
 {
-    if (!work)
+    if (!meter->count)
+        meter->since = time;
+    meter->count += (unsigned)by;
+    if (!meter->count)
+        meter->time += unpaused(x, meter->since, time);
+}
+
+/* One call more, or less, is the innermost one. */
+static void own_turns(explain_t *x, const call_note_t *note, int by, int64_t time)
+{
+    if (note->actor)
+        meter_turn(x, &note->actor->own, by, time);
+    if (note->wait)
+        meter_turn(x, &note->wait->own, by, time);
+}
+
+static sum_t *actor_of(explain_t *x, const pl_player_t *player)
+{
+    return sum_of(&x->actors, player->number,
+                  (sum_t){.rank = player->rank,
+                          .kind = player->kind,
+                          .origin = player->origin});
+}
+
+/* Of what rank one is that has not spoken yet is known from who calls it, unless that is
+ * of none: then it is told from all others by itself. */
+static sum_t *wait_of(explain_t *x, const pl_open_t *open)
+{
+    const pl_player_t *to = open->to, *from = open->from;
+    const int rank = to->rank != PL_RANK_UNKNOWN ? to->rank : from->rank;
+    const uint64_t who = rank >= 0 ? (uint64_t)rank + 2 : pl_mix(to->number, 1);
+    return sum_of(&x->waits,
+                  pl_mix(pl_mix(who, to->kind), pl_mix(from->kind, open->message)) | 1,
+                  (sum_t){.rank = rank,
+                          .kind = to->kind,
+                          .from_kind = from->kind,
+                          .message = open->message,
+                          .origin = open->origin});
+}
+
+/* ---- ranks in other processes ---- */
+
+/* A call for which there is none in its process is part of the one of its name to who
+ * stands for that process here. */
+static void set_over(explain_t *x, const pl_open_t *open, call_note_t *note)
+{
+    const uintptr_t number = (uintptr_t)pl_map_get(
+        &x->stands_in, (uint64_t)pl_origin_rank(open->origin) + 1);
+    for (const pl_open_t *far = x->scene.open; number && far; far = far->next) {
+        if (far->origin || far->to->number != number || far->message != open->message)
+            continue;
+        note->over = far->call;
+        note->over_origin = 0;
         return;
-    if (!work->own)
-        work->since = time;
-    work->own += (unsigned)by;
-    if (!work->own)
-        work->sum.time += unpaused(x, work->since, time);
+    }
 }
 
-static work_t *work_of(explain_t *x, const pl_player_t *player)
+static void goes_under(explain_t *x, const call_note_t *note, int64_t time)
 {
-    work_t *work = pl_map_get(&x->actors, player->number);
-    if (work || !(work = pl_alloc(sizeof *work)))
-        return work;
-    *work = (work_t){.sum = {.rank = player->rank, .kind = player->kind},
-                     .origin = player->origin};
-    if (pl_map_put(&x->actors, player->number, work) == PL_OK)
-        return work;
-    pl_free(work);
-    return NULL;
+    call_note_t *parent = explain_note(x, note->over_origin, note->over);
+    if (parent && !parent->under++)
+        own_turns(x, parent, -1, time);
 }
 
-void explain_time_begins(explain_t *x, const pl_open_t *open, call_note_t *note)
+static void stands_for(explain_t *x, const pl_player_t *player, int rank)
 {
-    call_note_t *parent = explain_note(x, open->origin, open->cause);
+    pl_map_put(&x->stands_in, (uint64_t)rank + 1, (void *)(uintptr_t)player->number);
+    for (const pl_open_t *open = x->scene.open; open; open = open->next) {
+        const call_note_t *note = explain_note(x, open->origin, open->call);
+        if (open->to == player && note && note->actor)
+            note->actor->rank = rank;
+        if (open->to == player && note && note->wait)
+            note->wait->rank = rank;
+    }
+}
+
+/* Which rank an actor stands for is told in join; that process has begun by then. */
+static void look_at_join(explain_t *x, const pl_open_t *open,
+                         const pl_tap_record_t *record)
+{
+    pl_body_t body;
+    pl_error_t error;
+    if (open->origin || open->message != PL_MESSAGE_join
+        || pl_kind_level(open->from->kind) != PL_LEVEL_LAUNCHER
+        || pl_frame_decode_record(record->frame, &body, &error, NULL) != PL_OK)
+        return;
+    const int rank = (int)body.join.rank;
+    stands_for(x, open->to, rank);
+    for (const pl_open_t *far = x->scene.open; far; far = far->next) {
+        call_note_t *note = explain_note(x, far->origin, far->call);
+        if (!far->origin || pl_origin_rank(far->origin) != rank || !note || !note->actor
+            || note->over)
+            continue;
+        set_over(x, far, note);
+        goes_under(x, note, open->began);
+    }
+}
+
+/* ---- from their beginning to their end ---- */
+
+void explain_time_begins(explain_t *x, const pl_open_t *open, call_note_t *note,
+                         const pl_tap_record_t *record)
+{
     if (explain_is_whole_life(open->message))
         return;
-    note->work = work_of(x, open->to);
-    if (note->work)
-        note->work->sum.count++;
-    work_changes(x, note->work, 1, open->began);
-    if (parent && !parent->under++)
-        work_changes(x, parent->work, -!!parent->work, open->began);
+    note->actor = actor_of(x, open->to);
+    note->wait = wait_of(x, open);
+    if (note->actor)
+        note->actor->count++;
+    if (note->wait) {
+        note->wait->count++;
+        meter_turn(x, &note->wait->whole, 1, open->began);
+    }
+    own_turns(x, note, 1, open->began);
+    if (!note->over && open->origin)
+        set_over(x, open, note);
+    goes_under(x, note, open->began);
+    look_at_join(x, open, record);
+}
+
+static void wait_ends(explain_t *x, const pl_open_t *open, sum_t *wait, int64_t time)
+{
+    const int64_t length = unpaused(x, open->began, time);
+    if (!wait)
+        return;
+    meter_turn(x, &wait->whole, -1, time);
+    wait->most = wait->most > length ? wait->most : length;
 }
 
 void explain_time_lost(explain_t *x, const pl_open_t *open, const call_note_t *note,
                        int64_t time)
 {
-    call_note_t *parent = explain_note(x, open->origin, open->cause);
-    if (!note->work)
+    call_note_t *parent = explain_note(x, note->over_origin, note->over);
+    if (!note->actor && !note->wait)
         return;
     if (!note->under)
-        work_changes(x, note->work, -1, time);
+        own_turns(x, note, -1, time);
+    wait_ends(x, open, note->wait, time);
     if (parent && parent->under && !--parent->under)
-        work_changes(x, parent->work, 1, time);
+        own_turns(x, parent, 1, time);
+}
+
+/* One that stands for a rank is of none itself. */
+static void rank_known(sum_t *sum, int rank)
+{
+    if (sum && (rank >= 0 || sum->rank == PL_RANK_UNKNOWN))
+        sum->rank = rank;
 }
 
 void explain_time_ends(explain_t *x, const pl_open_t *open, const call_note_t *note,
@@ -156,25 +250,34 @@ void explain_time_ends(explain_t *x, const pl_open_t *open, const call_note_t *n
     pl_rank_times_take(&x->ranks, open, end);
     if (explain_is_whole_life(open->message))
         return;
-    if (note->work)
-        note->work->sum.rank = end->stamp.rank;
+    rank_known(note->actor, end->stamp.rank);
+    rank_known(note->wait, end->stamp.rank);
     explain_time_lost(x, open, note, end->stamp.time);
-    sum_add(&x->waits,
-            (sum_t){.rank = end->stamp.rank,
-                    .kind = open->to->kind,
-                    .from_kind = open->from->kind,
-                    .message = open->message},
-            unpaused(x, open->began, end->stamp.time));
+}
+
+static void meters_end(explain_t *x, const pl_map_t *map)
+{
+    for (size_t k = 0; k < map->room; k++) {
+        sum_t *sum = map->key[k] ? map->value[k] : NULL;
+        const int64_t time = sum ? explain_heard(x, sum->origin) : 0;
+        if (sum && sum->own.count)
+            meter_turn(x, &sum->own, -(int)sum->own.count, time);
+        if (sum && sum->whole.count)
+            meter_turn(x, &sum->whole, -(int)sum->whole.count, time);
+    }
 }
 
 /* What is under way when nothing more is heard of a process. */
-static void works_end(explain_t *x)
+static void times_end(explain_t *x)
 {
-    for (size_t k = 0; k < x->actors.room; k++) {
-        work_t *work = x->actors.key[k] ? x->actors.value[k] : NULL;
-        if (work && work->own)
-            work_changes(x, work, -(int)work->own, explain_heard(x, work->origin));
+    for (const pl_open_t *open = x->scene.open; open; open = open->next) {
+        const call_note_t *note = explain_note(x, open->origin, open->call);
+        const int64_t time = unpaused(x, open->began, explain_heard(x, open->origin));
+        if (note && note->wait && note->wait->most < time)
+            note->wait->most = time;
     }
+    meters_end(x, &x->actors);
+    meters_end(x, &x->waits);
 }
 
 /* ---- as JSON ---- */
@@ -182,7 +285,7 @@ static void works_end(explain_t *x)
 static int by_time(const void *a, const void *b)
 {
     const sum_t *x = *(sum_t *const *)a, *y = *(sum_t *const *)b;
-    return x->time < y->time ? 1 : x->time > y->time ? -1 : 0;
+    return x->own.time < y->own.time ? 1 : x->own.time > y->own.time ? -1 : 0;
 }
 
 /* The greatest ones first. */
@@ -203,19 +306,27 @@ static json_t *sums_json(const pl_map_t *map, json_t *(*make)(const sum_t *))
     return list;
 }
 
+/* One that has never answered a call is of none, as far as is known. */
+static int shown_rank(const sum_t *s)
+{
+    return s->rank < 0 ? -1 : s->rank;
+}
+
 static json_t *actor_json(const sum_t *s)
 {
-    return json_pack("{s:i, s:s, s:I, s:o}", "rank", s->rank, "actor",
+    return json_pack("{s:i, s:s, s:I, s:o}", "rank", shown_rank(s), "actor",
                      pl_kind_name(s->kind), "calls", (json_int_t)s->count, "seconds",
-                     explain_seconds(s->time));
+                     explain_seconds(s->own.time));
 }
 
 static json_t *wait_json(const sum_t *s)
 {
-    return json_pack("{s:i, s:s, s:s, s:s, s:I, s:o, s:o}", "rank", s->rank, "who",
+    return json_pack("{s:i, s:s, s:s, s:s, s:I, s:o, s:o, s:o}", "rank", shown_rank(s),
+                     "who",
                      pl_kind_name(s->from_kind), "for", pl_kind_name(s->kind), "call",
                      pl_message_info(s->message)->name, "calls", (json_int_t)s->count,
-                     "seconds", explain_seconds(s->time), "longest",
+                     "seconds", explain_seconds(s->own.time), "whole",
+                     explain_seconds(s->whole.time), "longest",
                      explain_seconds(s->most));
 }
 
@@ -248,7 +359,7 @@ json_t *explain_times_json(explain_t *x)
 {
     const run_t *run = x->chosen;
     const int64_t end = !run ? 0 : run->has_ended ? run->ended : x->last;
-    works_end(x);
+    times_end(x);
     return json_pack("{s:o, s:i, s:o, s:o, s:o}", "ranks", pl_rank_times_json(&x->ranks),
                      "slowest", slowest_of(&x->ranks), "paused",
                      explain_seconds(run ? explain_paused(x, run->began, end) : 0),
