@@ -344,7 +344,7 @@ static void short_steps_that_are_told_together_share_their_time(void)
             step(board, 2 * k * PL_MILLISECOND + 1000 * i, (pl_bytes_t){0});
     json_t *all = told_by(board), *run = run_of(all, 1);
     for (int k = 0; k < 2; k++) {
-        const char *name = k ? "p95" : "p50";
+        const char *name = k ? "run_p95" : "run_p50";
         const double told = json_real_value(json_object_get(run, name));
         ok(told > 2e-3 / TOGETHER * 0.9 && told < 2e-3 / TOGETHER * 1.1,
            "%s: an eighth of 2 ms, not %g s", name, told);
@@ -373,6 +373,44 @@ static void epochs_of_few_steps_have_rates_too(void)
                                                              3));
         ok(rate > 499 && rate < 501, "with steps of 2 ms: %g a second", rate);
     }
+    json_decref(all);
+    pl_board_free(board);
+}
+
+static double newest_of(const json_t *run, const char *name)
+{
+    size_t k;
+    const json_t *column;
+    json_array_foreach(json_object_get(run, "columns"), k, column)
+        if (!strcmp(json_string_value(json_object_get(column, "name")), name))
+            return json_number_value(json_object_get(column, "newest"));
+    return -1;
+}
+
+static bool is_close(double value, double to)
+{
+    return value > 0.95 * to && value < 1.05 * to;
+}
+
+static void times_of_the_newest_report_and_of_the_run_have_names_of_their_own(void)
+{
+    int64_t time = PL_SECOND;
+    pl_board_t *board = pl_board_new(pl_now(), NULL);
+    begin_run(board, 100);
+    for (int k = 0; k < 40; k++)
+        step(board, time += k < 30 ? 20 * PL_MILLISECOND : 5 * PL_MILLISECOND,
+             (pl_bytes_t){0});
+    report(board, 100, (pl_run_progress_t){.event = "train", .global_step = 40});
+    for (int k = 0; k < 5; k++)
+        step(board, time += 5 * PL_MILLISECOND, (pl_bytes_t){0});
+    report(board, 100, (pl_run_progress_t){.event = "train", .global_step = 45});
+    json_t *all = told_by(board), *run = run_of(all, 1);
+    ok(is_close(newest_of(run, "step_seconds_p50"), 5e-3), "5 ms in the newest report");
+    ok(is_close(newest_of(run, "step_seconds_p95"), 5e-3), "and no longer");
+    ok(is_close(json_number_value(json_object_get(run, "run_p50")), 20e-3),
+       "20 ms over the run");
+    ok(!json_object_get(run, "p50") && !json_object_get(run, "p95"),
+       "nothing has a name without its window");
     json_decref(all);
     pl_board_free(board);
 }
@@ -644,6 +682,7 @@ int main(void)
     run(the_end_of_a_run_is_what_it_replied);
     run(short_steps_that_are_told_together_share_their_time);
     run(epochs_of_few_steps_have_rates_too);
+    run(times_of_the_newest_report_and_of_the_run_have_names_of_their_own);
     run(each_rank_has_its_stages);
     run(checkpoints_that_are_gone_are_told_so);
     run(a_long_run_keeps_points_of_every_figure);

@@ -137,6 +137,9 @@ trains_two() {
 drawn="const drawn = id => { const c = document.getElementById(id), d = c.getContext('2d').getImageData(0, 0, c.width,
     c.height).data; return d.some(v => v); };"
 
+# What the cards of the summary say, by name.
+cards="Object.fromEntries([...document.querySelectorAll('#cards > div')].map(c => [c.firstChild.textContent, c.lastChild.textContent]))"
+
 every_panel_is_filled_while_a_run_trains() {
     trains_two
     screen 1280 1000 light
@@ -149,6 +152,10 @@ every_panel_is_filled_while_a_run_trains() {
     shows "the norm has the line where it is clipped" \
         "charts.norm.data.datasets.some(d => d.label === 'clip' && d.data.every(p => p.y === 1))"
     shows "step times are told by p50 and p95" "charts.time.data.datasets.map(d => d.label).join() === 'p50,p95'"
+    shows "of which windows is told" "/since the report before/.test(document.getElementById('time').closest('figure').textContent)"
+    shows "those of the newest report stand beside those of the run" "(() => { const run = current(), c = $cards;
+        return c['Step p50, now'] === duration(newest(run, 'step_seconds_p50')) && c['Step p50, run'] === duration(run.run_p50)
+        && c['Step p95, now'] === duration(newest(run, 'step_seconds_p95')) && c['Step p95, run'] === duration(run.run_p95); })()"
     shows "each of two ranks has a strip" "current().strip.length > 2 && current().strip[0][1].length === 2"
     shows "a picture of it" "(() => { $drawn return drawn('strip'); })()"
     shows "and stages of its steps" "document.querySelectorAll('#stages tbody tr').length === 2"
@@ -172,9 +179,6 @@ every_panel_is_filled_while_a_run_trains() {
     is "$(tr ' ' '\n' <<<"$out" | grep -v "^$base/")" "" "and for nothing outside"
     stop
 }
-
-# What the cards of the summary say, by name.
-cards="Object.fromEntries([...document.querySelectorAll('#cards > div')].map(c => [c.firstChild.textContent, c.lastChild.textContent]))"
 
 buttons_take_the_mouse() {
     trains_two

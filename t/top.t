@@ -56,7 +56,7 @@ a_run_is_shown_in_80_columns() {
     train --set trainer.devices=2 --set trainer.launcher=spawn
     top 80 24 "$stream"
     shows '^run .*epoch [0-9]+  step [0-9]+' "a run that was under way before: how far it is"
-    shows '[0-9.]+k? steps/s  .*step [0-9.]+ [mu]s p50, [0-9.]+ [mu]s p95' "its speed, and what steps take"
+    shows '[0-9.]+k? steps/s  .*step now [0-9.]+ [mu]s p50, [0-9.]+ [mu]s p95' "its speed, and what steps take"
     shows '[0-9.]+k? messages/s' "its messages"
     shows 'memory [0-9.]+ MiB  [0-9.]+ GiB free|memory [0-9.]+ MiB' "its memory"
     shows '^rank +memory +a step +data +forward +backward +collective +optimizer +engine$' "a table of ranks"

@@ -251,7 +251,7 @@ static const json_t *same_run(const json_t *before, const json_t *run)
     return number_of(was, "number") == number_of(run, "number") ? was : run;
 }
 
-/* Of the newest report; until there is one, of all steps that were seen. */
+/* Of the steps since the report before; until there is one, of all, which is the same. */
 static double quantile_of(const json_t *run, const char *column, const char *all)
 {
     size_t k;
@@ -271,9 +271,9 @@ static void add_speed(flow_t *flow, const json_t *run, const json_t *was, double
     flow_add(flow, "%s steps/s", brief(steps * per, a));
     if (samples > 0)
         flow_add(flow, "%s samples/s", brief(samples * per, a));
-    flow_add(flow, "step %s p50, %s p95",
-             duration(quantile_of(run, "step_seconds_p50", "p50"), a),
-             duration(quantile_of(run, "step_seconds_p95", "p95"), b));
+    flow_add(flow, "step now %s p50, %s p95",
+             duration(quantile_of(run, "step_seconds_p50", "run_p50"), a),
+             duration(quantile_of(run, "step_seconds_p95", "run_p95"), b));
 }
 
 static void add_figures(flow_t *flow, const json_t *run)

@@ -117,8 +117,8 @@ static json_t *run_json(const pl_board_t *b, const run_t *run, uint64_t since)
                   (json_int_t)run->step, "total_steps", (json_int_t)run->total_steps,
                   "epoch", (json_int_t)run->epoch, "batch", (json_int_t)run->batch,
                   "batches", (json_int_t)run->batches, "samples",
-                  (json_int_t)run->samples, "p50",
-                  number(pl_durations_quantile(&run->all, 0.5)), "p95",
+                  (json_int_t)run->samples, "run_p50",
+                  number(pl_durations_quantile(&run->all, 0.5)), "run_p95",
                   number(pl_durations_quantile(&run->all, 0.95)), "whole", whole,
                   "epochs", run->epochs < 0 ? json_null() : json_integer(run->epochs),
                   "reason", text(run->reason));

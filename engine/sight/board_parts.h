@@ -91,7 +91,8 @@ typedef struct run {
     int64_t steps_began;                         /* ns; 0: what comes is no step's time */
     unsigned steps_together;                     /* since then, */
     int64_t step_ended;                          /* the newest */
-    pl_durations_t recent, all;                  /* of steps */
+    pl_durations_t recent, all;                  /* of steps since the report before, and
+                                                    of the run's */
 
     int ranks;
     double spent[RANKS_MOST][PL_SPENT_KINDS];               /* s, in the slot to come */

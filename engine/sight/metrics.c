@@ -205,7 +205,8 @@ static void write_steps_of(sheet_t *s, const run_t *run)
 static void write_steps(sheet_t *s, const pl_board_t *b)
 {
     family(s, "step_seconds", "histogram",
-           "Time of a step, from the end of the one before or the epoch's beginning.");
+           "Time of a step, from the end of the one before or the epoch's beginning: of "
+           "all the run's.");
     for (int k = 0; k < RUNS_MOST; k++)
         if (b->run[k].call)
             write_steps_of(s, &b->run[k]);
