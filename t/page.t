@@ -258,10 +258,16 @@ it_is_readable_on_a_phone_and_in_the_dark() {
     open_page "$url"
     shows "there is something to read" "current() && current().step > 0"
     js "document.getElementById('newest-box').open = true"
-    for width in 320 390 768 1280; do
+    for width in 320 360 390 412 768 1280; do
         for scheme in light dark; do
             screen $width 844 $scheme
+            [ $width != 360 ] || shot "phone-$width-$scheme" $scheme
             shows "$width pixels, $scheme: no scrolling sideways" "document.documentElement.scrollWidth <= $width"
+            js "return [...document.querySelectorAll('.scroll')].filter(box => box.scrollWidth > box.clientWidth)
+                .map(box => box.querySelector('table').id).join()"
+            is "$out" "" "nor within a table"
+            shows "each rank's stages are told" "[...document.querySelectorAll('#stages td.some')].filter(td => td.offsetWidth > 20
+                && /[0-9]/.test(td.textContent)).length === 12"
             js "$contrast return poor.map(e => e.tagName + ' ' + e.id + ' ' + e.className + ': ' + e.textContent).join('; ')"
             is "$out" "" "all text stands out from what is behind it"
         done

@@ -394,19 +394,26 @@ function showStrip(run) {
 // What a rank's step consists of, in the order in which the server tells it; with the others it is not by itself.
 const stages = ['data', 'forward', 'backward', 'collective', 'optimizer', 'absent'];
 
+// A cell with the name of its column, for where the head of the table is not shown.
+function named(name, className) {
+  const td = element('td', '', className);
+  td.dataset.name = name;
+  return td;
+}
+
 function stageRow(rank) {
-  const tr = element('tr'), bar = element('td'), canvas = element('canvas'), name = element('th', String(rank));
+  const tr = element('tr'), bar = element('td', '', 'bar'), canvas = element('canvas'), name = element('th', String(rank));
   name.scope = 'row';
   canvas.setAttribute('aria-hidden', 'true');
   bar.append(canvas);
-  tr.append(name, bar, element('td', '', 'n'), ...stages.map(() => element('td', '', 'n some')));
+  tr.append(name, bar, named('by itself', 'n'), ...stages.map((stage, k) => named(stage, 'n some s' + k)));
   return tr;
 }
 
 function stagesHead() {
   const tr = $('stages').tHead.rows[0];
   stages.forEach((stage, k) => {
-    const th = element('th', '', 'n some'), key = element('span', '', 'key s' + k);
+    const th = element('th', '', 'n'), key = element('span', '', 'key s' + k);
     th.scope = 'col';
     th.append(key, stage);
     tr.append(th);
@@ -436,8 +443,9 @@ function laneRow(lane) {
   const tr = element('tr'), strip = element('td'), canvas = element('canvas');
   canvas.setAttribute('aria-hidden', 'true');
   strip.append(canvas);
-  const name = element('th', lane.name);
+  const name = element('th');
   name.scope = 'row';
+  for (const part of lane.name.split(/(?<=\.)/)) name.append(part, element('wbr'));       // breaks behind a dot
   tr.append(name, strip, element('td', '', 'n'), element('td', '', 'n'));
   return tr;
 }
@@ -467,7 +475,7 @@ function showNewest() {
   if (!$('newest-box').open) return;
   const all = [...seen.last.newest].sort((a, b) => b[0] - a[0]);
   $('newest').tBodies[0].replaceChildren(...all.map(([time, rank, from, to, kind, name]) => row([
-    [short((all[0][0] - time) * 1e6), 'n'], [rank < 0 ? '' : String(rank), 'n'], [from], [to], [name + ' ' + kind]])));
+    [short((all[0][0] - time) * 1e6), 'n'], [rank < 0 ? '' : String(rank), 'n'], [from], [to], [name + ' ' + kind, 'text']])));
 }
 
 // ---- lists ----
