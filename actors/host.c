@@ -40,6 +40,7 @@ static void run_ended(pl_trainer_t *trainer, pl_outcome_t *outcome,
                       const pl_error_t *error)
 {
     pl_note_t *note = trainer->done;
+    pl_known_end(&trainer->engine->known, trainer->run);
     trainer->run = 0;
     pl_orders_end(trainer);
     if (trainer->attached)
@@ -53,6 +54,7 @@ static void run_reported(pl_trainer_t *trainer, const pl_run_progress_t *report)
     trainer->standing.has_begun |= report->global_step > 0;
     if (!strcmp(report->event, "train"))          /* one that began anew does not pause */
         trainer->standing.is_paused = false;
+    pl_known_report(&trainer->engine->known, trainer->run, report);
     pl_ending_note(&trainer->done->ending, report);
     if (trainer->attached)
         trainer->attached->reported(trainer->attached, report);
@@ -146,7 +148,9 @@ static void command_run(void *argument)
     else if (trainer_spawn(trainer, &err))
         trainer->run = pl_call_run(trainer->engine->host, trainer->actor,
                                    &(pl_run_t){.job = &command->job->object}, how, &err);
-    if (!trainer->run)
+    if (trainer->run)
+        pl_known_begin(&trainer->engine->known, trainer->run);
+    else
         run_ended(trainer, NULL, &err);
     command_free(command);
 }
@@ -231,6 +235,7 @@ static void engine_release(pl_engine_t *engine)
         return;                          /* a thread that cannot be ended still uses it */
     pl_runtime_release(&engine->runtime);
     pl_requests_release(&engine->requests);
+    pl_known_release(&engine->known);
     pl_free(engine);
 }
 
@@ -245,6 +250,7 @@ pl_engine_t *pl_engine_new(struct event_base *base, pl_error_t *err)
     }
     pl_crew_enter(&engine->runtime);
     pl_requests_init(&engine->requests);
+    pl_known_init(&engine->known);
     engine->closed_note.kind = PL_NOTE_CLOSED;
     if (engine_open(engine, base, err) == PL_OK)
         return engine;

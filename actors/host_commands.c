@@ -53,8 +53,11 @@ static void order_answered(void *self, const pl_answer_t *answer)
     pl_ending_t *now = &order->trainer->done->ending;
     if (now->global_step < reply->global_step)
         now->global_step = reply->global_step;
-    if (!strcmp(command, "pause") || !strcmp(command, "go_on"))
+    if (!strcmp(command, "pause") || !strcmp(command, "go_on")) {
         order->trainer->standing.is_paused = !strcmp(command, "pause");
+        pl_known_pause(&order->trainer->engine->known, order->trainer->run,
+                       order->trainer->standing.is_paused);
+    }
     order_tell(order, NULL, reply->global_step, reply->checkpoint);
 }
 

@@ -7,6 +7,7 @@
 #include "actors/host.h"
 #include "actors/notes.h"
 #include "sight/dashboard.h"
+#include "sight/known.h"
 
 struct event;
 
@@ -86,6 +87,7 @@ struct pl_engine {
     pl_dashboard_t *dashboard;                              /* [none] */
     uint32_t trainers_made;                                 /* host's thread */
     pl_requests_t requests;
+    pl_known_t known;
     struct pl_control_desk *desk;                           /* [nobody asked for one] */
 };
 

@@ -191,6 +191,50 @@ static void a_run_from_before_is_taken_up(void)
     pl_board_free(board);
 }
 
+static void a_run_from_before_is_recalled(void)
+{
+    static pl_known_t known;
+    pl_known_init(&known);
+    pl_known_begin(&known, 90);
+    pl_known_end(&known, 90);
+    pl_known_begin(&known, 100);
+    pl_known_report(&known, 100,
+                    &(pl_run_progress_t){.event = "alive",
+                                         .metrics = "",
+                                         .run_dir = "runs/late",
+                                         .module = "mlp",
+                                         .clip = 0.5});
+    pl_known_report(&known, 100,
+                    &(pl_run_progress_t){.event = "train",
+                                         .global_step = 30,
+                                         .total_steps = 90,
+                                         .metrics = "{\"train_loss\": 0.5}",
+                                         .run_dir = "",
+                                         .module = ""});
+    pl_known_pause(&known, 100, true);
+    pl_board_t *board = pl_board_new(pl_now() - 10 * PL_SECOND, NULL);
+    pl_known_each(&known, pl_board_recall, board);
+    begin_run(board, 100);                            /* which was still on its way */
+    json_t *all = told_by(board), *run = run_of(all, 1);
+    ok(!run, "one that has ended is none");
+    run = run_of(all, 2);
+    is_text(json_string_value(json_object_get(run, "name")), "late", "its folder");
+    is_text(json_string_value(json_object_get(run, "module")), "mlp", "its module");
+    is_text(json_string_value(json_object_get(run, "doing")), "paused", "it is paused");
+    is_int(integer(run, "step"), 30, "its step");
+    is_int(integer(run, "total_steps"), 90, "of how many");
+    ok(json_number_value(json_object_get(run, "clip")) == 0.5, "where it clips");
+    ok(json_number_value(json_object_get(run, "began")) > 9, "when it began");
+    ok(json_array_size(json_object_get(all, "runs")) == 1, "it is there once");
+    json_decref(all);
+    report(board, 100, (pl_run_progress_t){.event = "train", .global_step = 31});
+    all = told_by(board);
+    is_int(integer(run_of(all, 2), "step"), 31, "it goes on");
+    json_decref(all);
+    pl_board_free(board);
+    pl_known_release(&known);
+}
+
 static const char *doing(pl_board_t *board, long long step, const char *what)
 {
     static char text[32];
@@ -677,6 +721,7 @@ int main(void)
     run(messages_of_ranks_elsewhere_are_of_their_run);
     run(a_run_is_described_by_its_first_report);
     run(a_run_from_before_is_taken_up);
+    run(a_run_from_before_is_recalled);
     run(a_pause_ends_with_the_next_step);
     run(a_pause_is_no_time_of_the_run);
     run(the_end_of_a_run_is_what_it_replied);

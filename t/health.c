@@ -74,7 +74,7 @@ static pl_dashboard_t *show(void)
 {
     const pl_commander_t commander = {.post = nothing_is_carried_out};
     pl_dashboard_t *d =
-        pl_dashboard_start(rig.runtime, rig.reactor, &commander, "0", &err);
+        pl_dashboard_start(rig.runtime, rig.reactor, &commander, NULL, "0", &err);
     ok(d, "a dashboard %s", err.text);
     return d;
 }

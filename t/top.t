@@ -63,7 +63,7 @@ a_run_is_shown_in_80_columns() {
     for rank in 0 1; do
         shows "^$rank +[0-9.]+ MiB +[0-9.]+ [mu]?s +([0-9]+ % +){5}[0-9]+ %\$" "with rank $rank: memory, and where its time goes"
     done
-    shows '^actor +waiting +messages/s +messages +level$' "a table of actors"
+    shows '^actor +waiting +messages/s +seen +level$' "a table of actors"
     shows '^strategy\.ddp +[0-9]+ +[0-9.]+k? +[0-9.]+k? +30$' "with the strategy: what waits, what comes"
     shows '^and [0-9]+ more actors$' "and how many there is no room for"
     is "$(screen | tail -n 1)" "q quit" "the last line has the keys"
@@ -144,6 +144,40 @@ a_run_that_fails_or_vanishes_is_told_apart() {
     leaves 130 C-c "Ctrl-C leaves it"
 }
 
+# first_screens - in seen what top shows of a run's first lines, while it changes for the first time
+first_screens() {
+    local now
+    for ((k = 0; k < 60; k++)); do
+        now=$(screen | head -n 2)
+        [ "$now" = "$(tail -n 2 seen)" ] || echo "$now" >>seen
+        sleep 0.02
+    done
+}
+
+who_comes_late_knows_what_was_before() {
+    train --set trainer.run_name=late
+    holds 30 grep -q '0:0[3-9]$' fit.err
+    top 100 24 "$stream" --control "$desk"
+    : >seen
+    holds 30 has '^run '
+    first_screens
+    out=$(text seen)
+    like "$(head -n 1 seen)" '^run late  mlp  [a-z]+  0:0[3-9]  epoch [0-9]+  step [0-9]+' "its name, module and time are there at once"
+    is "$(grep -cE '(^|  )0 (steps|samples|messages)/s' seen)" 0 "no rate is 0 because there is none yet"
+    tmux send-keys p
+    shows '^run late .* paused ' "it is paused"
+    local paused
+    paused=$(screen | head -n 1)
+    top 100 24 "$stream"
+    shows '^run late  mlp  paused ' "who comes then sees that"
+    is "$(screen | head -n 1)" "$paused" "with its step and its time, which stands still"
+    ok "and its figures" has '^train_loss '
+    "$paceline" control "$desk" go-on >/dev/null 2>&1
+    ok "it goes on" holds 30 is_training
+    leaves 0 q "q leaves it"
+    end
+}
+
 # rates_again N - rates has N screens' steps and rates from when the run has begun again
 rates_again() {
     grep -q 'the run begins afresh' fit.err || return
@@ -210,6 +244,7 @@ else
     run who_is_not_there_is_waited_for trains
     run a_run_is_shown_in_80_columns trains
     run it_fits_any_terminal trains
+    run who_comes_late_knows_what_was_before trains
     run keys_command_the_run trains
     run a_run_that_fails_or_vanishes_is_told_apart trains
     run a_run_that_begins_again_has_a_rate_of_its_own trains

@@ -42,6 +42,15 @@ static const char *brief(double value, char text[CELL])
     return text;
 }
 
+/* How many a second; with one state there is none. */
+static const char *rate(double count, double seconds, char text[CELL])
+{
+    if (seconds > 0)
+        return brief(count / seconds, text);
+    snprintf(text, CELL, "-");
+    return text;
+}
+
 static const char *duration(double seconds, char text[CELL])
 {
     if (!(seconds > 0))
@@ -266,11 +275,10 @@ static void add_speed(flow_t *flow, const json_t *run, const json_t *was, double
 {
     char a[CELL], b[CELL];
     const double steps = number_of(run, "step") - number_of(was, "step"),
-                 samples = number_of(run, "samples") - number_of(was, "samples"),
-                 per = seconds > 0 ? 1 / seconds : 0;
-    flow_add(flow, "%s steps/s", brief(steps * per, a));
+                 samples = number_of(run, "samples") - number_of(was, "samples");
+    flow_add(flow, "%s steps/s", rate(steps, seconds, a));
     if (samples > 0)
-        flow_add(flow, "%s samples/s", brief(samples * per, a));
+        flow_add(flow, "%s samples/s", rate(samples, seconds, a));
     flow_add(flow, "step now %s p50, %s p95",
              duration(quantile_of(run, "step_seconds_p50", "run_p50"), a),
              duration(quantile_of(run, "step_seconds_p95", "run_p95"), b));
@@ -379,7 +387,7 @@ static void show_ranks(cli_view_t *view, const json_t *before, const json_t *now
 
 static const column_t actor_columns[] = {
     {"actor", "actor", 28, 21, 0},       {"waiting", "wait", 9, 6, 1},
-    {"messages/s", "msg/s", 12, 7, 2},   {"messages", "messages", 12, 10, 3},
+    {"messages/s", "msg/s", 12, 7, 2},   {"seen", "seen", 12, 10, 3},
     {"level", "level", 8, 6, 4},         {NULL, NULL, 0, 0, 0},
 };
 
@@ -409,7 +417,7 @@ static void actor_row(const table_t *t, const json_t *lane, const json_t *was,
     const double came = count - number_of(was, "messages");
     snprintf(cells[0], CELL, "%s", text_of(lane, "name"));
     snprintf(cells[1], CELL, "%.0f", number_of(lane, "open"));
-    brief(seconds > 0 ? came / seconds : 0, cells[2]);
+    rate(came, seconds, cells[2]);
     brief(count, cells[3]);
     snprintf(cells[4], CELL, "%.0f", number_of(lane, "level"));
     table_row(t, CLI_PLAIN, cells);
@@ -457,7 +465,7 @@ void cli_view_make(cli_view_t *view, const json_t *before, const json_t *now)
         cli_view_line(view, CLI_STRONG, "no run is under way");
     }
     flow.style = CLI_PLAIN;
-    flow_add(&flow, "%s messages/s", brief(seconds > 0 ? messages / seconds : 0, a));
+    flow_add(&flow, "%s messages/s", rate(messages, seconds, a));
     flow_add(&flow, "memory %s", cli_bytes(number_of(memory, "used"), (char[24]){""}));
     flow_add(&flow, "%s free", cli_bytes(number_of(memory, "free"), (char[24]){""}));
     if (number_of(state, "missing") > 0)

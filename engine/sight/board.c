@@ -113,8 +113,9 @@ static unsigned run_enter(pl_board_t *b, const pl_tap_record_t *r)
 static unsigned run_of_call(pl_board_t *b, const pl_tap_record_t *r)
 {
     const pl_envelope_t *e = &r->envelope;
+    const void *known = pl_map_get(&b->lasting, key_of(r, e->call));
     if (e->message == PL_MESSAGE_run && pl_kind_level(e->from_kind) == PL_LEVEL_HOST)
-        return run_enter(b, r);
+        return known ? opened_unpack(known).run : run_enter(b, r);
     const uint64_t cause = key_of(r, e->cause);
     const void *by = pl_map_get(&b->lasting, cause);
     if (!by)
@@ -173,6 +174,33 @@ static opened_t call_goes_on(pl_board_t *b, const pl_tap_record_t *r)
     b->guesses = true;
     call_opens(b, r, opened);
     return opened;
+}
+
+static double time_of(const pl_board_t *b, int64_t time)
+{
+    return (double)(time - b->began) * 1e-9;
+}
+
+/* Numbers of later runs go on behind its own. */
+void pl_board_recall(void *self, const pl_known_run_t *known)
+{
+    pl_board_t *b = self;
+    pthread_mutex_lock(&b->lock);
+    const unsigned place = place_for_run(b);
+    if (place != NO_RUN
+        && pl_map_put(&b->lasting, known->call, opened_pack((opened_t){.run = place}))
+               == PL_OK) {
+        run_t *run = &b->run[place];
+        run_begin(run, known->call, known->number, time_of(b, known->began));
+        run_report(b, run, &known->report, board_now(b));
+        run->paused = (double)known->paused * 1e-9;
+        run->is_paused = known->paused_at != 0;
+        run->paused_at = time_of(b, known->paused_at);
+        b->guesses = true;
+    }
+    if (b->runs < known->number)
+        b->runs = known->number;
+    pthread_mutex_unlock(&b->lock);
 }
 
 /* ---- what a message says ---- */

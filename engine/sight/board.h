@@ -4,6 +4,7 @@
 #define PL_SIGHT_BOARD_H
 
 #include "runtime/tap.h"
+#include "sight/known.h"
 
 typedef struct pl_board pl_board_t;
 
@@ -16,6 +17,10 @@ void pl_board_record(pl_board_t *board, const pl_tap_record_t *record);
 void pl_board_gap(pl_board_t *board, uint64_t count);
 void pl_board_log(pl_board_t *board, pl_log_level_t level, int rank, const char *actor,
                   const char *text);
+
+/* A run that has gone on since before the board was there: self is the board.  With
+ * pl_known_each(), before anything is recorded. */
+void pl_board_recall(void *self, const pl_known_run_t *known);
 
 /* How many runs go on. */
 int pl_board_living(pl_board_t *board);

@@ -121,8 +121,8 @@ static int dashboard_open(pl_dashboard_t *d, const char *address, pl_error_t *er
 }
 
 pl_dashboard_t *pl_dashboard_start(pl_runtime_t *runtime, pl_reactor_t *control,
-                                   const pl_commander_t *commander, const char *address,
-                                   pl_error_t *err)
+                                   const pl_commander_t *commander, pl_known_t *known,
+                                   const char *address, pl_error_t *err)
 {
     pl_error_t own = {0};
     pl_dashboard_t *d = pl_alloc(sizeof *d);
@@ -135,7 +135,10 @@ pl_dashboard_t *pl_dashboard_start(pl_runtime_t *runtime, pl_reactor_t *control,
     d->commander = *commander;
     d->ear = (pl_log_ear_t){.hook = hear_log, .level = PL_LOG_INFO, .user = d};
     pthread_mutex_init(&d->lock, NULL);
-    if (dashboard_open(d, address, &own) == PL_OK
+    int code = dashboard_open(d, address, &own);
+    if (code == PL_OK && known)
+        pl_known_each(known, pl_board_recall, d->board);
+    if (code == PL_OK
         && pl_tap_add(runtime, &tap, d, &own) == PL_OK) {
         pl_log_listen(&d->ear);
         return d;

@@ -8,16 +8,17 @@
 
 #include "runtime/reactor.h"
 #include "sight/commander.h"
+#include "sight/known.h"
 
 typedef struct pl_dashboard pl_dashboard_t;
 
 /* address: "[HOST:]PORT", HOST a loopback address [127.0.0.1], port 0: any.  control: the
  * engine's thread, whose pulse is health; it must be there until the stop.  commander:
- * carries out what the page's buttons say; copied.  PL_EINVAL: another
- * address; PL_EBUSY: somebody listens there. */
+ * carries out what the page's buttons say; copied.  known: what there was before
+ * [nothing].  PL_EINVAL: another address; PL_EBUSY: somebody listens there. */
 pl_dashboard_t *pl_dashboard_start(pl_runtime_t *runtime, pl_reactor_t *control,
-                                   const pl_commander_t *commander, const char *address,
-                                   pl_error_t *err);
+                                   const pl_commander_t *commander, pl_known_t *known,
+                                   const char *address, pl_error_t *err);
 /* "http://127.0.0.1:8080/?token=…" */
 const char *pl_dashboard_url(const pl_dashboard_t *dashboard);
 /* The engine takes no further work: it is not ready any more.  Any thread. */

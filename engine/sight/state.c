@@ -22,6 +22,7 @@ enum {
 
 typedef struct state {
     pl_runtime_t *runtime;
+    pl_known_t *known;
     pl_board_t *board;                                      /* [nobody watches] */
     pl_scene_t scene;
     pl_map_t ranks;                                         /* of rank_times.h */
@@ -37,7 +38,7 @@ static void state_forget(state_t *s)
     pl_scene_release(&s->scene);
     pl_rank_times_forget(&s->ranks);
     json_decref(s->memory);
-    *s = (state_t){.runtime = s->runtime};
+    *s = (state_t){.runtime = s->runtime, .known = s->known};
 }
 
 /* ---- what it hears ---- */
@@ -48,6 +49,8 @@ static void state_watched(void *self, bool is_watched)
     state_forget(s);
     if (is_watched)
         s->board = pl_board_new(s->runtime->began, NULL);
+    if (s->board)
+        pl_known_each(s->known, pl_board_recall, s->board);
 }
 
 /* As the program asks for a pause, and is told that it has come. */
@@ -142,7 +145,7 @@ static void state_close(void *self)
     pl_free(self);
 }
 
-int pl_state_tap(pl_runtime_t *runtime, pl_error_t *err)
+int pl_state_tap(pl_runtime_t *runtime, pl_known_t *known, pl_error_t *err)
 {
     static const pl_tap_ops_t ops = {.record = state_record,
                                      .gap = state_gap,
@@ -154,6 +157,7 @@ int pl_state_tap(pl_runtime_t *runtime, pl_error_t *err)
     if (!s)
         return pl_no_memory(err);
     s->runtime = runtime;
+    s->known = known;
     const int code = pl_tap_add(runtime, &ops, s, err);
     if (code != PL_OK)
         pl_free(s);

@@ -1,0 +1,124 @@
+/* known.c - what an engine keeps of its runs that go on, for who begins to look later */
+#include "sight/known.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+void pl_known_init(pl_known_t *known)
+{
+    pthread_mutex_init(&known->lock, NULL);
+}
+
+void pl_known_release(pl_known_t *known)
+{
+    pthread_mutex_destroy(&known->lock);
+}
+
+/* A call of 0 finds a free place; NULL: there is none. */
+static pl_known_run_t *find(pl_known_t *known, uint64_t call)
+{
+    for (int k = 0; k < PL_KNOWN_RUNS; k++)
+        if (known->run[k].call == call)
+            return &known->run[k];
+    return NULL;
+}
+
+void pl_known_begin(pl_known_t *known, uint64_t call)
+{
+    pthread_mutex_lock(&known->lock);
+    pl_known_run_t *run = find(known, 0);
+    known->begun++;
+    if (run)
+        *run = (pl_known_run_t){.call = call, .number = known->begun, .began = pl_now()};
+    pthread_mutex_unlock(&known->lock);
+}
+
+static void pause_turn(pl_known_run_t *run, bool pauses)
+{
+    if (pauses && !run->paused_at)
+        run->paused_at = pl_now();
+    if (pauses || !run->paused_at)
+        return;
+    run->paused += pl_now() - run->paused_at;
+    run->paused_at = 0;
+}
+
+/* Figures that have no room would be no JSON. */
+static void report_keep(pl_known_run_t *run, const pl_run_progress_t *report)
+{
+    const double clip = *report->run_dir ? report->clip : run->report.clip;
+    if (*report->run_dir) {
+        snprintf(run->dir, sizeof run->dir, "%s", report->run_dir);
+        snprintf(run->module, sizeof run->module, "%s", report->module);
+        run->report.clip = clip;
+    }
+    if (!strcmp(report->event, "alive") || !strcmp(report->event, "text"))
+        return;
+    if (!strcmp(report->event, "train"))        /* one that began anew does not pause */
+        pause_turn(run, false);
+    snprintf(run->event, sizeof run->event, "%s", report->event);
+    if (strlen(report->metrics) < sizeof run->metrics)
+        strcpy(run->metrics, report->metrics);
+    run->report = (pl_run_progress_t){.global_step = report->global_step,
+                                      .total_steps = report->total_steps,
+                                      .epoch = report->epoch,
+                                      .batch = report->batch,
+                                      .batches = report->batches,
+                                      .clip = clip};
+}
+
+void pl_known_report(pl_known_t *known, uint64_t call, const pl_run_progress_t *report)
+{
+    pthread_mutex_lock(&known->lock);
+    pl_known_run_t *run = call ? find(known, call) : NULL;
+    if (run)
+        report_keep(run, report);
+    pthread_mutex_unlock(&known->lock);
+}
+
+void pl_known_pause(pl_known_t *known, uint64_t call, bool pauses)
+{
+    pthread_mutex_lock(&known->lock);
+    pl_known_run_t *run = call ? find(known, call) : NULL;
+    if (run)
+        pause_turn(run, pauses);
+    pthread_mutex_unlock(&known->lock);
+}
+
+void pl_known_end(pl_known_t *known, uint64_t call)
+{
+    pthread_mutex_lock(&known->lock);
+    pl_known_run_t *run = call ? find(known, call) : NULL;
+    if (run)
+        run->call = 0;
+    pthread_mutex_unlock(&known->lock);
+}
+
+/* The one that began first behind a number; NULL: none did. */
+static pl_known_run_t *next_of(pl_known_t *known, uint64_t number)
+{
+    pl_known_run_t *next = NULL;
+    for (int k = 0; k < PL_KNOWN_RUNS; k++) {
+        pl_known_run_t *run = &known->run[k];
+        if (run->call && run->number > number && (!next || run->number < next->number))
+            next = run;
+    }
+    return next;
+}
+
+void pl_known_each(pl_known_t *known,
+                   void (*take)(void *user, const pl_known_run_t *run), void *user)
+{
+    pthread_mutex_lock(&known->lock);
+    pl_known_run_t *run = NULL;
+    while ((run = next_of(known, run ? run->number : 0))) {
+        run->report.event = *run->event ? run->event : "alive";
+        run->report.run_dir = run->dir;
+        run->report.module = run->module;
+        run->report.metrics = run->metrics;
+        take(user, run);
+    }
+    pthread_mutex_unlock(&known->lock);
+}
