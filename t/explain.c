@@ -333,7 +333,7 @@ static void a_pause_is_nobodys_work(void)
     is_int(seconds(c, "global_step"), 1, "at that step");
     json_t *w = entry(json_object_get(times, "waits"), "call", "train_epoch", 0);
     is_near(seconds(w, "whole"), 4, 1e-9, "who waited did so for the rest alone");
-    is_near(seconds(w, "seconds"), 1.9, 1e-9, "less what device and data were waited for");
+    is_near(seconds(w, "seconds"), 1.9, 1e-9, "less what lay in that wait");
     json_decref(answer);
 }
 

@@ -196,7 +196,7 @@ a_run_that_begins_again_has_a_rate_of_its_own() {
     ok "it begins again from the first step" holds 60 rates_again 16
     out=$(cat rates)
     like "$out" '^step [0-9]+ [1-9][0-9.]*k? steps/s' "the rate is that of its new steps"
-    is "$(grep -c -- '-[0-9.]*[kM]* steps' rates)" 0 "and never below 0"
+    is "$(grep -c -- '-[0-9.][0-9.]*[kM]* steps' rates)" 0 "and never below 0"
     leaves 0 q "q leaves it"
     end
 }
