@@ -75,7 +75,7 @@ static bool takes_back(pl_restarts_t *r)
 /* ---- once more ---- */
 
 /* What a process dies of may not come again; what its program says of itself does. */
-bool pl_restarts_may(pl_restarts_t *r)
+bool pl_restarts_try(pl_restarts_t *r)
 {
     pl_ranks_t *ranks = r->ranks;
     const int code = ranks->error.code;

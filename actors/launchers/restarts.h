@@ -30,8 +30,8 @@ typedef struct pl_restarts {
 /* For `again` of pl_ranks_ops_t: true when the run is to begin once more, by `begin`,
  * which is called after a while; without a rank that has died again, or with all after a
  * pause.  False: it is over, and if it has failed its error says how often it was
- * tried. */
-bool pl_restarts_may(pl_restarts_t *restarts);
+ * tried.  A failure that is tried again counts. */
+bool pl_restarts_try(pl_restarts_t *restarts);
 /* Begins it, from the newest checkpoint there is, or answers it; the first time it is
  * called after that.  Who was asked to stop meanwhile stops as soon as it trains. */
 void pl_restarts_begin(pl_restarts_t *restarts);

@@ -58,7 +58,7 @@ static void script_begin_again(void *self)
 static bool script_again(pl_ranks_t *ranks)
 {
     script_t *script = (script_t *)ranks;
-    if (!pl_crew_knows_past(script->crew) || !pl_restarts_may(&script->restarts))
+    if (!pl_crew_knows_past(script->crew) || !pl_restarts_try(&script->restarts))
         return false;
     pl_crew_kill(script->crew);
     return true;

@@ -33,7 +33,7 @@ static void spawn_look(void *self)
 
 static bool spawn_again(pl_ranks_t *ranks)
 {
-    return pl_restarts_may(&((spawn_t *)ranks)->restarts);
+    return pl_restarts_try(&((spawn_t *)ranks)->restarts);
 }
 
 static void spawn_now(pl_ranks_t *ranks)

@@ -273,7 +273,7 @@ static bool finder_may_fetch(const pl_pass_t *pass)
 static void step_answered(void *self, const pl_answer_t *answer)
 {
     finder_t *f = self;
-    if (pl_pass_failed(&f->pass, answer))
+    if (pl_pass_no_reply(&f->pass, answer))
         return;
     if (f->runs)
         f->samples += (intptr_t)answer->context;

@@ -145,7 +145,7 @@ static void batch_done(void *self, const pl_answer_t *answer)
     pl_epoch_t *e = self;
     if (answer->kind == PL_ANSWER_ERROR)
         batch_failed(e, answer->error);
-    if (pl_pass_failed(&e->pass, answer))
+    if (pl_pass_no_reply(&e->pass, answer))
         return;
     batch_count(e, &answer->body->train_batch_reply, (intptr_t)answer->context);
     batch_ended(e);
@@ -346,7 +346,7 @@ static void epoch_halt(pl_epoch_t *e)
 static void rest_settled(void *self, const pl_answer_t *answer)
 {
     pl_epoch_t *e = self;
-    if (pl_pass_failed(&e->pass, answer))
+    if (pl_pass_no_reply(&e->pass, answer))
         return;
     e->pass.pending--;
     pl_epoch_settled(e, &answer->body->settle_reply);

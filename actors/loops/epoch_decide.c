@@ -38,7 +38,7 @@ static void decision_end(pl_epoch_t *e)
 static void acknowledged(void *self, const pl_answer_t *answer)
 {
     pl_epoch_t *e = self;
-    if (pl_pass_failed(&e->pass, answer))
+    if (pl_pass_no_reply(&e->pass, answer))
         return;
     e->pass.pending--;
     decision_next(e);
@@ -49,7 +49,7 @@ static void acknowledged(void *self, const pl_answer_t *answer)
 static void heard(void *self, const pl_answer_t *answer)
 {
     pl_epoch_t *e = self;
-    if (pl_pass_failed(&e->pass, answer))
+    if (pl_pass_no_reply(&e->pass, answer))
         return;
     e->pass.pending--;
     pl_epoch_agreed(e, answer->body->decide_reply.text);
@@ -66,7 +66,7 @@ static bool decide_agree(pl_epoch_t *e)
 static void settled(void *self, const pl_answer_t *answer)
 {
     pl_epoch_t *e = self;
-    if (pl_pass_failed(&e->pass, answer))
+    if (pl_pass_no_reply(&e->pass, answer))
         return;
     e->pass.pending--;
     pl_epoch_settled(e, &answer->body->settle_reply);
@@ -138,7 +138,7 @@ static void epoch_wish(pl_epoch_t *e, pl_hook_t point, uint64_t global_step,
 static void hooked(void *self, const pl_answer_t *answer)
 {
     pl_epoch_t *e = self;
-    if (pl_pass_failed(&e->pass, answer))
+    if (pl_pass_no_reply(&e->pass, answer))
         return;
     e->pass.pending--;
     epoch_wish(e, (pl_hook_t)(intptr_t)answer->context, e->global_step,
@@ -182,7 +182,7 @@ static bool decide_batch_end(pl_epoch_t *e)
 static void looked(void *self, const pl_answer_t *answer)
 {
     pl_epoch_t *e = self;
-    if (pl_pass_failed(&e->pass, answer))
+    if (pl_pass_no_reply(&e->pass, answer))
         return;
     e->pass.pending--;
     epoch_wish(e, PL_HOOK_TRAIN_BATCH_END, (uint64_t)(uintptr_t)answer->context,
@@ -205,7 +205,8 @@ bool pl_epoch_puts_off(const pl_epoch_t *e)
     return e->told && e->pass.done && pl_due_step(&e->due, e->pass.done - 1);
 }
 
-static bool validates(pl_epoch_t *e)
+/* Whether one is to be made here; one that is due where it cannot be is owed. */
+static bool take_validation(pl_epoch_t *e)
 {
     const bool due = !e->unwanted
                      && (e->owes || e->validates_now
@@ -216,7 +217,7 @@ static bool validates(pl_epoch_t *e)
 
 static bool decide_validation_start(pl_epoch_t *e)
 {
-    if (e->asked || !validates(e))
+    if (e->asked || !take_validation(e))
         return false;
     e->asked = true;
     return (e->asking.points & PL_AT(VALIDATION_START))
@@ -257,7 +258,7 @@ static void validated(void *self, const pl_answer_t *answer)
                       && answer->error->code == PL_ECANCELLED;
     if (answer->kind == PL_ANSWER_PROGRESS)
         validation_reported(e, &answer->body->evaluate_progress);
-    if (!broken_off && pl_pass_failed(&e->pass, answer))
+    if (!broken_off && pl_pass_no_reply(&e->pass, answer))
         return;
     e->pass.pending--;
     e->owes = broken_off;
@@ -272,7 +273,7 @@ static bool decide_validate(pl_epoch_t *e)
                          .epoch = e->pass.epoch,
                          .global_step = e->global_step};
     pl_how_t how = {.on_answer = validated};
-    if (!validates(e))
+    if (!take_validation(e))
         return false;
     e->evaluating = pl_call_evaluate(e, e->evaluate, &msg, how, &e->pass.failure);
     return e->evaluating != 0;

@@ -73,7 +73,7 @@ void pl_pass_go_on(pl_pass_t *pass)
         pass->ops->rest(pass);
 }
 
-bool pl_pass_failed(pl_pass_t *pass, const pl_answer_t *answer)
+bool pl_pass_no_reply(pl_pass_t *pass, const pl_answer_t *answer)
 {
     if (answer->kind == PL_ANSWER_REPLY)
         return false;
@@ -125,7 +125,7 @@ static void pass_fetched(void *self, const pl_answer_t *answer)
 {
     pl_pass_t *pass = self;
     uint64_t sent = 0;
-    if (pl_pass_failed(pass, answer))
+    if (pl_pass_no_reply(pass, answer))
         return;
     const pl_fetch_batch_reply_t *reply = &answer->body->fetch_batch_reply;
     if (!reply->batch && pass->failure.code == PL_OK) {
@@ -144,7 +144,7 @@ static void pass_fetched(void *self, const pl_answer_t *answer)
 static void pass_begun(void *self, const pl_answer_t *answer)
 {
     pl_pass_t *pass = self;
-    if (pl_pass_failed(pass, answer))
+    if (pl_pass_no_reply(pass, answer))
         return;
     pass->loaders = answer->body->begin_reply.loaders;
     pass->batches = pass->ops->on_begun(pass, answer->body->begin_reply.batches);
@@ -168,7 +168,7 @@ static void call_begin(pl_pass_t *pass)
 static void pass_named(void *self, const pl_answer_t *answer)
 {
     pl_pass_t *pass = self;
-    if (pl_pass_failed(pass, answer))
+    if (pl_pass_no_reply(pass, answer))
         return;
     pass->ops->on_names(pass, answer->body->figure_names_reply.names);
     pass->known = true;

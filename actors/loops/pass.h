@@ -75,9 +75,9 @@ void pl_pass_resume(pl_pass_t *pass, pl_call_t *call);
  * under way comes back first. */
 void pl_pass_go_on(pl_pass_t *pass);
 
-/* True unless the answer is a reply: after that the next call may be made in its place,
- * or pass->pending is one less. */
-bool pl_pass_failed(pl_pass_t *pass, const pl_answer_t *answer);
+/* Takes an answer that is no reply: an error becomes the pass's.  False: it is a reply,
+ * and the next call may be made in its place, or pass->pending is one less. */
+bool pl_pass_no_reply(pl_pass_t *pass, const pl_answer_t *answer);
 
 /* A batch has come back; halt: as its reply said. */
 void pl_pass_batch_done(pl_pass_t *pass, bool halt);

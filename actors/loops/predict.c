@@ -79,7 +79,7 @@ static void predict_asked(void *self, const pl_answer_t *answer)
     predict_t *p = self;
     pl_pass_t *pass = &p->walk.pass;
     pl_outputs_t *outputs = answer->context;
-    if (!pl_pass_failed(pass, answer)) {
+    if (!pl_pass_no_reply(pass, answer)) {
         const pl_ask_callbacks_reply_t *wish = &answer->body->ask_callbacks_reply;
         pass->pending--;
         p->walk.stopping = p->walk.stopping || wish->stop;

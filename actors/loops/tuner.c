@@ -163,7 +163,7 @@ static void step_answered(void *self, const pl_answer_t *answer)
         pl_pass_go_on(&t->pass);
         return;
     }
-    if (pl_pass_failed(&t->pass, answer))
+    if (pl_pass_no_reply(&t->pass, answer))
         return;
     const pl_bytes_t figures = answer->body->train_batch_reply.figures;
     if (figures.size >= sizeof loss)

@@ -74,7 +74,7 @@ static void walk_batch_done(void *self, const pl_answer_t *answer)
         pass->failure = *answer->error;
         pl_pass(&pass->failure, "%s, batch %u", w->what, pass->done);
     }
-    if (pl_pass_failed(pass, answer))
+    if (pl_pass_no_reply(pass, answer))
         return;
     if (pass->failure.code == PL_OK)
         w->ops->on_batch(w, &answer->body->evaluate_batch_reply);
