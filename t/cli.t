@@ -316,11 +316,11 @@ with_json_what_is_refused_has_a_result_too() {
 
 a_classifier_says_that_it_needs_classes() {
     printf '1,2,0.5\n3,4,1.5\n5,6,2.5\n' >values.csv
-    refused 1 'needs "classes", .*the targets must be their numbers' fit run.json --set data.path=values.csv --set data.val_split=0
+    refused 2 'needs "classes", .*the targets must be their numbers' fit run.json --set data.path=values.csv --set data.val_split=0
 }
 
 what_this_machine_lacks_is_told_with_the_key() {
-    refused 1 'trainer.accelerator.threads is 4096' fit run.json --set trainer.accelerator.threads=4096
+    refused 2 'trainer.accelerator.threads is 4096' fit run.json --set trainer.accelerator.threads=4096
 }
 
 a_run_that_failed_says_how_far_it_came() {
@@ -333,10 +333,11 @@ a_run_that_failed_says_how_far_it_came() {
         "its newest figures and how long it took"
 }
 
-missing_data_fail_the_run() {
-    refused 1 '^paceline: .*none\.csv' fit run.json --set data.path=none.csv
+what_is_not_there_is_a_wrong_request() {
+    refused 2 'no checkpoint or run is at nosuch: ' fit run.json --resume nosuch
+    refused 2 '^paceline: .*none\.csv' fit run.json --set data.path=none.csv
     try "$paceline" fit run.json --set data.path=none.csv --json
-    is "$status" 1 "status 1 with --json too"
+    is "$status" 2 "status 2 with --json too"
     like "$(tail -n 1 <<<"$out")" \
         '^\{"event":"result","status":"failed",.*"error":\{"code":"PL_E[A-Z]+","where":".*","text":".*none.csv.*"\}\}$' \
         "and the last event says why"
@@ -515,7 +516,7 @@ a_run_directory_stands_for_its_best_or_newest_weights() {
     is "$(loss_of runs/worst)" "$(loss_of runs/worst/model.safetensors)" "unless it is damaged"
     try "$paceline" fit run.json --set trainer.run_name=bare --set trainer.enable_checkpointing=false
     ok "with enable_checkpointing false nothing is kept" test ! -e runs/bare/checkpoints
-    refused 1 '"model_checkpoint" is listed, and "trainer.enable_checkpointing" is false' fit run.json \
+    refused 2 '"model_checkpoint" is listed, and "trainer.enable_checkpointing" is false' fit run.json \
         --set trainer.enable_checkpointing=false --set 'callbacks=["model_checkpoint"]'
 }
 
@@ -523,7 +524,7 @@ validate_and_test_refuse_what_they_cannot_do() {
     refused 2 '^paceline: validate needs --checkpoint' validate run.json
     refused 2 '^paceline: test needs --checkpoint' test run.json
     refused 2 'data.val_split' validate run.json --checkpoint runs/measured --set data.val_split=0
-    refused 1 'runs/none' test run.json --checkpoint runs/none
+    refused 2 'runs/none' test run.json --checkpoint runs/none
     refused 2 'limit_test_batches' test run.json --checkpoint runs/measured --set trainer.limit_test_batches=1.5
 }
 
@@ -597,7 +598,7 @@ predict_goes_on_from_a_prompt() {
     try "$paceline" predict text.json --checkpoint runs/text
     is "$status" 0 "without a prompt it answers for the data"
     is "$(grep -cvE '^([a-z ]|\\n){8,}$' <<<"$out")" 0 "in text, a sample a line"
-    refused 1 'prompt' predict text.json --checkpoint runs/text --prompt "ÄÖ"
+    refused 2 'prompt' predict text.json --checkpoint runs/text --prompt "ÄÖ"
     refused 2 'text is no array' predict text.json --checkpoint runs/text --prompt "the" --output x.npy
 }
 
@@ -632,7 +633,7 @@ runs_go_on_with_strategies_that_compute_the_same() {
     local two='--set trainer.devices=2 --set trainer.max_epochs'
     try "$paceline" fit run.json $two=1 --set trainer.run_name=apart --set trainer.strategy=local_sgd
     try "$paceline" fit run.json $two=2 --resume runs/apart
-    is "$status" 1 "from local_sgd to another: status 1"
+    is "$status" 2 "from local_sgd to another: status 2"
     like "$err" 'runs/apart/checkpoints/[^:]*: it is of strategy "local_sgd".* set "trainer.strategy" to "local_sgd"' \
         "it says of which it is"
     try "$paceline" fit run.json $two=1 --set trainer.run_name=sharded --set trainer.strategy=zero1
@@ -643,7 +644,7 @@ runs_go_on_with_strategies_that_compute_the_same() {
 
 predict_refuses_weights_that_are_none() {
     refused 2 '^paceline: predict needs --checkpoint' predict run.json
-    refused 1 '^paceline: .*runs/none' predict run.json --checkpoint runs/none
+    refused 2 '^paceline: .*runs/none' predict run.json --checkpoint runs/none
     head -c 100 runs/classes/model.safetensors >cut.safetensors
     refused 1 '^paceline: .*cut.safetensors' predict run.json --checkpoint cut.safetensors
     refused 2 '^paceline: cannot write /nowhere/x' predict run.json --checkpoint runs/classes --output /nowhere/x
@@ -916,7 +917,7 @@ run with_json_what_is_refused_has_a_result_too
 run a_classifier_says_that_it_needs_classes trains
 run what_this_machine_lacks_is_told_with_the_key trains
 run a_run_that_failed_says_how_far_it_came trains
-run missing_data_fail_the_run trains
+run what_is_not_there_is_a_wrong_request trains
 run a_plugin_is_loaded_by_hand trains
 run a_folder_that_cannot_be_written_fails_the_run trains
 run a_full_disk_fails_the_run_and_leaves_nothing_half trains

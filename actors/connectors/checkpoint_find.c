@@ -443,7 +443,7 @@ static int find(const char *root, const char *run_name, const char *from,
 {
     struct stat what;
     if (from && stat(from, &what) != 0)
-        return pl_fail(err, PL_ENOTFOUND, "%s: %m", from);
+        return pl_fail(err, PL_ENOTFOUND, "no checkpoint or run is at %s: %m", from);
     if (from && is_there(from, PL_CHECKPOINT_MANIFEST))
         return named_take(found, from, err);
     if (!*root)

@@ -229,11 +229,22 @@ static void on_progress(pl_trainer_t *trainer, const pl_progress_t *progress, vo
 
 static bool begin_next(cli_session_t *session, const pl_result_t *result);
 
-/* What may not come again where it is tried again. */
-static int status_of_failure(const pl_error_t *error)
+/* Some of a request can only be held to what there is where it runs: files, devices,
+ * ranks. */
+static bool is_request_wrong(const cli_session_t *session, const pl_error_t *error)
+{
+    return !session->has_begun
+           && (error->code == PL_EINVAL || error->code == PL_ENOTFOUND
+               || error->code == PL_EUNSUPPORTED);
+}
+
+/* What may not come again where it is tried again is lost. */
+static int status_of_failure(const cli_session_t *session, const pl_error_t *error)
 {
     const bool is_lost = error->code == PL_EDIED || error->code == PL_EPEER
                          || error->code == PL_ESTUCK;
+    if (is_request_wrong(session, error))
+        return CLI_WRONG;
     return is_lost && getenv("PACELINE_RESTART_COUNT") ? CLI_LOST : CLI_FAILED;
 }
 
@@ -251,7 +262,7 @@ static void failure_tell(const pl_error_t *error)
 static void run_ended(cli_session_t *session, const pl_result_t *result)
 {
     const pl_error_t *error = &result->error;
-    int status = status_of_failure(error);
+    int status = status_of_failure(session, error);
     cli_live_line("");
     if (!strcmp(result->status, "failed")) {
         failure_tell(error);
