@@ -78,7 +78,7 @@ what_contradicts_is_refused_with_both_names() {
 
 nobody_to_meet_is_an_error() {
     PACELINE_RANK=0 PACELINE_WORLD_SIZE=2 try "$paceline" fit run.json
-    is "$status" 1 "status 1"
+    is "$status" 2 "status 2"
     like "$err" 'set PACELINE_ENDPOINT' "it says what to set"
     try "$paceline" fit run.json --set trainer.launcher=external
     like "$err" 'use paceline launch' "or what to use"
@@ -92,7 +92,7 @@ what_all_ranks_find_is_told_once() {
     is "$(grep -c "^[01]: paceline: $text" <<<"$err")" 1 "a contradiction: one rank says it"
     is "$(lines "$err")" 2 "and it is told which ended first"
     try timeout 60 "$paceline" launch --devices 2 -- "$paceline" fit run.json --set data.path=nowhere.csv
-    is "$status" 1 "status 1"
+    is "$status" 2 "status 2"
     is "$(grep -c '^[01]: paceline: .*nowhere.csv' <<<"$err")" 1 "what ranks hear of each other: one says it"
     try "$paceline" launch --devices 2 -- sh -c 'echo the same >&2'
     is "$(lines "$err")" 2 "what a program says of each rank: both"
@@ -169,6 +169,25 @@ who_ends_on_another_node_before_it_joins_is_missed_at_once() {
         like "$(text err.$other)" "rank $rank \(process [0-9]+\) exited with status 0 before it had joined; its last words: what for" \
             "the other says whom it misses"
     done
+}
+
+# On any but the first the run itself tells nothing.
+each_node_says_what_it_does() {
+    free_port
+    as_node 1 sh -c : &
+    local pid=$!
+    as_node 0 sh -c :
+    wait $pid
+    is "$(text status.0)$(text status.1)" 00 "both end well"
+    like "$(text err.1)" "^paceline: node 1 looks for node 0 at 127.0.0.1:$port" "where it looks for the first"
+    like "$(text err.1)" 'paceline: rank 1 of 2 begins here' "which rank is here"
+    is "$(tail -n 1 err.1)" "paceline: all ranks are done" "how it ended"
+    as_node 1 sh -c : &
+    pid=$!
+    as_node 0 sh -c 'exit 3'
+    wait $pid
+    is "$(text status.1)" 3 "where another failed: its status"
+    like "$(tail -n 1 err.1)" '^paceline: rank 0 .* exited with status 3' "and which"
 }
 
 a_signal_is_passed_on() {
@@ -455,6 +474,7 @@ run one_that_fails_ends_all
 run a_cause_counts_though_what_comes_of_it_is_heard_first
 run who_ends_before_it_joins_is_missed_at_once trains
 run who_ends_on_another_node_before_it_joins_is_missed_at_once trains
+run each_node_says_what_it_does
 run a_signal_is_passed_on trains
 run a_stop_while_ranks_are_missing_ends_at_once trains
 run a_rank_that_is_killed_ends_the_run trains

@@ -77,6 +77,18 @@ void node_ended(launch_node_t *n)
         node_soon(n, 0);
 }
 
+/* Rank 0 tells of the run, on another terminal. */
+static void begun_tell(const launch_node_t *n, const launch_attempt_t *attempt)
+{
+    const int each = n->launch->spec.devices, first = attempt->place * each;
+    char ranks[48];
+    snprintf(ranks, sizeof ranks, each == 1 ? "rank %d" : "ranks %d to %d", first,
+             first + each - 1);
+    launch_note(n->launch,
+                "%s of %d begin%s here; what the run tells is shown where node 0 is",
+                ranks, attempt->nodes * each, each == 1 ? "s" : "");
+}
+
 static void ranks_begin(launch_node_t *n, uint64_t number, const pl_begin_ranks_t *told)
 {
     pl_failure_t failure = {.status = LAUNCH_WRONG};
@@ -89,8 +101,10 @@ static void ranks_begin(launch_node_t *n, uint64_t number, const pl_begin_ranks_
         return;
     n->attempt = (uint32_t)number;
     n->runs = launch_begin(n->launch, &attempt, &failure.error) == PL_OK;
-    if (n->runs)
+    if (n->runs) {
+        begun_tell(n, &attempt);
         return;
+    }
     node_failed(n, &failure);
     node_ended(n);
 }
@@ -120,6 +134,8 @@ static void message_came(void *user, int peer, pl_frame_t *message)
         return;
     if (*body.end_node.text)
         pl_fail(&error, PL_EDIED, "%s", body.end_node.text);
+    else if (!body.end_node.status && !n->launch->was_signalled)
+        launch_note(n->launch, "all ranks are done");
     node_leave(n, (int)body.end_node.status, &error);
 }
 

@@ -156,6 +156,8 @@ static int launch_begin(launch_t *launch, const cli_launch_t *a, pl_error_t *err
     if (!launch->base || !catch_signals(launch))
         return pl_fail(err, PL_ENOMEM, "no event loop: out of memory or descriptors");
     launch->node = pl_launch_start(launch->base, &spec, err);
+    if (launch->node && spec.node_rank)
+        cli_error("node %d looks for node 0 at %s", spec.node_rank, spec.endpoint);
     return launch->node ? PL_OK : err->code;
 }
 
