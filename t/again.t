@@ -179,6 +179,26 @@ a_node_that_comes_while_a_rank_starts_is_let_in() {
     ok "the same bits" cmp "$inline" runs/starting/model.safetensors
 }
 
+# Rank 0 ends at once, and another finds nobody to meet.
+a_node_that_comes_while_ranks_are_awaited_is_let_in() {
+    local k pids=() late=(sh -c '[ "$PACELINE_RESTART_COUNT" != 0 ] || until [ -e let ]; do sleep 0.05; done; exec "$@"' -)
+    try "$paceline" fit run.json --set trainer.run_name=three --set trainer.devices=3
+    free_port
+    node 0 1:3 1 --set trainer.run_name=awaited &
+    pids+=($!)
+    (through=("${late[@]}"); node 1 1:3 1 --set trainer.run_name=awaited) &
+    pids+=($!)
+    until_said 'rank 0 of 2' err.0 "${pids[0]}"
+    node 2 1:3 1 --set trainer.run_name=awaited &
+    pids+=($!)
+    until_said 'node 2 .* has come' err.0 "${pids[0]}"
+    until [ -z "$(pgrep -P "$(pgrep -P "$(text node.0)")" 2>/dev/null)" ]; do sleep 0.02; done       # rank 0 has ended
+    touch let
+    wait "${pids[@]}"
+    is "$(text status.0)$(text status.1)$(text status.2)" 000 "all nodes end well"
+    ok "with the bits of three ranks" cmp runs/three/model.safetensors "$(ls -d runs/awaited*/model.safetensors)"
+}
+
 nodes_that_are_not_there_are_missed() {
     free_port
     try timeout 60 "$paceline" launch --nnodes 2:3 --rdzv-endpoint "127.0.0.1:$port" --join-timeout 0.2 -- true
@@ -212,6 +232,7 @@ run a_launch_that_is_killed_leaves_nothing_and_can_be_resumed trains
 run a_node_that_is_killed_and_started_anew_leaves_no_trace trains
 run a_node_that_is_gone_is_left_out_and_may_return trains
 run a_node_that_comes_while_a_rank_starts_is_let_in trains
+run a_node_that_comes_while_ranks_are_awaited_is_let_in trains
 run nodes_that_are_not_there_are_missed
 run nodes_that_differ_are_refused trains
 done_testing

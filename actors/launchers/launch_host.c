@@ -143,12 +143,11 @@ static bool host_has_failed(const launch_host_t *h)
     return h->failure.error.code != PL_OK;
 }
 
-/* A rank that was not yet listening when it was told to make room for a node dies of
- * that: it has failed in nothing. */
+/* What was told to make room for a node may fail of that: before it listens, or before
+ * all ranks have joined.  What fails of something else does so again. */
 static bool makes_room(const launch_host_t *h)
 {
-    return h->wants_in && !h->launch->was_signalled && h->failed == 0
-           && h->failure.status == 128 + SIGTERM;
+    return h->wants_in && !h->launch->was_signalled && !h->failure.may_pass;
 }
 
 /* Ranks that are killed leave nothing half done that counts: what is saved is whole. */
