@@ -74,20 +74,28 @@ static bool takes_back(pl_restarts_t *r)
 
 /* ---- once more ---- */
 
+/* The step that its error names: others may have come further. */
+static uint64_t failed_after(const pl_ranks_t *ranks)
+{
+    return ranks->failed < 0 ? ranks->global_step
+                             : ranks->rank[ranks->failed].global_step;
+}
+
 /* What a process dies of may not come again; what its program says of itself does. */
 bool pl_restarts_try(pl_restarts_t *r)
 {
     pl_ranks_t *ranks = r->ranks;
     const int code = ranks->error.code;
+    const uint64_t step = failed_after(ranks);
     r->tries.most = r->most;
     if (pl_ranks_have_paused(ranks))
         return takes_back(r);
     const bool passes = (code == PL_EDIED || code == PL_ESTUCK)
                         && pl_wires_were_all_there(ranks->wires);
     const int who = passes && leaves_out(r) ? -1 : ranks->failed;
-    const int wait = passes ? pl_tries_add(&r->tries, ranks->global_step, who) : -1;
+    const int wait = passes ? pl_tries_add(&r->tries, step, who) : -1;
     if (wait < 0 && code != PL_OK)
-        pl_tries_tell(&r->tries, &ranks->global_step, &ranks->error);
+        pl_tries_tell(&r->tries, &step, &ranks->error);
     if (!begins_in(r, wait))
         return false;
     ranks->global_step = 0;
