@@ -201,6 +201,37 @@ static void noise_is_dropped_or_refused(void)
     rig_free(&rig);
 }
 
+static char *spaces_new(size_t size)
+{
+    char *text = malloc(size + 1);
+    memset(text, ' ', size);
+    text[size] = '\0';
+    return text;
+}
+
+static void a_long_request_is_told_so(void)
+{
+    static const size_t sizes[] = {4097, 64 << 10};
+    rig_t *rig = rig_listening(endpoint());
+    client_t plain = client_open(ZMQ_REQ, endpoint()),
+             dealer = client_open(ZMQ_DEALER, endpoint());
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        char expected[80], *text = spaces_new(sizes[k]);
+        snprintf(expected, sizeof expected,
+                 "PL_EINVAL.*a request of %zu bytes: it may have 4096", sizes[k]);
+        like(said(&plain, text), expected, "of a REQ");
+        like(said(&dealer, text), expected, "and of a DEALER");
+        free(text);
+    }
+    char *text = spaces_new(4096);
+    memcpy(text, "{\"command\": \"list\"}", 19);
+    like(said(&plain, text), "\"runs\"", "one of the most bytes is carried out");
+    free(text);
+    client_close(&dealer);
+    client_close(&plain);
+    rig_free(&rig);
+}
+
 static void a_large_request_costs_its_client_the_connection(void)
 {
     rig_t *rig = rig_listening(endpoint());
@@ -250,6 +281,7 @@ int main(void)
     run(nobody_beyond_this_machine_is_let_in);
     run(wrong_requests_get_an_error);
     run(noise_is_dropped_or_refused);
+    run(a_long_request_is_told_so);
     run(a_large_request_costs_its_client_the_connection);
     run(who_asks_for_much_at_once_is_answered_all);
     run(closing_answers_who_waits);

@@ -100,6 +100,10 @@ wrong_requests_are_refused_before_anybody_is_asked() {
     refused 2 'reason is for stop' control "$desk" pause --reason x
     refused 2 'optimizer is for set-lr and scale-lr' control "$desk" save --optimizer x
     refused 2 'control needs list' control "$desk"
+    refused 2 'the request would have 4[0-9]* bytes, and a run takes 4096: give a shorter --reason' \
+        control "$desk" stop --reason "$(printf 'x%.0s' {1..4090})"
+    refused 2 'the request would have 1[0-9]* bytes, and a run takes 4096: give a shorter --optimizer' \
+        control "$desk" set-lr 1 --optimizer "$(printf 'x%.0s' {1..100000})"
     refused 2 'cannot connect to "nonsense"' control nonsense pause
     local elsewhere
     for elsewhere in tcp://10.0.0.1:5999 tcp://run.example.org:5999 'tcp://[2001:db8::1]:5999' tcp://127.0.0.1 inproc://desk; do

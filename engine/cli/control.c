@@ -16,6 +16,8 @@
 #include "cli/session.h"
 #include "cli/watch.h"
 
+enum { REQUEST_MOST = 4096 };                     /* bytes, that a run takes */
+
 static const double ABSENCE = 2, PATIENCE = 3, GREETING = 30, TURN = 0.2;  /* s */
 
 typedef struct order {
@@ -100,6 +102,18 @@ static char *request_write(const cli_control_t *a, pl_error_t *err)
     if (!text)
         pl_fail(err, PL_EINVAL, "the request is not UTF-8, or memory is out");
     return text;
+}
+
+/* A run would say so too, unless it is much too long: then it only ends the connection. */
+static int check_length(const char *request, const cli_control_t *a, pl_error_t *err)
+{
+    const size_t length = strlen(request);
+    if (length <= REQUEST_MOST)
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL,
+                   "the request would have %zu bytes, and a run takes %d: give a shorter "
+                   "%s",
+                   length, REQUEST_MOST, a->reason ? "--reason" : "--optimizer");
 }
 
 /* ---- the answer ---- */
@@ -224,7 +238,7 @@ int cli_control(const cli_control_t *arguments)
     pl_error_t err = {0};
     int status = CLI_WRONG;
     char *request = request_write(arguments, &err);
-    if (request
+    if (request && check_length(request, arguments, &err) == PL_OK
         && cli_connect(&connection, CLI_COMMANDS, arguments->endpoint, &err) == PL_OK) {
         cli_watch_signals();
         cli_send(&connection, request);

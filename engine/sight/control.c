@@ -3,16 +3,25 @@
  * A request comes from a REQ or a DEALER of any language: who asks, perhaps an empty
  * part, and one JSON object; the reply goes back the same way. Requests of one client may
  * overtake each other, as a save takes longer than a list; "id" tells them apart. What
- * has another form is dropped, and how many are open is bounded. */
+ * has another form is dropped, and how many are open is bounded. So is their length: a
+ * request that is too long is told so, as long as it is not absurd; of one that is,
+ * ZeroMQ ends the connection, and nobody is told anything. */
 #include "sight/control.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "runtime/endpoint.h"
 
-enum { CLIENT = 256, OPEN_MOST = 64, UNREAD_MOST = 64, LINGER_MS = 500 };
+enum {
+    CLIENT = 256,
+    OPEN_MOST = 64,
+    UNREAD_MOST = 64,
+    LINGER_MS = 500,
+    TOLD_MOST = 64 << 10,                 /* bytes of a request that is told it is long */
+};
 
 /* Who asked: what goes before the reply. */
 typedef struct asker {
@@ -61,11 +70,23 @@ static void refuse(const asker_t *asker, const char *code, const char *text)
     pl_text_free(reply);
 }
 
+static void refuse_long(const asker_t *asker, size_t size)
+{
+    char text[80];
+    snprintf(text, sizeof text, "a request of %zu bytes: it may have %d", size,
+             PL_REQUEST_MOST);
+    refuse(asker, pl_code_name(PL_EINVAL), text);
+}
+
 /* ---- requests ---- */
 
 static void request_came(pl_control_desk_t *desk, pl_bytes_t text)
 {
     pl_error_t err = {0};
+    if (text.size > PL_REQUEST_MOST) {
+        refuse_long(&desk->asker, text.size);
+        return;
+    }
     if (desk->open == OPEN_MOST) {
         refuse(&desk->asker, "PL_EBUSY", "too many requests wait for their replies");
         return;
@@ -118,7 +139,7 @@ static int desk_open(pl_control_desk_t *desk, const char *endpoint, pl_error_t *
                                    .bind = true,
                                    .high_water_mark = UNREAD_MOST,
                                    .linger_ms = LINGER_MS,
-                                   .message_most = PL_REQUEST_MOST};
+                                   .message_most = TOLD_MOST};
     int code = pl_endpoint_is_public("control", endpoint, err);
     if (code != PL_OK)
         return code;
