@@ -32,40 +32,6 @@ enum {
     QUEUED_MOST = 1000
 };
 
-/* ---- replies ---- */
-
-void service_reply(struct evhttp_request *request, int status, json_t *body)
-{
-    struct evbuffer *buffer = evbuffer_new();
-    char *text = json_dumps(body, JSON_COMPACT);
-    evbuffer_add_printf(buffer, "%s\n", text ? text : "{}");
-    evhttp_add_header(evhttp_request_get_output_headers(request), "Content-Type",
-                      "application/json");
-    evhttp_send_reply(request, status, NULL, buffer);
-    evbuffer_free(buffer);
-    free(text);
-    json_decref(body);
-}
-
-void service_error(struct evhttp_request *request, int status, const char *text)
-{
-    service_reply(request, status, json_pack("{s:{s:s}}", "error", "text", text));
-}
-
-/* One whose connection evhttp closes by itself is freed with it. */
-void service_forget(struct evhttp_request *request)
-{
-    if (!evhttp_request_get_connection(request))
-        evhttp_request_free(request);
-}
-
-json_t *run_show(const run_t *run)
-{
-    return json_pack("{s:i, s:s, s:I, s:s, s:O, s:s}", "id", run->id, "state", run->state,
-                     "global_step", (json_int_t)run->global_step, "run_dir", run->run_dir,
-                     "metrics", run->metrics, "error", run->error);
-}
-
 /* ---- events ---- */
 
 static void stream_send(stream_t *stream, uint64_t number)
@@ -142,8 +108,7 @@ static void events_get(run_t *run, struct evhttp_request *request)
     run->streams = stream;
     evhttp_connection_set_closecb(evhttp_request_get_connection(request), stream_closed,
                                   stream);
-    evhttp_add_header(evhttp_request_get_output_headers(request), "Content-Type",
-                      "text/event-stream");
+    service_head(request, "text/event-stream");
     evhttp_send_reply_start(request, 200, "OK");
     for (from = from > kept ? from : kept; from < run->events; from++)
         stream_send(stream, from);
@@ -502,7 +467,9 @@ static int service_listen(service_t *service, int port, pl_error_t *err)
     if (!bound)
         return pl_fail(err, PL_EIO, "127.0.0.1:%d: %s", port,
                        evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
-    evhttp_set_max_body_size(service->http, 8 * BODY_MOST); /* evhttp answers in HTML */
+    /* What is longer, or no HTTP, evhttp answers by itself: always the same HTML, with
+     * none of our headers.  Its version 2.1 lets nobody else do it. */
+    evhttp_set_max_body_size(service->http, 8 * BODY_MOST);
     evhttp_set_max_headers_size(service->http, 16384);
     evhttp_set_allowed_methods(service->http, (ev_uint16_t)~0);
     evhttp_set_gencb(service->http, on_request, service);

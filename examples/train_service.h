@@ -1,6 +1,6 @@
 /* train_service.h - what the files of the service share: train_service.c (requests and
- * commands), train_runs.c (its folder of runs), train_predict.c (answers by their
- * weights), train_notify.c (systemd) */
+ * commands), train_reply.c (answers in JSON), train_runs.c (its folder of runs),
+ * train_predict.c (answers by their weights), train_notify.c (systemd) */
 #ifndef TRAIN_SERVICE_H
 #define TRAIN_SERVICE_H
 
@@ -47,13 +47,18 @@ struct service {
     bool ends;
 };
 
-/* ---- train_service.c ---- */
+/* ---- train_reply.c ---- */
 
+/* The headers that all answers have. */
+void service_head(struct evhttp_request *request, const char *type);
 /* Answers a request with JSON, which is taken over, or {"error": {"text": …}}. */
 void service_reply(struct evhttp_request *request, int status, json_t *body);
 void service_error(struct evhttp_request *request, int status, const char *text);
 /* Where the connection of an unanswered one is gone: evhttp thinks no more of it. */
 void service_forget(struct evhttp_request *request);
+
+/* ---- train_service.c ---- */
+
 /* A run as clients see it. */
 json_t *run_show(const run_t *run);
 

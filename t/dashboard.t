@@ -45,6 +45,53 @@ every_answer_has_the_headers_that_keep_it_here() {
     stop
 }
 
+# keeps_here STATUS SENTENCE - what has come back raw is that, with our headers in its head and one empty line behind it
+keeps_here() {
+    local header head
+    head=$(tr -d '\r' <<<"$out" | sed '/^$/q')
+    like "$head" "^HTTP/1\.[01] $1 " "$2: $1"
+    for header in 'Cache-Control: no-store' 'X-Content-Type-Options: nosniff' 'X-Frame-Options: DENY' \
+        "Content-Security-Policy: default-src 'none'" 'Content-Type: text/'; do
+        like "$head" "^$header" "$2: $header"
+    done
+    is "$(grep -c '^Cache-Control' <<<"$head")" 1 "$2: once"
+}
+
+# request METHOD PATH - a raw one of that method
+request() {
+    raw "$1 $2 HTTP/1.1\r\nHost: localhost\r\n$bearer\r\n\r\n"
+}
+
+errors_of_the_protocol_have_the_headers_too() {
+    local method refused
+    train
+    raw 'nonsense\r\n\r\n'
+    keeps_here 400 "what is no HTTP"
+    raw 'GET / HTTP/1.1\r\nno header\r\n\r\n'
+    keeps_here 400 "a line that is no header"
+    raw "GET / HTTP/1.1\r\nHost: localhost\r\nX: $(printf '%09000d' 0)\r\n\r\n"
+    keeps_here 4.. "long headers"
+    raw 'POST /command HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n'
+    keeps_here 413 "a body that is not even read"
+    raw 'POST /command HTTP/1.1\r\nHost: localhost\r\nExpect: a miracle\r\nContent-Length: 2\r\n\r\n{}'
+    keeps_here 4.. "what cannot be expected"
+    raw "POST /command HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4097\r\n\r\n$(printf '%04097d' 0)"
+    keeps_here 413 "one byte more than a request has"
+    like "$out" 'has 4096 bytes at most' "which says how many it may have"
+    raw "POST /command HTTP/1.1\r\nHost: localhost\r\n$bearer\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}"
+    like "$(tr -d '\r' <<<"$out" | sed -n 1,3p)" $'^HTTP/1.1 100 Continue\n\nHTTP/1.1 403 ' "go on is said without"
+    for method in PUT DELETE OPTIONS TRACE PATCH BREW; do
+        request "$method" /state
+        keeps_here 405 "$method"
+        like "$out" '^Allow: GET, HEAD' "which says what there is"
+    done
+    request GET /command
+    like "$out" '^Allow: POST' "also where that is another"
+    refused=$(metric 'paceline_http_answers_total{code="4xx"}')
+    ok "all are counted: $refused" test "$refused" -ge 14
+    stop
+}
+
 has_connections() {
     [ "$(metric paceline_http_connections)" = "$1" ]
 }
@@ -505,6 +552,7 @@ if ! command -v curl >/dev/null; then
 fi
 run the_token_opens_the_page_and_nothing_else_does trains
 run every_answer_has_the_headers_that_keep_it_here trains
+run errors_of_the_protocol_have_the_headers_too trains
 run who_asks_for_the_head_gets_no_body trains
 run who_says_nothing_makes_room trains
 run a_name_that_was_made_to_point_here_is_refused trains

@@ -162,6 +162,9 @@ mistakes_are_told_as_json() {
         is "$status" 405 "$method"
         like "$out" '^\{"error":' "as JSON"
     done
+    get /runs -o "$folder/body" -D -
+    like "$out" '^X-Content-Type-Options: nosniff' "what it answers is taken for nothing else"
+    like "$out" '^Cache-Control: no-store' "and kept nowhere"
     head -c 9000000 /dev/zero | tr '\0' ' ' >large
     posts 413 "too much" /runs @large
     like "$out" '^\{"error":' "as JSON, too"

@@ -104,7 +104,7 @@ static char *request_write(const cli_control_t *a, pl_error_t *err)
     return text;
 }
 
-/* A run would say so too, unless it is much too long: then it only ends the connection. */
+/* A run says so too, unless it is much too long: then it only ends the connection. */
 static int check_length(const char *request, const cli_control_t *a, pl_error_t *err)
 {
     const size_t length = strlen(request);

@@ -40,6 +40,21 @@ static void let_in(pl_dashboard_t *d, bool more)
         evconnlistener_disable(d->listener);
 }
 
+static void output_grew(struct evbuffer *out, const struct evbuffer_cb_info *info,
+                        void *user)
+{
+    const connection_t *c = user;
+    if (!c->has_asked && info->n_added)
+        http_add_to_error(c->dashboard, out, info->n_added);
+}
+
+static void connection_free(connection_t *c)
+{
+    evbuffer_remove_cb(bufferevent_get_output(c->bev), output_grew, c);
+    bufferevent_decref(c->bev);
+    pl_free(c);
+}
+
 /* For evhttp, of a connection that has come.  Without memory for it evhttp makes one of
  * its own, of which we know nothing but that it has its time limits. */
 static struct bufferevent *connection_new(struct event_base *base, void *user)
@@ -51,10 +66,12 @@ static struct bufferevent *connection_new(struct event_base *base, void *user)
         return bev;
     bufferevent_incref(bev);
     const int64_t now = pl_now();
-    *c = (connection_t){.bev = bev,
+    *c = (connection_t){.dashboard = d,
+                        .bev = bev,
                         .came = now,
                         .until = now + REQUEST_SECONDS * PL_SECOND,
                         .next = d->connections};
+    evbuffer_add_cb(bufferevent_get_output(bev), output_grew, c);
     d->connections = c;
     d->connection_count++;
     if (d->connection_count >= CONNECTIONS_MOST)
@@ -83,8 +100,7 @@ void connections_tick(pl_dashboard_t *d)
     for (connection_t **at = &d->connections, *c; (c = *at);) {
         if (was_let_go(c)) {
             *at = c->next;
-            bufferevent_decref(c->bev);
-            pl_free(c);
+            connection_free(c);
             d->connection_count--;
             continue;
         }
@@ -110,8 +126,7 @@ void connections_close(pl_dashboard_t *d)
 {
     for (connection_t *c; (c = d->connections);) {
         d->connections = c->next;
-        bufferevent_decref(c->bev);
-        pl_free(c);
+        connection_free(c);
     }
     d->connection_count = 0;
 }

@@ -91,10 +91,9 @@ static int server_open(pl_dashboard_t *d, const char *address, pl_error_t *err)
     d->tick = event_new(d->reactor->loop.base, -1, EV_PERSIST, server_tick, d);
     if (!d->http || !d->tick || event_add(d->tick, &every) != 0)
         return pl_no_memory(err);
-    evhttp_set_allowed_methods(d->http,
-                               EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST);
+    evhttp_set_allowed_methods(d->http, (ev_uint16_t)~0);       /* the routes refuse */
     evhttp_set_max_headers_size(d->http, HEAD_MOST);
-    evhttp_set_max_body_size(d->http, BODY_MOST);
+    evhttp_set_max_body_size(d->http, BODY_READ_MOST);
     evhttp_set_timeout(d->http, REQUEST_SECONDS);
     evhttp_set_gencb(d->http, http_request, d);
     return connections_listen(d, address, err);

@@ -19,6 +19,7 @@ enum {
     VIEWERS_MOST = 64,
     HEAD_MOST = 8192,                                     /* bytes of a request's lines */
     BODY_MOST = 4096,
+    BODY_READ_MOST = 64 << 10,              /* longer ones evhttp refuses, in its way */
     REQUEST_SECONDS = 10,                           /* for a request to come as a whole */
     ANSWER_SECONDS = 30,                            /* for its answer to be taken */
     SILENT_MS = 250,                                /* the same while others wait */
@@ -29,6 +30,7 @@ enum {
 
 /* What evhttp does not tell: which connections there are, for how long. */
 typedef struct connection {
+    pl_dashboard_t *dashboard;
     struct bufferevent *bev;                                /* counted reference */
     int64_t came, until;                                    /* pl_now(); 0: it may stay */
     bool has_asked;                                         /* its request is there */
@@ -100,6 +102,9 @@ void http_refuse(pl_dashboard_t *d, struct evhttp_request *request, int status,
 /* In the callback that says that the connection of an unanswered one is gone. */
 void http_forget(struct evhttp_request *request);
 void http_head(struct evhttp_request *request, const char *type);
+/* So many bytes have been written to who got no answer of ours: if they begin an error,
+ * it has these headers too. */
+void http_add_to_error(pl_dashboard_t *d, struct evbuffer *out, size_t added);
 
 /* ---- http_guard.c ---- */
 

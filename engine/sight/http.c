@@ -25,6 +25,7 @@ static const struct {
                {403, "Forbidden"},
                {404, "Not Found"},
                {405, "Method Not Allowed"},
+               {413, "Content Too Large"},
                {421, "Misdirected Request"},
                {500, "Internal Server Error"},
                {503, "Service Unavailable"}};
@@ -39,24 +40,46 @@ static const char *reason_of(int status)
 
 /* ---- answers ---- */
 
+static const char *const all[][2] = {
+    {"Cache-Control", "no-store"},
+    {"Content-Security-Policy",
+     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+    {"Cross-Origin-Opener-Policy", "same-origin"},
+    {"Cross-Origin-Resource-Policy", "same-origin"},
+    {"Referrer-Policy", "no-referrer"},
+    {"X-Content-Type-Options", "nosniff"},
+    {"X-Frame-Options", "DENY"}};
+
 void http_head(struct evhttp_request *request, const char *type)
 {
-    static const char *const all[][2] = {
-        {"Cache-Control", "no-store"},
-        {"Connection", "close"},
-        {"Content-Security-Policy",
-         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-         "connect-src 'self'; base-uri 'none'; form-action 'none'; "
-         "frame-ancestors 'none'"},
-        {"Cross-Origin-Opener-Policy", "same-origin"},
-        {"Cross-Origin-Resource-Policy", "same-origin"},
-        {"Referrer-Policy", "no-referrer"},
-        {"X-Content-Type-Options", "nosniff"},
-        {"X-Frame-Options", "DENY"}};
     struct evkeyvalq *out = evhttp_request_get_output_headers(request);
     for (size_t k = 0; k < sizeof all / sizeof *all; k++)
         evhttp_add_header(out, all[k][0], all[k][1]);
+    evhttp_add_header(out, "Connection", "close");
     evhttp_add_header(out, "Content-Type", type);
+}
+
+/* What is no HTTP, or too long for it, evhttp answers by itself, and takes no headers for
+ * that.  But it writes line by line, so ours can go in behind the first. */
+void http_add_to_error(pl_dashboard_t *d, struct evbuffer *out, size_t added)
+{
+    char line[64];
+    struct evbuffer_ptr at;
+    if (added >= sizeof line
+        || evbuffer_ptr_set(out, &at, evbuffer_get_length(out) - added,
+                            EVBUFFER_PTR_SET)
+               != 0)
+        return;
+    evbuffer_copyout_from(out, &at, line, added);
+    line[added] = '\0';
+    const char *status = strchr(line, ' '), *end = strstr(line, "\r\n");
+    if (strncmp(line, "HTTP/", 5) || !status || (status[1] != '4' && status[1] != '5')
+        || !end || end[2])
+        return;
+    d->answered[status[1] - '0']++;
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+        evbuffer_add_printf(out, "%s: %s\r\n", all[k][0], all[k][1]);
 }
 
 void http_answer(pl_dashboard_t *d, struct evhttp_request *request, int status,
@@ -226,6 +249,14 @@ static void serve_chart(pl_dashboard_t *d, struct evhttp_request *request)
 
 /* ---- which is which ---- */
 
+static void refuse_method(pl_dashboard_t *d, struct evhttp_request *request,
+                          enum evhttp_cmd_type takes)
+{
+    evhttp_add_header(evhttp_request_get_output_headers(request), "Allow",
+                      takes == EVHTTP_REQ_GET ? "GET, HEAD" : "POST");
+    http_refuse(d, request, 405, "This page does not take that method.");
+}
+
 typedef struct route {
     const char *path;
     enum evhttp_cmd_type method;
@@ -268,7 +299,9 @@ void http_request(struct evhttp_request *request, void *dashboard)
         http_refuse(d, request, 404, "There is no such page.");
     else if (method != route->method
              && !(method == EVHTTP_REQ_HEAD && route->method == EVHTTP_REQ_GET))
-        http_refuse(d, request, 405, "This page does not take that method.");
+        refuse_method(d, request, route->method);
+    else if (evbuffer_get_length(evhttp_request_get_input_buffer(request)) > BODY_MOST)
+        http_refuse(d, request, 413, "A request has 4096 bytes at most.");
     else if (route->is_open || guard_token(d, request))
         route->serve(d, request);
 }

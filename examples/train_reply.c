@@ -1,0 +1,46 @@
+/* train_reply.c - what the service answers, in JSON */
+#include <event2/buffer.h>
+#include <event2/http.h>
+#include <stdlib.h>
+
+#include "train_service.h"
+
+/* What a run told is kept nowhere, and taken for nothing else. */
+void service_head(struct evhttp_request *request, const char *type)
+{
+    struct evkeyvalq *head = evhttp_request_get_output_headers(request);
+    evhttp_add_header(head, "Content-Type", type);
+    evhttp_add_header(head, "Cache-Control", "no-store");
+    evhttp_add_header(head, "X-Content-Type-Options", "nosniff");
+}
+
+void service_reply(struct evhttp_request *request, int status, json_t *body)
+{
+    struct evbuffer *buffer = evbuffer_new();
+    char *text = json_dumps(body, JSON_COMPACT);
+    evbuffer_add_printf(buffer, "%s\n", text ? text : "{}");
+    service_head(request, "application/json");
+    evhttp_send_reply(request, status, NULL, buffer);
+    evbuffer_free(buffer);
+    free(text);
+    json_decref(body);
+}
+
+void service_error(struct evhttp_request *request, int status, const char *text)
+{
+    service_reply(request, status, json_pack("{s:{s:s}}", "error", "text", text));
+}
+
+/* One whose connection evhttp closes by itself is freed with it. */
+void service_forget(struct evhttp_request *request)
+{
+    if (!evhttp_request_get_connection(request))
+        evhttp_request_free(request);
+}
+
+json_t *run_show(const run_t *run)
+{
+    return json_pack("{s:i, s:s, s:I, s:s, s:O, s:s}", "id", run->id, "state", run->state,
+                     "global_step", (json_int_t)run->global_step, "run_dir", run->run_dir,
+                     "metrics", run->metrics, "error", run->error);
+}
