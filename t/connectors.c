@@ -558,6 +558,23 @@ static void the_next_epoch_is_read_ahead(void)
     queen_close();
 }
 
+static void no_more_is_read_than_is_wanted(void)
+{
+    const pl_fetch_batch_t one_of_two = {.stage = PL_TRAIN, .until = 2};
+    start_open("{\"name\": \"numbers\", \"samples\": 100, \"batch_size\": 5, "
+               "\"prefetch\": 4}");
+    begin(PL_TRAIN, 0);
+    queen_turn();
+    is_int(numbers_state.batches, 0, "a pass of which nothing is fetched reads nothing");
+    for (int k = 0; k < 2; k++)
+        ok(queen_call(data, PL_MESSAGE_fetch_batch, &one_of_two)->object, "batch %d", k);
+    queen_turn();
+    is_int(numbers_state.batches, 2, "nor is more read than two, which are wanted");
+    ok(fetch(PL_TRAIN)->object, "who asks for more in spite of that");
+    ok(were_read(2 + 1 + 4), "has it, and what is read ahead of all");
+    queen_close();
+}
+
 /* Beyond data.prefetch, and to a reader in company: all of it comes. */
 static void what_is_waited_for_is_read(void)
 {
@@ -749,6 +766,7 @@ int main(void)
     run(a_record_that_cannot_be_read_is_named);
     run(a_new_pass_drops_the_old_one);
     run(the_next_epoch_is_read_ahead);
+    run(no_more_is_read_than_is_wanted);
     run(what_is_waited_for_is_read);
     run(stages_have_passes_of_their_own);
     run(fetches_are_answered_in_order);

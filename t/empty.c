@@ -135,14 +135,94 @@ static void a_measurement_of_nothing_has_no_figures(void)
     free(run_dir);
 }
 
+/* ---- what is read ---- */
+
+enum { COUNTED = 40 };
+
+static int reads[PL_PREDICT + 1];                           /* atomic: batches, by stage */
+
+static int counted_open(void *self, const pl_data_request_t *request,
+                        pl_data_info_t *info, pl_error_t *err)
+{
+    (void)self, (void)request;
+    *info = (pl_data_info_t){.samples = COUNTED,
+                             .field_count = 2,
+                             .field = {{"x", PL_F32, pl_shape(1, RIG_FEATURES)},
+                                       {"y", PL_I64, pl_shape(0)}},
+                             .facts = pl_text("{\"classes\": %d}", RIG_CLASSES)};
+    return info->facts ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
+}
+
+static int counted_read(const void *self, const pl_read_request_t *request,
+                        void *const field[], pl_error_t *err)
+{
+    (void)self, (void)err;
+    __atomic_add_fetch(&reads[request->stage], 1, __ATOMIC_RELAXED);
+    for (int i = 0; i < request->count; i++)
+        rig_sample(request->index[i], (float *)field[0] + i * RIG_FEATURES,
+                   (int64_t *)field[1] + i);
+    return PL_OK;
+}
+
+static const pl_dataset_ops_t counted = {.name = "counted",
+                                         .size = 1,
+                                         .open = counted_open,
+                                         .read = counted_read};
+
+#define COUNTED_DATA \
+    "{\"name\": \"counted\", \"batch_size\": 2, \"val_split\": 0.5, \"prefetch\": 4}"
+
+static void reads_are(const char *trainer, int train, int validate)
+{
+    memset(reads, 0, sizeof reads);
+    rig_result_t *result = fit(trainer, NULL, COUNTED_DATA);
+    is_text(result->status, "ok", "%s %s", trainer, result->error.text);
+    is_int(reads[PL_TRAIN], train, "so many batches are read to train");
+    is_int(reads[PL_VALIDATE], validate, "and so many to validate");
+    rig_result_free(result);
+}
+
+/* All that is there is read ahead, but nothing beyond what is asked for. */
+static void what_is_left_out_is_not_read(void)
+{
+    reads_are("\"max_epochs\": 1", 10, 10);
+    reads_are("\"max_epochs\": 1, \"limit_val_batches\": 0", 10, 0);
+    reads_are("\"max_epochs\": 2, \"limit_val_batches\": 1", 20, 2);
+    reads_are("\"max_epochs\": 2, \"limit_train_batches\": 3, \"limit_val_batches\": 0.2",
+              6, 4);
+    reads_are("\"max_steps\": 2, \"limit_val_batches\": 0", 2, 0);
+    reads_are("\"max_epochs\": 1, \"num_sanity_val_steps\": 2, "
+              "\"limit_train_batches\": 1, \"limit_val_batches\": 3",
+              1, 5);
+}
+
+static void a_test_that_is_left_out_reads_nothing(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"max_epochs\": 1, \"limit_test_batches\": 0, "
+                                    "\"limit_predict_batches\": 3",
+                         .dataset = COUNTED_DATA);
+    char *run_dir = strdup(rig_fit(rig)->run_dir);
+    memset(reads, 0, sizeof reads);
+    is_text(rig_test(rig, run_dir)->status, "ok", "a test of nothing");
+    is_int(reads[PL_TEST], 0, "reads nothing");
+    is_text(rig_predict(rig, run_dir)->status, "ok", "a prediction of three batches");
+    is_int(reads[PL_PREDICT], 3, "reads three");
+    rig_free(&rig);
+    free(run_dir);
+}
+
 int main(void)
 {
-    rig_init(NULL);
+    static const pl_registration_t parts[] = {{"dataset", &counted},
+                                              PL_REGISTRATIONS_END};
+    rig_init(parts);
     run(training_on_nothing_fails);
     run(validation_of_nothing_is_passed_over);
     run(no_batches_that_were_asked_for_are_no_warning);
     run(an_empty_further_source_is_passed_over);
     run(empty_tables_are_refused);
     run(a_measurement_of_nothing_has_no_figures);
+    run(what_is_left_out_is_not_read);
+    run(a_test_that_is_left_out_reads_nothing);
     return tap_done();
 }

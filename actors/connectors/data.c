@@ -463,7 +463,6 @@ static int data_on_begin(void *self, pl_call_t *call, const pl_body_t *body,
     pl_feed_begin(feed, &(pl_feed_pass_t){.epoch = begin->epoch,
                                           .first = begin->first,
                                           .again = begin->again});
-    data_go_on(data);
     const pl_begin_reply_t reply = {.batches = feed->batches,
                                     .loaders = pl_sources_loaders(&data->sources,
                                                                   feed->stage)};
@@ -485,6 +484,7 @@ static int data_on_fetch(void *self, pl_call_t *call, const pl_body_t *body,
     if (queue->count == WAITING_MOST)
         return pl_fail(err, PL_EBUSY, "%d fetches wait already", WAITING_MOST);
     queue->call[queue->count++] = call;
+    pl_feed_want(feed, body->fetch_batch.until);
     data_go_on(data);
     return PL_OK;
 }

@@ -133,6 +133,7 @@ static void feed_restart(pl_feed_t *feed, const pl_feed_pass_t *pass)
     feed->epoch = pass->epoch;
     feed->to_read = feed->to_take = pass->first < feed->batches ? pass->first
                                                                 : feed->batches;
+    feed->wanted = 0;
     feed->begun = true;
 }
 
@@ -152,7 +153,14 @@ static void feed_look_ahead(pl_feed_t *feed)
     if (!feed->again || feed->to_take < feed->batches)
         return;
     feed_restart(feed, &next);
+    feed->wanted = feed->batches;
     feed->ahead = true;
+}
+
+void pl_feed_want(pl_feed_t *feed, uint32_t until)
+{
+    if (!feed->ahead)
+        feed->wanted = until && until < feed->batches ? until : feed->batches;
 }
 
 static void batch_choose(const pl_feed_t *feed, pl_batch_t *batch)
@@ -196,7 +204,7 @@ pl_batch_t *pl_feed_next(pl_feed_t *feed, uint32_t waiting)
 {
     const uint64_t ahead = feed->prefetch + (feed->ahead ? 0 : (uint64_t)waiting),
                    most = ahead < feed->slot_count ? ahead : feed->slot_count;
-    while (feed->begun && feed->to_read < feed->batches
+    while (feed->begun && feed->to_read < feed->wanted
            && feed->to_read - feed->to_take < most) {
         pl_feed_slot_t *slot = &feed->slot[feed->to_read % feed->slot_count];
         pl_error_t err = {0};

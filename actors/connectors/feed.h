@@ -27,6 +27,7 @@ typedef struct pl_feed {
     bool begun;                                             /* a pass, which follows */
     uint64_t epoch;
     uint32_t batches, to_read, to_take;     /* next ones */
+    uint32_t wanted;                        /* those before this one may be read */
     bool again;                             /* the next epoch's is likely to follow it */
     bool ahead;                             /* it does, and nobody has asked for it yet */
 } pl_feed_t;
@@ -59,8 +60,12 @@ typedef struct pl_feed_pass {
 } pl_feed_pass_t;
 void pl_feed_begin(pl_feed_t *feed, const pl_feed_pass_t *pass);
 
+/* Somebody is going to take the next one, and none from `until` on  [0: all].  Before
+ * that nothing is read: who begins may want none. */
+void pl_feed_want(pl_feed_t *feed, uint32_t until);
+
 /* The next batch to be read, with a reference for the caller, or NULL: so many are read
- * as wait to be fetched and data.prefetch more, or whoever has the batches keeps too
+ * as wait to be fetched and data.prefetch more, or all that are wanted, or whoever has the batches keeps too
  * many, until the notice tells.  A lack of memory comes out of pl_feed_take() in its
  * place. */
 pl_batch_t *pl_feed_next(pl_feed_t *feed, uint32_t waiting);

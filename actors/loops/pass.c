@@ -56,7 +56,9 @@ static bool may_fetch(const pl_pass_t *pass)
 
 void pl_pass_go_on(pl_pass_t *pass)
 {
-    pl_fetch_batch_t msg = {.stage = pass->stage, .loader = pass->loader};
+    pl_fetch_batch_t msg = {.stage = pass->stage,
+                            .loader = pass->loader,
+                            .until = pass->batches};
     pl_how_t how = {.on_answer = pass_fetched};
     if (!pass->call)
         return;
