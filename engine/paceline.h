@@ -836,9 +836,10 @@ PL_API pl_journal_t *pl_journal_open(const char *path, pl_error_t *err);
 PL_API void pl_journal_close(pl_journal_t *journal);
 
 /* The next line of the stream, as doc/messages.md has it, or {"gap": messages, "rank":
- * whose} where some are missing, {"damaged": bytes, "at": offset} where the file is and
- * it goes on behind that; gone with the next call.  NULL: the end, with err->code PL_OK,
- * or PL_EFORMAT where the file was cut off or damaged. */
+ * whose} where some are missing (null: perhaps, as its process died), {"damaged": bytes,
+ * "at": offset} where the file is and it goes on behind that; gone with the next call.
+ * NULL: the end, with err->code PL_OK, or PL_EFORMAT where the file was cut off or
+ * damaged. */
 PL_API const char *pl_journal_next(pl_journal_t *journal, pl_error_t *err);
 /* When that was: seconds of the stream. */
 PL_API double pl_journal_seconds(const pl_journal_t *journal);

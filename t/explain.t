@@ -67,6 +67,18 @@ one_that_met_a_nan() {
     like "$said" 'rank 0 strategy.single: train_batch, for loop.epoch' "among it the step"
 }
 
+# doubts NAME - of how many ranks a journal says that nobody knows what they had to say last
+doubts() {
+    "$paceline" replay "$1.journal" --speed max --json 2>/dev/null | grep -cE '^\{"gap": null, "rank": [01]\}$'
+}
+
+one_of_two_processes() {
+    fit processes --set trainer.devices=2 --set 'trainer.launcher={"name": "spawn", "max_restarts": 0}'
+    is "$status" 0 "a run"
+    like "$said" '^  It ended well at' "ended well"
+    is "$(doubts processes)" 0 "and each process has said how many messages there were"
+}
+
 one_whose_rank_was_killed() {
     start_two killed
     kill -9 "${children[1]}"
@@ -77,6 +89,9 @@ one_whose_rank_was_killed() {
     like "$said" 'rank [01] loop.fit: run, for worker' "what the ranks were doing"
     like "$said" 'rank 0 ' "where the time of one went"
     like "$said" 'rank 1 ' "and of the other"
+    is "$(doubts killed)" 1 "what the dead one had to say last is not known"
+    like "$("$paceline" replay killed.journal --speed max 2>/dev/null)" \
+        $'\n *messages of rank [01] may be lost: its process died\n' "which is told in words, too"
 }
 
 one_whose_rank_was_stuck() {
@@ -253,6 +268,7 @@ it_is_shown_at_the_speed_that_is_asked_for() {
 run a_run_that_ended_well trains
 run one_that_a_callback_stopped trains
 run one_that_met_a_nan trains
+run one_of_two_processes trains
 run one_whose_rank_was_killed trains
 run one_whose_rank_was_stuck trains
 run one_that_was_killed_itself trains

@@ -15,6 +15,7 @@
 /* What a tap was given. */
 typedef struct seen {
     long long records, calls, ends, bad, gaps, missing, ticks;  /* ticks: atomic */
+    long long accounted, unknown;            /* atomic: records and missing; gaps of 0 */
     long long last;                                         /* atomic: "last" was said */
     uint32_t origin;
     uint64_t under;
@@ -33,6 +34,7 @@ static void seen_record(void *self, const pl_tap_record_t *record)
     while (pl_now() < until)
         continue;
     seen->records++;
+    __atomic_add_fetch(&seen->accounted, 1, __ATOMIC_RELEASE);
     seen->origin = record->origin;
     seen->under = record->under;
     seen->bad += (uintptr_t)record->frame.data % 8 != 0;
@@ -57,6 +59,8 @@ static void seen_gap(void *self, int rank, uint64_t count)
     seen_t *seen = self;
     seen->gaps += rank >= -1;
     seen->missing += (long long)count;
+    __atomic_add_fetch(&seen->unknown, !count, __ATOMIC_RELEASE);
+    __atomic_add_fetch(&seen->accounted, (long long)count, __ATOMIC_RELEASE);
 }
 
 static void seen_tick(void *self)
@@ -238,6 +242,7 @@ static void a_tap_that_tells_is_there_for_who_asks_for_that(void)
 
 /* Rank 3 of another process, whose hub brings what it says. */
 typedef struct elsewhere {
+    char place[256];
     pl_runtime_t runtime;
     pl_reactor_t *rank;
 } elsewhere_t;
@@ -245,17 +250,17 @@ typedef struct elsewhere {
 static void elsewhere_begin(elsewhere_t *there, uint64_t under)
 {
     pl_error_t err = {0};
-    char place[256];
     is_int(pl_monitor_take(rig.runtime,
                            &(pl_monitor_take_t){.endpoint = "tcp://127.0.0.1:*",
                                                 .under = under},
-                           place, sizeof place, &err),
-           PL_OK, "a hub takes at %s", place);
+                           there->place, sizeof there->place, &err),
+           PL_OK, "a hub takes at %s", there->place);
     pl_runtime_init(&there->runtime, &err);
     there->rank = pl_reactor_new(&there->runtime, 3, &err);
     is_int(pl_monitor_bring(
                &there->runtime,
-               &(pl_monitor_bring_t){.endpoint = place, .run = 7, .is_awaited = true},
+               &(pl_monitor_bring_t){
+                   .endpoint = there->place, .run = 7, .is_awaited = true},
                &err),
            PL_OK, "what another brings %s", err.text);
 }
@@ -317,6 +322,52 @@ static void the_same_rank_of_two_launchers_is_two_processes(void)
     rig_close();
 }
 
+static bool are_accounted(const seen_t *seen, long long count)
+{
+    return __atomic_load_n(&seen->accounted, __ATOMIC_ACQUIRE) == count;
+}
+
+/* What is said last finds no room; nothing comes behind it that would show that. */
+static void what_is_lost_at_the_end_of_a_rank_is_told(void)
+{
+    enum { MANY = 300000 };
+    static elsewhere_t there;
+    seen_t seen = {0};
+    pl_error_t err = {0};
+    rig_open();
+    pl_tap_add(rig.runtime, &seen_ops, &seen, &err);
+    elsewhere_begin(&there, 0);
+    says_the_last(&there, &seen, 1);
+    __atomic_store_n(&seen.wait, 20 * PL_MILLISECOND, __ATOMIC_RELAXED);
+    say(there.rank, "flood", MANY);
+    pl_monitor_catch_up(&there.runtime);
+    __atomic_store_n(&seen.wait, 0, __ATOMIC_RELAXED);
+    elsewhere_end(&there);
+    ok(eventually(are_accounted(&seen, MANY + 1)), "it got or was told of all");
+    pl_monitor_lost(rig.runtime, there.place, 3);
+    rig_close();
+    ok(seen.missing > 0, "%lld were missing", seen.missing);
+    is_int(seen.unknown, 0, "and who has said how many there were leaves no doubt");
+}
+
+static void a_rank_that_dies_may_have_had_more_to_say(void)
+{
+    static elsewhere_t there;
+    seen_t seen = {0};
+    pl_error_t err = {0};
+    rig_open();
+    pl_tap_add(rig.runtime, &seen_ops, &seen, &err);
+    elsewhere_begin(&there, 0);
+    says_the_last(&there, &seen, 2);
+    pl_monitor_lost(rig.runtime, there.place, 2);
+    pl_monitor_lost(rig.runtime, there.place, 3);
+    ok(eventually(__atomic_load_n(&seen.unknown, __ATOMIC_ACQUIRE)), "so a tap is told");
+    elsewhere_end(&there);
+    rig_close();
+    is_int(seen.gaps, 1, "once, of that rank");
+    is_int(seen.missing, 0, "and of no number");
+}
+
 int main(void)
 {
     run(a_tap_gets_every_message_and_the_end);
@@ -326,5 +377,7 @@ int main(void)
     run(a_tap_that_tells_is_there_for_who_asks_for_that);
     run(ranks_elsewhere_bring_theirs);
     run(the_same_rank_of_two_launchers_is_two_processes);
+    run(what_is_lost_at_the_end_of_a_rank_is_told);
+    run(a_rank_that_dies_may_have_had_more_to_say);
     return tap_done();
 }

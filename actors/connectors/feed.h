@@ -65,9 +65,9 @@ void pl_feed_begin(pl_feed_t *feed, const pl_feed_pass_t *pass);
 void pl_feed_want(pl_feed_t *feed, uint32_t until);
 
 /* The next batch to be read, with a reference for the caller, or NULL: so many are read
- * as wait to be fetched and data.prefetch more, or all that are wanted, or whoever has the batches keeps too
- * many, until the notice tells.  A lack of memory comes out of pl_feed_take() in its
- * place. */
+ * as wait to be fetched and data.prefetch more, or all that are wanted, or whoever has
+ * the batches keeps too many, until the notice tells.  A lack of memory comes out of
+ * pl_feed_take() in its place. */
 pl_batch_t *pl_feed_next(pl_feed_t *feed, uint32_t waiting);
 
 /* It was read, or could not be; of a pass that was dropped is fine. */

@@ -97,10 +97,12 @@ void remote_finish(remote_t *r)
             && !pl_wires_is_over(r->wires, (int)r->rank)))
         return;
     pl_said_end(&r->said);
-    if (!died_well(r))
+    if (!died_well(r)) {
+        pl_wires_stream_lost(r->wires, (int)r->rank);
         end_tell(r, &error);
-    else
+    } else {
         error = r->error;
+    }
     if (r->run && error.code == PL_OK)
         end_tell(r, &error);
     r->life = REMOTE_DONE;

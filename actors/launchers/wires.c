@@ -243,6 +243,12 @@ bool pl_wires_stream(pl_wires_t *wires, bool has_clock, pl_bring_stream_t *msg)
     return true;
 }
 
+void pl_wires_stream_lost(const pl_wires_t *wires, int rank)
+{
+    if (wires->stream[0])
+        pl_monitor_lost(wires->runtime, wires->stream, rank);
+}
+
 void pl_wires_place(const pl_wires_t *wires, int rank, char text[PL_PLACE_TEXT])
 {
     pl_place_t place = wires->place;

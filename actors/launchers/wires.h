@@ -78,6 +78,9 @@ pl_address_t pl_wires_scribe(const pl_wires_t *wires);
  * its own or this process's; false: nobody publishes here. */
 bool pl_wires_stream(pl_wires_t *wires, bool has_clock, pl_bring_stream_t *msg);
 
+/* The stream is told that the process of a rank has died. */
+void pl_wires_stream_lost(const pl_wires_t *wires, int rank);
+
 /* Where that rank finds its launcher, as a variable of the environment. */
 void pl_wires_place(const pl_wires_t *wires, int rank, char text[PL_PLACE_TEXT]);
 

@@ -120,7 +120,9 @@ static bool is_event(const json_t *message)
 
 void cli_stream_gap(long long rank, long long lost)
 {
-    if (rank < 0)
+    if (!lost)
+        cli_print("%9s messages of rank %lld may be lost: its process died\n", "", rank);
+    else if (rank < 0)
         cli_print("%9s %lld messages lost\n", "", lost);
     else
         cli_print("%9s %lld messages of rank %lld lost\n", "", lost, rank);

@@ -217,7 +217,7 @@ static void hub_close(pl_monitor_t *m)
     monitor_taps_close(m);
     monitor_feeds_close(m);
     monitor_outlet_close(&m->own);
-    monitor_outlet_close(&m->other);
+    monitor_bring_end(m);
     if (m->wake)
         event_free(m->wake);
     if (m->look)

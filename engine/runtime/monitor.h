@@ -47,6 +47,8 @@ typedef struct pl_monitor_take {
 int pl_monitor_take(pl_runtime_t *runtime, const pl_monitor_take_t *how, char *bound,
                     size_t room, pl_error_t *err);
 void pl_monitor_take_no_more(pl_runtime_t *runtime, const char *bound);
+/* The process of a rank that brings there has died: it may have had more to say. */
+void pl_monitor_lost(pl_runtime_t *runtime, const char *bound, int rank);
 bool pl_monitor_publishes(const pl_runtime_t *runtime);
 /* Or has taps: it shows what others bring. */
 bool pl_monitor_gathers(const pl_runtime_t *runtime);

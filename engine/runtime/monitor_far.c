@@ -3,23 +3,27 @@
  *
  * Each hub numbers the messages of its own process and brings them as they are, and only
  * while somebody watches at the other end; what cannot be sent there in time is dropped,
- * and the numbers show it.  Nothing waits for a hub elsewhere.  Kinds of actors are
- * numbers of a process, so their names come along. */
+ * and the numbers show it.  What is dropped behind the last message shows by the number
+ * that a hub brings at its end.  Nothing else waits for a hub elsewhere.  Kinds of actors
+ * are numbers of a process, so their names come along. */
 #include "runtime/monitor_parts.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 
-static const int64_t HOLD = PL_SECOND;                   /* of what is brought, at most */
+static const int64_t HOLD = PL_SECOND,                   /* of what is brought, at most */
+    LAST_WITHIN = PL_SECOND;                             /* for the number at the end */
 
 /* ---- to another hub ---- */
 
-/* What goes before a frame: this, and the kinds that it has numbers of. */
+/* What goes before a frame: this, and the kinds that it has numbers of.  Alone it is the
+ * end of what the rank says, and seq how many messages there have been. */
 typedef struct brought {
     uint64_t seq;
     int64_t time;
@@ -65,11 +69,42 @@ void monitor_bring(pl_monitor_t *m, const pl_tap_record_t *record)
         pl_socket_send(m->other.socket, 0, &frame, NULL);
 }
 
+static void nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 2 * PL_MILLISECOND}, NULL);
+}
+
+/* There may be no room for it, as for others before it; but it is worth waiting for. */
+static void last_bring(pl_monitor_t *m, const brought_t *last)
+{
+    const int64_t until = pl_now() + LAST_WITHIN;
+    pl_frame_t frame;
+    while (pl_frame_join(&frame, (pl_bytes_t){last, sizeof *last}, (pl_bytes_t){0}, NULL)
+               == PL_OK
+           && pl_socket_send(m->other.socket, 0, &frame, NULL) == PL_EBUSY
+           && pl_now() < until)
+        nap();
+}
+
+void monitor_bring_end(pl_monitor_t *m)
+{
+    pthread_mutex_lock(&m->runtime->lock);
+    const pl_rank_seq_t *seq = m->runtime->seqs;               /* those behind it stay */
+    pthread_mutex_unlock(&m->runtime->lock);
+    for (; seq && m->other.topics.count; seq = seq->other) {
+        const uint64_t dropped = __atomic_load_n(&seq->dropped, __ATOMIC_RELAXED);
+        const brought_t last = {.seq = seq->next + dropped, .rank = seq->rank};
+        if (seq->rank >= 0)
+            last_bring(m, &last);
+    }
+    monitor_outlet_close(&m->other);
+}
+
 static int bring_begin(pl_monitor_t *m, const void *argument, pl_error_t *err)
 {
     const pl_monitor_bring_t *how = argument;
     const pl_socket_spec_t spec = {.endpoint = how->endpoint, .keys = how->keys};
-    monitor_outlet_close(&m->other);
+    monitor_bring_end(m);
     int code = monitor_outlet_open(m, &m->other, &spec, err);
     if (code == PL_OK && how->is_awaited && !m->own.topics.count)
         m->held_until = pl_now() + HOLD;
@@ -85,7 +120,7 @@ static void bring_end(void *argument)
     pl_monitor_t *m = argument;
     m->held_until = 0;
     monitor_flush(m);
-    monitor_outlet_close(&m->other);
+    monitor_bring_end(m);
     m->run = 0;
     m->shift = 0;
     monitor_count_watchers(m);
@@ -116,6 +151,7 @@ typedef struct feed {
     uint32_t number;                                        /* of all feeds, from 0 */
     uint64_t under;                                         /* see pl_tap_record_t */
     char endpoint[256];
+    int lost;                                  /* of a copy that asks: which rank died */
 } feed_t;
 
 static void feed_free(feed_t *feed)
@@ -196,6 +232,12 @@ static bool brought_read(const feed_t *feed, pl_bytes_t bytes, unsigned char *ro
     return pl_envelope_read(record->frame, &record->envelope, NULL) == PL_OK;
 }
 
+static bool is_end(pl_bytes_t bytes, brought_head_t *head)
+{
+    size_t size;
+    return bytes.size == sizeof head->brought && head_read(bytes, head, &size);
+}
+
 static void feed_message(void *user, uint32_t identity, pl_frame_t *frame)
 {
     (void)identity;
@@ -203,7 +245,11 @@ static void feed_message(void *user, uint32_t identity, pl_frame_t *frame)
     const feed_t *feed = user;
     pl_monitor_t *m = feed->monitor;
     pl_tap_record_t record;
-    if (frame && brought_read(feed, pl_frame_bytes(frame), room, &record))
+    brought_head_t last;
+    if (frame && is_end(pl_frame_bytes(frame), &last))
+        monitor_taps_end(m, pl_origin(feed->number, last.brought.rank),
+                         last.brought.rank, &last.brought.seq);
+    else if (frame && brought_read(feed, pl_frame_bytes(frame), room, &record))
         monitor_show(m, &record);
     else
         pl_count(&m->runtime->malformed);
@@ -228,13 +274,31 @@ static void feed_attach(void *argument)
         feed_watch(feed, true);
 }
 
-static void feed_close(void *argument)
+/* Where the feed of that endpoint is. */
+static feed_t **feed_find(const feed_t *which)
 {
-    feed_t *which = argument;
     feed_t **at = &which->monitor->feeds;
     while (*at && strcmp((*at)->endpoint, which->endpoint))
         at = &(*at)->next;
-    feed_t *feed = *at;
+    return at;
+}
+
+static void feed_lost(void *argument)
+{
+    feed_t *which = argument;
+    feed_t *feed = *feed_find(which);
+    if (feed) {
+        pl_socket_drain(feed->in);
+        monitor_taps_end(feed->monitor, pl_origin(feed->number, which->lost),
+                         which->lost, NULL);
+    }
+    pl_free(which);
+}
+
+static void feed_close(void *argument)
+{
+    feed_t *which = argument;
+    feed_t **at = feed_find(which), *feed = *at;
     if (feed) {
         pl_socket_drain(feed->in);
         *at = feed->next;
@@ -279,6 +343,17 @@ int pl_monitor_take(pl_runtime_t *runtime, const pl_monitor_take_t *how, char *b
     if (code != PL_OK)
         feed_free(feed);
     return code;
+}
+
+void pl_monitor_lost(pl_runtime_t *runtime, const char *bound, int rank)
+{
+    pl_monitor_t *m = monitor_of(runtime);
+    feed_t *which = m ? feed_new(m, bound) : NULL;
+    if (!which)
+        return;
+    which->lost = rank;
+    if (pl_reactor_post(m->reactor, feed_lost, which, NULL) != PL_OK)
+        pl_free(which);
 }
 
 void pl_monitor_take_no_more(pl_runtime_t *runtime, const char *bound)

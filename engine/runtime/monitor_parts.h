@@ -97,11 +97,16 @@ void monitor_publish(pl_monitor_t *m, const pl_tap_record_t *record);
 void monitor_feeds_watch(pl_monitor_t *m, bool is_watched);
 void monitor_feeds_close(pl_monitor_t *m);
 void monitor_bring(pl_monitor_t *m, const pl_tap_record_t *record);
+/* After the last: how many there have been; and it is closed. */
+void monitor_bring_end(pl_monitor_t *m);
 
 /* tap.c */
 /* How many taps are to tell something; these, and no others, are told so. */
 int monitor_taps_wanted(pl_monitor_t *m);
 void monitor_taps_show(pl_monitor_t *m, const pl_tap_record_t *record);
+/* No more comes of a rank of another process, which has sent so many in all  [NULL:
+ * nobody knows]. */
+void monitor_taps_end(pl_monitor_t *m, uint32_t origin, int rank, const uint64_t *sent);
 void monitor_taps_close(pl_monitor_t *m);
 
 #endif

@@ -76,6 +76,9 @@ static int options_set(void *zmq, const pl_socket_spec_t *spec)
         failed |= option_int(zmq, ZMQ_ROUTER_MANDATORY, 1);
     if (spec->type == PL_SOCKET_DEALER && !spec->waits)
         failed |= option_int(zmq, ZMQ_IMMEDIATE, 1);
+    /* Else it would forget a peer that is full, and us that it is. */
+    if (spec->type == PL_SOCKET_XPUB && !spec->bind)
+        failed |= option_int(zmq, ZMQ_XPUB_NODROP, 1);
     if (spec->identity)
         failed |= option_identity(zmq, spec->identity);
     return failed;

@@ -35,6 +35,16 @@ static void look_for_gap(tap_t *tap, const pl_tap_record_t *record)
     pl_map_put(&tap->expected, key, (void *)(uintptr_t)(stamp->seq + 2));
 }
 
+void monitor_taps_end(pl_monitor_t *m, uint32_t origin, int rank, const uint64_t *sent)
+{
+    for (tap_t *tap = m->taps; tap; tap = tap->next) {
+        const uint64_t expected = (uintptr_t)pl_map_take(&tap->expected,
+                                                         key_of(origin, rank));
+        if (expected && tap->ops->gap && (!sent || *sent > expected - 1))
+            tap->ops->gap(tap->self, rank, sent ? *sent - (expected - 1) : 0);
+    }
+}
+
 void monitor_taps_show(pl_monitor_t *m, const pl_tap_record_t *record)
 {
     for (tap_t *tap = m->taps; tap; tap = tap->next) {

@@ -43,7 +43,9 @@ static inline int pl_origin_rank(uint32_t origin)
  * anything.  What it is given is gone when it returns. */
 typedef struct pl_tap_ops {
     void (*record)(void *self, const pl_tap_record_t *record);
-    /* So many messages of a rank are missing before the next one  [nobody asks] */
+    /* So many messages of a rank are missing before its next one, or behind its last;
+     * 0: behind its last, if any, and nobody knows how many: its process has died
+     * [nobody asks] */
     void (*gap)(void *self, int rank, uint64_t count);
     void (*tick)(void *self);                    /* every PL_TAP_TICK_MS  [nobody asks] */
     /* The last; frees self.  On the thread that ends the stream. */

@@ -398,6 +398,8 @@ void pl_board_record(pl_board_t *board, const pl_tap_record_t *record)
 /* Answers may have been among what is missing: calls that seem open may not be. */
 void pl_board_gap(pl_board_t *board, uint64_t missing)
 {
+    if (!missing)                             /* behind a rank's death, which shows */
+        return;
     pthread_mutex_lock(&board->lock);
     board->missing += missing;
     board->guesses = true;

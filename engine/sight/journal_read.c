@@ -350,6 +350,9 @@ const char *pl_journal_next(pl_journal_t *j, pl_error_t *err)
         else if (item.is_gap && item.gap_rank == PL_JOURNAL_ANY_RANK)
             snprintf(j->line, sizeof j->line, "{\"gap\": %llu}",
                      (unsigned long long)item.gap_count);
+        else if (item.is_gap && !item.gap_count)
+            snprintf(j->line, sizeof j->line, "{\"gap\": null, \"rank\": %d}",
+                     item.gap_rank);
         else if (item.is_gap)
             snprintf(j->line, sizeof j->line, "{\"gap\": %llu, \"rank\": %d}",
                      (unsigned long long)item.gap_count, item.gap_rank);

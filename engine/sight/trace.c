@@ -508,8 +508,9 @@ static void trace_gap(void *self, int rank, uint64_t count)
     text_t t;
     event(&t, 'i', rank + 2, 0, trace->now);
     add(&t, ",\"s\":\"p\",\"name\":\"");
-    add_number(&t, count);
-    add(&t, " messages are missing\"");
+    if (count)
+        add_number(&t, count);
+    add(&t, count ? " messages are missing\"" : "messages may be missing: it died\"");
     put(trace, &t);
 }
 
