@@ -46,6 +46,28 @@ static void log_line(pl_log_level_t level, int rank, const char *actor, const ch
     fprintf(stderr, "# %s: %s\n", actor, text);
 }
 
+static int heard;                                           /* atomic */
+
+static void line_count(pl_log_level_t level, int rank, const char *actor,
+                       const char *text, void *user)
+{
+    (void)level, (void)rank, (void)actor;
+    if (strstr(text, user))
+        __atomic_add_fetch(&heard, 1, __ATOMIC_RELEASE);
+}
+
+void rig_listen(const char *text)
+{
+    if (text)
+        __atomic_store_n(&heard, 0, __ATOMIC_RELAXED);
+    pl_log_hook(text ? line_count : NULL, PL_LOG_INFO, (void *)text);
+}
+
+int rig_heard(void)
+{
+    return __atomic_load_n(&heard, __ATOMIC_ACQUIRE);
+}
+
 static void table_add(pl_registration_t *all, const pl_registration_t *more)
 {
     while (all->role)

@@ -67,6 +67,11 @@ void rig_sample(int64_t index, float x[RIG_FEATURES], int64_t *y);
 /* The first line of main(): everything is known by name, `more` parts too  [none]. */
 void rig_init(const pl_registration_t *more);
 
+/* Counts, from now on, the lines of the log that have a text in them, but for those that
+ * are told for debugging alone  [no more].  Any thread may ask how many there were. */
+void rig_listen(const char *text);
+int rig_heard(void);
+
 /* Samples of that formula in memory, under a name that stays the same from rig to rig. */
 void rig_samples(const char *name, int samples);
 

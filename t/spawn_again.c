@@ -530,20 +530,10 @@ static void a_run_that_was_asked_to_stop_is_not_started_again(void)
     rig_free(&rig);
 }
 
-static int deaths;                                          /* atomic */
-
-static void count_deaths(pl_log_level_t level, int rank, const char *actor,
-                         const char *text, void *user)
-{
-    (void)level, (void)rank, (void)actor, (void)user;
-    if (strstr(text, "all ranks are started again"))
-        __atomic_add_fetch(&deaths, 1, __ATOMIC_RELAXED);
-}
-
 static void stop_when_it_waits(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
-    if (__atomic_load_n(&deaths, __ATOMIC_RELAXED) == 4 && !killed)
+    if (rig_heard() == 4 && !killed)
         killed = !pl_trainer_stop(rig_trainer(user), "enough", NULL);
 }
 
@@ -552,16 +542,16 @@ static void a_stop_before_another_beginning_is_a_stop(void)
 {
     const struct timeval each = {0, 1000};
     char data[500];
-    deaths = killed = 0;
+    killed = 0;
     snprintf(data, sizeof data, "%s, \"epoch\": 2, \"times\": 4", mark("waiting"));
     rig_t *rig = run_new("{\"name\": \"spawn\", \"max_restarts\": 10}", 1, "SIGKILL",
                          data);
     struct event *timer = event_new(rig_base(rig), -1, EV_PERSIST,
                                     stop_when_it_waits, rig);
     event_add(timer, &each);
-    pl_log_hook(count_deaths, PL_LOG_INFO, NULL);
+    rig_listen("all ranks are started again");
     const rig_result_t *result = rig_fit(rig);
-    pl_log_hook(NULL, PL_LOG_ERROR, NULL);
+    rig_listen(NULL);
     is_text(result->status, "stopped", "it ends as one that trains: %s",
             result->error.text);
     is_text(result->reason, "enough", "with its reason");
