@@ -56,7 +56,7 @@ static void order_answered(void *self, const pl_answer_t *answer)
     if (!strcmp(command, "pause") || !strcmp(command, "go_on")) {
         order->trainer->standing.is_paused = !strcmp(command, "pause");
         pl_known_pause(&order->trainer->engine->known, order->trainer->run,
-                       order->trainer->standing.is_paused);
+                       order->trainer->standing.is_paused, reply->global_step);
     }
     order_tell(order, NULL, reply->global_step, reply->checkpoint);
 }

@@ -26,6 +26,9 @@ node() {
     echo $? >"status.$1"
 }
 
+# meet - at a port of their own, and nothing is left of what others said
+meet() { free_port && rm -f err.*; }
+
 # kill_node K: all that it has started ends with it
 kill_node() { kill -9 "$(pgrep -P "$(text "node.$1")")"; }
 
@@ -118,7 +121,7 @@ a_launch_that_is_killed_leaves_nothing_and_can_be_resumed() {
 a_node_that_is_killed_and_started_anew_leaves_no_trace() {
     local inline first second
     inline=$(inline_model 2)
-    free_port
+    meet
     node 0 2 1 --set trainer.run_name=anew &
     first=$!
     node 1 2 1 --set trainer.run_name=anew 2>/dev/null &
@@ -136,7 +139,7 @@ a_node_that_is_killed_and_started_anew_leaves_no_trace() {
 
 a_node_that_is_gone_is_left_out_and_may_return() {
     local first second lines
-    free_port
+    meet
     node 0 1:2 1 --set trainer.run_name=range --set trainer.max_epochs=-1 &
     first=$!
     node 1 1:2 1 --set trainer.run_name=range --set trainer.max_epochs=-1 2>/dev/null &
@@ -168,7 +171,7 @@ a_node_that_comes_while_a_rank_starts_is_let_in() {
     local first through=(sh -c '[ "$PACELINE_RESTART_COUNT" != 0 ] || { touch starting; exec sleep 50; }; exec "$@"' -)
     local inline
     inline=$(inline_model 2)
-    free_port
+    meet
     node 0 1:2 1 --set trainer.run_name=starting &
     first=$!
     ok "a rank starts" holds 30 test -e starting
@@ -183,7 +186,7 @@ a_node_that_comes_while_a_rank_starts_is_let_in() {
 a_node_that_comes_while_ranks_are_awaited_is_let_in() {
     local pids=() late=(sh -c '[ "$PACELINE_RESTART_COUNT" != 0 ] || exec sleep 50; exec "$@"' -)
     try "$paceline" fit run.json --set trainer.run_name=three --set trainer.devices=3
-    free_port
+    meet
     node 0 2:3 1 --set trainer.run_name=awaited &
     pids+=($!)
     (through=("${late[@]}"); node 1 2:3 1 --set trainer.run_name=awaited) &
@@ -198,7 +201,7 @@ a_node_that_comes_while_ranks_are_awaited_is_let_in() {
 }
 
 nodes_that_are_not_there_are_missed() {
-    free_port
+    meet
     try timeout 60 "$paceline" launch --nnodes 2:3 --rdzv-endpoint "127.0.0.1:$port" --join-timeout 0.2 -- true
     is "$status" 1 "status 1"
     like "$err" '2 nodes must be there, and for 0.2 s there are 1: node 1, 2 is missing' "it says which"
@@ -210,7 +213,7 @@ nodes_that_are_not_there_are_missed() {
 }
 
 nodes_that_differ_are_refused() {
-    free_port
+    meet
     node 0 2 1 --set trainer.run_name=differ &
     local first=$!
     node 1 2 2 --set trainer.run_name=differ

@@ -211,7 +211,7 @@ static void a_run_from_before_is_recalled(void)
                                          .metrics = "{\"train_loss\": 0.5}",
                                          .run_dir = "",
                                          .module = ""});
-    pl_known_pause(&known, 100, true);
+    pl_known_pause(&known, 100, true, 33);
     pl_board_t *board = pl_board_new(pl_now() - 10 * PL_SECOND, NULL);
     pl_known_each(&known, pl_board_recall, board);
     begin_run(board, 100);                            /* which was still on its way */
@@ -221,15 +221,15 @@ static void a_run_from_before_is_recalled(void)
     is_text(json_string_value(json_object_get(run, "name")), "late", "its folder");
     is_text(json_string_value(json_object_get(run, "module")), "mlp", "its module");
     is_text(json_string_value(json_object_get(run, "doing")), "paused", "it is paused");
-    is_int(integer(run, "step"), 30, "its step");
+    is_int(integer(run, "step"), 33, "behind which step");
     is_int(integer(run, "total_steps"), 90, "of how many");
     ok(json_number_value(json_object_get(run, "clip")) == 0.5, "where it clips");
     ok(json_number_value(json_object_get(run, "began")) > 9, "when it began");
     ok(json_array_size(json_object_get(all, "runs")) == 1, "it is there once");
     json_decref(all);
-    report(board, 100, (pl_run_progress_t){.event = "train", .global_step = 31});
+    report(board, 100, (pl_run_progress_t){.event = "train", .global_step = 34});
     all = told_by(board);
-    is_int(integer(run_of(all, 2), "step"), 31, "it goes on");
+    is_int(integer(run_of(all, 2), "step"), 34, "it goes on");
     json_decref(all);
     pl_board_free(board);
     pl_known_release(&known);

@@ -18,7 +18,7 @@
 #include "base/log.h"
 
 static const int64_t HOLD = PL_SECOND,                   /* of what is brought, at most */
-    LAST_WITHIN = PL_SECOND;                             /* for the number at the end */
+    LAST_WITHIN = 3 * PL_SECOND;                         /* for the number at the end */
 
 /* ---- to another hub ---- */
 

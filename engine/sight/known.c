@@ -78,12 +78,14 @@ void pl_known_report(pl_known_t *known, uint64_t call, const pl_run_progress_t *
     pthread_mutex_unlock(&known->lock);
 }
 
-void pl_known_pause(pl_known_t *known, uint64_t call, bool pauses)
+void pl_known_pause(pl_known_t *known, uint64_t call, bool pauses, uint64_t global_step)
 {
     pthread_mutex_lock(&known->lock);
     pl_known_run_t *run = call ? find(known, call) : NULL;
     if (run)
         pause_turn(run, pauses);
+    if (run && run->report.global_step < global_step)
+        run->report.global_step = global_step;
     pthread_mutex_unlock(&known->lock);
 }
 

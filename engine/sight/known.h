@@ -30,11 +30,11 @@ typedef struct pl_known {
 void pl_known_init(pl_known_t *known);
 void pl_known_release(pl_known_t *known);
 
-/* Any thread, each of these.  A run of that call begins, reports, pauses or goes on, and
- * ends. */
+/* Any thread, each of these.  A run of that call begins, reports, pauses or goes on
+ * behind a step, and ends. */
 void pl_known_begin(pl_known_t *known, uint64_t call);
 void pl_known_report(pl_known_t *known, uint64_t call, const pl_run_progress_t *report);
-void pl_known_pause(pl_known_t *known, uint64_t call, bool pauses);
+void pl_known_pause(pl_known_t *known, uint64_t call, bool pauses, uint64_t global_step);
 void pl_known_end(pl_known_t *known, uint64_t call);
 
 /* Each run that goes on, in the order in which they began; take() is not to wait. */
