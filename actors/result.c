@@ -17,8 +17,14 @@ static void note_text(char **into, const char *text)
     *into = pl_strdup(text);
 }
 
+bool pl_report_has_begun(const pl_run_progress_t *report)
+{
+    return report->global_step || report->batch || strcmp(report->event, "alive");
+}
+
 void pl_ending_note(pl_ending_t *ending, const pl_run_progress_t *report)
 {
+    ending->begun |= pl_report_has_begun(report);
     if (report->global_step > ending->global_step)
         ending->global_step = report->global_step;
     if (report->epoch > ending->epoch)
@@ -64,7 +70,8 @@ void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer,
                           .run_dir = ending->run_dir ? ending->run_dir : "",
                           .text = "",
                           .best_checkpoint = "",
-                          .callbacks = "[]"};
+                          .callbacks = "[]",
+                          .begun = ending->begun || o};
     if (o) {
         if (o->error.code != PL_OK)
             result.error = o->error;

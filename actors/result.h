@@ -14,9 +14,12 @@ typedef struct pl_ending {
     uint32_t epoch;
     char *metrics;                                     /* JSON object  [none] */
     int64_t began;                                     /* ns; its loop  [0: it did not] */
+    bool begun;                                             /* a batch has been through */
     double seconds;
 } pl_ending_t;
 
+/* Whether it says that a batch has been through. */
+bool pl_report_has_begun(const pl_run_progress_t *report);
 /* Keeps what a report says. */
 void pl_ending_note(pl_ending_t *ending, const pl_run_progress_t *report);
 /* The run has ended: with an outcome, which it keeps a reference to, or an error. */

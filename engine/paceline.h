@@ -508,6 +508,9 @@ typedef struct pl_result {
                                             its path; "" */
     const char *callbacks;               /* JSON array: of each callback of a fit, on rank
                                             zero, its name and state(): "[]" */
+    bool begun;                          /* a batch has been through; what failed before
+                                            that was asked for wrongly, or lacked
+                                            something */
 } pl_result_t;
 
 /* The figure of a name; false when there is none. */

@@ -212,8 +212,10 @@ static void a_run_from_before_is_recalled(void)
                                          .run_dir = "",
                                          .module = ""});
     pl_known_pause(&known, 100, true, 33);
+    pl_known_begin(&known, 110);
+    pl_known_end(&known, 110);
     pl_board_t *board = pl_board_new(pl_now() - 10 * PL_SECOND, NULL);
-    pl_known_each(&known, pl_board_recall, board);
+    pl_board_recall(board, &known);
     begin_run(board, 100);                            /* which was still on its way */
     json_t *all = told_by(board), *run = run_of(all, 1);
     ok(!run, "one that has ended is none");
@@ -230,6 +232,10 @@ static void a_run_from_before_is_recalled(void)
     report(board, 100, (pl_run_progress_t){.event = "train", .global_step = 34});
     all = told_by(board);
     is_int(integer(run_of(all, 2), "step"), 34, "it goes on");
+    json_decref(all);
+    begin_run(board, 120);
+    all = told_by(board);
+    ok(run_of(all, 4) != NULL, "the next has the number behind all that there have been");
     json_decref(all);
     pl_board_free(board);
     pl_known_release(&known);

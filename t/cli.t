@@ -334,6 +334,10 @@ a_run_that_failed_says_how_far_it_came() {
 }
 
 what_is_not_there_is_a_wrong_request() {
+    for paths in points.csv,none.csv none.csv,points.csv; do
+        try "$paceline" fit run.json --set data.path=$paths --set trainer.max_epochs=1
+        is "$status" 2 "of several runs one alone: status 2"
+    done
     refused 2 'no checkpoint or run is at nosuch: ' fit run.json --resume nosuch
     refused 2 '^paceline: .*none\.csv' fit run.json --set data.path=none.csv
     try "$paceline" fit run.json --set data.path=none.csv --json

@@ -98,6 +98,19 @@ what_all_ranks_find_is_told_once() {
     is "$(lines "$err")" 2 "what a program says of each rank: both"
 }
 
+# Whichever rank ends first.
+what_is_found_late_is_no_wrong_request() {
+    local k
+    cp points.csv late.csv
+    sed -i '$s/,[0-9]*$/,7/' late.csv                       # a class more than there are
+    for k in 1 2 3 4; do
+        try timeout 60 "$paceline" launch --devices 2 -- "$paceline" fit run.json --set data.path=late.csv \
+            --set module.classes=3 --set data.val_split=0 --set data.shuffle=false
+        is "$status" 1 "found by a step: status 1"
+    done
+    like "$err" 'got index 7' "which tells the label"
+}
+
 one_that_fails_ends_all() {
     try timeout 60 "$paceline" launch --devices 3 -- sh -c \
         'echo "I am $PACELINE_RANK" >&2; touch spoke.$PACELINE_RANK
@@ -470,6 +483,7 @@ run a_process_may_train_again trains
 run what_contradicts_is_refused_with_both_names trains
 run nobody_to_meet_is_an_error trains
 run what_all_ranks_find_is_told_once trains
+run what_is_found_late_is_no_wrong_request trains
 run one_that_fails_ends_all
 run a_cause_counts_though_what_comes_of_it_is_heard_first
 run who_ends_before_it_joins_is_missed_at_once trains

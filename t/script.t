@@ -110,7 +110,7 @@ it_is_refused_where_it_cannot_be() {
         like "$err" "Paceline has started 2 ranks, and launcher .*\"$launcher\" would start more" "it says so"
     done
     try timeout 60 "$paceline" fit run.json $script --set trainer.devices=2,3
-    is "$status" 1 "another number of ranks than the first time"
+    is "$status" 2 "another number of ranks than the first time"
     like "$err" 'had 2 ranks, and 3 are wanted now' "it says so, too"
 }
 

@@ -21,10 +21,15 @@ static void guest_answer(void *self)
     guest->asked = NULL;
     if (!asked)
         return;
-    if (guest->outcome)
+    if (guest->outcome) {
         pl_reply_run(asked, &(pl_run_reply_t){.outcome = &guest->outcome->object});
-    else
-        pl_call_fail(asked, &guest->error);
+        return;
+    }
+    pl_progress_run(asked, &(pl_run_progress_t){.event = "alive",
+                                                .metrics = "",
+                                                .global_step = guest->member.global_step,
+                                                .batch = guest->member.begun});
+    pl_call_fail(asked, &guest->error);
 }
 
 static int job_came(void *self, pl_job_t *job, pl_error_t *err)

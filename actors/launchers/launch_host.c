@@ -205,6 +205,9 @@ static void attempt_over(launch_host_t *h)
     h->state = HOST_WAITS;
     if (!goes_on)
         host_finish(h);
+    else if (failed && makes_room(h) && h->failure.status != 128 + SIGTERM)
+        launch_note(h->launch, "%s; all ranks are started again, with the node",
+                    h->failure.error.text);
     else if (failed && !makes_room(h))
         launch_note(h->launch, "%s; all ranks are started again (%d of %d)",
                     h->failure.error.text, h->tries.count, (int)h->tries.most);

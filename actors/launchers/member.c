@@ -9,6 +9,7 @@
 
 #include "actors/launchers/parcel.h"
 #include "actors/launchers/rendezvous.h"
+#include "actors/result.h"
 #include "actors/worker.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -72,14 +73,20 @@ static void outcome_sent(void *user, int peer, uint64_t transfer, const pl_error
                        &(pl_serve_reply_t){.outcome = transfer}, NULL);
 }
 
+static void progress_note(pl_member_t *m, const pl_run_progress_t *report)
+{
+    if (report->global_step > m->global_step)
+        m->global_step = report->global_step;
+    m->begun |= pl_report_has_begun(report);
+}
+
 static void run_answered(void *self, const pl_answer_t *answer)
 {
     (void)self;
     pl_member_t *m = answer->context;
     switch (answer->kind) {
     case PL_ANSWER_PROGRESS:
-        if (answer->body->run_progress.global_step > m->global_step)
-            m->global_step = answer->body->run_progress.global_step;
+        progress_note(m, &answer->body->run_progress);
         pl_outbox_post(&m->outbox, PL_KIND_PROGRESS, PL_MESSAGE_run, 0,
                        &answer->body->run_progress, NULL);
         return;
@@ -233,6 +240,8 @@ static void message_came(void *user, int peer, pl_frame_t *message)
     const bool is_serve = envelope.message == PL_MESSAGE_serve && m->ops->on_settled;
     if (envelope.kind == PL_KIND_CANCEL && envelope.message == PL_MESSAGE_start)
         pl_member_end(m);
+    else if (envelope.kind == PL_KIND_PROGRESS && envelope.message == PL_MESSAGE_run)
+        progress_note(m, &body.run_progress);
     else if (envelope.kind == PL_KIND_REPLY && is_serve)
         settled_by(m, body.serve_reply.outcome);
     else if (envelope.kind == PL_KIND_ERROR && is_serve)

@@ -48,6 +48,7 @@ typedef struct pl_member {
     uint64_t life;                              /* of the worker  [0: none] */
     uint64_t outcome;                           /* transfer of it, under way  [0: none] */
     uint64_t global_step;                       /* the newest that the worker has told */
+    bool begun;                                 /* it, or another's, has had a batch */
     bool has_joined, has_ended, leaves, is_lost, has_left;
 } pl_member_t;
 

@@ -13,6 +13,7 @@
 #include "actors/commands.h"
 #include "actors/launchers/wires.h"
 #include "actors/request.h"
+#include "actors/result.h"
 #include "actors/worker.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -354,6 +355,7 @@ static void rank_reported(pl_rank_t *rank, const pl_run_progress_t *report)
         rank->ranks->ops->run_dir(rank->ranks, report->run_dir);
     if (report->global_step > rank->ranks->global_step)
         rank->ranks->global_step = report->global_step;
+    rank->ranks->begun |= pl_report_has_begun(report);
     if (rank->ranks->run && rank->number == 0)
         pl_progress_run(rank->ranks->run, report);
 }

@@ -62,6 +62,7 @@ struct pl_ranks {
     pl_error_t error;                                /* the run's  [code 0: none] */
     int failed;                                      /* whose it is  [-1: of no rank] */
     uint64_t global_step;                            /* the newest that was told */
+    bool begun;                                      /* a batch has been through */
     bool stops;                                      /* was asked to, */
     char stop_reason[128];                           /* and why */
     bool pauses;                                     /* by pl_ranks_pause() */

@@ -47,10 +47,17 @@ static void waiting_over(waiting_t *w, const char *why)
     settling_look(w->settle);
 }
 
+/* An error says nothing of how far the run came. */
 static void waiting_tell(waiting_t *w, const pl_error_t *failed)
 {
     pl_error_t err = {0};
     const pl_serve_reply_t reply = {.outcome = w->transfer};
+    const pl_run_progress_t far = {.event = "alive",
+                                   .metrics = "",
+                                   .global_step = w->settle->ranks->global_step,
+                                   .batch = w->settle->ranks->begun};
+    if (failed)
+        pl_outbox_post(&w->outbox, PL_KIND_PROGRESS, PL_MESSAGE_run, 0, &far, NULL);
     int code = failed ? pl_outbox_post(&w->outbox, PL_KIND_ERROR, PL_MESSAGE_serve, 0,
                                        failed, &err)
                       : pl_outbox_post(&w->outbox, PL_KIND_REPLY, PL_MESSAGE_serve, 0,

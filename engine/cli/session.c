@@ -231,19 +231,19 @@ static bool begin_next(cli_session_t *session, const pl_result_t *result);
 
 /* Some of a request can only be held to what there is where it runs: files, devices,
  * ranks. */
-static bool is_request_wrong(const cli_session_t *session, const pl_error_t *error)
+static bool is_request_wrong(const pl_result_t *result)
 {
-    return !session->has_begun
-           && (error->code == PL_EINVAL || error->code == PL_ENOTFOUND
-               || error->code == PL_EUNSUPPORTED);
+    const int code = result->error.code;
+    return !result->begun
+           && (code == PL_EINVAL || code == PL_ENOTFOUND || code == PL_EUNSUPPORTED);
 }
 
 /* What may not come again where it is tried again is lost. */
-static int status_of_failure(const cli_session_t *session, const pl_error_t *error)
+static int status_of_failure(const pl_result_t *result)
 {
-    const bool is_lost = error->code == PL_EDIED || error->code == PL_EPEER
-                         || error->code == PL_ESTUCK;
-    if (is_request_wrong(session, error))
+    const int code = result->error.code;
+    const bool is_lost = code == PL_EDIED || code == PL_EPEER || code == PL_ESTUCK;
+    if (is_request_wrong(result))
         return CLI_WRONG;
     return is_lost && getenv("PACELINE_RESTART_COUNT") ? CLI_LOST : CLI_FAILED;
 }
@@ -262,7 +262,7 @@ static void failure_tell(const pl_error_t *error)
 static void run_ended(cli_session_t *session, const pl_result_t *result)
 {
     const pl_error_t *error = &result->error;
-    int status = status_of_failure(session, error);
+    int status = status_of_failure(result);
     cli_live_line("");
     if (!strcmp(result->status, "failed")) {
         failure_tell(error);
@@ -334,6 +334,7 @@ static bool begin_next(cli_session_t *session, const pl_result_t *result)
     while ((options = session->work->next(session, result))) {
         pl_options_free(session->options);
         session->options = options;
+        session->has_begun = false;
         failed.error = (pl_error_t){0};
         if (run_begin(session, &failed.error) == PL_OK)
             return true;

@@ -181,8 +181,7 @@ static double time_of(const pl_board_t *b, int64_t time)
     return (double)(time - b->began) * 1e-9;
 }
 
-/* Numbers of later runs go on behind its own. */
-void pl_board_recall(void *self, const pl_known_run_t *known)
+static void run_recall(void *self, const pl_known_run_t *known)
 {
     pl_board_t *b = self;
     pthread_mutex_lock(&b->lock);
@@ -198,8 +197,16 @@ void pl_board_recall(void *self, const pl_known_run_t *known)
         run->paused_at = time_of(b, known->paused_at);
         b->guesses = true;
     }
-    if (b->runs < known->number)
-        b->runs = known->number;
+    pthread_mutex_unlock(&b->lock);
+}
+
+/* Numbers of later runs go on behind those that there have been. */
+void pl_board_recall(pl_board_t *b, pl_known_t *known)
+{
+    const uint64_t begun = pl_known_each(known, run_recall, b);
+    pthread_mutex_lock(&b->lock);
+    if (b->runs < begun)
+        b->runs = begun;
     pthread_mutex_unlock(&b->lock);
 }
 

@@ -18,9 +18,9 @@ void pl_board_gap(pl_board_t *board, uint64_t count);
 void pl_board_log(pl_board_t *board, pl_log_level_t level, int rank, const char *actor,
                   const char *text);
 
-/* A run that has gone on since before the board was there: self is the board.  With
- * pl_known_each(), before anything is recorded. */
-void pl_board_recall(void *self, const pl_known_run_t *known);
+/* Runs that have gone on since before the board was there, and how many there were;
+ * before anything is recorded. */
+void pl_board_recall(pl_board_t *board, pl_known_t *known);
 
 /* How many runs go on. */
 int pl_board_living(pl_board_t *board);

@@ -136,7 +136,7 @@ pl_dashboard_t *pl_dashboard_start(pl_runtime_t *runtime, pl_reactor_t *control,
     pthread_mutex_init(&d->lock, NULL);
     int code = dashboard_open(d, address, &own);
     if (code == PL_OK && known)
-        pl_known_each(known, pl_board_recall, d->board);
+        pl_board_recall(d->board, known);
     if (code == PL_OK
         && pl_tap_add(runtime, &tap, d, &own) == PL_OK) {
         pl_log_listen(&d->ear);

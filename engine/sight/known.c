@@ -110,10 +110,11 @@ static pl_known_run_t *next_of(pl_known_t *known, uint64_t number)
     return next;
 }
 
-void pl_known_each(pl_known_t *known,
-                   void (*take)(void *user, const pl_known_run_t *run), void *user)
+uint64_t pl_known_each(pl_known_t *known,
+                       void (*take)(void *user, const pl_known_run_t *run), void *user)
 {
     pthread_mutex_lock(&known->lock);
+    const uint64_t begun = known->begun;
     pl_known_run_t *run = NULL;
     while ((run = next_of(known, run ? run->number : 0))) {
         run->report.event = *run->event ? run->event : "alive";
@@ -123,4 +124,5 @@ void pl_known_each(pl_known_t *known,
         take(user, run);
     }
     pthread_mutex_unlock(&known->lock);
+    return begun;
 }

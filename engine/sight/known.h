@@ -37,8 +37,9 @@ void pl_known_report(pl_known_t *known, uint64_t call, const pl_run_progress_t *
 void pl_known_pause(pl_known_t *known, uint64_t call, bool pauses, uint64_t global_step);
 void pl_known_end(pl_known_t *known, uint64_t call);
 
-/* Each run that goes on, in the order in which they began; take() is not to wait. */
-void pl_known_each(pl_known_t *known,
-                   void (*take)(void *user, const pl_known_run_t *run), void *user);
+/* Each run that goes on, in the order in which they began; take() is not to wait.  -> how
+ * many there have been in all. */
+uint64_t pl_known_each(pl_known_t *known,
+                       void (*take)(void *user, const pl_known_run_t *run), void *user);
 
 #endif

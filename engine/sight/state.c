@@ -50,7 +50,7 @@ static void state_watched(void *self, bool is_watched)
     if (is_watched)
         s->board = pl_board_new(s->runtime->began, NULL);
     if (s->board)
-        pl_known_each(s->known, pl_board_recall, s->board);
+        pl_board_recall(s->board, s->known);
 }
 
 /* As the program asks for a pause, and is told that it has come. */

@@ -42,7 +42,7 @@ pl_result_tensor = _struct("pl_result_tensor", "text name, pl_shape shape, at da
 _TYPES["tensors"] = POINTER(pl_result_tensor)
 pl_result = _struct("pl_result", "text status, text reason, pl_error error, u64 global_step, u32 epoch, real seconds, "
                     "text metrics, text run_dir, text text, int weight_count, tensors weight, int output_count, "
-                    "tensors output, text best_checkpoint, text callbacks")
+                    "tensors output, text best_checkpoint, text callbacks, bool begun")
 pl_progress = _struct("pl_progress", "text event, u64 global_step, u64 total_steps, u32 epoch, u32 batch, "
                       "u32 batches, text metrics")
 pl_prediction = _struct("pl_prediction", "text checkpoint, text prompt, i64 tokens, real temperature, i64 top_k")
