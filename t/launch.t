@@ -107,6 +107,33 @@ a_rank_that_is_killed_may_fail_the_run() {
     ok "and no process is left" holds 5 gone $ranks
 }
 
+# Rank zero hears of it some steps after those that the other has told.
+an_error_names_one_step_of_the_rank_that_failed() {
+    local steps="failed after steps ([0-9]+), ([0-9]+): the process of rank 1 .* killed by SIGKILL after step ([0-9]+)"
+    start_endless_fit twice --set trainer.launcher.max_restarts=1 --set data.batch_size=1
+    kill -KILL "$(rank 1)"
+    ok "they train again" trains_again
+    kill -KILL "$(rank 1)"
+    end_of_fit
+    ok "it is told when" eval '[[ $err =~ $steps ]]'
+    is "${BASH_REMATCH[2]}" "${BASH_REMATCH[3]}" "the same one everywhere"
+    like "$err" "after step ${BASH_REMATCH[1]}; all ranks are started again" "also of the first time"
+}
+
+what_a_rank_is_left_out_for_is_told_before() {
+    start_endless_fit fewer --set trainer.devices=1:2 --set trainer.launcher.max_restarts=2
+    kill -KILL "$(rank 1)"
+    ok "they train again" trains_again
+    kill -KILL "$(rank 1)"
+    ok "it is left out" holds 10 grep -q 'has died again' err.txt
+    kill -TERM "$pid"
+    end_of_fit
+    local said
+    said=$(grep -o 'rank 1 .*was killed\|rank 1 has died again.*\|(. of 2.*)$' err.txt | sed 's/ (.* on .*) / /' | xargs -d '\n')
+    is "$said" "rank 1 was killed (1 of 2) rank 1 was killed (1 of 2 with 1 rank) rank 1 has died again: the run goes on with 1 rank" \
+        "in order, and counted anew"
+}
+
 the_stream_has_all_ranks() {
     start_endless_fit watched --monitor "ipc://$folder/stream"
     try "$paceline" monitor "ipc://$folder/stream" --topic 1.strategy.ddp.train_batch --json --count 5
@@ -131,6 +158,8 @@ run a_second_signal_ends_all_at_once trains
 run a_rank_that_is_killed_comes_back trains
 run a_command_that_is_killed_leaves_a_run_that_goes_on trains
 run a_rank_that_is_killed_may_fail_the_run trains
+run an_error_names_one_step_of_the_rank_that_failed trains
+run what_a_rank_is_left_out_for_is_told_before trains
 run the_stream_has_all_ranks trains
 run parameters_are_swept trains
 done_testing

@@ -1,6 +1,8 @@
 /* restarts.c - runs that start again when a process has died, as often as is allowed */
 #include "actors/launchers/restarts.h"
 
+#include <stdio.h>
+
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -28,9 +30,6 @@ static bool leaves_out(pl_restarts_t *r)
     ranks->count--;
     r->tries.count = 0;
     r->left_out = ranks->failed;
-    pl_log_line(PL_LOG_WARNING, -1, pl_actor_name(ranks),
-                "rank %d has died again: the run goes on with %d ranks", ranks->failed,
-                ranks->count);
     if (may_return(r)
         && pl_after(ranks, pl_milliseconds(r->return_after), r->look, NULL) == PL_OK)
         r->return_after *= 2;
@@ -74,6 +73,24 @@ static bool takes_back(pl_restarts_t *r)
 
 /* ---- once more ---- */
 
+/* The cause comes before what follows from it; tries are counted anew for fewer ranks. */
+static void again_tell(const pl_restarts_t *r, bool leaves)
+{
+    pl_ranks_t *ranks = r->ranks;
+    const char *plural = ranks->count == 1 ? "" : "s";
+    char with[48] = "";
+    if (ranks->count < ranks->most)
+        snprintf(with, sizeof with, " with %d rank%s", ranks->count, plural);
+    pl_log_line(PL_LOG_WARNING, -1, pl_actor_name(ranks),
+                "%s; all ranks are started again, from the newest checkpoint "
+                "(%d of %d%s)",
+                ranks->error.text, r->tries.count, (int)r->most, with);
+    if (leaves)
+        pl_log_line(PL_LOG_WARNING, -1, pl_actor_name(ranks),
+                    "rank %d has died again: the run goes on with %d rank%s", r->left_out,
+                    ranks->count, plural);
+}
+
 /* The step that its error names: others may have come further. */
 static uint64_t failed_after(const pl_ranks_t *ranks)
 {
@@ -92,16 +109,15 @@ bool pl_restarts_try(pl_restarts_t *r)
         return takes_back(r);
     const bool passes = (code == PL_EDIED || code == PL_ESTUCK)
                         && pl_wires_were_all_there(ranks->wires);
-    const int who = passes && leaves_out(r) ? -1 : ranks->failed;
+    const bool leaves = passes && leaves_out(r);
+    const int who = leaves ? -1 : ranks->failed;
     const int wait = passes ? pl_tries_add(&r->tries, step, who) : -1;
     if (wait < 0 && code != PL_OK)
         pl_tries_tell(&r->tries, &step, &ranks->error);
     if (!begins_in(r, wait))
         return false;
     ranks->global_step = 0;
-    pl_log_line(PL_LOG_WARNING, -1, pl_actor_name(ranks),
-                "%s; all ranks are started again, from the newest checkpoint (%d of %d)",
-                ranks->error.text, r->tries.count, (int)r->most);
+    again_tell(r, leaves);
     return true;
 }
 
