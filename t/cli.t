@@ -734,7 +734,7 @@ monitor_shows_lines_for_people() {
 # Bytes without sense, and a subscriber who says something else.
 strangers_at_the_stream_disturb_no_run() {
     start_stream besieged
-    local stranger k
+    local stranger strangers=() k
     for k in $(seq 40); do
         exec {stranger}<>"/dev/tcp/127.0.0.1/${stream##*:}"
         if [ $((k % 2)) = 0 ]; then
@@ -743,11 +743,13 @@ strangers_at_the_stream_disturb_no_run() {
             printf '\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL%b' "$(printf '\\0%.0s' {1..48})"
             printf '\4\x19\5READY\x0bSocket-Type\0\0\0\3SUB\0\1\1\0\3\2hm\2\0\0\1\0\0\0\0\0\1'
         fi >&"$stranger" 2>/dev/null
-        [ $((k % 4)) -lt 2 ] || exec {stranger}>&-
+        if [ $((k % 4)) -lt 2 ]; then strangers+=("$stranger"); else exec {stranger}>&-; fi
     done
     try timeout 30 "$paceline" monitor "$stream" --topic 0.strategy.single.train_batch --count 5
     is "$status" 0 "who wants to see steps sees them"
     is "$(lines "$out")" 5 "as many as were asked for"
+    # libzmq 4.3.4 may leak what it has of an unfinished message of several parts when it ends before its peer does.
+    for stranger in "${strangers[@]}"; do exec {stranger}>&-; done
     end_stream
     is "$status" 0 "and the run is stopped in order"
     ok "with its weights" test -s runs/besieged/model.safetensors

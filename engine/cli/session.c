@@ -235,7 +235,8 @@ static bool is_request_wrong(const pl_result_t *result)
 {
     const int code = result->error.code;
     return !result->begun
-           && (code == PL_EINVAL || code == PL_ENOTFOUND || code == PL_EUNSUPPORTED);
+           && (code == PL_EINVAL || code == PL_ENOTFOUND || code == PL_EEXIST
+               || code == PL_EUNSUPPORTED);
 }
 
 /* What may not come again where it is tried again is lost. */

@@ -17,8 +17,7 @@
 #include "base/error.h"
 #include "base/log.h"
 
-static const int64_t HOLD = PL_SECOND,                   /* of what is brought, at most */
-    LAST_WITHIN = 3 * PL_SECOND;                         /* for the number at the end */
+static const int64_t HOLD = PL_SECOND;                   /* of what is brought, at most */
 
 /* ---- to another hub ---- */
 
@@ -77,7 +76,7 @@ static void nap(void)
 /* There may be no room for it, as for others before it; but it is worth waiting for. */
 static void last_bring(pl_monitor_t *m, const brought_t *last)
 {
-    const int64_t until = pl_now() + LAST_WITHIN;
+    const int64_t until = pl_now() + MONITOR_LAST_MS * PL_MILLISECOND;
     pl_frame_t frame;
     while (pl_frame_join(&frame, (pl_bytes_t){last, sizeof *last}, (pl_bytes_t){0}, NULL)
                == PL_OK

@@ -11,6 +11,7 @@
 enum {
     BACKLOG_LINES = 2000,                              /* that wait for one slow viewer */
     TOPIC_MOST = 128,
+    MONITOR_LAST_MS = 3000,            /* for what is brought at the end, twice at most */
 };
 
 /* A socket that messages go to, and the topics that are subscribed to there: what this

@@ -265,7 +265,7 @@ int monitor_outlet_open(pl_monitor_t *m, outlet_t *outlet, const pl_socket_spec_
 {
     pl_socket_spec_t spec = *with;
     spec.type = PL_SOCKET_XPUB;
-    spec.linger_ms = LINGER_MS;
+    spec.linger_ms = spec.bind ? LINGER_MS : MONITOR_LAST_MS;
     spec.high_water_mark = m->lossless ? 0 : BACKLOG_LINES;
     spec.message_most = SUBSCRIPTION_MOST;
     spec.on_peers = spec.bind ? hub_peers : NULL;
