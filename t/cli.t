@@ -358,7 +358,7 @@ a_plugin_is_loaded_by_hand() {
 
 a_folder_that_cannot_be_written_fails_the_run() {
     : >file
-    refused 1 '^paceline: .*file' fit run.json --set trainer.default_root_dir=file
+    refused 2 '^paceline: .*file' fit run.json --set trainer.default_root_dir=file
 }
 
 a_full_disk_fails_the_run_and_leaves_nothing_half() {
