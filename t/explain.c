@@ -652,10 +652,14 @@ static void what_is_missing_is_told(void)
     run_goes(1);
     gap(3, 1);
     gap(40, PL_JOURNAL_ANY_RANK);
+    gap(0, 1);
     put(PL_JOURNAL_GAP, "short", 5, (pl_bytes_t){0});
     run_ends(8, 10);
     json_t *answer = read_back(true);
     is_int(seconds(answer, "missing"), 43, "so many messages");
+    json_t *unsure = json_object_get(answer, "unsure");
+    is_int(json_array_size(unsure), 1, "and nobody knows of those of one");
+    is_int(json_integer_value(json_array_get(unsure, 0)), 1, "whose process died");
     json_decref(answer);
     pl_journal_t *journal = pl_journal_open(path, &err);
     const char *line;

@@ -89,6 +89,7 @@ one_whose_rank_was_killed() {
     like "$said" 'rank [01] loop.fit: run, for worker' "what the ranks were doing"
     like "$said" 'rank 0 ' "where the time of one went"
     like "$said" 'rank 1 ' "and of the other"
+    like "$said" "  Messages of rank [01] may be missing: its process died" "and whose messages may be missing"
     is "$(doubts killed)" 1 "what the dead one had to say last is not known"
     like "$("$paceline" replay killed.journal --speed max 2>/dev/null)" \
         $'\n *messages of rank [01] may be lost: its process died\n' "which is told in words, too"

@@ -150,6 +150,8 @@ static void show_commands(const json_t *commands)
 static void show_end(const json_t *answer)
 {
     const json_t *end = json_object_get(answer, "end");
+    json_t *rank;
+    size_t i;
     const char *reason = text_of(end, "reason");
     char steps[64];
     cli_print("Why it ended\n");
@@ -163,6 +165,9 @@ static void show_end(const json_t *answer)
     if (count_of(answer, "missing"))
         say(0, 2, "%s missing: what follows may be inexact.",
             times(count_of(answer, "missing"), "message", steps));
+    json_array_foreach(json_object_get(answer, "unsure"), i, rank)
+        say(0, 2, "Messages of rank %lld may be missing: its process died.",
+            (long long)json_integer_value(rank));
     if (count_of(answer, "passed_over"))
         say(0, 2, "%s of another version passed over.",
             times(count_of(answer, "passed_over"), "message", steps));

@@ -401,6 +401,13 @@ static int64_t moment_of(const explain_t *x)
 
 /* ---- reading ---- */
 
+static void take_gap(explain_t *x, const pl_journal_item_t *gap)
+{
+    x->missing += gap->gap_count;
+    if (!gap->lost && !gap->gap_count)
+        json_array_append_new(x->unsure, json_integer(gap->gap_rank));
+}
+
 /* What comes before a moment; what is wrong with the file goes to *damage. */
 static int read_pass(const char *path, explain_t *x, int64_t until,
                      void (*take)(explain_t *, const pl_tap_record_t *),
@@ -411,9 +418,10 @@ static int read_pass(const char *path, explain_t *x, int64_t until,
     if (!journal)
         return err->code;
     x->missing = 0;
+    json_array_clear(x->unsure);
     while (pl_journal_read(journal, &item, damage)) {
         if (item.is_gap)
-            x->missing += item.gap_count;
+            take_gap(x, &item);
         else if (item.record.stamp.time < until)
             take(x, &item.record);
     }
@@ -462,16 +470,15 @@ static int explain(explain_t *x, const char *path, json_t **answer, pl_error_t *
     const run_t *run = x->chosen;
     const int64_t moment = moment_of(x);
     code = second_pass(x, path, err);
-    *answer = json_pack("{s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}",
-                        "whole", damage.code == PL_OK, "damage", damage.text, "messages",
-                        (json_int_t)x->messages, "missing", (json_int_t)x->missing,
-                        "passed_over", (json_int_t)x->strange, "runs",
-                        (json_int_t)x->runs, "run", (json_int_t)(run ? run->number : 0),
-                        "list", list_json(x), "seconds",
-                        explain_seconds(run ? end_of(x, run) - run->began : 0), "end",
-                        end, "then",
-                        explain_open_json(x, moment <= x->last ? moment : end_of(x, run)),
-                        "times", times);
+    *answer = json_pack(
+        "{s:b, s:s, s:I, s:I, s:O, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "whole",
+        damage.code == PL_OK, "damage", damage.text, "messages", (json_int_t)x->messages,
+        "missing", (json_int_t)x->missing, "unsure", x->unsure, "passed_over",
+        (json_int_t)x->strange, "runs", (json_int_t)x->runs, "run",
+        (json_int_t)(run ? run->number : 0), "list", list_json(x), "seconds",
+        explain_seconds(run ? end_of(x, run) - run->began : 0), "end", end, "then",
+        explain_open_json(x, moment <= x->last ? moment : end_of(x, run)), "times",
+        times);
     return code;
 }
 
@@ -483,6 +490,7 @@ static void explain_free(explain_t *x)
     }
     explain_forget_times(x);
     notes_forget(x);
+    json_decref(x->unsure);
     json_decref(x->events);
     json_decref(x->commands);
     pl_scene_release(&x->scene);
@@ -503,6 +511,7 @@ char *pl_journal_explain_run(const char *path, uint64_t run, pl_error_t *err)
         pl_no_memory(err);
         return NULL;
     }
+    x->unsure = json_array();
     x->events = json_array();
     x->commands = json_array();
     x->trouble = INT64_MAX;

@@ -58,6 +58,7 @@ typedef struct explain {
     uint64_t wanted, runs, begun;                /* wanted  [0: the newest]; begun: so far
                                                     in the second pass */
     uint64_t messages, missing, strange;
+    json_t *unsure;                              /* ranks whose last messages may miss */
     int64_t last;                                           /* ns of the stream */
     /* of the chosen run */
     int64_t trouble;                                      /* when it began  [INT64_MAX] */
