@@ -627,7 +627,8 @@ typedef struct pl_command_result {
     pl_error_t error;                     /* PL_OK: it was carried out; PL_ESTATE: the run
                                              had ended, or was ending, or keeps no
                                              checkpoints; PL_EIO: not saved; PL_EINVAL: no
-                                             such optimizer */
+                                             such optimizer; PL_EBUSY: 16 wait already,
+                                             nothing was done */
     uint64_t global_step;                 /* optimizer steps done when it took effect */
     const char *checkpoint;               /* of "save": its directory; else "" */
 } pl_command_result_t;

@@ -286,6 +286,9 @@ static void an_actor_takes_no_more_than_its_credit(void)
     rig_wait(2);
     is_int(rig.queen->errors, 2, "two of six calls are refused");
     is_int(rig.queen->code, PL_EBUSY, "as too much");
+    pl_call_stop(rig.queen, bee, &(pl_stop_t){.reason = ""}, rig_how, NULL);
+    rig_wait(1);
+    is_int(rig.queen->code, PL_EPROTOCOL, "but never a stop, of who takes stops");
     rig_close();
 }
 

@@ -541,6 +541,25 @@ static void stop_is_written(const rig_result_t *result, const char *reason)
     free(text);
 }
 
+static void ask_much_and_stop(rig_t *rig)
+{
+    for (int k = 0; k < 200; k++)
+        told_lr(rig, 1e-3);
+    stop_it(rig);
+}
+
+static void a_stop_behind_many_commands_is_a_stop(void)
+{
+    for (int k = 0; k < 3 * EVERYWHERE; k++) {
+        scene_t scene = {.at = 3, .act = ask_much_and_stop};
+        rig_t *rig = run_of(&everywhere[k % EVERYWHERE], &scene, LONG);
+        const rig_result_t *result = rig_fit(rig);
+        is_text(result->status, "stopped", "of whom much is asked: %s",
+                everywhere[k % EVERYWHERE].what);
+        rig_free(&rig);
+    }
+}
+
 static void a_stop_is_written_down_with_its_reason(void)
 {
     for (int k = 0; k < 2 * EVERYWHERE; k++) {
@@ -597,6 +616,7 @@ int main(void)
     run(closing_answers_them_too);
     run(a_free_ends_a_paused_run);
     run(all_is_written_down);
+    run(a_stop_behind_many_commands_is_a_stop);
     run(a_stop_is_written_down_with_its_reason);
     run(so_is_one_without_a_reason_and_before_the_first_step);
     run(a_run_that_comes_to_its_end_has_not_been_stopped);

@@ -137,8 +137,8 @@ typedef struct pl_actor_ops {
                                           name alone] */
     int level;                         /* pl_level_t */
     const pl_handler_t *handlers;      /* up to PL_HANDLERS_END; `start` among them */
-    int credit;                        /* calls open at once; more are refused, PL_EBUSY
-                                          [64] */
+    int credit;                        /* calls open at once; more are refused, PL_EBUSY,
+                                          stops excepted  [64] */
     int devices_most;                  /* of a strategy or launcher: as many on a node
                                           [any number] */
     bool elastic;                      /* of a strategy: what a run comes to does not

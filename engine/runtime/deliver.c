@@ -77,6 +77,13 @@ static int sender_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t
     return PL_OK;
 }
 
+/* A stop is always taken: of whom much is asked can be ended, too. */
+static bool has_room(const actor_t *actor, uint32_t message)
+{
+    const int credit = actor->ops->credit ? actor->ops->credit : CREDIT;
+    return message == PL_MESSAGE_stop || actor->open_count < credit;
+}
+
 static int state_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t *err)
 {
     const char *name = actor_name(actor);
@@ -90,7 +97,7 @@ static int state_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t 
         return actor->end_error.code
                    ? pl_fail(err, actor->end_error.code, "%s", actor->end_error.text)
                    : pl_fail(err, PL_ESTATE, "%s is ending", name);
-    if (actor->open_count >= (actor->ops->credit ? actor->ops->credit : CREDIT))
+    if (!has_room(actor, e->message))
         return pl_fail(err, PL_EBUSY, "%s has %d calls open and takes no more", name,
                        actor->open_count);
     if (!handler_of(actor->ops, e->message))
