@@ -427,6 +427,80 @@ static void epochs_of_few_steps_have_rates_too(void)
     pl_board_free(board);
 }
 
+/* What the launcher tells the trainer of a rank. */
+static void watched(pl_board_t *board, const char *event, int rank, int64_t time)
+{
+    said_t said = {.message = PL_MESSAGE_watch,
+                   .from = trainer,
+                   .to = launcher,
+                   .call = 102,
+                   .cause = 100,
+                   .time = time,
+                   .fields = &(pl_watch_t){0}};
+    say(board, said);
+    said.kind = PL_KIND_PROGRESS;
+    said.from = launcher;
+    said.to = trainer;
+    said.fields = &(pl_watch_progress_t){.event = event,
+                                         .rank = (uint32_t)rank,
+                                         .host = "here",
+                                         .process = 77,
+                                         .cause = "nothing was heard for 3 s",
+                                         .seconds = 3};
+    say(board, said);
+}
+
+static void a_rank_that_holds_the_others_up_is_told(void)
+{
+    const double spent[2 * PL_SPENT_KINDS] = {0.001, 0, 0, 0, 0.001};
+    pl_board_t *board = pl_board_new(pl_now() - 10 * PL_SECOND, NULL);
+    begin_run(board, 100);
+    for (int k = 1; k <= 4; k++)
+        step(board, k * PL_SECOND, (pl_bytes_t){spent, sizeof spent});
+    json_t *all = told_by(board), *run = run_of(all, 1);
+    const double stalled = json_number_value(json_object_get(run, "stalled"));
+    ok(stalled >= 6 && stalled < 60, "no step since that of second 4: %g s", stalled);
+    is_int((long long)json_array_size(json_object_get(run, "absent")), 0, "all are heard");
+    json_decref(all);
+    watched(board, "mute", 1, 8 * PL_SECOND);
+    all = told_by(board);
+    const json_t *absent = json_array_get(json_object_get(run_of(all, 1), "absent"), 0);
+    is_int(integer(absent, "rank"), 1, "then one is not");
+    const double silent = json_number_value(json_object_get(absent, "seconds"));
+    ok(silent >= 5 && silent < 60, "since 3 s before: %g s", silent);
+    is_text(json_string_value(json_object_get(absent, "text")),
+            "nothing was heard for 3 s; process 77 on here", "which is said");
+    json_decref(all);
+    char *metrics = pl_board_metrics(board);
+    like(metrics, "rank_up.run=\"1\",rank=\"0\". 1\n", "a rank is up");
+    like(metrics, "rank_up.run=\"1\",rank=\"1\". 0\n", "the other is not");
+    like(metrics, "stalled_seconds.run=\"1\". [1-9]", "and the run stands still");
+    pl_text_free(metrics);
+    watched(board, "heard", 1, 9 * PL_SECOND);
+    step(board, 10 * PL_SECOND, (pl_bytes_t){spent, sizeof spent});
+    all = told_by(board);
+    run = run_of(all, 1);
+    is_int((long long)json_array_size(json_object_get(run, "absent")), 0, "until it is");
+    ok(json_number_value(json_object_get(run, "stalled")) == 0, "and steps go on");
+    json_decref(all);
+    pl_board_free(board);
+}
+
+static void time_of_what_is_shown_again_is_that_of_its_messages(void)
+{
+    pl_board_t *board = pl_board_new(pl_now() - 1000 * PL_SECOND, NULL);
+    pl_board_shown_again(board);
+    say(board, (said_t){.message = PL_MESSAGE_run,
+                        .from = host,
+                        .to = trainer,
+                        .call = 100,
+                        .time = PL_SECOND,
+                        .fields = &(pl_run_t){0}});
+    step(board, 3 * PL_SECOND, (pl_bytes_t){0});
+    ok(seconds_of(board) == 2, "however long ago it began to be shown");
+    pl_board_free(board);
+}
+
 static double newest_of(const json_t *run, const char *name)
 {
     size_t k;
@@ -733,6 +807,8 @@ int main(void)
     run(the_end_of_a_run_is_what_it_replied);
     run(short_steps_that_are_told_together_share_their_time);
     run(epochs_of_few_steps_have_rates_too);
+    run(a_rank_that_holds_the_others_up_is_told);
+    run(time_of_what_is_shown_again_is_that_of_its_messages);
     run(times_of_the_newest_report_and_of_the_run_have_names_of_their_own);
     run(each_rank_has_its_stages);
     run(checkpoints_that_are_gone_are_told_so);

@@ -187,7 +187,7 @@ static void remote_event(void *self, pl_link_event_t event, const char *text)
     case PL_LINK_CUT:
         if (r->is_foreign || event == PL_LINK_SILENT)
             remote_tell(r, event == PL_LINK_CUT ? "cut" : "mute", text);
-        if (r->is_foreign)
+        if (r->is_foreign || event == PL_LINK_SILENT)
             pl_log_line(PL_LOG_WARNING, (int)r->rank, pl_actor_name(r), "%s: %s",
                         r->about, text);
         if (r->end == REMOTE_ENDS && event == PL_LINK_SILENT)

@@ -444,6 +444,26 @@ static void show_actors(cli_view_t *view, const json_t *before, const json_t *no
         cli_view_line(view, CLI_PLAIN, "and %d more actors", count - shown);
 }
 
+/* ---- what is amiss ---- */
+
+static void show_amiss(cli_view_t *view, const json_t *run)
+{
+    char text[CLI_VIEW_TEXT];
+    size_t k;
+    const json_t *rank;
+    if (number_of(run, "stalled") > 0) {
+        snprintf(text, sizeof text, "no step has ended for %.0f s",
+                 number_of(run, "stalled"));
+        view_text(view, CLI_BAD, text);
+    }
+    json_array_foreach(json_object_get(run, "absent"), k, rank) {
+        snprintf(text, sizeof text, "rank %.0f: %s, heard of %.0f s ago; %s",
+                 number_of(rank, "rank"), text_of(rank, "event"),
+                 number_of(rank, "seconds"), text_of(rank, "text"));
+        view_text(view, CLI_BAD, text);
+    }
+}
+
 /* ---- all ---- */
 
 void cli_view_make(cli_view_t *view, const json_t *before, const json_t *now)
@@ -466,14 +486,18 @@ void cli_view_make(cli_view_t *view, const json_t *before, const json_t *now)
     }
     flow.style = CLI_PLAIN;
     flow_add(&flow, "%s messages/s", rate(messages, seconds, a));
-    flow_add(&flow, "memory %s", cli_bytes(number_of(memory, "used"), (char[24]){""}));
-    flow_add(&flow, "%s free", cli_bytes(number_of(memory, "free"), (char[24]){""}));
+    if (number_of(memory, "used") > 0) {
+        flow_add(&flow, "memory %s",
+                 cli_bytes(number_of(memory, "used"), (char[24]){""}));
+        flow_add(&flow, "%s free", cli_bytes(number_of(memory, "free"), (char[24]){""}));
+    }
     if (number_of(state, "missing") > 0)
         flow_add(&flow, "%s messages missed", brief(number_of(state, "missing"), a));
     flow_end(&flow);
     add_figures(&flow, run);
     if (*cli_view_end(run, text))
         view_text(view, *text_of(run, "error") ? CLI_BAD : CLI_STRONG, text);
+    show_amiss(view, run);
     show_ranks(view, before, now, steps);
     show_actors(view, before, now, seconds);
 }

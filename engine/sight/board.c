@@ -65,7 +65,7 @@ static bool is_lasting(unsigned message)
 
 double board_now(const pl_board_t *board)
 {
-    return (double)(pl_now() - board->began) * 1e-9;
+    return (double)(board->is_shown_again ? board->last : pl_now() - board->began) * 1e-9;
 }
 
 const char *board_run_name(const run_t *run)
@@ -168,6 +168,8 @@ static opened_t call_goes_on(pl_board_t *b, const pl_tap_record_t *r)
     const bool is_new = !value && e->message == PL_MESSAGE_run
                         && e->kind == PL_KIND_PROGRESS
                         && pl_kind_level(e->to_kind) == PL_LEVEL_HOST;
+    if (!value && e->message == PL_MESSAGE_watch)
+        return (opened_t){.run = run_of_call(b, r), .to = e->from_kind};
     if (!is_new)
         return opened_unpack(value);
     const opened_t opened = {.run = run_enter(b, r), .to = e->from_kind};
@@ -192,6 +194,7 @@ static void run_recall(void *self, const pl_known_run_t *known)
         run_t *run = &b->run[place];
         run_begin(run, known->call, known->number, time_of(b, known->began));
         run_report(b, run, &known->report, board_now(b));
+        run->waits = pl_now() - b->began;
         run->paused = (double)known->paused * 1e-9;
         run->is_paused = known->paused_at != 0;
         run->paused_at = time_of(b, known->paused_at);
@@ -247,8 +250,10 @@ static void take_call(run_t *run, const pl_tap_record_t *r)
 {
     if (r->envelope.message == PL_MESSAGE_evaluate)
         run_steps_begin(run, 0);
-    else if (r->envelope.message == PL_MESSAGE_train_epoch && r->stamp.rank == 0)
+    else if (r->envelope.message == PL_MESSAGE_train_epoch && r->stamp.rank == 0) {
+        run->absents = 0;                                   /* all of them are there */
         run_steps_begin(run, r->stamp.time);
+    }
 }
 
 static void take_progress(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
@@ -259,6 +264,8 @@ static void take_progress(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
         run_report(b, run, &body->run_progress, (double)r->stamp.time * 1e-9);
     else if (r->envelope.message == PL_MESSAGE_write_checkpoint)
         run_save(b, run, body->write_checkpoint_progress.path, false);
+    else if (r->envelope.message == PL_MESSAGE_watch)
+        run_watched(run, &body->watch_progress, (double)r->stamp.time * 1e-9);
 }
 
 static void take_reply(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
@@ -310,6 +317,7 @@ static bool tells_something(unsigned message)
     switch (message) {
     case PL_MESSAGE_control:
     case PL_MESSAGE_run:
+    case PL_MESSAGE_watch:
     case PL_MESSAGE_evaluate:
     case PL_MESSAGE_train_epoch:
     case PL_MESSAGE_train_batch:
@@ -379,6 +387,7 @@ static void count(pl_board_t *b, const pl_tap_record_t *r)
     const pl_envelope_t *e = &r->envelope;
     const int64_t slot = r->stamp.time / LANE_PERIOD;
     b->messages[e->kind]++;
+    b->last = r->stamp.time;
     b->newest[b->newest_count++ % NEWEST_MOST] = (newest_t){.time = r->stamp.time,
                                                             .rank = r->stamp.rank,
                                                             .message = e->message,
@@ -432,6 +441,13 @@ void pl_board_log(pl_board_t *board, pl_log_level_t level, int rank, const char 
 }
 
 /* ---- life ---- */
+
+void pl_board_shown_again(pl_board_t *board)
+{
+    pthread_mutex_lock(&board->lock);
+    board->is_shown_again = true;
+    pthread_mutex_unlock(&board->lock);
+}
 
 int pl_board_living(pl_board_t *board)
 {

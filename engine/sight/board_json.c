@@ -76,6 +76,20 @@ static json_t *stages_json(const run_t *run)
     return all;
 }
 
+/* Ranks that the run has to do without: which, how and for how long. */
+static json_t *absent_json(const pl_board_t *b, const run_t *run)
+{
+    json_t *all = json_array();
+    for (int k = 0; k < run->absents && !run->ended; k++) {
+        const absent_t *a = &run->absent[k];
+        json_array_append_new(all, json_pack("{s:i, s:s, s:f, s:o}", "rank", a->rank,
+                                             "event", a->event, "seconds",
+                                             board_now(b) - a->since, "text",
+                                             text(a->text)));
+    }
+    return all;
+}
+
 static json_t *saves_json(const run_t *run, uint64_t since)
 {
     json_t *all = json_array();
@@ -91,12 +105,19 @@ static json_t *saves_json(const run_t *run, uint64_t since)
     return all;
 }
 
-static json_t *columns_json(const run_t *run)
+/* A rate is as old as the steps that it was taken of. */
+static double newest_of(const pl_board_t *b, const run_t *run, int column)
+{
+    const bool is_rate = column == COLUMN_SAMPLES_RATE || column == COLUMN_STEP_RATE;
+    return is_rate && run_stalled(b, run) > 0 ? 0 : run->newest[column];
+}
+
+static json_t *columns_json(const pl_board_t *b, const run_t *run)
 {
     json_t *all = json_array();
     for (int k = 0; k < run->columns; k++)
         json_array_append_new(all, json_pack("{s:o, s:o}", "name", text(run->name[k]),
-                                             "newest", number(run->newest[k])));
+                                             "newest", number(newest_of(b, run, k))));
     return all;
 }
 
@@ -113,7 +134,7 @@ static json_t *run_json(const pl_board_t *b, const run_t *run, uint64_t since)
                             run->began, "seconds", run_seconds(b, run), "clip",
                             run->clip);
     json_t *more =
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:b, s:o, s:o}", "step",
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:b, s:o, s:o, s:f, s:o}", "step",
                   (json_int_t)run->step, "total_steps", (json_int_t)run->total_steps,
                   "epoch", (json_int_t)run->epoch, "batch", (json_int_t)run->batch,
                   "batches", (json_int_t)run->batches, "samples",
@@ -121,8 +142,9 @@ static json_t *run_json(const pl_board_t *b, const run_t *run, uint64_t since)
                   number(pl_durations_quantile(&run->all, 0.5)), "run_p95",
                   number(pl_durations_quantile(&run->all, 0.95)), "whole", whole,
                   "epochs", run->epochs < 0 ? json_null() : json_integer(run->epochs),
-                  "reason", text(run->reason));
-    json_t *lists = json_pack("{s:o, s:o, s:o, s:o, s:o}", "columns", columns_json(run),
+                  "reason", text(run->reason), "stalled", run_stalled(b, run), "absent",
+                  absent_json(b, run));
+    json_t *lists = json_pack("{s:o, s:o, s:o, s:o, s:o}", "columns", columns_json(b, run),
                               "points", points_json(run, whole ? 0 : since), "strip",
                               strip_json(run, since), "stages", stages_json(run), "saves",
                               saves_json(run, since));

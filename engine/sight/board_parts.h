@@ -23,6 +23,7 @@ enum {
     LOG_MOST = 200,
     SAVES_MOST = 24,
     CALLS_MOST = 1 << 16,                              /* open ones that are remembered */
+    ABSENT_MOST = 16,
     NO_RUN = RUNS_MOST,
 };
 
@@ -34,6 +35,14 @@ enum {
     COLUMN_STEP_P95,
     COLUMNS_OWN
 };
+
+/* A rank of which nothing is heard, or whose process is no more. */
+typedef struct absent {
+    int rank;
+    char event[8];                                          /* of `watch` */
+    double since;                                           /* s of the stream */
+    char text[160];                                         /* for people */
+} absent_t;
 
 /* Items have numbers of one sequence, so that who has seen some asks for those behind. */
 typedef struct point {
@@ -89,11 +98,15 @@ typedef struct run {
     counted_t counted;                        /* when rates were taken last */
 
     int64_t steps_began;                         /* ns; 0: what comes is no step's time */
+    int64_t waits;                               /* one that was under way when the board
+                                                    came: since then for a step */
     unsigned steps_together;                     /* since then, */
     int64_t step_ended;                          /* the newest */
     pl_durations_t recent, all;                  /* of steps since the report before, and
                                                     of the run's */
 
+    absent_t absent[ABSENT_MOST];
+    int absents;
     int ranks;
     double spent[RANKS_MOST][PL_SPENT_KINDS];               /* s, in the slot to come */
     uint64_t spent_steps;
@@ -138,10 +151,12 @@ struct pl_board {
     pl_map_t open, lasting;         /* by call: see opened_t; those that go on for long
                                        apart, as what belongs to a run is known by them */
     uint64_t messages[PL_KINDS], missing;
+    bool is_shown_again;                     /* its clock is the stream's, which was kept */
     bool guesses;                       /* it has not seen how all began: what fits no run
                                            is taken for one of the newest */
     lane_t lane[KINDS_MOST];
     int64_t lane_slot;                                      /* newest, since the zero */
+    int64_t last;                                           /* ns of the stream */
     newest_t newest[NEWEST_MOST];
     uint64_t newest_count;
     log_entry_t log[LOG_MOST];
@@ -168,6 +183,11 @@ double run_seconds(const pl_board_t *board, const run_t *run);
 /* An epoch, or what is no part of one (0): steps before it are told of. */
 void run_steps_begin(run_t *run, int64_t time);
 void run_step(run_t *run, int64_t time);
+/* How long it has been waiting for a step, where that is much longer than others took; 0:
+ * it is not. */
+double run_stalled(const pl_board_t *board, const run_t *run);
+/* What `watch` tells of a rank. */
+void run_watched(run_t *run, const pl_watch_progress_t *told, double now);
 void run_spent(pl_board_t *board, run_t *run, pl_bytes_t spent, int64_t time);
 void run_save(pl_board_t *board, run_t *run, const char *text, bool failed);
 /* Checkpoints of these names, one a line, are gone. */

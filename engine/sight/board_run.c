@@ -235,6 +235,7 @@ void run_steps_begin(run_t *run, int64_t time)
     }
     run->steps_together = 0;
     run->steps_began = time;
+    run->waits = 0;
 }
 
 /* Of short steps several are told at once, a millisecond or two after the last that were:
@@ -246,6 +247,44 @@ void run_step(run_t *run, int64_t time)
     run->step_ended = time;
     if (time - run->steps_began >= PL_MILLISECOND)
         run_steps_begin(run, time);
+}
+
+/* Of the run's own time: since the newest step, or since the epoch began. */
+double run_stalled(const pl_board_t *board, const run_t *run)
+{
+    enum { LEAST_SECONDS = 3, TIMES = 4 };
+    const bool waits = (run->steps_began || run->waits) && !run->ended && !run->is_paused;
+    const int64_t since = run->waits                           ? run->waits
+                          : run->step_ended > run->steps_began ? run->step_ended
+                                                               : run->steps_began;
+    const double seconds = board_now(board) - (double)since * 1e-9;
+    const double usual = pl_durations_quantile(&run->all, 0.95);
+    return waits && seconds > LEAST_SECONDS && !(seconds < TIMES * usual) ? seconds : 0;
+}
+
+static absent_t *absent_of(run_t *run, int rank)
+{
+    for (int k = 0; k < run->absents; k++)
+        if (run->absent[k].rank == rank)
+            return &run->absent[k];
+    return NULL;
+}
+
+void run_watched(run_t *run, const pl_watch_progress_t *told, double now)
+{
+    const bool is_there = !strcmp(told->event, "heard") || !strcmp(told->event, "back");
+    absent_t *absent = absent_of(run, (int)told->rank);
+    if (is_there && absent)
+        *absent = run->absent[--run->absents];
+    if (is_there || (!absent && run->absents == ABSENT_MOST))
+        return;
+    if (!absent)
+        absent = &run->absent[run->absents++];
+    *absent = (absent_t){.rank = (int)told->rank, .since = now - told->seconds};
+    snprintf(absent->event, sizeof absent->event, "%s", told->event);
+    snprintf(absent->text, sizeof absent->text, "%s%sprocess %u%s%s", told->cause,
+             *told->cause ? "; " : "", told->process, *told->host ? " on " : "",
+             told->host);
 }
 
 static double own_of(const double seconds[PL_SPENT_KINDS])

@@ -246,6 +246,33 @@ static void write_ranks(sheet_t *s, const pl_board_t *b)
             write_stages_of(s, &b->run[k]);
 }
 
+static bool is_up(const run_t *run, int rank)
+{
+    bool is_up = true;
+    for (int k = 0; k < run->absents; k++)
+        is_up &= run->absent[k].rank != rank;
+    return is_up;
+}
+
+static void write_standstill(sheet_t *s, const pl_board_t *b)
+{
+    char shown[40];
+    family(s, "stalled_seconds", "gauge",
+           "How long a run waits for a step, where that is much longer than others took; "
+           "else 0.");
+    for (int k = 0; k < RUNS_MOST; k++)
+        if (b->run[k].call)
+            write_line(s, "paceline_stalled_seconds{run=\"%" PRIu64 "\"} %s\n",
+                       b->run[k].number, number(run_stalled(b, &b->run[k]), shown));
+    family(s, "rank_up", "gauge",
+           "Whether a rank is heard of: 1, or 0 when it is silent, cut off or has died.");
+    for (int k = 0; k < RUNS_MOST; k++)
+        for (int rank = 0;
+             b->run[k].call && !b->run[k].ended && rank < b->run[k].ranks; rank++)
+            write_line(s, "paceline_rank_up{run=\"%" PRIu64 "\",rank=\"%d\"} %d\n",
+                       b->run[k].number, rank, is_up(&b->run[k], rank));
+}
+
 /* ---- of the engine ---- */
 
 static void write_engine(sheet_t *s, const pl_board_t *b)
@@ -285,6 +312,7 @@ char *pl_board_metrics(pl_board_t *board)
     write_figures(&sheet, board);
     write_steps(&sheet, board);
     write_ranks(&sheet, board);
+    write_standstill(&sheet, board);
     pthread_mutex_unlock(&board->lock);
     if (!sheet.failed)
         return sheet.text;

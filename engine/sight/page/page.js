@@ -164,6 +164,13 @@ function epochs(run) {
   return String(run.epoch + 1) + (run.batches ? ' · ' + Math.floor(100 * run.batch / run.batches) + ' %' : '');
 }
 
+// What holds a run up: '' nothing.
+function amiss(run) {
+  if (run.ended) return '';
+  const said = run.stalled ? ['No step has ended for ' + duration(run.stalled) + '.'] : [];
+  return said.concat(run.absent.map(a => 'Rank ' + a.rank + ': ' + a.event + ', heard of ' + duration(a.seconds) + ' ago; ' + a.text + '.')).join(' ');
+}
+
 function showSummary(run) {
   const [word, state] = run ? doing(run) : ['idle', 'idle'];
   say($('run-name'), run ? title(run) : 'No run yet');
@@ -174,6 +181,8 @@ function showSummary(run) {
   say($('error'), run ? run.error : '');
   $('ending').hidden = !run || !ending(run);
   say($('ending'), run ? ending(run) : '');
+  $('amiss').hidden = !run || !amiss(run);
+  say($('amiss'), run ? amiss(run) : '');
   document.title = run ? word + ' · ' + title(run) + ' · Paceline' : 'Paceline';
   const share = run && run.total_steps ? Math.min(1, run.step / run.total_steps) : 0;
   $('bar').style.width = share * 100 + '%';
@@ -190,7 +199,7 @@ function showSummary(run) {
     ['Step p50, run', duration(run.run_p50)],
     ['Step p95, run', duration(run.run_p95)],
     ['Time', duration(run.seconds)],
-    ['Left', run.ended || !share || run.step < 2 ? '–' : duration(run.seconds * (1 - share) / share)]];
+    ['Left', run.ended || run.stalled || !share || run.step < 2 ? '–' : duration(run.seconds * (1 - share) / share)]];
   const list = $('cards');
   if (list.children.length !== cards.length)
     list.replaceChildren(...cards.map(([name]) => {
@@ -381,7 +390,8 @@ function showStrip(run) {
   context.textBaseline = 'middle';
   for (let rank = 0; rank < ranks; rank += Math.ceil(14 / line))
     context.fillText(String(rank), 6, rank * line + line / 2);
-  if (ranks > 1) {
+  if (ranks > 1 && run.stalled) text = 'No step has ended since the newest of these.';
+  else if (ranks > 1) {
     const own = slots[slots.length - 1][1], slowest = own.indexOf(Math.max(...own));
     const middle = median(own.filter((_, rank) => rank !== slowest));
     text = 'Rank ' + slowest + ' is slowest now: ' + duration(own[slowest]) + ' a step by itself, '
