@@ -460,7 +460,8 @@ static void a_rank_that_holds_the_others_up_is_told(void)
     json_t *all = told_by(board), *run = run_of(all, 1);
     const double stalled = json_number_value(json_object_get(run, "stalled"));
     ok(stalled >= 6 && stalled < 60, "no step since that of second 4: %g s", stalled);
-    is_int((long long)json_array_size(json_object_get(run, "absent")), 0, "all are heard");
+    is_int((long long)json_array_size(json_object_get(run, "absent")), 0,
+           "all are heard");
     json_decref(all);
     watched(board, "mute", 1, 8 * PL_SECOND);
     all = told_by(board);

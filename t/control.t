@@ -90,6 +90,7 @@ a_run_at_the_other_loopback_is_reached() {
 
 wrong_requests_are_refused_before_anybody_is_asked() {
     refused 2 'set-lr takes a number from 0 up, not "x"' control "$desk" set-lr x
+    refused 2 'set-lr takes a number from 0 up, not "-1"' control "$desk" set-lr -1
     refused 2 'set-lr takes a number from 0 up, not "nan"' control "$desk" set-lr nan
     refused 2 'scale-lr takes a number from 0 up, not "-1"' control "$desk" scale-lr -- -1
     refused 2 'set-lr takes a number from 0 up behind it' control "$desk" set-lr

@@ -225,12 +225,14 @@ what_cannot_be_is_refused() {
     echo >file
     refused 2 'file is a file: no run is there' top ipc://file
     refused 2 'top needs ENDPOINT' top
-    setting="TERM=nonsense ASAN_OPTIONS=detect_leaks=0"                 # ncurses then keeps what it made
-    top 80 24 "$stream"
-    unset setting
-    holds 30 test -s left
-    is "$(cat left)" "status 2" "a terminal that nobody knows"
-    like "$(cat err)" 'a terminal "nonsense" cannot be drawn on: set TERM' "is refused with its name"
+    for kind in nonsense dumb; do
+        setting="TERM=$kind ASAN_OPTIONS=detect_leaks=0"                # ncurses then keeps what it made
+        top 80 24 "$stream"
+        unset setting
+        holds 30 test -s left
+        is "$(cat left)" "status 2" "a terminal that nobody knows, or can draw on: $kind"
+        like "$(cat err)" "a terminal \"$kind\" cannot be drawn on: set TERM" "is refused with its name"
+    done
 }
 
 try "$paceline" top "$stream"

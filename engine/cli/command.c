@@ -255,6 +255,13 @@ static int read_operand(const reader_t *r, const char *word)
                    r->command->name, word, r->command->name);
 }
 
+/* A number, which is no option: "-1", "-.5". */
+static bool is_negative(const char *word)
+{
+    const char *digits = word + 1 + (word[1] == '.');
+    return word[0] == '-' && *digits >= '0' && *digits <= '9';
+}
+
 static bool is_given(const reader_t *r, const cli_option_t *option)
 {
     const char *field = r->into + option->offset;
@@ -282,7 +289,7 @@ static int read_words(reader_t *r, bool *wants_help)
             only_operands = true;
         else if (!only_operands && (!strcmp(word, "--help") || !strcmp(word, "-h")))
             return *wants_help = true, PL_OK;
-        else if (!only_operands && word[0] == '-' && word[1])
+        else if (!only_operands && word[0] == '-' && word[1] && !is_negative(word))
             code = read_flag(r, word);
         else if (rest)
             code = put(r, rest, word), only_operands = true;

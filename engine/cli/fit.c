@@ -72,13 +72,27 @@ static int is_shown(const struct dirent *entry)
     return entry->d_name[0] != '.';
 }
 
+/* As that of checkpoints none of which could be written. */
+static bool is_empty_folder(const char *run_dir, const char *name)
+{
+    struct dirent **entries = NULL;
+    char *path = pl_text("%s/%s", run_dir, name);
+    const int count = path ? scandir(path, &entries, is_shown, NULL) : -1;
+    for (int k = 0; k < count; k++)
+        free(entries[k]);
+    free(entries);
+    pl_text_free(path);
+    return count == 0;
+}
+
 static void show_files(const char *run_dir)
 {
     struct dirent **entries = NULL;
     int count = scandir(run_dir, &entries, is_shown, alphasort);
     cli_print("written to %s:", run_dir);
     for (int k = 0; k < count; k++) {
-        cli_print(" %s", entries[k]->d_name);
+        if (!is_empty_folder(run_dir, entries[k]->d_name))
+            cli_print(" %s", entries[k]->d_name);
         free(entries[k]);
     }
     free(entries);

@@ -286,6 +286,13 @@ static void follow(top_t *top)
     }
 }
 
+/* Whether its cursor can be put anywhere, which of TERM=dumb it cannot. */
+static bool has_places(void)
+{
+    const char *places = tigetstr("cup");
+    return places && places != (const char *)-1;
+}
+
 static int screen_open(pl_error_t *err)
 {
     const char *kind = getenv("TERM");
@@ -296,6 +303,11 @@ static int screen_open(pl_error_t *err)
     if (!newterm(NULL, stdout, stdin))
         return pl_fail(err, PL_EINVAL, "a terminal \"%s\" cannot be drawn on: set TERM",
                        kind ? kind : "");
+    if (!has_places()) {
+        endwin();
+        return pl_fail(err, PL_EINVAL, "a terminal \"%s\" cannot be drawn on: set TERM",
+                       kind ? kind : "");
+    }
     cbreak();
     noecho();
     nodelay(stdscr, TRUE);

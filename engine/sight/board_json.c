@@ -133,21 +133,19 @@ static json_t *run_json(const pl_board_t *b, const run_t *run, uint64_t since)
                             "error", text(run->error), "ended", run->ended, "began",
                             run->began, "seconds", run_seconds(b, run), "clip",
                             run->clip);
-    json_t *more =
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:b, s:o, s:o, s:f, s:o}", "step",
-                  (json_int_t)run->step, "total_steps", (json_int_t)run->total_steps,
-                  "epoch", (json_int_t)run->epoch, "batch", (json_int_t)run->batch,
-                  "batches", (json_int_t)run->batches, "samples",
-                  (json_int_t)run->samples, "run_p50",
-                  number(pl_durations_quantile(&run->all, 0.5)), "run_p95",
-                  number(pl_durations_quantile(&run->all, 0.95)), "whole", whole,
-                  "epochs", run->epochs < 0 ? json_null() : json_integer(run->epochs),
-                  "reason", text(run->reason), "stalled", run_stalled(b, run), "absent",
-                  absent_json(b, run));
-    json_t *lists = json_pack("{s:o, s:o, s:o, s:o, s:o}", "columns", columns_json(b, run),
-                              "points", points_json(run, whole ? 0 : since), "strip",
-                              strip_json(run, since), "stages", stages_json(run), "saves",
-                              saves_json(run, since));
+    json_t *more = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:b, s:o, s:o, s:f, s:o}", "step",
+        (json_int_t)run->step, "total_steps", (json_int_t)run->total_steps, "epoch",
+        (json_int_t)run->epoch, "batch", (json_int_t)run->batch, "batches",
+        (json_int_t)run->batches, "samples", (json_int_t)run->samples, "run_p50",
+        number(pl_durations_quantile(&run->all, 0.5)), "run_p95",
+        number(pl_durations_quantile(&run->all, 0.95)), "whole", whole, "epochs",
+        run->epochs < 0 ? json_null() : json_integer(run->epochs), "reason",
+        text(run->reason), "stalled", run_stalled(b, run), "absent", absent_json(b, run));
+    json_t *lists =
+        json_pack("{s:o, s:o, s:o, s:o, s:o}", "columns", columns_json(b, run), "points",
+                  points_json(run, whole ? 0 : since), "strip", strip_json(run, since),
+                  "stages", stages_json(run), "saves", saves_json(run, since));
     json_object_update_missing(all, more);
     json_object_update_missing(all, lists);
     json_decref(more);
