@@ -5,13 +5,15 @@
 
 #include "train_service.h"
 
-/* What a run told is kept nowhere, and taken for nothing else. */
+/* What a run told is kept nowhere, and taken for nothing else.  Each connection carries
+ * one request. */
 void service_head(struct evhttp_request *request, const char *type)
 {
     struct evkeyvalq *head = evhttp_request_get_output_headers(request);
     evhttp_add_header(head, "Content-Type", type);
     evhttp_add_header(head, "Cache-Control", "no-store");
     evhttp_add_header(head, "X-Content-Type-Options", "nosniff");
+    evhttp_add_header(head, "Connection", "close");
 }
 
 void service_reply(struct evhttp_request *request, int status, json_t *body)

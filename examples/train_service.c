@@ -8,6 +8,8 @@
  *   POST /runs/1/predictions   {"x": [sample, …]}: what weights it has saved make of them
  *   POST /runs/1/pause, go_on, save, stop, resume; /runs/1/lr {"lr": 0.001}
  *
+ * What has a body has Content-Type: application/json; Host is a name of loopback.
+ *
  * Training and answers are computed on other threads, so the loop is always free for the
  * next request.  SIGTERM stops all runs, which saves them, and then the service: exit 0.
  * One that is started in the same ROOT knows them again, by their numbers, and resumes
@@ -21,13 +23,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "train_service.h"
 
 enum {
-    BODY_MOST = 8 << 20,
     UNREAD_MOST = 1 << 20,
     QUEUED_MOST = 1000
 };
@@ -405,16 +405,9 @@ static void on_request(struct evhttp_request *request, void *user)
 {
     service_t *service = user;
     const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request));
-    const enum evhttp_cmd_type method = evhttp_request_get_command(request);
-    const bool posts = method == EVHTTP_REQ_POST;
-    if (!posts && method != EVHTTP_REQ_GET) {
-        service_error(request, 405, "there are GET and POST alone");
+    const bool posts = evhttp_request_get_command(request) == EVHTTP_REQ_POST;
+    if (!door_admits(service->door, request))
         return;
-    }
-    if (evbuffer_get_length(evhttp_request_get_input_buffer(request)) > BODY_MOST) {
-        service_error(request, 413, "a body has 8 MiB at most");
-        return;
-    }
     char what[32] = "", *body = body_of(request);
     int id = 0, end = 0;
     run_t *run = service->runs;
@@ -457,29 +450,6 @@ static void on_signal(evutil_socket_t number, short what, void *user)
     service_go_on(service);
 }
 
-static int service_listen(service_t *service, int port, pl_error_t *err)
-{
-    service->http = evhttp_new(service->base);
-    struct evhttp_bound_socket *bound =
-        evhttp_bind_socket_with_handle(service->http, "127.0.0.1", (uint16_t)port);
-    struct sockaddr_in at;
-    socklen_t size = sizeof at;
-    if (!bound)
-        return pl_fail(err, PL_EIO, "127.0.0.1:%d: %s", port,
-                       evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
-    /* What is longer, or no HTTP, evhttp answers by itself: always the same HTML, with
-     * none of our headers.  Its version 2.1 lets nobody else do it. */
-    evhttp_set_max_body_size(service->http, 8 * BODY_MOST);
-    evhttp_set_max_headers_size(service->http, 16384);
-    evhttp_set_allowed_methods(service->http, (ev_uint16_t)~0);
-    evhttp_set_gencb(service->http, on_request, service);
-    getsockname(evhttp_bound_socket_get_fd(bound), (struct sockaddr *)&at, &size);
-    printf("listening on http://127.0.0.1:%d\n", ntohs(at.sin_port));
-    fflush(stdout);
-    tell_systemd("READY=1");
-    return PL_OK;
-}
-
 static void service_free(service_t *service)
 {
     for (run_t *run; (run = service->runs);) {
@@ -489,8 +459,7 @@ static void service_free(service_t *service)
     }
     if (service->predictor)
         predictor_free(service->predictor);
-    if (service->http)
-        evhttp_free(service->http);
+    door_free(service->door);
     pl_engine_free(service->engine);
 }
 
@@ -526,8 +495,10 @@ static int serve(service_t *service, int port, pl_error_t *err)
     event_add(term, NULL);
     event_add(interrupt, NULL);
     if (service->engine && service->predictor && runs_open(service, err) == PL_OK
-        && service_listen(service, port, err) == PL_OK)
+        && door_open(service, port, on_request, err) == PL_OK) {
+        tell_systemd("READY=1");
         event_base_dispatch(service->base);
+    }
     event_free(term);
     event_free(interrupt);
     return err->code;

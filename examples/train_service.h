@@ -1,6 +1,7 @@
 /* train_service.h - what the files of the service share: train_service.c (requests and
- * commands), train_reply.c (answers in JSON), train_runs.c (its folder of runs),
- * train_predict.c (answers by their weights), train_notify.c (systemd) */
+ * commands), train_door.c (who is let in), train_reply.c (answers in JSON), train_runs.c
+ * (its folder of runs), train_predict.c (answers by their weights), train_notify.c
+ * (systemd) */
 #ifndef TRAIN_SERVICE_H
 #define TRAIN_SERVICE_H
 
@@ -13,6 +14,7 @@ enum { EVENTS_KEPT = 1000 };
 typedef struct run run_t;
 typedef struct service service_t;
 typedef struct predictor predictor_t;
+typedef struct door door_t;
 
 /* A client that follows a run. */
 typedef struct stream {
@@ -38,7 +40,7 @@ struct run {
 
 struct service {
     struct event_base *base;
-    struct evhttp *http;
+    door_t *door;
     pl_engine_t *engine;
     predictor_t *predictor;
     const char *root;
@@ -61,6 +63,16 @@ void service_forget(struct evhttp_request *request);
 
 /* A run as clients see it. */
 json_t *run_show(const run_t *run);
+
+/* ---- train_door.c ---- */
+
+/* Listens on loopback and says where; what comes is handed to on_request, with the
+ * service. */
+int door_open(service_t *service, int port,
+              void (*on_request)(struct evhttp_request *, void *), pl_error_t *err);
+void door_free(door_t *door);
+/* false: it was refused, and answered. */
+bool door_admits(door_t *door, struct evhttp_request *request);
 
 /* ---- train_runs.c ---- */
 

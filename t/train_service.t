@@ -55,17 +55,17 @@ ended() {
     status=$?
 }
 
-# get PATH [OPTION...], post PATH BODY - out is what came, status the HTTP status
+# get PATH [OPTION...], post PATH BODY [OPTION...] - out is what came, status the HTTP status
 get() {
     out=$(curl -s -m 60 -w '\n%{http_code}' "${@:2}" "$url$1")
     status=${out##*$'\n'} out=${out%$'\n'*}
 }
 
 post() {
-    get "$1" --data-binary "$2"
+    get "$1" -H 'Content-Type: application/json' --data-binary "$2" "${@:3}"
 }
 
-# gets STATUS SENTENCE PATH [OPTION...], posts STATUS SENTENCE PATH BODY - that is what comes
+# gets STATUS SENTENCE PATH [OPTION...], posts STATUS SENTENCE PATH BODY [OPTION...] - that is what comes
 gets() {
     get "${@:3}"
     is "$status" "$1" "$2"
@@ -169,6 +169,67 @@ mistakes_are_told_as_json() {
     posts 413 "too much" /runs @large
     like "$out" '^\{"error":' "as JSON, too"
     ended
+}
+
+pages_of_other_sites_reach_nothing() {
+    service
+    local wide=$(run_file '"max_epochs": 1') host origin type
+    for host in evil.example localhost.evil.example 127.0.0.1.evil.example:80 localhost:80@evil.example ''; do
+        gets 421 "Host: $host" /runs -H "Host:${host:+ $host}"
+        posts 421 "and a run" /runs "$wide" -H "Host:${host:+ $host}"
+    done
+    like "$out" '^\{"error":\{"text":"Host is to be 127.0.0.1' "which is told"
+    for host in localhost '[::1]:99' 127.0.0.1:1; do
+        gets 200 "Host: $host" /runs -H "Host: $host"
+    done
+    for origin in http://evil.example null http://127.0.0.1:1; do
+        posts 403 "a run of $origin" /runs "$wide" -H "Origin: $origin"
+        posts 403 "what has no body" /runs/1/stop '' -H "Origin: $origin"
+    done
+    for type in text/plain application/x-www-form-urlencoded application/jsonp; do
+        get /runs -H "Content-Type: $type" --data-binary "$wide"
+        is "$status" 415 "a run that is $type"
+    done
+    get /runs
+    like "$out" '^\{"runs":\[\]\}$' "none of them was taken"
+    posts 201 "one of our own is" /runs "$wide" -H "Origin: $url" -H 'Content-Type: application/json; charset=utf-8'
+    ended
+}
+
+# idle COUNT - so many connect and say nothing; their descriptors are in idlers
+idle() {
+    local k fd
+    idlers=()
+    for ((k = 0; k < $1; k++)); do
+        exec {fd}<>"/dev/tcp/127.0.0.1/${url##*:}" || return
+        idlers+=("$fd")
+    done
+}
+
+idlers_leave() {
+    local fd
+    for fd in "${idlers[@]}"; do
+        exec {fd}>&-
+    done
+}
+
+who_says_nothing_keeps_nobody_out() {
+    service
+    ok "more than it takes connect" idle 200
+    gets 200 "who asks behind them is answered" /runs
+    idlers_leave
+    if ! command -v prlimit >/dev/null; then
+        skip "no prlimit"
+    else
+        prlimit --pid "$pid" --nofile=$(($(ls "/proc/$pid/fd" | wc -l) + 2))
+        ok "more than there are descriptors for" idle 20
+        sleep 0.5
+        is "$(cat "$folder/err")" "" "fill no log"
+        idlers_leave
+        gets 200 "and when they have left it answers" /runs
+    fi
+    ended
+    is "$status" 0 "the service ends"
 }
 
 a_long_run_takes_commands() {
@@ -443,6 +504,8 @@ if ! command -v curl >/dev/null; then
 else
     run a_run_is_trained_and_shown trains
     run mistakes_are_told_as_json trains
+    run pages_of_other_sites_reach_nothing trains
+    run who_says_nothing_keeps_nobody_out
     run a_long_run_takes_commands trains
     run events_tell_how_far_a_run_is_while_it_trains trains
     run two_runs_train_at_once trains

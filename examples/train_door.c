@@ -1,0 +1,253 @@
+/* train_door.c - who is let in: by which name, from where, with what, and how many
+ *
+ * Any page that the user has open can send requests to a port of this machine.  It cannot
+ * hide whose it is (Origin), and to be of our own name it must have had its name made to
+ * point here, which Host tells.
+ *
+ * evhttp takes whoever comes and waits for each next byte.  Here the next ones wait in
+ * the system's queue while too many are connected, and who says nothing makes room for
+ * them.  evhttp does not tell when it lets go of a connection, so a reference is kept to
+ * each: one that has no callbacks any more was let go of. */
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <event2/listener.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include "train_service.h"
+
+enum {
+    BODY_MOST = 8 << 20,
+    GUESTS_MOST = 128,
+    REQUEST_SECONDS = 10, /* for each piece of a request */
+    ANSWER_SECONDS = 60,
+    SILENT_MS = 250 /* for a request while others wait */
+};
+
+/* Who is connected. */
+typedef struct guest {
+    struct bufferevent *bev; /* NULL: nobody */
+    bool has_asked, was_seen;
+} guest_t;
+
+struct door {
+    struct evhttp *http;
+    struct evconnlistener *listener;
+    struct event *later; /* pending: it is shut */
+    guest_t guest[GUESTS_MOST];
+    int most;
+};
+
+/* ---- requests ---- */
+
+static const char *header(struct evhttp_request *request, const char *name)
+{
+    return evhttp_find_header(evhttp_request_get_input_headers(request), name);
+}
+
+/* The port is any: a tunnel may have changed it. */
+static bool is_this_machine(const char *host)
+{
+    static const char *const names[] = {"127.0.0.1", "localhost", "[::1]"};
+    for (int k = 0; host && k < 3; k++) {
+        const size_t length = strlen(names[k]);
+        const char *rest = host + length;
+        if (!strncasecmp(host, names[k], length)
+            && (!*rest
+                || (*rest == ':' && strspn(rest + 1, "0123456789") == strlen(rest + 1))))
+            return true;
+    }
+    return false;
+}
+
+/* "http://HOST" is our own; a program that is no browser says nothing. */
+static bool is_foreign(const char *origin, const char *host)
+{
+    const char *at = origin ? strstr(origin, "://") : NULL;
+    return origin && (!at || strcasecmp(at + 3, host));
+}
+
+static bool is_json(const char *type)
+{
+    const size_t length = strlen("application/json");
+    return type && !strncasecmp(type, "application/json", length)
+           && (!type[length] || strchr("; ", type[length]));
+}
+
+static bool refuse(struct evhttp_request *request, int status, const char *text)
+{
+    service_error(request, status, text);
+    return false;
+}
+
+/* Its request is there as a whole, and the answer may take as long as it likes. */
+static void guest_has_asked(door_t *door, struct evhttp_request *request)
+{
+    struct bufferevent *bev =
+        evhttp_connection_get_bufferevent(evhttp_request_get_connection(request));
+    bufferevent_set_timeouts(bev, NULL, &(struct timeval){.tv_sec = ANSWER_SECONDS});
+    for (int k = 0; k < GUESTS_MOST; k++)
+        if (door->guest[k].bev == bev)
+            door->guest[k].has_asked = true;
+}
+
+bool door_admits(door_t *door, struct evhttp_request *request)
+{
+    const char *host = header(request, "Host");
+    const enum evhttp_cmd_type method = evhttp_request_get_command(request);
+    const size_t size = evbuffer_get_length(evhttp_request_get_input_buffer(request));
+    guest_has_asked(door, request);
+    if (!is_this_machine(host))
+        return refuse(request, 421,
+                      "Host is to be 127.0.0.1, localhost or [::1]; a reverse proxy is "
+                      "to send one of these");
+    if (is_foreign(header(request, "Origin"), host))
+        return refuse(request, 403, "a page of another origin asks for nothing here");
+    if (method != EVHTTP_REQ_POST && method != EVHTTP_REQ_GET)
+        return refuse(request, 405, "there are GET and POST alone");
+    if (size > BODY_MOST)
+        return refuse(request, 413, "a body has 8 MiB at most");
+    if (size && !is_json(header(request, "Content-Type")))
+        return refuse(request, 415, "a body is to have Content-Type: application/json");
+    return true;
+}
+
+/* ---- connections ---- */
+
+static bool was_let_go(struct bufferevent *bev)
+{
+    bufferevent_data_cb on_read, on_write;
+    bufferevent_event_cb on_event;
+    void *user;
+    bufferevent_getcb(bev, &on_read, &on_write, &on_event, &user);
+    return !on_read && !on_write && !on_event;
+}
+
+/* -> how many are left */
+static int guests_count(door_t *door)
+{
+    int count = 0;
+    for (int k = 0; k < GUESTS_MOST; k++) {
+        guest_t *guest = &door->guest[k];
+        if (guest->bev && was_let_go(guest->bev)) {
+            bufferevent_decref(guest->bev);
+            guest->bev = NULL;
+        }
+        count += guest->bev != NULL;
+    }
+    return count;
+}
+
+static void door_shut(door_t *door)
+{
+    evconnlistener_disable(door->listener);
+    event_add(door->later, &(struct timeval){.tv_usec = SILENT_MS * 1000});
+}
+
+static void on_later(evutil_socket_t fd, short what, void *user)
+{
+    door_t *door = user;
+    (void)fd, (void)what;
+    if (guests_count(door) < door->most) {
+        evconnlistener_enable(door->listener);
+        return;
+    }
+    for (int k = 0; k < GUESTS_MOST; k++) {
+        guest_t *guest = &door->guest[k];
+        if (guest->bev && !guest->has_asked && guest->was_seen)
+            shutdown(bufferevent_getfd(guest->bev), SHUT_RDWR); /* evhttp sees it */
+        guest->was_seen = true;
+    }
+    door_shut(door);
+}
+
+/* For evhttp, of a connection that has come. */
+static struct bufferevent *guest_new(struct event_base *base, void *user)
+{
+    door_t *door = user;
+    struct bufferevent *bev = bufferevent_socket_new(base, -1, BEV_OPT_CLOSE_ON_FREE);
+    const int count = guests_count(door);
+    int k = 0;
+    while (k < GUESTS_MOST && door->guest[k].bev)
+        k++;
+    if (bev && k < GUESTS_MOST) {
+        bufferevent_incref(bev);
+        door->guest[k] = (guest_t){.bev = bev};
+    }
+    if (count + 1 >= door->most)
+        door_shut(door);
+    return bev;
+}
+
+static void on_soon(evutil_socket_t fd, short what, void *listener)
+{
+    (void)fd, (void)what;
+    evconnlistener_enable(listener);
+}
+
+/* The system has no descriptor for who comes: later, then.  user is evhttp's. */
+static void accept_failed(struct evconnlistener *listener, void *user)
+{
+    const struct timeval soon = {.tv_usec = SILENT_MS * 1000};
+    (void)user;
+    evconnlistener_disable(listener);
+    event_base_once(evconnlistener_get_base(listener), -1, EV_TIMEOUT, on_soon, listener,
+                    &soon);
+}
+
+/* The engine needs descriptors, too. */
+static int guests_most(void)
+{
+    struct rlimit limit = {0};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    const rlim_t part = limit.rlim_cur / 4;
+    return part < 1 ? 1 : part < GUESTS_MOST ? (int)part : GUESTS_MOST;
+}
+
+int door_open(service_t *service, int port,
+              void (*on_request)(struct evhttp_request *, void *), pl_error_t *err)
+{
+    door_t *door = service->door = calloc(1, sizeof *door);
+    struct evhttp *http = door->http = evhttp_new(service->base);
+    struct evhttp_bound_socket *bound = evhttp_bind_socket_with_handle(http, "127.0.0.1",
+                                                                       (uint16_t)port);
+    struct sockaddr_in at;
+    socklen_t size = sizeof at;
+    if (!bound)
+        return pl_fail(err, PL_EIO, "127.0.0.1:%d: %s", port,
+                       evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
+    door->most = guests_most();
+    door->later = evtimer_new(service->base, on_later, door);
+    door->listener = evhttp_bound_socket_get_listener(bound);
+    evconnlistener_set_error_cb(door->listener, accept_failed);
+    evhttp_set_bevcb(http, guest_new, door);
+    evhttp_set_timeout(http, REQUEST_SECONDS);
+    /* What is longer, or no HTTP, evhttp answers by itself: always the same HTML, with
+     * none of our headers.  Its version 2.1 lets nobody else do it. */
+    evhttp_set_max_body_size(http, 8 * BODY_MOST);
+    evhttp_set_max_headers_size(http, 16384);
+    evhttp_set_allowed_methods(http, (ev_uint16_t)~0);
+    evhttp_set_gencb(http, on_request, service);
+    getsockname(evhttp_bound_socket_get_fd(bound), (struct sockaddr *)&at, &size);
+    printf("listening on http://127.0.0.1:%d\n", ntohs(at.sin_port));
+    fflush(stdout);
+    return PL_OK;
+}
+
+void door_free(door_t *door)
+{
+    if (!door)
+        return;
+    evhttp_free(door->http);
+    for (int k = 0; k < GUESTS_MOST; k++)
+        if (door->guest[k].bev)
+            bufferevent_decref(door->guest[k].bev);
+    if (door->later)
+        event_free(door->later);
+    free(door);
+}
