@@ -30,17 +30,31 @@ static int needs_check(const pl_options_t *options, pl_error_t *err)
     return PL_OK;
 }
 
-/* Everything of a run lies below the service's folder, and none brings code along. */
+/* None brings code along, nor has ranks that are this program once more. */
+static int kind_check(const pl_options_t *options, pl_error_t *err)
+{
+    char *plugins = pl_options_get(options, "plugins"),
+         *launcher = pl_options_get(options, "trainer.launcher");
+    int code = PL_OK;
+    if (plugins && strcmp(plugins, "[]"))
+        code = pl_fail(err, PL_EINVAL, "\"plugins\": this service loads none");
+    else if (launcher && strstr(launcher, "script"))
+        code = pl_fail(err, PL_EINVAL,
+                       "\"launcher\": this service starts no ranks by \"script\": take "
+                       "\"inline\" or \"spawn\"");
+    pl_text_free(launcher);
+    pl_text_free(plugins);
+    return code;
+}
+
+/* Everything of a run lies below the service's folder. */
 static pl_options_t *options_read(const service_t *service, const char *text, int id,
                                   pl_error_t *err)
 {
     char name[32];
     snprintf(name, sizeof name, "\"%d\"", id);
     pl_options_t *options = pl_options_parse(text, "run", err);
-    char *plugins = options ? pl_options_get(options, "plugins") : NULL;
-    int code = options ? PL_OK : err->code;
-    if (plugins && strcmp(plugins, "[]"))
-        code = pl_fail(err, PL_EINVAL, "\"plugins\": this service loads none");
+    int code = options ? kind_check(options, err) : err->code;
     if (code == PL_OK)
         code = pl_options_set(options, "trainer.default_root_dir", service->root, err);
     if (code == PL_OK)
@@ -49,7 +63,6 @@ static pl_options_t *options_read(const service_t *service, const char *text, in
         code = pl_options_check(options, err);
     if (code == PL_OK)
         code = needs_check(options, err);
-    pl_text_free(plugins);
     if (code == PL_OK)
         return options;
     pl_options_free(options);

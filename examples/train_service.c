@@ -11,7 +11,8 @@
  * What has a body has Content-Type: application/json; Host is a name of loopback.
  *
  * Training and answers are computed on other threads, so the loop is always free for the
- * next request.  SIGTERM stops all runs, which saves them, and then the service: exit 0.
+ * next request.  SIGTERM stops all runs, which saves them, and then the service: exit 0;
+ * another one asks again those that are still under way.
  * One that is started in the same ROOT knows them again, by their numbers, and resumes
  * who is asked to.  systemd is told by sd_notify's protocol. */
 #include <event2/event.h>
@@ -433,18 +434,21 @@ static void on_request(struct evhttp_request *request, void *user)
 
 /* ---- the service ---- */
 
+/* One more asks again: a stop may have been refused. */
 static void on_signal(evutil_socket_t number, short what, void *user)
 {
     service_t *service = user;
     (void)number, (void)what;
-    if (service->ends)
-        return;
+    if (!service->ends)
+        tell_systemd("STOPPING=1");
     service->ends = true;
-    tell_systemd("STOPPING=1");
     for (run_t *run = service->runs; run; run = run->next) {
-        if (run->trainer)
-            pl_trainer_stop(run->trainer, "the service ends", NULL);
-        else if (!strcmp(run->state, "queued"))
+        pl_error_t err = {0};
+        if (run->trainer
+            && pl_trainer_stop(run->trainer, "the service ends", &err) != PL_OK)
+            fprintf(stderr, "train_service: run %d: %s; a signal asks again\n", run->id,
+                    err.text);
+        else if (!run->trainer && !strcmp(run->state, "queued"))
             state_set(run, "stopped");
     }
     service_go_on(service);
@@ -525,6 +529,12 @@ int main(int argc, char **argv)
                 "PORT from 0 (any) to 65535 [8080]; ROOT the folder of runs [runs]; "
                 "MOST runs at once,\nfrom 1 to 1000 [2]\n");
         return port == -2 ? 0 : 2;
+    }
+    json_t *root = json_string(service.root);
+    json_decref(root);
+    if (code == PL_OK && !root) {                 /* run files and answers name it */
+        fprintf(stderr, "train_service: the name of the folder ROOT is not UTF-8\n");
+        return 2;
     }
     if (code == PL_OK) {
         service.base = event_base_new();

@@ -145,6 +145,10 @@ mistakes_are_told_as_json() {
     posts 400 "nothing that is trained" /runs "$(run_file '"max_epochs": 1' | sed 's/"optimizer": {[^}]*}, //')"
     like "$out" 'the run names no optimizer' "lacks an optimizer"
     posts 400 "code is not loaded" /runs "$(run_file '"max_epochs": 1' | sed 's/^{/{"plugins": ["x.so"],/')"
+    for launcher in '"script"' '{"name": "script", "max_restarts": 0}'; do
+        posts 400 "nor this program started again" /runs "$(run_file "\"max_epochs\": 1, \"launcher\": $launcher")"
+        like "$out" 'this service starts no ranks by .*script' "which is said"
+    done
     gets 404 "a run that is not there" /runs/7
     gets 404 "nor a page" /else
     post /runs "$(run_file '"max_epochs": 1')"
@@ -395,6 +399,37 @@ a_service_that_is_told_to_end_saves_first() {
     ok "and has kept the run" test -e "$folder/runs/1/checkpoints/stopped"
 }
 
+# Its engine refuses the first stop.
+a_second_signal_asks_again() {
+    local cc
+    read -ra cc <<<"${CC:-cc}"
+    if ! command -v "${cc[0]}" >/dev/null || [ -n "$(sanitized)" ]; then
+        skip "nothing can be put before the library"
+        return
+    fi
+    cat >busy.c <<'C'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <paceline.h>
+int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err)
+{
+    static int calls;
+    int (*stop)(pl_trainer_t *, const char *, pl_error_t *);
+    *(void **)&stop = dlsym(RTLD_NEXT, "pl_trainer_stop");
+    return calls++ ? stop(trainer, reason, err) : pl_fail(err, PL_ENOMEM, "busy");
+}
+C
+    "${cc[@]}" -shared -fPIC -I"$srcdir/engine" busy.c -o busy.so -ldl
+    LD_PRELOAD=$folder/busy.so service
+    long_run
+    kill -TERM "$pid"
+    ok "a stop that is refused is told" has "$folder/err" '^train_service: run 1: busy; a signal asks again'
+    gets 200 "and the service serves" /runs/1
+    ended
+    is "$status" 0 "the next signal ends it"
+    ok "and it has kept the run" test -e "$folder/runs/1/checkpoints/stopped"
+}
+
 a_service_that_starts_again_knows_its_runs() {
     service 1
     long_run
@@ -460,6 +495,8 @@ what_cannot_be_is_said_at_once() {
     try "$builddir/examples/train_service" "${url##*:}" "$folder/others"
     like "$status $err" "^1 train_service: 127.0.0.1:${url##*:}: Address already in use" "a port that is taken"
     ended
+    try "$builddir/examples/train_service" 0 "$folder"/$'r\xfcns'
+    is "$status $err" '2 train_service: the name of the folder ROOT is not UTF-8' "a folder of another encoding"
     : >"$folder/file"
     try "$builddir/examples/train_service" 0 "$folder/file"
     like "$status $err" '^1 train_service: .*/file cannot be opened: Not a directory' "a folder that is none"
@@ -512,6 +549,7 @@ else
     run clients_that_leave_end_nothing trains
     run so_many_train_at_once_and_the_others_wait trains
     run a_service_that_is_told_to_end_saves_first trains
+    run a_second_signal_asks_again trains
     run a_service_that_starts_again_knows_its_runs trains
     run a_full_disk_is_told_of trains
     run what_cannot_be_is_said_at_once
