@@ -1,19 +1,20 @@
 """paceline.py - Paceline for Python, over ctypes: fit, validate, test, predict, callbacks, answers
 
-NumPy arrays go in and come out without a copy: what is trained on is read where it lies, and tensors of a result are
-views of the engine's own memory, which stays until the last of them is gone.  Each run has a thread of its own, which
-is the host of an engine; progress functions are called there, methods of callbacks on the rank's thread.  So ranks are
-threads of this process: launcher "inline" and no other.  A run that is to be resumed names its "data": {"source": …}.
+NumPy arrays go in without a copy: what is trained on is read where it lies.  A result has copies of its tensors, and
+nothing of the engine is left when wait() returns it; answers of a Model are views of its own memory.  Each run has a
+thread of its own, which is the host of an engine; progress functions are called there, methods of callbacks on the
+rank's thread.  So ranks are threads of this process: launcher "inline" and no other.  A run that is to be resumed names
+its "data": {"source": …}.
 
     result = paceline.fit({"module": "mlp", "optimizer": "adamw"}, {"x": x, "y": y}, facts={"classes": 10})
     result.metrics["train_loss"], result.weights["fc1.weight"]
     paceline.predict(run, {"x": x}, checkpoint=result.run_dir).outputs["logits"]
 """
-import atexit, ctypes, itertools, json, os, re, select, socket, threading, weakref
+import contextlib, ctypes, itertools, json, os, re, select, socket, threading, weakref
 from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_double, c_float, c_int, c_int64, c_void_p
 import numpy as np
 
-ESTATE, EUNSUPPORTED, EUSER, FIELDS, DIMS = -7, -16, -17, 8, 5
+ESTATE, EUNSUPPORTED, EUSER, FIELDS, DIMS, NAME = -7, -16, -17, 8, 5, 32
 DTYPES = {"float32": 0, "float64": 1, "int32": 2, "int64": 3, "uint8": 4}
 HOOKS = """on_fit_start on_train_epoch_start on_train_batch_end on_validation_start on_validation_end
     on_train_cut on_train_epoch_end on_fit_end on_test_start on_test_end on_predict_start on_predict_batch_end
@@ -35,7 +36,7 @@ def _struct(name, fields):
 
 pl_error = _struct("pl_error", "int code, char*96 where, char*512 text")
 pl_shape = _struct("pl_shape", f"int rank, i64*{DIMS} dim")
-pl_field = _struct("pl_field", "char*32 name, int dtype, pl_shape shape")
+pl_field = _struct("pl_field", f"char*{NAME} name, int dtype, pl_shape shape")
 pl_arrays = _struct("pl_arrays", f"i64 samples, int field_count, pl_field*{FIELDS} field, at*{FIELDS} data, "
                     f"text facts, at offset, real*{FIELDS} padding")
 pl_result_tensor = _struct("pl_result_tensor", "text name, pl_shape shape, at data")
@@ -115,7 +116,7 @@ def _told(struct, names):
 class _Lease:
     """Memory of the engine's that somebody looks at; gone with the last view."""
 
-def _views(tensors, count, lease):
+def _views(tensors, count, lease=None):
     views = {}
     for tensor in tensors[:count]:
         shape = tuple(tensor.shape.dim[:tensor.shape.rank])
@@ -129,6 +130,9 @@ def _held(name, array):
     if not isinstance(array, np.ndarray) or not array.ndim:
         kind = "number" if isinstance(array, np.ndarray) else type(array).__name__
         raise TypeError(f"{name} is a {kind}: a NumPy array whose first axis is samples is wanted")
+    if array.ndim > DIMS + 1 or len(name.encode()) >= NAME:
+        raise ValueError(f"{name} has {array.ndim} axes and {len(name.encode())} bytes of name: "
+                         f"{DIMS + 1} and {NAME - 1} at most are wanted")
     if array.dtype.name not in DTYPES:
         raise TypeError(f"{name} is {array.dtype}: one of {', '.join(DTYPES)} is wanted, as of {name}.astype(…)")
     return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
@@ -179,20 +183,12 @@ class Callback:
             self.raised = raised
             return _lib.pl_fail(err, EUSER, b"%s", f"{type(raised).__name__}: {raised}".encode())
 
-_runs = weakref.WeakSet()
-@atexit.register
-def _end():
-    for run in list(_runs):                                 # whose results somebody has still
-        if run._done.is_set():
-            run._released.set()
-            run._thread.join()
-
 class Result:
-    """status, reason, metrics, run_dir, best_checkpoint, text, …; weights and outputs: {name: view}."""
-    def __init__(self, result, lease):
+    """status, reason, metrics, run_dir, best_checkpoint, text, …; weights and outputs: {name: array}."""
+    def __init__(self, result):
         vars(self).update(_told(result, "status reason metrics run_dir best_checkpoint text global_step epoch seconds"))
-        self.weights = _views(result.weight, result.weight_count, lease)
-        self.outputs = _views(result.output, result.output_count, lease)
+        self.weights, self.outputs = ({name: view.copy() for name, view in _views(*tensors).items()} for tensors in (
+            (result.weight, result.weight_count), (result.output, result.output_count)))
 
 class Run:
     """A run under way: wait() gives its Result or raises, stop() ends it at its next step."""
@@ -209,37 +205,32 @@ class Run:
             _call(_lib.pl_memory_arrays, run["data"]["source"].encode(), byref(self._arrays))
             _sources[run["data"]["source"]] = self._arrays
         self._call, self._run, self._progress = call, json.dumps(run).encode(), progress
-        self._done, self._released, self._error = threading.Event(), threading.Event(), None
+        self._result = self._error = None
         (self._wake, self._waker), self._thread = socket.socketpair(), threading.Thread(target=self._work, daemon=True)
-        _runs.add(self)
+        self._waker.setblocking(False)
         self._thread.start()
 
     def stop(self, reason="asked to"):
-        self._waker.send(reason.encode() + b"\0")
+        with contextlib.suppress(OSError):                  # it has ended, or was asked often enough
+            self._waker.send(reason.encode() + b"\0")
     def wait(self):
         try:
-            self._done.wait()
+            self._thread.join()
         except KeyboardInterrupt:
             self.stop("Ctrl-C")
-            self._done.wait()
+            self._thread.join()
         if self._error:
             raise self._error from next((c.raised for c in self._callbacks if c.raised), None)
-        return vars(self).pop("result")                     # who has it alone keeps its memory
+        return self._result
 
     def _on_done(self, _trainer, result, _user):
         try:
             result = result.contents
             if result.status == b"failed":
                 raise Error(result.error)
-            lease = _Lease()
-            weakref.finalize(lease, self._released.set)
-            self.result = Result(result, lease)
-            del lease
+            self._result = Result(result)
         except BaseException as raised:
             self._error = raised
-            self._released.set()
-        self._done.set()
-        self._released.wait()                               # views are of what goes when this returns
 
     def _on_progress(self, _trainer, progress, _user):
         self._progress(_told(progress.contents, "event metrics global_step total_steps epoch batch batches"))
@@ -254,7 +245,7 @@ class Run:
             if self._progress:
                 _lib.pl_trainer_on_progress(trainer, progress, None)
             _call(function, trainer, *arguments, done, None)
-            while not self._done.is_set():
+            while not (self._result or self._error):
                 ready = select.select([_lib.pl_engine_fd(engine), self._wake], [], [])[0]
                 if self._wake in ready:
                     _lib.pl_trainer_stop(trainer, self._wake.recv(500), None)
@@ -265,7 +256,7 @@ class Run:
         _lib.pl_engine_free(engine)
         if _sources.pop(self._source, None):                # it has no name of its own
             _lib.pl_memory_data(self._source.encode(), None, None)
-        self._done.set()
+        self._wake.close(), self._waker.close()
 
 def start_fit(run, data=None, resume=None, **more):
     """A Run that trains; resume: "last", a run directory or a checkpoint to go on from."""
@@ -290,11 +281,13 @@ class Model:
     def __init__(self, checkpoint, threads=0):
         self._model = _call(_lib.pl_model_load, os.fsencode(checkpoint), threads)
         self._unload, self._last = weakref.finalize(self, _lib.pl_model_unload, self._model), None
+        self._lock = threading.Lock()
 
     def __call__(self, fields):
-        if self._last and self._last():
-            raise Error(pl_error(ESTATE, b"", b"answers are still looked at, and these take their place: copy them"))
         answers, arrays, lease = pl_answers(), _arrays(fields), _Lease()
-        _call(_lib.pl_model_run, self._model, byref(arrays), byref(answers))
-        lease.model, self._last = self, weakref.ref(lease)
+        with self._lock:                                    # pl_model_run() lets other threads go on
+            if self._last and self._last():
+                raise Error(pl_error(ESTATE, b"", b"answers are still looked at, and these take their place: copy them"))
+            _call(_lib.pl_model_run, self._model, byref(arrays), byref(answers))
+            lease.model, self._last = self, weakref.ref(lease)
         return _views(answers.output, answers.count, lease)
