@@ -10,7 +10,7 @@ enum { SAMPLES = 2000, TICK = 10 };                         /* ms */
 
 static float x[SAMPLES][2];                                 /* points of a square */
 static int64_t y[SAMPLES];                                  /* 1: inside a circle */
-static int ticks;
+static int ticks, failed;
 
 /* The module: two numbers in, logits of two classes out. */
 static void circle_step(pl_graph_t *g, const void *self, pl_stage_t stage)
@@ -36,12 +36,13 @@ static void on_tick(evutil_socket_t fd, short what, void *user)
 
 static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user)
 {
-    (void)trainer;
     double accuracy = 0;
-    pl_result_metric(result, "val_acc", &accuracy);
-    printf("%s%s%s\nval_acc %.3f; %d ticks of %d ms in %.2f s\n", result->status,
-           result->error.code ? ": " : "", result->error.text, accuracy,
-           ticks, TICK, result->seconds);
+    (void)trainer, pl_result_metric(result, "val_acc", &accuracy);
+    if ((failed = result->error.code != PL_OK))
+        fprintf(stderr, "embed: %s\n", result->error.text);
+    else
+        printf("%s\nval_acc %.3f; %d ticks of %d ms in %.2f s\n", result->status,
+               accuracy, ticks, TICK, result->seconds);
     event_base_loopbreak(user);
 }
 
@@ -75,5 +76,5 @@ int main(int argc, char **argv)
     pl_engine_free(engine);                                 /* with its trainers */
     event_free(timer);
     event_base_free(base);
-    return err.code != PL_OK;
+    return failed || err.code != PL_OK;
 }

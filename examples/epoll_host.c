@@ -34,7 +34,7 @@ static const char run[] =
 
 typedef struct program {
     int ticks, reports;
-    bool over;
+    bool over, failed;
 } program_t;
 
 static void on_progress(pl_trainer_t *trainer, const pl_progress_t *progress, void *user)
@@ -52,9 +52,12 @@ static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user
     program_t *program = user;
     double accuracy = 0;
     pl_result_metric(result, "val_acc", &accuracy);
-    printf("%s%s%s\nval_acc %.3f; %d ticks of %d ms in %.2f s\n", result->status,
-           result->error.code ? ": " : "", result->error.text, accuracy,
-           program->ticks, TICK, result->seconds);
+    program->failed = result->error.code != PL_OK;
+    if (program->failed)
+        fprintf(stderr, "epoll_host: %s\n", result->error.text);
+    else
+        printf("%s\nval_acc %.3f; %d ticks of %d ms in %.2f s\n", result->status,
+               accuracy, program->ticks, TICK, result->seconds);
     program->over = true;
 }
 
@@ -129,5 +132,5 @@ int main(int argc, char **argv)
     close(timer);
     pl_options_free(options);
     pl_engine_free(engine);                                 /* with its trainers */
-    return err.code != PL_OK;
+    return program.failed || err.code != PL_OK;
 }

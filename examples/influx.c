@@ -24,6 +24,16 @@ static const pl_option_t influx_options[] = {
     PL_OPTIONS_END,
 };
 
+/* A name with what ends one escaped, and none that ends a line. */
+static void name_write(FILE *file, const char *name, const char *ends)
+{
+    for (; *name; name++) {
+        if (strchr(ends, *name))
+            putc('\\', file);
+        putc(*name == '\n' ? '_' : *name, file);
+    }
+}
+
 static int influx_open(void *self, const pl_log_run_t *run, pl_error_t *err)
 {
     influx_t *influx = self;
@@ -38,9 +48,6 @@ static int influx_open(void *self, const pl_log_run_t *run, pl_error_t *err)
         || fseek(influx->file, position, SEEK_SET) != 0)
         return pl_fail(err, PL_EIO, "metrics.lp cannot be cut back: %m");
     influx->run = pl_text("%s", run->run_dir);
-    for (char *c = influx->run; c && *c; c++)
-        if (strchr(" ,=", *c))                              /* they part the fields */
-            *c = '_';
     return influx->run ? PL_OK : pl_fail(err, PL_ENOMEM, "out of memory");
 }
 
@@ -50,11 +57,16 @@ static int influx_log(void *self, const pl_record_t *record, pl_error_t *err)
     json_t *metrics = json_loads(record->metrics, 0, NULL);
     const char *name, *between = "";
     json_t *value;
-    fprintf(influx->file, "%s,run=%s ", influx->measurement, influx->run);
+    name_write(influx->file, influx->measurement, ", ");
+    fputs(",run=", influx->file);
+    name_write(influx->file, influx->run, ", =");
+    putc(' ', influx->file);
     json_object_foreach(metrics, name, value) {
         if (!json_is_number(value))
             continue;
-        fprintf(influx->file, "%s%s=%.17g", between, name, json_number_value(value));
+        fputs(between, influx->file);
+        name_write(influx->file, name, ", =");
+        fprintf(influx->file, "=%.17g", json_number_value(value));
         between = ",";
     }
     fprintf(influx->file, "%sstep=%llui %.0f\n", between,

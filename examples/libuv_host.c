@@ -34,6 +34,7 @@ typedef struct program {
     uv_poll_t readable;                             /* the engine has something to tell */
     uv_timer_t timer;                               /* the program's own */
     int ticks, reports;
+    bool failed;
 } program_t;
 
 /* With no handle left the loop returns. */
@@ -58,9 +59,12 @@ static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user
     program_t *program = user;
     double accuracy = 0;
     pl_result_metric(result, "val_acc", &accuracy);
-    printf("%s%s%s\nval_acc %.3f; %d ticks of %d ms in %.2f s\n", result->status,
-           result->error.code ? ": " : "", result->error.text, accuracy,
-           program->ticks, TICK, result->seconds);
+    program->failed = result->error.code != PL_OK;
+    if (program->failed)
+        fprintf(stderr, "libuv_host: %s\n", result->error.text);
+    else
+        printf("%s\nval_acc %.3f; %d ticks of %d ms in %.2f s\n", result->status,
+               accuracy, program->ticks, TICK, result->seconds);
     program_end(program);
 }
 
@@ -124,5 +128,5 @@ int main(int argc, char **argv)
         fprintf(stderr, "libuv_host: %s\n", err.text);
     pl_options_free(options);
     pl_engine_free(engine);                                 /* with its trainers */
-    return err.code != PL_OK;
+    return program.failed || err.code != PL_OK;
 }

@@ -177,6 +177,14 @@ a_program_is_built_from_the_tree_as_readme_says() {
     ln -sfn "$srcdir/engine" engine && ln -sfn "$builddir" build
     try eval "${CC:-cc}${line#cc} -o program"
     is "$status" 0 "$line"
+    if "$paceline" list accelerators | grep -q '^cpu '; then
+        mkdir full && : >full/runs
+        printf '{"module": "mlp", "data": {"name": "csv", "path": "%s"}, "optimizer": "sgd"}' "$folder/two.csv" >full/run.json
+        printf 'a,b,label\n0,1,0\n1,0,1\n' >two.csv
+        try env -C full PACELINE_PLUGIN_PATH="$builddir/examples/.libs" LD_LIBRARY_PATH="$builddir/.libs" ../program
+        is "$status$out" 1 "a run that fails fails it"
+        like "$err" '^failed: .*runs' "and is told"
+    fi
     for file in README.md doc/tutorial.md; do
         ok "who installs by $file is told of ldconfig" grep -q 'make.*install.*ldconfig' "$srcdir/$file"
     done

@@ -48,6 +48,18 @@ so_does_one_with_a_loop_of_libuv() {
     like "$out" '^epoch [0-9]+, step [0-9]+' "and it hears how far it is"
 }
 
+# Where runs are to lie is a file.
+a_run_that_fails_fails_its_program() {
+    mkdir full && : >full/runs
+    for program in embed epoll_host libuv_host; do
+        [ -x "$builddir/examples/$program" ] || continue
+        try env -C full "$builddir/examples/$program"
+        is "$status" 1 "$program"
+        like "$err" "^$program: .*runs" "says why"
+        is "$(grep val_acc <<<"$out")" "" "and no accuracy"
+    done
+}
+
 # "800 steps; accuracy before 0.97, just after 0.22, at the end 0.96"
 a_program_learns_from_a_stream_that_drifts() {
     try "$builddir/examples/online_learning"
@@ -143,5 +155,6 @@ run a_program_trains_inside_its_own_loop trains
 run so_does_one_with_a_loop_of_epoll trains
 run so_does_one_with_a_loop_of_libuv trains
 run a_program_learns_from_a_stream_that_drifts trains
+run a_run_that_fails_fails_its_program trains
 run arguments_that_are_none_are_told
 done_testing
