@@ -415,9 +415,10 @@ PL_API int pl_engine_dashboard(pl_engine_t *engine, const char *address, pl_erro
 PL_API const char *pl_engine_dashboard_url(const pl_engine_t *engine);
 
 /* Writes every message to a file, from now on until the engine is freed: a journal, for
- * pl_journal_open().  What lies at path is called path.old from then on.  The run never
- * waits for the disk: what it cannot take is missing, and the file says so.  PL_EINVAL,
- * PL_EIO. */
+ * pl_journal_open().  A journal that lies at path is called path.old from then on.  The
+ * run never waits for the disk: what a slow one cannot take is missing, and the file says
+ * so; a full one ends the file, and the log says so.  PL_EINVAL: what lies there is no
+ * journal; PL_EBUSY: another run writes it; PL_EIO. */
 PL_API int pl_engine_journal(pl_engine_t *engine, const char *path, pl_error_t *err);
 
 /* The same as a trace, which Perfetto and chrome://tracing open: a track for each actor,

@@ -180,6 +180,41 @@ two_files_are_not_one() {
     is "$status" 2 "nor as a socket"
 }
 
+what_is_there_already_is_left_alone() {
+    local before
+    before=$(cksum <run.json)
+    for option in --journal --trace; do
+        try "$paceline" fit run.json "$option" run.json
+        is "$status" 2 "the run file as the place of $option is refused"
+        like "$err" "${option#--} run.json: what is there is no ${option#--}, and is left alone" "with the reason"
+    done
+    is "$(cksum <run.json)" "$before" "it is left alone"
+    ok "where it was" test ! -e run.json.old
+    cp well.journal again.journal
+    fit again
+    is "$status" 0 "where a journal is"
+    ok "that one is kept" cmp -s well.journal again.journal.old
+}
+
+one_file_is_of_one_run() {
+    "$paceline" fit run.json --journal busy.journal --trace busy.trace --set trainer.run_name=busy \
+        --set trainer.max_epochs=-1 --set trainer.devices=2 --set trainer.launcher=spawn >/dev/null 2>&1 </dev/null &
+    pid=$!
+    holds 30 grep -aqs train_batch busy.journal
+    try "$paceline" fit run.json --journal busy.journal
+    is "$status" 2 "a second run with its journal is refused"
+    like "$err" 'journal busy.journal is being written by another run: choose another file' "with what to do"
+    try "$paceline" fit run.json --trace busy.trace
+    is "$status" 2 "as one with its trace"
+    ok "nothing is set aside" test ! -e busy.journal.old -a ! -e busy.trace.old
+    kill -9 "$pid"
+    wait "$pid" 2>/dev/null
+    rm -r runs/busy
+    fit busy
+    is "$status" 0 "once it was killed another run can"
+    ok "and keeps what it left" test -s busy.journal.old
+}
+
 a_run_is_shown_again() {
     try "$paceline" replay well.journal --speed max
     is "$status" 0 "a journal is shown"
@@ -281,4 +316,6 @@ run it_fits_a_terminal trains
 run a_pipe_that_nobody_empties_holds_up_no_run trains
 run a_trace_tells_apart_what_has_one_name trains
 run two_files_are_not_one
+run what_is_there_already_is_left_alone trains
+run one_file_is_of_one_run trains
 done_testing

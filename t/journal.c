@@ -102,6 +102,73 @@ static void what_lies_there_is_kept(void)
     rig_close();
 }
 
+static void write_text(const char *to, const char *text)
+{
+    FILE *out = fopen(to, "w");
+    fputs(text, out);
+    fclose(out);
+}
+
+static bool has_text(const char *from, const char *text)
+{
+    char there[64] = "";
+    FILE *in = fopen(from, "r");
+    if (!in)
+        return false;
+    there[fread(there, 1, sizeof there - 1, in)] = '\0';
+    fclose(in);
+    return !strcmp(there, text);
+}
+
+static void a_file_that_is_none_is_left_alone(void)
+{
+    char old[300];
+    rig_open();
+    snprintf(path, sizeof path, "%s/run.json", tap_folder());
+    snprintf(old, sizeof old, "%s.old", path);
+    write_text(path, "{}\n");
+    is_int(pl_journal_tap(rig.runtime, path, &err), PL_EINVAL, "a run file is refused");
+    like(err.text, "run.json: what is there is no journal, and is left alone: choose",
+         "and what to do is said");
+    ok(has_text(path, "{}\n") && access(old, F_OK) != 0, "it is where it was");
+    write_text(path, "PLJ");
+    is_int(pl_journal_tap(rig.runtime, path, &err), PL_EINVAL, "so is half a beginning");
+    write_text(path, "");
+    is_int(pl_journal_tap(rig.runtime, path, &err), PL_OK, "an empty file is taken");
+    ok(access(old, F_OK) != 0, "and not kept");
+    rig_close();
+    rig_open();
+    write_text(old, "mine");
+    is_int(pl_journal_tap(rig.runtime, path, &err), PL_EINVAL,
+           "a journal is not set aside where something else lies");
+    like(err.text, "run.json.old: what is there is no journal", "whose name is told");
+    ok(has_text(old, "mine"), "which is left alone, too");
+    rig_close();
+    unlink(old);
+    unlink(path);
+}
+
+static void a_journal_that_is_being_written_is_left_alone(void)
+{
+    char old[300];
+    snprintf(path, sizeof path, "%s/busy.journal", tap_folder());
+    snprintf(old, sizeof old, "%s.old", path);
+    rig_open();
+    is_int(pl_journal_tap(rig.runtime, path, &err), PL_OK, "a journal");
+    for (int k = 0; k < 2; k++)
+        is_int(pl_journal_tap(rig.runtime, path, &err), PL_EBUSY, "is not written twice");
+    like(err.text, "busy.journal is being written by another run: choose another file",
+         "what to do is said");
+    ok(access(old, F_OK) != 0, "nor set aside");
+    rig_close();
+    json_decref(read_all(path));
+    is_int(err.code, PL_OK, "the first one is whole: %s", err.text);
+    rig_open();
+    is_int(pl_journal_tap(rig.runtime, path, &err), PL_OK, "then there may be another");
+    ok(access(old, F_OK) == 0, "and the first is kept");
+    rig_close();
+}
+
 static size_t load(unsigned char **bytes)
 {
     FILE *file = fopen(path, "rb");
@@ -268,7 +335,11 @@ static void a_full_disk_ends_the_journal_and_nothing_else(void)
     json_t *list = read_all(path);
     ok(json_array_size(list) > 100, "what was written can be read: %zu",
        json_array_size(list));
-    like(err.text, "no end", "and shows that it ends early");
+    like(err.text, "no end .* or its disk was full", "and shows that it ends early");
+    struct stat status;
+    const char *end = strstr(err.text, "byte ");
+    ok(end && stat(path, &status) == 0 && atoll(end + 5) == (long long)status.st_size,
+       "behind a whole record: %s", err.text);
     json_decref(list);
 }
 
@@ -507,6 +578,8 @@ int main(void)
     pl_log_hook(keep_log, PL_LOG_INFO, NULL);
     run(a_journal_has_what_the_stream_had);
     run(what_lies_there_is_kept);
+    run(a_file_that_is_none_is_left_alone);
+    run(a_journal_that_is_being_written_is_left_alone);
     run(a_file_that_is_cut_off_is_read_up_to_there);
     run(damage_is_told_with_its_place);
     run(much_damage_is_passed_over);

@@ -2,9 +2,12 @@
 #include "sight/trace.h"
 
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "actor_rig.h"
 #include "runtime/monitor.h"
@@ -167,9 +170,68 @@ static void a_trace_that_is_cut_off_is_whole_up_to_there(void)
     is_int(wrong, 0, "each is an event");
 }
 
+static void say_much(void)
+{
+    pl_frame_t frame;
+    const pl_save_t save = {.global_step = 1};
+    pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
+                       .message = PL_MESSAGE_save,
+                       .remaining = -1,
+                       .from_kind = pl_kind_enter("bee.near", 60, NULL),
+                       .to_kind = pl_kind_enter("bee.far", 40, NULL)};
+    for (int k = 1; k < 4000; k++) {
+        e.call = (uint64_t)k;
+        pl_frame_make(&frame, &e, &save, NULL);
+        pl_monitor_offer(rig.reactor, pl_frame_bytes(&frame));
+        pl_frame_release(&frame);
+    }
+}
+
+/* Files of this process may not grow beyond a limit, which lies within an event. */
+static void a_full_disk_leaves_whole_events(void)
+{
+    struct rlimit limit, before;
+    getrlimit(RLIMIT_FSIZE, &before);
+    limit = (struct rlimit){30011, before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    rig_open();
+    is_int(pl_trace_tap(rig.runtime, path, &err), PL_OK, "a trace %s", err.text);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    say_much();
+    rig_close();
+    setrlimit(RLIMIT_FSIZE, &before);
+    static char text[1 << 16];
+    FILE *file = fopen(path, "r");
+    size_t length = fread(text, 1, sizeof text - 2, file);
+    fclose(file);
+    ok(length > 20000 && length <= 30011, "%zu bytes are there", length);
+    ok(length > 2 && !strcmp(text + length - 2, ",\n"), "the last event is whole");
+    strcpy(text + length - 2, "]");
+    json_t *events = json_loads(text, 0, NULL);
+    ok(json_array_size(events) > 100, "with the end of the array it is JSON");
+    json_decref(events);
+}
+
+static void a_file_that_is_none_is_left_alone(void)
+{
+    struct stat status;
+    snprintf(path, sizeof path, "%s/notes.json", tap_folder());
+    FILE *file = fopen(path, "w");
+    fputs("[\n1]", file);
+    fclose(file);
+    rig_open();
+    is_int(pl_trace_tap(rig.runtime, path, &err), PL_EINVAL, "other JSON is refused");
+    like(err.text, "notes.json: what is there is no trace, and is left alone", "%s",
+         err.text);
+    ok(stat(path, &status) == 0 && status.st_size == 4, "it is where it was");
+    rig_close();
+}
+
 int main(void)
 {
     run(slices_and_arrows_have_both_ends);
     run(a_trace_that_is_cut_off_is_whole_up_to_there);
+    run(a_full_disk_leaves_whole_events);
+    run(a_file_that_is_none_is_left_alone);
     return tap_done();
 }

@@ -150,10 +150,29 @@ static const pl_tap_ops_t journal_ops = {.record = journal_record,
                                          .tick = journal_tick,
                                          .close = journal_close};
 
+/* A buffer begins with a record, that of the file's beginning with the magic. */
+static size_t journal_whole(const char *bytes, size_t size)
+{
+    pl_journal_record_t r;
+    size_t at = size >= 8 && !memcmp(bytes, PL_JOURNAL_MAGIC, 8) ? 8 : 0;
+    while (size - at >= sizeof r) {
+        memcpy(&r, bytes + at, sizeof r);
+        const size_t whole = sizeof r + r.size + -(size_t)r.size % 8;
+        if (whole > size - at)
+            break;
+        at += whole;
+    }
+    return at;
+}
+
+static const pl_sink_kind_t journal_file = {.name = "journal",
+                                            .begin = PL_JOURNAL_NAME,
+                                            .whole = journal_whole};
+
 static int journal_begin(journal_t *j, pl_runtime_t *runtime, const char *path,
                          pl_error_t *err)
 {
-    j->sink = pl_sink_new(runtime, path, "journal", err);
+    j->sink = pl_sink_new(runtime, path, &journal_file, err);
     if (!j->sink)
         return PL_EIO;
     const int code = put_begin(j, err);

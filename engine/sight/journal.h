@@ -8,7 +8,8 @@
 
 #include "runtime/tap.h"
 
-#define PL_JOURNAL_MAGIC "PLJOURN\1"
+#define PL_JOURNAL_NAME "PLJOURN"
+#define PL_JOURNAL_MAGIC PL_JOURNAL_NAME "\1"
 
 typedef enum pl_journal_type {
     PL_JOURNAL_BEGIN = 1,                  /* JSON object: who wrote it, when, messages */

@@ -63,11 +63,11 @@ static bool cut_off(pl_journal_t *j)
 /* What is wrong with the file, once it was read. */
 static void damage_tell(const pl_journal_t *j, pl_error_t *err)
 {
-    char end[160] = "", more[64] = "";
+    char end[200] = "", more[64] = "";
     if (j->is_cut_off)
         snprintf(end, sizeof end,
                  "it has no end behind byte %llu: what wrote it was killed, or is still "
-                 "at it, or part of the file is missing",
+                 "at it, or its disk was full, or part of the file is missing",
                  (unsigned long long)j->offset);
     if (j->places > 1)
         snprintf(more, sizeof more, " there and at %d other places", j->places - 1);

@@ -1,4 +1,8 @@
-/* sink.c - a file that a tap writes without waiting for the disk */
+/* sink.c - a file that a tap writes without waiting for the disk
+ *
+ * A path that was mistyped must cost nobody a file, nor must a second run take away what
+ * the first one writes.  So what is there already is looked at first, and the file is
+ * locked as long as it is written; the lock ends with the process. */
 #include "sight/sink.h"
 
 #include <errno.h>
@@ -6,6 +10,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,7 +20,14 @@
 #include "base/log.h"
 #include "runtime/reactor.h"
 
-enum { BUFFERS = 4, BUFFER_BYTES = 1 << 20, TURN_MS = 100, END_SECONDS = 2 };
+enum {
+    BUFFERS = 4,
+    BUFFER_BYTES = 1 << 20,
+    TURN_MS = 100,
+    END_SECONDS = 2,
+    LOOKS = 8,
+    BEGIN_MOST = 16,
+};
 
 typedef struct buffer {
     pl_sink_t *sink;
@@ -26,9 +38,11 @@ typedef struct buffer {
 
 struct pl_sink {
     char *path;
-    const char *what;
+    const pl_sink_kind_t *kind;
     pl_reactor_t *writer;
     int fd;
+    bool is_file;                                           /* no pipe, no device */
+    off_t size;                                             /* the writer's: so far */
     int64_t until;                        /* atomic: the rest is to be gone by then [0] */
     bool has_failed;                                        /* atomic */
     bool is_last;                                           /* the writer has left */
@@ -42,8 +56,8 @@ static void tell_failure(pl_sink_t *sink, const char *why)
 {
     __atomic_store_n(&sink->has_failed, true, __ATOMIC_RELEASE);
     pl_log_line(PL_LOG_WARNING, -1, "",
-                "the %s %s ends here: %s; the run goes on without it", sink->what,
-                sink->path, why);
+                "the %s %s ends here: %s; the run goes on without it",
+                sink->kind->name, sink->path, why);
 }
 
 /* Who reads a pipe may take its time, but does not hold up the end. */
@@ -52,6 +66,14 @@ static bool waits(const pl_sink_t *sink)
     struct pollfd pipe = {.fd = sink->fd, .events = POLLOUT};
     const int64_t until = __atomic_load_n(&sink->until, __ATOMIC_ACQUIRE);
     return poll(&pipe, 1, TURN_MS) != 0 || !until || pl_now() < until;
+}
+
+/* What it took of a piece that it did not take whole is of no use. */
+static void cut_back(const pl_sink_t *sink, off_t size)
+{
+    if (sink->is_file && ftruncate(sink->fd, size) != 0)
+        pl_log_line(PL_LOG_WARNING, -1, "", "the %s %s ends within a record: %s",
+                    sink->kind->name, sink->path, strerror(errno));
 }
 
 static void buffer_write(void *argument)
@@ -68,6 +90,9 @@ static void buffer_write(void *argument)
         else if (written == 0 || (errno != EINTR && errno != EAGAIN))
             tell_failure(sink, written ? strerror(errno) : "it takes nothing more");
     }
+    if (at < buffer->length && at > 0)
+        cut_back(sink, sink->size + (off_t)sink->kind->whole(buffer->bytes, at));
+    sink->size += (off_t)at;
     buffer->length = 0;
     __atomic_store_n(&buffer->is_leaving, false, __ATOMIC_RELEASE);
 }
@@ -113,30 +138,148 @@ bool pl_sink_put(pl_sink_t *sink, const void *data, size_t size)
     return true;
 }
 
-/* ---- life ---- */
+/* ---- what lies there ---- */
 
-/* What lies there is kept: the process may be one that was started again, and that file
- * tells why. */
-static int set_aside(const char *path, const char *what, pl_error_t *err)
+static void file_leave(int *fd)
 {
-    struct stat there;
-    if (lstat(path, &there) != 0)
-        return PL_OK;                                       /* open() tells the rest */
-    if (S_ISCHR(there.st_mode) || S_ISFIFO(there.st_mode) || there.st_size == 0)
+    flock(*fd, LOCK_UN);                       /* a child may have it still, if forked */
+    close(*fd);
+    *fd = -1;
+}
+
+static bool is_at(int fd, const char *path)
+{
+    struct stat here, there;
+    return fstat(fd, &here) == 0 && lstat(path, &there) == 0
+           && here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+}
+
+/* Nobody else writes it; *fd -1: it is not there any more.  Where there are no locks, as
+ * on some network file systems, it is done without. */
+static int file_lock(const pl_sink_t *sink, const char *path, int *fd, pl_error_t *err)
+{
+    const bool is_busy = flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!is_busy && is_at(*fd, path))
         return PL_OK;
-    if (!S_ISREG(there.st_mode))
-        return pl_fail(err, PL_EINVAL, "%s %s: something else than a file is there", what,
-                       path);
-    char *old = pl_text("%s.old", path);
+    file_leave(fd);
+    return is_busy ? pl_fail(err, PL_EBUSY,
+                             "%s %s is being written by another run: choose another "
+                             "file, or end that one first",
+                             sink->kind->name, path)
+                   : PL_OK;
+}
+
+/* One that was killed at once has its beginning alone. */
+static bool is_ours(const pl_sink_t *sink, int fd)
+{
+    char bytes[BEGIN_MOST];
+    const size_t most = strlen(sink->kind->begin);
+    const ssize_t got = pread(fd, bytes, most, 0);
+    return got > 0 && memcmp(bytes, sink->kind->begin, (size_t)got) == 0
+           && ((size_t)got == most
+               || sink->kind->whole(bytes, (size_t)got) == (size_t)got);
+}
+
+/* What is there and may be taken away, locked: an empty file, or one of a run before.
+ * *fd -1: nothing is. */
+static int file_find(const pl_sink_t *sink, const char *path, int *fd, off_t *size,
+                     pl_error_t *err)
+{
+    struct stat there = {0};
+    *fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (*fd < 0 && errno == ENOENT)
+        return PL_OK;
+    if (*fd < 0)
+        return pl_fail(err, PL_EIO, "%s %s: cannot open what is there: %s",
+                       sink->kind->name, path, strerror(errno));
+    const int code = file_lock(sink, path, fd, err);
+    if (code != PL_OK || *fd < 0)
+        return code;
+    const bool is_plain = fstat(*fd, &there) == 0 && S_ISREG(there.st_mode);
+    *size = there.st_size;
+    if (is_plain && (!*size || is_ours(sink, *fd)))
+        return PL_OK;
+    file_leave(fd);
+    return pl_fail(err, PL_EINVAL,
+                   "%s %s: what is there is no %s, and is left alone: choose another "
+                   "file, or move that one away first",
+                   sink->kind->name, path, sink->kind->name);
+}
+
+/* That of a run before is kept: the process may be one that was started again, and that
+ * file tells why. */
+static int set_aside(const pl_sink_t *sink, pl_error_t *err)
+{
+    int older = -1;
+    off_t size;
+    char *old = pl_text("%s.old", sink->path);
     if (!old)
         return pl_no_memory(err);
-    const int code = rename(path, old) == 0
-                         ? PL_OK
-                         : pl_fail(err, PL_EIO, "%s %s: cannot rename what is there: %s",
-                                   what, path, strerror(errno));
+    int code = file_find(sink, old, &older, &size, err);
+    if (code == PL_OK && rename(sink->path, old) != 0)
+        code = pl_fail(err, PL_EIO, "%s %s: cannot rename what is there: %s",
+                       sink->kind->name, sink->path, strerror(errno));
+    if (older >= 0)
+        file_leave(&older);
     pl_text_free(old);
     return code;
 }
+
+static int cannot_write(const pl_sink_t *sink, pl_error_t *err)
+{
+    return pl_fail(err, PL_EIO, "%s %s: cannot write there: %s", sink->kind->name,
+                   sink->path, errno == ENXIO ? "nobody reads it" : strerror(errno));
+}
+
+static int file_create(pl_sink_t *sink, pl_error_t *err)
+{
+    sink->fd = open(sink->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (sink->fd < 0)
+        return errno == EEXIST ? PL_OK : cannot_write(sink, err);
+    return file_lock(sink, sink->path, &sink->fd, err);
+}
+
+static int file_take(pl_sink_t *sink, pl_error_t *err)
+{
+    int there;
+    off_t size;
+    int code = file_find(sink, sink->path, &there, &size, err);
+    if (code != PL_OK || there < 0)
+        return code;
+    if (!size) {
+        sink->fd = there;
+        return PL_OK;
+    }
+    code = set_aside(sink, err);
+    if (code == PL_OK)
+        code = file_create(sink, err);
+    file_leave(&there);
+    return code;
+}
+
+/* What changes between two looks is looked at again. */
+static int file_open(pl_sink_t *sink, pl_error_t *err)
+{
+    struct stat there;
+    for (int k = 0; k < LOOKS; k++) {
+        const bool is_there = lstat(sink->path, &there) == 0;
+        if (is_there && (S_ISCHR(there.st_mode) || S_ISFIFO(there.st_mode))) {
+            sink->fd = open(sink->path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+            return sink->fd >= 0 ? PL_OK : cannot_write(sink, err);
+        }
+        if (is_there && !S_ISREG(there.st_mode))
+            return pl_fail(err, PL_EINVAL, "%s %s: something else than a file is there",
+                           sink->kind->name, sink->path);
+        sink->is_file = true;
+        const int code = is_there ? file_take(sink, err) : file_create(sink, err);
+        if (code != PL_OK || sink->fd >= 0)
+            return code;
+    }
+    return pl_fail(err, PL_EBUSY, "%s %s: others put files there: choose another one",
+                   sink->kind->name, sink->path);
+}
+
+/* ---- life ---- */
 
 static int sink_open(pl_sink_t *sink, pl_runtime_t *runtime, const char *path,
                      pl_error_t *err)
@@ -147,19 +290,16 @@ static int sink_open(pl_sink_t *sink, pl_runtime_t *runtime, const char *path,
         return pl_no_memory(err);
     for (int k = 0; k < BUFFERS; k++)
         sink->buffers[k].sink = sink;
-    const int code = set_aside(path, sink->what, err);
+    const int code = file_open(sink, err);
     if (code != PL_OK)
         return code;
-    sink->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0600);
-    if (sink->fd < 0)
-        return pl_fail(err, PL_EIO, "%s %s: cannot write there: %s", sink->what, path,
-                       errno == ENXIO ? "nobody reads it" : strerror(errno));
     sink->writer = pl_reactor_new(runtime, -1, err);
-    return sink->writer ? pl_reactor_start(sink->writer, sink->what, err) : PL_EBUSY;
+    return sink->writer ? pl_reactor_start(sink->writer, sink->kind->name, err)
+                        : PL_EBUSY;
 }
 
-pl_sink_t *pl_sink_new(pl_runtime_t *runtime, const char *path, const char *what,
-                       pl_error_t *err)
+pl_sink_t *pl_sink_new(pl_runtime_t *runtime, const char *path,
+                       const pl_sink_kind_t *kind, pl_error_t *err)
 {
     pl_sink_t *sink = pl_alloc(sizeof *sink);
     if (!sink) {
@@ -167,7 +307,7 @@ pl_sink_t *pl_sink_new(pl_runtime_t *runtime, const char *path, const char *what
         return NULL;
     }
     sink->fd = -1;
-    sink->what = what;
+    sink->kind = kind;
     if (sink_open(sink, runtime, path, err) == PL_OK)
         return sink;
     pl_sink_close(sink);
@@ -190,6 +330,8 @@ void pl_sink_close(pl_sink_t *sink)
     pl_sink_last(sink);
     pl_sink_push(sink);
     pl_reactor_free(sink->writer);
+    if (sink->is_file && sink->fd >= 0)
+        flock(sink->fd, LOCK_UN);
     if (sink->fd >= 0 && close(sink->fd) != 0 && !sink->has_failed)
         tell_failure(sink, strerror(errno));
     pl_free(sink->buffers);

@@ -1,7 +1,8 @@
 /* sink.h - a file that a tap writes without waiting for the disk
  *
  * What is put gathers in large buffers, and a thread of the file's own writes them.  When
- * the disk does not keep up or is full, pieces are dropped and training goes on. */
+ * the disk does not keep up, pieces are dropped; when it is full, the file ends behind
+ * the last piece that is whole.  Training goes on. */
 #ifndef PL_SIGHT_SINK_H
 #define PL_SIGHT_SINK_H
 
@@ -9,10 +10,19 @@
 
 typedef struct pl_sink pl_sink_t;
 
-/* A new file at path; one that is there is called path.old from then on.  what: it, for
- * messages: "journal".  PL_EIO, PL_EINVAL (no plain file is there). */
-pl_sink_t *pl_sink_new(pl_runtime_t *runtime, const char *path, const char *what,
-                       pl_error_t *err);
+typedef struct pl_sink_kind {
+    const char *name;                                       /* for messages: "journal" */
+    const char *begin;                                      /* of each file of its kind */
+    /* Of the first bytes of what was put, how many are of pieces that are whole.
+     * Writer's thread. */
+    size_t (*whole)(const char *bytes, size_t size);
+} pl_sink_kind_t;
+
+/* A new file at path, locked while it is written; one of its kind that is there is called
+ * path.old from then on, an empty one is taken.  PL_EINVAL: something else is there;
+ * PL_EBUSY: somebody writes it; PL_EIO. */
+pl_sink_t *pl_sink_new(pl_runtime_t *runtime, const char *path,
+                       const pl_sink_kind_t *kind, pl_error_t *err);
 
 /* Any but pl_sink_close(): one thread.  False: it was dropped, whole. */
 bool pl_sink_put(pl_sink_t *sink, const void *data, size_t size);

@@ -553,6 +553,18 @@ static const pl_tap_ops_t trace_ops = {.record = trace_record,
                                        .tick = trace_tick,
                                        .close = trace_close};
 
+/* A line is an event. */
+static size_t trace_whole(const char *bytes, size_t size)
+{
+    while (size && bytes[size - 1] != '\n')
+        size--;
+    return size;
+}
+
+static const pl_sink_kind_t trace_file = {.name = "trace",
+                                          .begin = "[\n{\"ph\":\"",
+                                          .whole = trace_whole};
+
 int pl_trace_tap(pl_runtime_t *runtime, const char *path, pl_error_t *err)
 {
     pl_error_t own;
@@ -563,7 +575,7 @@ int pl_trace_tap(pl_runtime_t *runtime, const char *path, pl_error_t *err)
         err = &own;
     trace->scene.lost = trace_lost;
     trace->scene.user = trace;
-    trace->sink = pl_sink_new(runtime, path, "trace", err);
+    trace->sink = pl_sink_new(runtime, path, &trace_file, err);
     if (trace->sink && pl_sink_put(trace->sink, "[\n", 2)
         && pl_tap_add(runtime, &trace_ops, trace, err) == PL_OK)
         return PL_OK;
