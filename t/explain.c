@@ -12,7 +12,7 @@
 
 /* ---- a journal, record by record ---- */
 
-enum { ACTORS = 9, CALLS_MOST = 64, PROCESSES = 3 };
+enum { ACTORS = 10, CALLS_MOST = 64, PROCESSES = 3 };
 typedef enum who {
     HOST,
     TRAINER,
@@ -22,7 +22,8 @@ typedef enum who {
     DATA,
     STRATEGY,
     DEVICE,
-    COLLECTIVE
+    COLLECTIVE,
+    TUNER
 } who_t;
 
 static const struct {
@@ -36,7 +37,8 @@ static const struct {
                     {"connector.data", PL_LEVEL_CONNECTOR},
                     {"strategy.ddp", PL_LEVEL_STRATEGY},
                     {"accelerator.cpu", PL_LEVEL_ACCELERATOR},
-                    {"collective.shm", PL_LEVEL_COLLECTIVE}};
+                    {"collective.shm", PL_LEVEL_COLLECTIVE},
+                    {"loop.tuner", PL_LEVEL_TUNER}};
 
 static char path[256];
 static FILE *file;
@@ -456,6 +458,69 @@ static void signs_of_life_are_no_steps(void)
     json_decref(answer);
 }
 
+static void batch(double begin, double end, uint64_t for_step, bool is_due)
+{
+    static const pl_body_t nothing;
+    const pl_train_batch_t fields = {.global_step = for_step, .step_due = is_due};
+    call(begin, 61, 3, EPOCH, STRATEGY, PL_MESSAGE_train_batch, &fields);
+    back(end, 61, PL_KIND_REPLY, &nothing);
+}
+
+static void steps_that_no_report_has_told_are_counted(void)
+{
+    static const pl_body_t nothing;
+    const pl_train_batch_t begun = {.global_step = 44, .step_due = true};
+    journal_begins();
+    run_goes(1);
+    report(2, "train", 40);
+    batch(2.1, 2.2, 41, true);
+    batch(2.2, 2.3, 42, false);
+    batch(2.3, 2.4, 42, true);
+    batch(2.4, 2.5, 43, false);
+    call(2.5, 61, 3, EPOCH, STRATEGY, PL_MESSAGE_train_batch, &begun);
+    call(2.6, 60, 2, TUNER, STRATEGY, PL_MESSAGE_train_batch, &begun);
+    back(2.7, 60, PL_KIND_REPLY, &nothing);
+    json_t *answer = read_back(false);
+    is_int(seconds(json_object_get(answer, "end"), "global_step"), 42,
+           "those that have ended and are no trial, of several batches or one");
+    json_decref(answer);
+}
+
+static void a_run_that_goes_back_counts_from_there(void)
+{
+    journal_begins();
+    run_goes(1);
+    batch(2, 2.1, 50, true);
+    report(2.2, "rollback", 40);
+    batch(2.3, 2.4, 41, true);
+    json_t *answer = read_back(false);
+    is_int(seconds(json_object_get(answer, "end"), "global_step"), 41, "steps");
+    json_decref(answer);
+}
+
+/* A stop is answered at once, and carried out later. */
+static void a_stop_is_done_at_the_step_that_was_the_last(void)
+{
+    static const pl_body_t nothing;
+    const pl_stop_t stop = {.reason = "enough"};
+    const pl_run_reply_t reply = {.status = "stopped",
+                                  .reason = "enough",
+                                  .global_step = 57};
+    journal_begins();
+    run_goes(1);
+    report(2, "train", 40);
+    call(2.1, 50, 0, HOST, TRAINER, PL_MESSAGE_stop, &stop);
+    back(2.2, 50, PL_KIND_REPLY, &nothing);
+    back(3, 1, PL_KIND_REPLY, &reply);
+    json_t *answer = read_back(true), *end = json_object_get(answer, "end");
+    is_text(text(end, "status"), "stopped", "a run that was stopped");
+    is_int(seconds(end, "global_step"), 57, "has the steps that its answer says");
+    json_t *c = json_array_get(json_object_get(end, "commands"), 0);
+    is_text(text(c, "command"), "stop", "what stopped it");
+    is_int(seconds(c, "global_step"), 57, "was carried out behind the last");
+    json_decref(answer);
+}
+
 /* What a rank in another process does from a time on; another one there if it is shifted.
  */
 static void rank_trains(int which, uint32_t incarnation, double from)
@@ -686,6 +751,9 @@ int main(void)
     run(a_wait_for_a_rank_elsewhere_is_that_of_its_process);
     run(what_is_never_answered_was_waited_for);
     run(signs_of_life_are_no_steps);
+    run(steps_that_no_report_has_told_are_counted);
+    run(a_run_that_goes_back_counts_from_there);
+    run(a_stop_is_done_at_the_step_that_was_the_last);
     run(a_death_that_was_mended_is_no_end);
     run(the_time_between_two_lives_is_no_work);
     run(a_death_that_ended_it_is_looked_at);

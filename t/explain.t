@@ -151,6 +151,15 @@ all_runs_of_a_sweep_are_told_of() {
     like "$err" 'has 2 runs' "cannot"
 }
 
+steps_are_those_of_the_answer() {
+    try timeout 60 "$paceline" tune run.json --journal tuned.journal --json --set trainer.run_name=tuned
+    is "$status" 0 "a search for a learning rate"
+    out=$("$paceline" explain tuned.journal)
+    like "$out" "It ended well at [0-9.]+ s, after [1-9][0-9]+ steps" "is told with all of its steps"
+    try "$paceline" explain tuned.journal --run 5
+    like "$err" 'has 1 run: there is no run 5' "one run is one run"
+}
+
 it_fits_a_terminal() {
     ok "no line is longer than 80 columns" test -z "$("$paceline" explain nan.journal | grep -E '.{81}')"
     is "$("$paceline" explain nan.journal | grep -c PL_ENAN)" 1 "the code of an error is told once"
@@ -312,6 +321,7 @@ run a_run_is_shown_again trains
 run it_is_shown_at_the_speed_that_is_asked_for trains
 run damage_costs_one_record_alone trains
 run all_runs_of_a_sweep_are_told_of trains
+run steps_are_those_of_the_answer trains
 run it_fits_a_terminal trains
 run a_pipe_that_nobody_empties_holds_up_no_run trains
 run a_trace_tells_apart_what_has_one_name trains

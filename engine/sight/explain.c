@@ -219,7 +219,7 @@ static void look_at_command(explain_t *x, const pl_tap_record_t *record,
         return;
     }
     if (is_stop)
-        return;
+        return;                                /* the run's end tells how far it came */
     json_object_set_new(entry, "global_step",
                         json_integer((json_int_t)body->control_reply.global_step));
     json_object_set_new(entry, "checkpoint", json_string(body->control_reply.checkpoint));
@@ -234,6 +234,19 @@ static void look_at_report(run_t *run, const pl_run_progress_t *report)
                                           "epoch", "rollback", NULL};
     if (is_one_of(report->event, telling))
         run->step = report->global_step;
+}
+
+/* Steps that no report has told yet; those that try something out count for nothing. */
+static void look_at_batch(run_t *run, call_note_t *note, const pl_tap_record_t *record,
+                          const pl_body_t *body)
+{
+    const pl_envelope_t *e = &record->envelope;
+    if (!note || e->message != PL_MESSAGE_train_batch)
+        return;
+    if (e->kind == PL_KIND_CALL && pl_kind_level(e->from_kind) != PL_LEVEL_TUNER)
+        note->step = body->train_batch.step_due ? body->train_batch.global_step : 0;
+    if (e->kind == PL_KIND_REPLY && note->step > run->step)
+        run->step = note->step;
 }
 
 static void look_at_body(explain_t *x, run_t *run, const pl_tap_record_t *record,
@@ -269,19 +282,22 @@ static void look_at_end(run_t *run, const pl_open_t *open, const pl_tap_record_t
                       || !strcmp(body->run_reply.status, "failed");
     run->was_stopped = !run->has_failed && !strcmp(body->run_reply.status, "stopped");
     run->ended = record->stamp.time;
+    if (record->envelope.kind == PL_KIND_REPLY && body->run_reply.global_step)
+        run->step = body->run_reply.global_step;
     keep(run->error, error->text);
 }
 
 /* ---- the first pass ---- */
 
 static void first_pass_body(explain_t *x, run_t *run, const pl_open_t *open,
-                            const pl_tap_record_t *record)
+                            call_note_t *note, const pl_tap_record_t *record)
 {
     pl_body_t body;
     pl_error_t error = {0};
     if (pl_frame_decode_record(record->frame, &body, &error, NULL) != PL_OK)
         return;
     look_at_body(x, run, record, &body);
+    look_at_batch(run, note, record, &body);
     if (run == x->chosen) {
         look_at_command(x, record, &body, &error);
         if (record->envelope.kind == PL_KIND_ERROR && error.code != PL_ECANCELLED)
@@ -331,7 +347,7 @@ static void first_pass_record(explain_t *x, const pl_tap_record_t *record)
         look_at_epoch(x, record);
     if (note && open && record->envelope.kind == PL_KIND_CALL && run == x->chosen)
         explain_time_begins(x, open, note, record);
-    first_pass_body(x, run, open, record);
+    first_pass_body(x, run, open, note, record);
     if (note && open && pl_ends_call(record) && run == x->chosen)
         explain_time_ends(x, open, note, record);
 done:
@@ -378,9 +394,26 @@ static json_t *list_json(const explain_t *x)
     return list;
 }
 
+/* They are told as done at the step at which the run ended. */
+static void place_stops(explain_t *x, const run_t *run)
+{
+    size_t k;
+    json_t *entry;
+    json_array_foreach(x->commands, k, entry) {
+        const char *command = json_string_value(json_object_get(entry, "command")),
+                   *error = json_string_value(json_object_get(entry, "error"));
+        if (!strcmp(command, "stop") && !*error
+            && !json_is_null(json_object_get(entry, "done")))
+            json_object_set_new(entry, "global_step",
+                                json_integer((json_int_t)run->step));
+    }
+}
+
 static json_t *end_json(explain_t *x)
 {
     const run_t *run = x->chosen;
+    if (run && run->was_stopped)
+        place_stops(x, run);
     json_t *chain = explain_chain(x);
     const json_t *root = json_array_get(chain, json_array_size(chain) - 1);
     const char *text = json_string_value(json_object_get(root, "text"));
@@ -464,8 +497,9 @@ static int explain(explain_t *x, const char *path, json_t **answer, pl_error_t *
     if (code != PL_OK)
         return code;
     if (x->wanted > x->runs)
-        return pl_fail(err, PL_EINVAL, "%s has %llu runs: there is no run %llu", path,
-                       (unsigned long long)x->runs, (unsigned long long)x->wanted);
+        return pl_fail(err, PL_EINVAL, "%s has %llu run%s: there is no run %llu", path,
+                       (unsigned long long)x->runs, x->runs == 1 ? "" : "s",
+                       (unsigned long long)x->wanted);
     json_t *times = explain_times_json(x), *end = end_json(x);
     const run_t *run = x->chosen;
     const int64_t moment = moment_of(x);

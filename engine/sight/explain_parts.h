@@ -43,6 +43,7 @@ typedef struct call_note {
     uint64_t over;                                         /* the call it was made for
                                                               [0: none] */
     uint32_t over_origin;
+    uint64_t step;                                         /* done when it ends  [0] */
     unsigned under;                                        /* calls made for it, open */
 } call_note_t;
 
