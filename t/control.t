@@ -125,6 +125,18 @@ wrong_requests_are_refused_before_anybody_is_asked() {
     refused 2 'control endpoint "nonsense": ipc://FILE or tcp' fit run.json --control nonsense
 }
 
+what_publishes_no_stream_is_told_apart() {
+    points
+    start_endless_fit commanded_only --control "$desk"
+    try timeout 60 "$paceline" monitor "$desk" --duration 3
+    is "$status" 1 "monitor at a desk fails"
+    like "$err" 'what is at .*desk publishes no stream: is it what fit --monitor has shown. waiting' "and says at once what it is"
+    is "$(grep -c 'nobody at' <<<"$err")" 0 "not that nobody is there"
+    like "$(tail -n 1 <<<"$err")" 'publishes no stream: is it what fit --monitor has shown.$' "nor does it in the end"
+    tell stop
+    end_of_fit
+}
+
 what_takes_no_commands_is_told_apart() {
     points
     start_endless_fit published --monitor "ipc://$folder/stream"
@@ -170,6 +182,7 @@ run a_reason_is_told_as_far_as_there_is_room trains
 run an_evaluation_can_be_listed_and_stopped trains
 run a_run_at_the_other_loopback_is_reached trains
 run wrong_requests_are_refused_before_anybody_is_asked
+run what_publishes_no_stream_is_told_apart trains
 run what_takes_no_commands_is_told_apart trains
 run who_dies_meanwhile_is_not_waited_for trains
 run who_never_greets_is_given_up_on trains

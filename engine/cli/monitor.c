@@ -28,7 +28,7 @@ typedef struct monitor {
     int64_t count;
     json_int_t next[RANKS];                       /* number of each rank's next message */
     double began;                                 /* s */
-    bool warned, hinted;
+    bool warned, refused, hinted;                 /* what has been said */
 } monitor_t;
 
 static int monitor_open(monitor_t *m, pl_error_t *err)
@@ -141,10 +141,18 @@ static int take_messages(monitor_t *m)
     return taken;
 }
 
-/* An address where nobody is may be a wrong one; a run may have nothing to say. */
+/* An address where nobody is, or who publishes nothing, may be a wrong one; a run may
+ * have nothing to say. */
 static void hint(monitor_t *m)
 {
     const double silent = cli_now() - m->began;
+    const bool is_other = m->connection.refused && !m->connection.connected;
+    if (is_other && !m->refused) {
+        m->warned = m->refused = true;
+        cli_note("what is at %s publishes no stream: is it what fit --monitor has shown? "
+                 "waiting for one that does",
+                 m->arguments->endpoint);
+    }
     if (!m->connection.connected && !m->warned && silent >= ABSENCE) {
         m->warned = true;
         cli_note("nobody at %s yet: waiting", m->arguments->endpoint);
@@ -182,7 +190,11 @@ static int monitor_status(const monitor_t *m)
         return cli_signal_status();
     if (m->count || cli_output_gone())
         return CLI_DONE;
-    if (!m->connection.connected)
+    if (!m->connection.connected && m->connection.refused)
+        pl_fail(&err, PL_EINVAL,
+                "what is at %s publishes no stream: is it what fit --monitor has shown?",
+                endpoint);
+    else if (!m->connection.connected)
         pl_fail(&err, PL_ENOTFOUND,
                 "nothing came from %s: is a run publishing there "
                 "(paceline fit --monitor)?",
