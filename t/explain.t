@@ -162,6 +162,11 @@ steps_are_those_of_the_answer() {
 
 it_fits_a_terminal() {
     ok "no line is longer than 80 columns" test -z "$("$paceline" explain nan.journal | grep -E '.{81}')"
+    if command -v script >/dev/null; then
+        out=$(script -qec "stty cols 40; '$paceline' explain well.journal" /dev/null </dev/null | tr -d '\r')
+        like "$out" '^  rank 0: data [0-9.]+%' "on a narrow terminal what a table has is told in words"
+        is "$(grep -E '.{41}' <<<"$out")" "" "no line of which is longer than 40 columns"
+    fi
     is "$("$paceline" explain nan.journal | grep -c PL_ENAN)" 1 "the code of an error is told once"
 }
 

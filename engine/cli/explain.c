@@ -7,7 +7,12 @@
 #include "cli/output.h"
 #include "cli/session.h"
 
-enum { OPEN_SHOWN = 24, TOP = 6, FIGURE = 16 };             /* columns before a text */
+enum {
+    OPEN_SHOWN = 24,
+    TOP = 6,
+    FIGURE = 16,                                            /* columns before a text */
+    TABLE = 80,                                             /* columns of the ranks' */
+};
 
 static const char *text_of(const json_t *object, const char *key)
 {
@@ -77,8 +82,8 @@ static void show_runs(const json_t *answer)
     const json_t *entry;
     if (count_of(answer, "runs") < 2)
         return;
-    cli_print("%lld runs; run %lld is told of, --run N tells of another\n",
-              count_of(answer, "runs"), count_of(answer, "run"));
+    say(0, 0, "%lld runs; run %lld is told of, --run N tells of another",
+        count_of(answer, "runs"), count_of(answer, "run"));
     json_array_foreach(json_object_get(answer, "list"), k, entry)
         say(0, 2, "run %lld: %s, %.3f s to %.3f s, %s%s%s", count_of(entry, "run"),
             text_of(entry, "status"), number_of(entry, "began"), number_of(entry, "time"),
@@ -230,16 +235,47 @@ static int width_of(int part)
     return width < 6 ? 6 : width;
 }
 
+static double share_of(const json_t *rank, int part, double sum)
+{
+    return sum > 0 ? 100 * number_of(rank, parts[part]) / sum : 0;
+}
+
+/* Where there is no room for a table. */
+static void show_rank_narrow(const json_t *rank, double sum)
+{
+    char text[256] = "";
+    for (int k = 0; k < PARTS; k++) {
+        const size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, " %s %.1f%%,", parts[k],
+                 share_of(rank, k, sum));
+    }
+    say(0, 2, "rank %lld:%s of %.*f s", count_of(rank, "rank"), text, sum < 1000 ? 3 : 1,
+        sum);
+}
+
 static void show_rank(const json_t *rank)
 {
     double sum = 0;
     for (int k = 0; k < PARTS; k++)
         sum += number_of(rank, parts[k]);
+    if (cli_width() < TABLE) {
+        show_rank_narrow(rank, sum);
+        return;
+    }
     cli_print("  rank %-4lld", count_of(rank, "rank"));
     for (int k = 0; k < PARTS; k++)
-        cli_print(" %*.1f%%", width_of(k) - 1,
-                  sum > 0 ? 100 * number_of(rank, parts[k]) / sum : 0);
+        cli_print(" %*.1f%%", width_of(k) - 1, share_of(rank, k, sum));
     cli_print(" %7.*f s\n", sum < 1000 ? 3 : 1, sum);
+}
+
+static void show_headings(void)
+{
+    if (cli_width() < TABLE)
+        return;
+    cli_print("  %-9s", "");
+    for (int part = 0; part < PARTS; part++)
+        cli_print(" %*s", width_of(part), parts[part]);
+    cli_print(" %9s\n", "all");
 }
 
 static void show_times(const json_t *answer)
@@ -247,25 +283,24 @@ static void show_times(const json_t *answer)
     const json_t *times_of = json_object_get(answer, "times"), *entry;
     size_t k;
     char who[96], count[64];
-    cli_print("\nWhere the time of its steps went\n  %-9s", "");
-    for (int part = 0; part < PARTS; part++)
-        cli_print(" %*s", width_of(part), parts[part]);
-    cli_print(" %9s\n", "all");
+    cli_print("\nWhere the time of its steps went\n");
+    show_headings();
     json_array_foreach(json_object_get(times_of, "ranks"), k, entry)
         show_rank(entry);
     if (count_of(times_of, "slowest") >= 0)
-        cli_print("  The slowest is rank %lld: the others wait for it.\n",
-                  count_of(times_of, "slowest"));
+        say(0, 2, "The slowest is rank %lld: the others wait for it.",
+            count_of(times_of, "slowest"));
     if (number_of(times_of, "paused") > 0)
-        cli_print("  It was paused for %.3f s of %.3f s, which below is nobody's time.\n",
-                  number_of(times_of, "paused"), number_of(answer, "seconds"));
-    cli_print("\nTime in which an actor had something to do, and nobody else for it\n");
+        say(0, 2, "It was paused for %.3f s of %.3f s, which below is nobody's time.",
+            number_of(times_of, "paused"), number_of(answer, "seconds"));
+    cli_print("\n");
+    say(0, 0, "Time in which an actor had something to do, and nobody else for it");
     json_array_foreach(json_object_get(times_of, "actors"), k, entry) {
         if (k == TOP)
             break;
-        cli_print("  %10.3f s  %s, %s\n", number_of(entry, "seconds"),
-                  actor(entry, "actor", who),
-                  times(count_of(entry, "calls"), "call", count));
+        cli_print("  %10.3f s  ", number_of(entry, "seconds"));
+        say(FIGURE, FIGURE, "%s, %s", actor(entry, "actor", who),
+            times(count_of(entry, "calls"), "call", count));
     }
 }
 
