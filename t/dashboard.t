@@ -348,6 +348,26 @@ one_page_more_than_are_served_is_told_so() {
     stop
 }
 
+without_descriptors_who_comes_waits() {
+    train
+    holds 30 has_steps 0
+    if ! command -v prlimit >/dev/null; then
+        skip "no prlimit"
+        stop
+        return
+    fi
+    local k fd fds=() most=$(($(ls "/proc/$fit/fd" | wc -l) + 2))
+    prlimit --pid "$fit" --nofile=$most:
+    for ((k = 0; k < 20; k++)); do exec {fd}<>"/dev/tcp/127.0.0.1/$port" && fds+=("$fd"); done
+    sleep 1
+    prlimit --pid "$fit" --nofile=1024:
+    ok "more come than there are descriptors for" test "$k" -eq 20
+    answers 200 "who comes behind them is answered" "$base/healthz"
+    for fd in "${fds[@]}"; do exec {fd}>&-; done
+    goes_on
+    stop
+}
+
 rss() {
     awk '$1 == "VmRSS:" { print $2 }' "/proc/$fit/status"
 }
@@ -564,6 +584,7 @@ run grafana_shows_the_metrics_there_are trains
 run whoever_misbehaves_is_dropped_and_the_run_goes_on trains
 run malformed_bytes_end_nothing trains
 run one_page_more_than_are_served_is_told_so trains
+run without_descriptors_who_comes_waits trains
 run who_is_slow_or_endless_costs_no_memory trains
 run pages_that_talk_cost_no_memory trains
 run behind_nginx_it_is_as_it_was trains

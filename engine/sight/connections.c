@@ -31,8 +31,6 @@ static int limit(void)
 
 static void let_in(pl_dashboard_t *d, bool more)
 {
-    if (more == !d->is_full)
-        return;
     d->is_full = !more;
     if (more)
         evconnlistener_enable(d->listener);
@@ -133,11 +131,12 @@ void connections_close(pl_dashboard_t *d)
 
 /* ---- listening ---- */
 
-/* The system has no descriptor or memory for who comes: later, then. */
-static void accept_failed(struct evconnlistener *listener, void *user)
+/* The system has no descriptor or memory for who comes: at the next tick, then.  The user
+ * of the listener is evhttp. */
+static void accept_failed(struct evconnlistener *listener, void *evhttp)
 {
-    (void)listener;
-    let_in(user, false);
+    (void)evhttp;
+    evconnlistener_disable(listener);
 }
 
 typedef struct place {
