@@ -125,15 +125,29 @@ def descriptors():
     return len(os.listdir("/proc/self/fd"))
 
 
-def a_result_keeps_nothing_of_its_engine():
+def views_keep_what_they_look_at():
+    result = paceline.fit(run(max_epochs=1), data, facts=facts)
+    view, copy = result.weights["fc1.weight"][3:], result.weights["fc1.weight"][3:].copy()
+    del result
+    for _ in range(3):
+        paceline.fit(run(max_epochs=1), data, facts=facts)
+    gc.collect()
+    ok("a part of one tensor keeps its run's memory", (view == copy).all() and not view.flags.owndata)
+    ok("nobody writes there", not view.flags.writeable)
+    del view
+    ok("with the last of them all goes", main_is_alone())
+
+
+def a_result_that_is_detached_keeps_nothing_of_its_engine():
     before = descriptors()
-    results = [paceline.fit(run(max_epochs=1), data, facts=facts) for _ in range(3)]
+    results = [paceline.fit(run(max_epochs=1), data, facts=facts).detach() for _ in range(3)]
     ok("kept results have no threads", main_is_alone())
     ok("nor descriptors", descriptors() <= before)
     same = [result.weights["fc1.weight"] for result in results]
     ok("their tensors are their own", (same[0] == same[2]).all() and same[0].flags.owndata and same[0].any())
     fit = paceline.start_fit(run(max_epochs=1), data, facts=facts)
-    ok("a result can be had twice", fit.wait() is fit.wait())
+    fit.wait().detach()
+    ok("a result is given once", "gives it once" in str(raised(fit.wait)))
     for _ in range(100000):
         fit.stop("a long reason " * 10)
     ok("a run that has ended can be stopped for ever", True)
@@ -209,7 +223,7 @@ def arrays_that_cannot_be_taken_are_told():
     refused(TypeError, '1 to 8 arrays', {})
     refused(ValueError, "600 of x, 599 of y", {"x": x, "y": y[1:]})
     refused(ValueError, "x has 7 axes", {"x": np.zeros((2,) * 7, np.float32)})
-    refused(ValueError, "32 bytes of name", {"x" * 32: x})
+    refused(ValueError, "32 bytes", {"x" * 32: x})
     error = raised(lambda: paceline.fit(run(), {"x": x.astype(float), "y": y}, facts=facts))
     ok("what makes float32 of float64 is said", "array.astype(np.float32)" in str(error))
 
@@ -229,11 +243,13 @@ def a_run_can_be_stopped_and_goes_on():
 structs_are_those_of_the_header()
 run_dir = a_fit_trains_with_callbacks_and_progress()
 what_is_read_is_not_copied()
-a_result_keeps_nothing_of_its_engine()
+views_keep_what_they_look_at()
+a_result_that_is_detached_keeps_nothing_of_its_engine()
 predictions_and_answers_agree(run_dir)
 threads_that_ask_one_model_get_their_own_rows(run_dir)
 errors_are_exceptions()
 arrays_that_cannot_be_taken_are_told()
 a_run_can_be_stopped_and_goes_on()
+at_exit = paceline.fit(run(max_epochs=1), data, facts=facts).weights        # still there when Python ends
 print(f"1..{count}")
 sys.exit(failures > 0)

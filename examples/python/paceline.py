@@ -1,16 +1,16 @@
 """paceline.py - Paceline for Python, over ctypes: fit, validate, test, predict, callbacks, answers
 
-NumPy arrays go in without a copy: what is trained on is read where it lies.  A result has copies of its tensors, and
-nothing of the engine is left when wait() returns it; answers of a Model are views of its own memory.  Each run has a
-thread of its own, which is the host of an engine; progress functions are called there, methods of callbacks on the
-rank's thread.  So ranks are threads of this process: launcher "inline" and no other.  A run that is to be resumed names
-its "data": {"source": …}.
+NumPy arrays go in and come out without a copy: what is trained on is read where it lies, and tensors of a result are
+views of the engine's own memory.  It stays, with two threads and eight descriptors, until the last of them is gone or
+detach() has made copies.  Each run has a thread of its own, the host of an engine; progress functions are called there,
+methods of callbacks on the rank's thread.  So ranks are threads of this process: launcher "inline" and no other.
+A run that is to be resumed names its "data": {"source": …}.
 
     result = paceline.fit({"module": "mlp", "optimizer": "adamw"}, {"x": x, "y": y}, facts={"classes": 10})
     result.metrics["train_loss"], result.weights["fc1.weight"]
     paceline.predict(run, {"x": x}, checkpoint=result.run_dir).outputs["logits"]
 """
-import contextlib, ctypes, itertools, json, os, re, select, socket, threading, weakref
+import atexit, contextlib, ctypes, itertools, json, os, re, select, socket, threading, weakref
 from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_double, c_float, c_int, c_int64, c_void_p
 import numpy as np
 
@@ -54,9 +54,8 @@ pl_hook_event = _struct("pl_hook_event", "int rank, u32 epoch, u64 global_step, 
 pl_wish = _struct("pl_wish", "bool stop, bool skip, real lr_factor, i64 accumulate, char*256 freeze, "
                   "char*256 unfreeze, char*160 reason, char*256 save, char*512 drop, at figures")
 _ERR = POINTER(pl_error)
-_ON = CFUNCTYPE(c_int, c_void_p, c_int, POINTER(pl_hook_event), POINTER(pl_wish), _ERR)
-_EVERY = CFUNCTYPE(c_int64, c_void_p)
-_TYPES.update(every=_EVERY, on=_ON)
+_ON = _TYPES["on"] = CFUNCTYPE(c_int, c_void_p, c_int, POINTER(pl_hook_event), POINTER(pl_wish), _ERR)
+_EVERY = _TYPES["every"] = CFUNCTYPE(c_int64, c_void_p)
 pl_callback_ops = _struct("pl_callback_ops", "text name, text help, size size, at options, at check, unsigned points, "
                           "unsigned wishes, every every_n_steps, at start, on on, at stop, at state, at restore")
 pl_registration = _struct("pl_registration", "text role, at table")
@@ -116,7 +115,7 @@ def _told(struct, names):
 class _Lease:
     """Memory of the engine's that somebody looks at; gone with the last view."""
 
-def _views(tensors, count, lease=None):
+def _views(tensors, count, lease):
     views = {}
     for tensor in tensors[:count]:
         shape = tuple(tensor.shape.dim[:tensor.shape.rank])
@@ -131,8 +130,7 @@ def _held(name, array):
         kind = "number" if isinstance(array, np.ndarray) else type(array).__name__
         raise TypeError(f"{name} is a {kind}: a NumPy array whose first axis is samples is wanted")
     if array.ndim > DIMS + 1 or len(name.encode()) >= NAME:
-        raise ValueError(f"{name} has {array.ndim} axes and {len(name.encode())} bytes of name: "
-                         f"{DIMS + 1} and {NAME - 1} at most are wanted")
+        raise ValueError(f"{name} has {array.ndim} axes, {len(name.encode())} bytes: {DIMS + 1}, {NAME - 1} at most")
     if array.dtype.name not in DTYPES:
         raise TypeError(f"{name} is {array.dtype}: one of {', '.join(DTYPES)} is wanted, as of {name}.astype(…)")
     return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
@@ -158,11 +156,10 @@ class Callback:
     """Methods named as in HOOKS are called with (event, wish): fields of pl_hook_event_t and pl_wish_t, where
     event.figures is a dict and wish.log(name, value) logs.  What they raise ends the run, and fit() raises it."""
     wishes, every_n_steps = 0, 1                            # as in pl_callback_ops_t
-
     def _register(self):
-        self.raised, known = None, getattr(self, "name", None)
-        if known:
-            return known
+        self.raised = None
+        if hasattr(self, "name"):
+            return self.name
         self.name = next(_names)
         points = sum(1 << k for k, hook in enumerate(HOOKS) if hasattr(self, hook))
         table = pl_callback_ops(name=self.name.encode(), help=b"of Python", size=1, points=points, wishes=self.wishes,
@@ -171,7 +168,6 @@ class Callback:
         parts = (pl_registration * 2)((b"callback", ctypes.cast(ctypes.pointer(table), c_void_p)), (None, None))
         _call(_lib.pl_register, parts)
         return self.name
-
     def _on(self, _self, point, event, wish, err):
         try:
             event, wish = event.contents, wish.contents
@@ -183,12 +179,24 @@ class Callback:
             self.raised = raised
             return _lib.pl_fail(err, EUSER, b"%s", f"{type(raised).__name__}: {raised}".encode())
 
+_runs = weakref.WeakSet()
+@atexit.register
+def _end():
+    for run in [run for run in _runs if run._done.is_set()]:         # whose results somebody has still
+        run._released.set()
+        run._thread.join()
+
 class Result:
-    """status, reason, metrics, run_dir, best_checkpoint, text, …; weights and outputs: {name: array}."""
-    def __init__(self, result):
+    """status, reason, metrics, run_dir, best_checkpoint, text, …; weights and outputs: {name: view}."""
+    def __init__(self, result, lease):
         vars(self).update(_told(result, "status reason metrics run_dir best_checkpoint text global_step epoch seconds"))
-        self.weights, self.outputs = ({name: view.copy() for name, view in _views(*tensors).items()} for tensors in (
-            (result.weight, result.weight_count), (result.output, result.output_count)))
+        self.weights = _views(result.weight, result.weight_count, lease)
+        self.outputs = _views(result.output, result.output_count, lease)
+    def detach(self):
+        """Itself, with copies in place of the views: nothing of the engine is left."""
+        for views in (self.weights, self.outputs):
+            views.update({name: view.copy() for name, view in views.items()})
+        return self
 
 class Run:
     """A run under way: wait() gives its Result or raises, stop() ends it at its next step."""
@@ -205,39 +213,40 @@ class Run:
             _call(_lib.pl_memory_arrays, run["data"]["source"].encode(), byref(self._arrays))
             _sources[run["data"]["source"]] = self._arrays
         self._call, self._run, self._progress = call, json.dumps(run).encode(), progress
-        self._result = self._error = None
+        self._done, self._released, self._result, self._error = threading.Event(), threading.Event(), None, None
         (self._wake, self._waker), self._thread = socket.socketpair(), threading.Thread(target=self._work, daemon=True)
-        self._waker.setblocking(False)
-        self._thread.start()
-
+        self._waker.setblocking(False), _runs.add(self), self._thread.start()
     def stop(self, reason="asked to"):
         with contextlib.suppress(OSError):                  # it has ended, or was asked often enough
             self._waker.send(reason.encode() + b"\0")
     def wait(self):
         try:
-            self._thread.join()
+            self._done.wait()
         except KeyboardInterrupt:
             self.stop("Ctrl-C")
-            self._thread.join()
+            self._done.wait()
         if self._error:
             raise self._error from next((c.raised for c in self._callbacks if c.raised), None)
-        return self._result
-
+        result, self._result = self._result, None           # who has it alone keeps its memory
+        self._error = Error(pl_error(ESTATE, b"", b"its result was given already: wait() gives it once"))
+        return result
     def _on_done(self, _trainer, result, _user):
         try:
-            result = result.contents
-            if result.status == b"failed":
-                raise Error(result.error)
-            self._result = Result(result)
+            if result.contents.status == b"failed":
+                raise Error(result.contents.error)
+            lease = _Lease()
+            weakref.finalize(lease, self._released.set)
+            self._result = Result(result.contents, lease)
+            del lease
         except BaseException as raised:
             self._error = raised
-
-    def _on_progress(self, _trainer, progress, _user):
-        self._progress(_told(progress.contents, "event metrics global_step total_steps epoch batch batches"))
-
+            self._released.set()
+        self._done.set()
+        self._released.wait()                               # views are of what goes when this returns
     def _work(self):
         (function, *arguments), engine, options = self._call, None, None
-        done, progress = _ON_DONE(self._on_done), _ON_PROGRESS(self._on_progress)
+        done, progress = _ON_DONE(self._on_done), _ON_PROGRESS(lambda _trainer, progress, _user: self._progress(
+            _told(progress.contents, "event metrics global_step total_steps epoch batch batches")))
         try:
             engine = _call(_lib.pl_engine_new, None)
             options = _call(_lib.pl_options_parse, self._run, b"run")
@@ -245,7 +254,7 @@ class Run:
             if self._progress:
                 _lib.pl_trainer_on_progress(trainer, progress, None)
             _call(function, trainer, *arguments, done, None)
-            while not (self._result or self._error):
+            while not self._done.is_set():
                 ready = select.select([_lib.pl_engine_fd(engine), self._wake], [], [])[0]
                 if self._wake in ready:
                     _lib.pl_trainer_stop(trainer, self._wake.recv(500), None)
@@ -256,7 +265,7 @@ class Run:
         _lib.pl_engine_free(engine)
         if _sources.pop(self._source, None):                # it has no name of its own
             _lib.pl_memory_data(self._source.encode(), None, None)
-        self._wake.close(), self._waker.close()
+        self._wake.close(), self._waker.close(), self._done.set()
 
 def start_fit(run, data=None, resume=None, **more):
     """A Run that trains; resume: "last", a run directory or a checkpoint to go on from."""
@@ -266,11 +275,10 @@ def start_fit(run, data=None, resume=None, **more):
 def fit(run, data=None, **more):
     return start_fit(run, data, **more).wait()
 
-def validate(run, data=None, *, checkpoint, **more):
-    return Run((_lib.pl_trainer_validate, os.fsencode(checkpoint)), run, data, **more).wait()
+def _measures(what):
+    return lambda run, data=None, *, checkpoint, **more: Run((what, os.fsencode(checkpoint)), run, data, **more).wait()
 
-def test(run, data=None, *, checkpoint, **more):
-    return Run((_lib.pl_trainer_test, os.fsencode(checkpoint)), run, data, **more).wait()
+validate, test = _measures(_lib.pl_trainer_validate), _measures(_lib.pl_trainer_test)
 
 def predict(run, data=None, *, checkpoint, prompt=None, tokens=500, temperature=0.8, top_k=0, **more):
     what = pl_prediction(os.fsencode(checkpoint), prompt and prompt.encode(), tokens, temperature, top_k)
@@ -280,14 +288,13 @@ class Model:
     """A trained module that answers for arrays, with no engine: model({"x": x}) is {"logits": view}."""
     def __init__(self, checkpoint, threads=0):
         self._model = _call(_lib.pl_model_load, os.fsencode(checkpoint), threads)
-        self._unload, self._last = weakref.finalize(self, _lib.pl_model_unload, self._model), None
-        self._lock = threading.Lock()
-
+        self._unload = weakref.finalize(self, _lib.pl_model_unload, self._model)
+        self._last, self._lock = None, threading.Lock()
     def __call__(self, fields):
         answers, arrays, lease = pl_answers(), _arrays(fields), _Lease()
         with self._lock:                                    # pl_model_run() lets other threads go on
             if self._last and self._last():
-                raise Error(pl_error(ESTATE, b"", b"answers are still looked at, and these take their place: copy them"))
+                raise Error(pl_error(ESTATE, b"", b"answers are still looked at, and these take their place: copy"))
             _call(_lib.pl_model_run, self._model, byref(arrays), byref(answers))
             lease.model, self._last = self, weakref.ref(lease)
         return _views(answers.output, answers.count, lease)
