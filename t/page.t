@@ -180,6 +180,26 @@ every_panel_is_filled_while_a_run_trains() {
     stop
 }
 
+a_rank_that_is_silent_is_named() {
+    trains_two
+    screen 1280 1000 light
+    open_page "$url"
+    shows "two ranks train" "current().strip.length > 1"
+    shows "nothing is amiss" "document.getElementById('amiss').hidden"
+    local silent
+    silent=$(pgrep -P "$fit" | tail -n 1)
+    kill -STOP "$silent"
+    shows "nothing is done" "/^Nothing has been done for /.test(document.getElementById('amiss').innerText)"
+    shows "as a rank is silent" "/Rank [01]: mute, heard of .* process $silent/.test(document.getElementById('amiss').innerText)"
+    shows "no rate is left of what was" "(c => c['Samples/s'] === '0' && c.Left === '–')($cards)"
+    shows "nor is a rank called the slowest" "!/slowest/.test(document.getElementById('ranks-text').textContent)"
+    shot silent
+    kill -CONT "$silent"
+    shows "until it is heard again" "document.getElementById('amiss').hidden"
+    nothing_to_complain_of
+    stop
+}
+
 buttons_take_the_mouse() {
     trains_two
     open_page "$url"
@@ -346,6 +366,7 @@ it_goes_on_after_the_connection_broke() {
 
 start_browser
 run every_panel_is_filled_while_a_run_trains trains
+run a_rank_that_is_silent_is_named trains
 run buttons_take_the_mouse trains
 run buttons_take_the_keyboard_alone trains
 run it_is_readable_on_a_phone_and_in_the_dark trains

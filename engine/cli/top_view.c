@@ -452,7 +452,7 @@ static void show_amiss(cli_view_t *view, const json_t *run)
     size_t k;
     const json_t *rank;
     if (number_of(run, "stalled") > 0) {
-        snprintf(text, sizeof text, "no step has ended for %.0f s",
+        snprintf(text, sizeof text, "nothing has been done for %.0f s",
                  number_of(run, "stalled"));
         view_text(view, CLI_BAD, text);
     }

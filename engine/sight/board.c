@@ -194,7 +194,6 @@ static void run_recall(void *self, const pl_known_run_t *known)
         run_t *run = &b->run[place];
         run_begin(run, known->call, known->number, time_of(b, known->began));
         run_report(b, run, &known->report, board_now(b));
-        run->waits = pl_now() - b->began;
         run->paused = (double)known->paused * 1e-9;
         run->is_paused = known->paused_at != 0;
         run->paused_at = time_of(b, known->paused_at);
@@ -252,6 +251,7 @@ static void take_call(run_t *run, const pl_tap_record_t *r)
         run_steps_begin(run, 0);
     else if (r->envelope.message == PL_MESSAGE_train_epoch && r->stamp.rank == 0) {
         run->absents = 0;                                   /* all of them are there */
+        run->moved = r->stamp.time;
         run_steps_begin(run, r->stamp.time);
     }
 }
@@ -268,9 +268,19 @@ static void take_progress(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
         run_watched(run, &body->watch_progress, (double)r->stamp.time * 1e-9);
 }
 
+/* Batches that the program sends by itself come when they come: they are of no epoch. */
+static void take_move(run_t *run, const pl_tap_record_t *r)
+{
+    const bool is_step = r->envelope.message == PL_MESSAGE_train_batch
+                         && pl_kind_level(r->envelope.to_kind) == PL_LEVEL_EPOCH_LOOP;
+    if (is_step || run->moved)
+        run->moved = r->stamp.time;
+}
+
 static void take_reply(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
                        const pl_body_t *body, const opened_t *opened)
 {
+    take_move(run, r);
     switch (r->envelope.message) {
     case PL_MESSAGE_train_batch:
         if (r->stamp.rank == 0)

@@ -98,8 +98,8 @@ typedef struct run {
     counted_t counted;                        /* when rates were taken last */
 
     int64_t steps_began;                         /* ns; 0: what comes is no step's time */
-    int64_t waits;                               /* one that was under way when the board
-                                                    came: since then for a step */
+    int64_t moved;                               /* ns; when something of an epoch was
+                                                    done last  [0: it is in none] */
     unsigned steps_together;                     /* since then, */
     int64_t step_ended;                          /* the newest */
     pl_durations_t recent, all;                  /* of steps since the report before, and
@@ -183,8 +183,8 @@ double run_seconds(const pl_board_t *board, const run_t *run);
 /* An epoch, or what is no part of one (0): steps before it are told of. */
 void run_steps_begin(run_t *run, int64_t time);
 void run_step(run_t *run, int64_t time);
-/* How long it has been waiting for a step, where that is much longer than others took; 0:
- * it is not. */
+/* How long nothing of an epoch has been done, where that is much longer than a step took;
+ * 0: it goes on. */
 double run_stalled(const pl_board_t *board, const run_t *run);
 /* What `watch` tells of a rank. */
 void run_watched(run_t *run, const pl_watch_progress_t *told, double now);

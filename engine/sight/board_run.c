@@ -235,7 +235,6 @@ void run_steps_begin(run_t *run, int64_t time)
     }
     run->steps_together = 0;
     run->steps_began = time;
-    run->waits = 0;
 }
 
 /* Of short steps several are told at once, a millisecond or two after the last that were:
@@ -249,16 +248,12 @@ void run_step(run_t *run, int64_t time)
         run_steps_begin(run, time);
 }
 
-/* Of the run's own time: since the newest step, or since the epoch began. */
 double run_stalled(const pl_board_t *board, const run_t *run)
 {
     enum { LEAST_SECONDS = 3, TIMES = 4 };
-    const bool waits = (run->steps_began || run->waits) && !run->ended && !run->is_paused;
-    const int64_t since = run->waits                           ? run->waits
-                          : run->step_ended > run->steps_began ? run->step_ended
-                                                               : run->steps_began;
-    const double seconds = board_now(board) - (double)since * 1e-9;
+    const double seconds = board_now(board) - (double)run->moved * 1e-9;
     const double usual = pl_durations_quantile(&run->all, 0.95);
+    const bool waits = run->moved && !run->ended && !run->is_paused;
     return waits && seconds > LEAST_SECONDS && !(seconds < TIMES * usual) ? seconds : 0;
 }
 

@@ -258,8 +258,8 @@ static void write_standstill(sheet_t *s, const pl_board_t *b)
 {
     char shown[40];
     family(s, "stalled_seconds", "gauge",
-           "How long a run waits for a step, where that is much longer than others took; "
-           "else 0.");
+           "How long nothing of an epoch has been done, where that is much longer than a "
+           "step took; else 0.");
     for (int k = 0; k < RUNS_MOST; k++)
         if (b->run[k].call)
             write_line(s, "paceline_stalled_seconds{run=\"%" PRIu64 "\"} %s\n",

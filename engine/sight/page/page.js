@@ -167,7 +167,7 @@ function epochs(run) {
 // What holds a run up: '' nothing.
 function amiss(run) {
   if (run.ended) return '';
-  const said = run.stalled ? ['No step has ended for ' + duration(run.stalled) + '.'] : [];
+  const said = run.stalled ? ['Nothing has been done for ' + duration(run.stalled) + '.'] : [];
   return said.concat(run.absent.map(a => 'Rank ' + a.rank + ': ' + a.event + ', heard of ' + duration(a.seconds) + ' ago; ' + a.text + '.')).join(' ');
 }
 
@@ -390,7 +390,7 @@ function showStrip(run) {
   context.textBaseline = 'middle';
   for (let rank = 0; rank < ranks; rank += Math.ceil(14 / line))
     context.fillText(String(rank), 6, rank * line + line / 2);
-  if (ranks > 1 && run.stalled) text = 'No step has ended since the newest of these.';
+  if (ranks > 1 && run.stalled) text = 'Nothing has been done since the newest of these.';
   else if (ranks > 1) {
     const own = slots[slots.length - 1][1], slowest = own.indexOf(Math.max(...own));
     const middle = median(own.filter((_, rank) => rank !== slowest));
