@@ -79,7 +79,7 @@ it_fits_any_terminal() {
     train
     top 40 16 "$stream"
     shows '^rank +data +fwd +bwd +coll +opt +eng$' "in 40 columns names are short"
-    shows '^0 +([0-9]+ % +){5}[0-9]+ %$' "parts are there all the same"
+    shows '^0( +[0-9]+%){6}$' "parts are there all the same, and stand apart"
     shows '^strategy\.single +[0-9]+ +[0-9.]+k?$' "and actors"
     fits 40
     tmux resize-window -x 100 -y 30

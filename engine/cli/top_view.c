@@ -342,7 +342,8 @@ static void rank_row(const table_t *t, const json_t *rank, const json_t *was,
     duration(steps > 0 ? (all - spent[COLLECTIVE]) / steps : 0, cells[2]);
     for (int k = 0; k < PARTS; k++)
         if (all > 0)
-            snprintf(cells[PARTS_AT + k], CELL, "%.0f %%", 100 * spent[k] / all);
+            snprintf(cells[PARTS_AT + k], CELL, t->is_narrow ? "%.0f%%" : "%.0f %%",
+                     100 * spent[k] / all);
         else
             snprintf(cells[PARTS_AT + k], CELL, "-");
     table_row(t, CLI_PLAIN, cells);
