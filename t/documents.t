@@ -175,7 +175,7 @@ a_program_is_built_from_the_tree_as_readme_says() {
     fi
     block c 1 >program.c
     ln -sfn "$srcdir/engine" engine && ln -sfn "$builddir" build
-    try eval "${CC:-cc}${line#cc} -o program"
+    try eval "${CC:-cc}${line#cc} $(sanitized) -o program"
     is "$status" 0 "$line"
     if "$paceline" list accelerators | grep -q '^cpu '; then
         mkdir full && : >full/runs
