@@ -20,7 +20,7 @@
 enum {
     SERVED_MOST = 1024,
     CROWD = 3000,
-    CURIOUS = 1500,                          /* come and go before them, within six seconds */
+    CURIOUS = 1500,                    /* come and go before them, within six seconds */
     OVERSHOOT = 600,
     THOUSAND = 1000,
     EACH = 10,                                  /* lines a second to each of a thousand */
