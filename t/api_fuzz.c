@@ -24,6 +24,7 @@ enum { TRAINERS = 3, LOOPS = 1, TICKETS = 4096, CALLS = 200, ROUNDS = 10, WAIT_M
 
 /* What was taken, and is to be told of. */
 typedef struct ticket {
+    const char *what;                   /* the call */
     int told;
     bool dropped;                       /* its trainer was freed: nothing is told of it */
 } ticket_t;
@@ -48,9 +49,11 @@ static char run_dir[300], weights[340], journal[64];
 static void wander(int calls);
 
 /* Gone with the round; told by the notification's user. */
-static ticket_t *ticket_new(void)
+static ticket_t *ticket_new(const char *what)
 {
-    return calloc(1, sizeof(ticket_t));
+    ticket_t *ticket = calloc(1, sizeof *ticket);
+    ticket->what = what;
+    return ticket;
 }
 
 static void ticket_keep(hold_t *hold, ticket_t *ticket, bool taken)
@@ -81,7 +84,11 @@ static void hold_drop(hold_t *hold)
 static void hold_release(hold_t *hold, bool whole)
 {
     for (int k = 0; k < hold->tickets; k++) {
-        untold += whole && !hold->ticket[k]->told && !hold->ticket[k]->dropped;
+        const ticket_t *ticket = hold->ticket[k];
+        if (whole && !ticket->told && !ticket->dropped) {
+            tap_diag("%s was not told of", ticket->what);
+            untold++;
+        }
         free(hold->ticket[k]);
     }
     *hold = (hold_t){0};
@@ -370,7 +377,7 @@ static void trainer_free(void)
 
 #define TAKEN(hold, call, given, ...) \
     do { \
-        ticket_t *ticket = ticket_new(); \
+        ticket_t *ticket = ticket_new(#call); \
         const bool taken = DRAWN_CODE(call, given, __VA_ARGS__, ticket); \
         ticket_keep(hold, ticket, taken); \
     } while (false)
@@ -447,7 +454,7 @@ static void loop_open(void)
     hold_t *hold = any_loop();
     pl_options_t *options = any_options();
     if (!hold->loop) {
-        ticket_t *ticket = ticket_new();
+        ticket_t *ticket = ticket_new("pl_loop_open");
         hold->ends = false;
         hold->loop = DRAWN_MADE(pl_loop_open, any_engine(), options,
                                 any_spec(&spec, field), on_loop, ticket);
@@ -478,7 +485,7 @@ static void loop_close(void)
     pl_loop_close(NULL, on_loop_closed, NULL);
     if (!h->loop || h->ends || closing || !drawn_one_in(8))
         return;
-    ticket_t *ticket = ticket_new();
+    ticket_t *ticket = ticket_new("pl_loop_close");
     ticket_keep(h, ticket, true);
     h->ends = true;
     pl_loop_close(h->loop, on_loop_closed, ticket);

@@ -33,6 +33,7 @@ typedef struct said {
     uint64_t call, cause, under;
     uint32_t origin;
     int64_t time;                                           /* [now] */
+    bool was_kept;
     const void *fields;
 } said_t;
 
@@ -54,7 +55,8 @@ static void say(pl_board_t *board, said_t said)
                                     .origin = said.origin,
                                     .under = said.under,
                                     .envelope = e,
-                                    .frame = pl_frame_bytes(&frame)};
+                                    .frame = pl_frame_bytes(&frame),
+                                    .was_kept = said.was_kept};
     pl_board_record(board, &record);
     pl_frame_release(&frame);
 }
@@ -490,14 +492,21 @@ static void a_rank_that_holds_the_others_up_is_told(void)
 static void time_of_what_is_shown_again_is_that_of_its_messages(void)
 {
     pl_board_t *board = pl_board_new(pl_now() - 1000 * PL_SECOND, NULL);
-    pl_board_shown_again(board);
     say(board, (said_t){.message = PL_MESSAGE_run,
                         .from = host,
                         .to = trainer,
                         .call = 100,
-                        .time = PL_SECOND,
+                        .time = 2 * PL_SECOND,
+                        .was_kept = true,
                         .fields = &(pl_run_t){0}});
-    step(board, 3 * PL_SECOND, (pl_bytes_t){0});
+    say(board, (said_t){.message = PL_MESSAGE_control,
+                        .from = host,
+                        .to = trainer,
+                        .call = 200,
+                        .cause = 100,
+                        .time = 4 * PL_SECOND,
+                        .was_kept = true,
+                        .fields = &(pl_control_t){.command = "save", .optimizer = ""}});
     ok(seconds_of(board) == 2, "however long ago it began to be shown");
     pl_board_free(board);
 }

@@ -300,11 +300,10 @@ static int screen_open(pl_error_t *err)
         return pl_fail(err, PL_EINVAL,
                        "top needs a terminal: paceline monitor writes lines");
     setlocale(LC_CTYPE, "");
-    if (!newterm(NULL, stdout, stdin))
-        return pl_fail(err, PL_EINVAL, "a terminal \"%s\" cannot be drawn on: set TERM",
-                       kind ? kind : "");
-    if (!has_places()) {
-        endwin();
+    const bool is_open = newterm(NULL, stdout, stdin) != NULL;
+    if (!is_open || !has_places()) {
+        if (is_open)
+            endwin();
         return pl_fail(err, PL_EINVAL, "a terminal \"%s\" cannot be drawn on: set TERM",
                        kind ? kind : "");
     }

@@ -346,7 +346,6 @@ int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
 static int hub_show(pl_monitor_t *m, const void *argument, pl_error_t *err)
 {
     (void)err;
-    m->shows_again = true;
     monitor_show(m, argument);
     return PL_OK;
 }
@@ -380,12 +379,6 @@ bool pl_monitor_gathers(const pl_runtime_t *runtime)
     const pl_monitor_t *m = monitor_of(runtime);
     return pl_monitor_publishes(runtime)
            || (m && __atomic_load_n(&m->tap_count, __ATOMIC_ACQUIRE));
-}
-
-bool pl_monitor_shows_again(const pl_runtime_t *runtime)
-{
-    const pl_monitor_t *m = monitor_of(runtime);
-    return m && m->shows_again;
 }
 
 bool pl_monitor_is_lossless(const pl_runtime_t *runtime)

@@ -60,9 +60,6 @@ struct pl_tap_record;
 int pl_monitor_show(pl_runtime_t *runtime, const struct pl_tap_record *record,
                     pl_error_t *err);
 
-/* A tap's: whether what it gets was kept. */
-bool pl_monitor_shows_again(const pl_runtime_t *runtime);
-
 /* When it returns, all that was offered before has been shown. */
 void pl_monitor_catch_up(pl_runtime_t *runtime);
 

@@ -47,7 +47,6 @@ struct pl_monitor {
     struct feed *feeds;                            /* what others bring */
     uint32_t feed_count;                           /* there have been */
     struct tap *taps;
-    bool shows_again;                              /* what was kept: pl_monitor_show() */
     bool feeds_are_watched;
     audience_t audience;
     int64_t held_until;               /* what comes waits for the other hub to say what it

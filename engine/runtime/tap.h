@@ -26,6 +26,8 @@ typedef struct pl_tap_record {
     pl_envelope_t envelope;
     pl_bytes_t frame;                            /* envelope and body, at a multiple of 8;
                                                     for pl_frame_decode_record() */
+    bool was_kept;                               /* and is shown again: its time is not
+                                                    the clock's */
 } pl_tap_record_t;
 
 /* Processes are told apart by whose feed brings what they say, and their rank. */

@@ -65,7 +65,7 @@ static bool is_lasting(unsigned message)
 
 double board_now(const pl_board_t *board)
 {
-    return (double)(board->is_shown_again ? board->last : pl_now() - board->began) * 1e-9;
+    return (double)(board->was_kept ? board->last : pl_now() - board->began) * 1e-9;
 }
 
 const char *board_run_name(const run_t *run)
@@ -398,6 +398,7 @@ static void count(pl_board_t *b, const pl_tap_record_t *r)
     const int64_t slot = r->stamp.time / LANE_PERIOD;
     b->messages[e->kind]++;
     b->last = r->stamp.time;
+    b->was_kept = r->was_kept;
     b->newest[b->newest_count++ % NEWEST_MOST] = (newest_t){.time = r->stamp.time,
                                                             .rank = r->stamp.rank,
                                                             .message = e->message,
@@ -451,13 +452,6 @@ void pl_board_log(pl_board_t *board, pl_log_level_t level, int rank, const char 
 }
 
 /* ---- life ---- */
-
-void pl_board_shown_again(pl_board_t *board)
-{
-    pthread_mutex_lock(&board->lock);
-    board->is_shown_again = true;
-    pthread_mutex_unlock(&board->lock);
-}
 
 int pl_board_living(pl_board_t *board)
 {

@@ -22,9 +22,6 @@ void pl_board_log(pl_board_t *board, pl_log_level_t level, int rank, const char 
  * before anything is recorded. */
 void pl_board_recall(pl_board_t *board, pl_known_t *known);
 
-/* What comes was kept: time goes on with it, and not by the clock. */
-void pl_board_shown_again(pl_board_t *board);
-
 /* How many runs go on. */
 int pl_board_living(pl_board_t *board);
 

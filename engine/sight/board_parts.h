@@ -151,7 +151,7 @@ struct pl_board {
     pl_map_t open, lasting;         /* by call: see opened_t; those that go on for long
                                        apart, as what belongs to a run is known by them */
     uint64_t messages[PL_KINDS], missing;
-    bool is_shown_again;               /* what was kept: its clock is that of messages */
+    bool was_kept;                      /* what it gets: its clock is that of messages */
     bool guesses;                       /* it has not seen how all began: what fits no run
                                            is taken for one of the newest */
     lane_t lane[KINDS_MOST];

@@ -160,6 +160,7 @@ static bool take_message(pl_journal_t *j, const pl_journal_record_t *r)
         return content_damaged(j, r, "a message of a number or time that cannot be");
     *record = (pl_tap_record_t){.stamp = {head.seq, head.time, head.rank},
                                 .origin = head.origin,
+                                .was_kept = true,
                                 .frame = {j->room + sizeof head, r->size - sizeof head}};
     memcpy(&record->envelope, record->frame.data, sizeof record->envelope);
     if (record->envelope.message >= MESSAGES || !j->is_known[record->envelope.message]) {

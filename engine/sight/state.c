@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/memory.h"
-#include "runtime/monitor.h"
 #include "sight/board.h"
 #include "sight/rank_times.h"
 
@@ -31,7 +30,7 @@ typedef struct state {
     int64_t paused_at;                       /* since when all is held up  [it is not] */
     json_t *memory;
     unsigned ticks;
-    bool is_shown_again;                     /* of a run that has been */
+    bool was_kept;                           /* what it hears, of a run that has been */
 } state_t;
 
 static void state_forget(state_t *s)
@@ -83,10 +82,7 @@ static void state_record(void *self, const pl_tap_record_t *record)
     state_t *s = self;
     if (!s->board)
         return;
-    if (!s->is_shown_again && pl_monitor_shows_again(s->runtime)) {
-        s->is_shown_again = true;
-        pl_board_shown_again(s->board);
-    }
+    s->was_kept = record->was_kept;
     pl_board_record(s->board, record);
     pause_look(s, record);
     if (s->scene.calls.count > CALLS_MOST)
@@ -117,7 +113,7 @@ static void process_tell(void *list, int process, const char *name, int64_t byte
  * nobody knows it. */
 static void memory_look(state_t *s)
 {
-    if (s->is_shown_again) {
+    if (s->was_kept) {
         json_decref(s->memory);
         s->memory = json_object();
         return;
