@@ -1,8 +1,8 @@
 /* train_door.c - who is let in: by which name, from where, with what, and how many
  *
- * Any page that the user has open can send requests to a port of this machine.  It cannot
- * hide whose it is (Origin), and to be of our own name it must have had its name made to
- * point here, which Host tells.
+ * Any page that the user has open can send requests to a port of this machine.  One that
+ * changes something cannot hide whose it is (Origin); to read an answer it must be of our
+ * own name, which it has made to point here, as Host tells.
  *
  * evhttp takes whoever comes and waits for each next byte.  Here the next ones wait in
  * the system's queue while too many are connected, and who says nothing makes room for
@@ -42,6 +42,8 @@ struct door {
     guest_t guest[GUESTS_MOST];
     int most;
 };
+
+static door_t *only_door;                             /* a listener has no user of ours */
 
 /* ---- requests ---- */
 
@@ -184,20 +186,12 @@ static struct bufferevent *guest_new(struct event_base *base, void *user)
     return bev;
 }
 
-static void on_soon(evutil_socket_t fd, short what, void *listener)
-{
-    (void)fd, (void)what;
-    evconnlistener_enable(listener);
-}
-
-/* The system has no descriptor for who comes: later, then.  user is evhttp's. */
+/* The system has no descriptor for who comes: later, then, when those who were let go of
+ * have given theirs back.  user is evhttp's. */
 static void accept_failed(struct evconnlistener *listener, void *user)
 {
-    const struct timeval soon = {.tv_usec = SILENT_MS * 1000};
-    (void)user;
-    evconnlistener_disable(listener);
-    event_base_once(evconnlistener_get_base(listener), -1, EV_TIMEOUT, on_soon, listener,
-                    &soon);
+    (void)listener, (void)user;
+    door_shut(only_door);
 }
 
 /* The engine needs descriptors, too. */
@@ -212,7 +206,7 @@ static int guests_most(void)
 int door_open(service_t *service, int port,
               void (*on_request)(struct evhttp_request *, void *), pl_error_t *err)
 {
-    door_t *door = service->door = calloc(1, sizeof *door);
+    door_t *door = only_door = service->door = calloc(1, sizeof *door);
     struct evhttp *http = door->http = evhttp_new(service->base);
     struct evhttp_bound_socket *bound = evhttp_bind_socket_with_handle(http, "127.0.0.1",
                                                                        (uint16_t)port);

@@ -489,6 +489,51 @@ static void a_rank_that_holds_the_others_up_is_told(void)
     pl_board_free(board);
 }
 
+/* An epoch or validation of rank 0: its call, or with ends its reply. */
+static void epoch(pl_board_t *board, bool ends, int64_t time)
+{
+    say(board, (said_t){.kind = ends ? PL_KIND_REPLY : PL_KIND_CALL,
+                        .message = PL_MESSAGE_train_epoch,
+                        .from = ends ? loop : trainer,
+                        .to = ends ? trainer : loop,
+                        .call = 300,
+                        .cause = 100,
+                        .time = time,
+                        .fields = ends ? (const void *)&(pl_train_epoch_reply_t){0}
+                                       : &(pl_train_epoch_t){0}});
+}
+
+static double stalled_of(pl_board_t *board)
+{
+    json_t *all = told_by(board);
+    const double stalled = json_number_value(json_object_get(run_of(all, 1), "stalled"));
+    json_decref(all);
+    return stalled;
+}
+
+static void what_is_no_epoch_does_not_stand_still(void)
+{
+    pl_board_t *board = pl_board_new(pl_now() - 30 * PL_SECOND, NULL);
+    begin_run(board, 100);
+    epoch(board, false, PL_SECOND);
+    ok(stalled_of(board) == 0, "a first step may take half a minute");
+    step(board, 2 * PL_SECOND, (pl_bytes_t){0});
+    step(board, 3 * PL_SECOND, (pl_bytes_t){0});
+    ok(stalled_of(board) > 20, "a later one may not");
+    watched(board, "mute", 1, 4 * PL_SECOND);
+    watched(board, "died", 2, 4 * PL_SECOND);
+    epoch(board, true, 5 * PL_SECOND);
+    ok(stalled_of(board) == 0, "behind an epoch it may be long until the next");
+    epoch(board, false, 6 * PL_SECOND);
+    json_t *all = told_by(board);
+    const json_t *absent = json_object_get(run_of(all, 1), "absent");
+    is_int((long long)json_array_size(absent), 1,
+           "where who had died is there or left out");
+    is_int(integer(json_array_get(absent, 0), "rank"), 1, "who was silent still is");
+    json_decref(all);
+    pl_board_free(board);
+}
+
 static void time_of_what_is_shown_again_is_that_of_its_messages(void)
 {
     pl_board_t *board = pl_board_new(pl_now() - 1000 * PL_SECOND, NULL);
@@ -818,6 +863,7 @@ int main(void)
     run(short_steps_that_are_told_together_share_their_time);
     run(epochs_of_few_steps_have_rates_too);
     run(a_rank_that_holds_the_others_up_is_told);
+    run(what_is_no_epoch_does_not_stand_still);
     run(time_of_what_is_shown_again_is_that_of_its_messages);
     run(times_of_the_newest_report_and_of_the_run_have_names_of_their_own);
     run(each_rank_has_its_stages);

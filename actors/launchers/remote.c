@@ -279,9 +279,12 @@ static int remote_stop(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
     remote_t *r = self;
-    if (r->job == REMOTE_SERVED)
+    const bool is_first = !r->was_stopped;
+    r->was_stopped = true;
+    if (r->job == REMOTE_SERVED && is_first)
         return pl_passed_on(&r->passed, &r->outbox, call, PL_MESSAGE_stop, body, err);
-    snprintf(r->stop_reason, sizeof r->stop_reason, "%s", body->stop.reason);
+    if (r->job != REMOTE_SERVED)
+        snprintf(r->stop_reason, sizeof r->stop_reason, "%s", body->stop.reason);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
 

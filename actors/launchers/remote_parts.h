@@ -32,6 +32,7 @@ typedef struct remote {
     remote_job_t job;                           /* asked: it is on its way to the rank */
     pl_held_t held;                             /* commands, before it is served */
     char stop_reason[128];                      /* asked for before that  [""] */
+    bool was_stopped;                           /* one stop is enough */
     pl_passed_t passed;
     pl_call_t *watch;                                  /* [nobody asks] */
     uint64_t global_step;                              /* the newest that it has told */

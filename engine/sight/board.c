@@ -194,6 +194,8 @@ static void run_recall(void *self, const pl_known_run_t *known)
         run_t *run = &b->run[place];
         run_begin(run, known->call, known->number, time_of(b, known->began));
         run_report(b, run, &known->report, board_now(b));
+        if (known->report.batches)             /* of an epoch, not the program's own */
+            run->moved = known->told - b->began;
         run->paused = (double)known->paused * 1e-9;
         run->is_paused = known->paused_at != 0;
         run->paused_at = time_of(b, known->paused_at);
@@ -247,13 +249,15 @@ static void run_has_replied(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
 
 static void take_call(run_t *run, const pl_tap_record_t *r)
 {
-    if (r->envelope.message == PL_MESSAGE_evaluate)
-        run_steps_begin(run, 0);
-    else if (r->envelope.message == PL_MESSAGE_train_epoch && r->stamp.rank == 0) {
-        run->absents = 0;                                   /* all of them are there */
+    const bool trains = r->envelope.message == PL_MESSAGE_train_epoch;
+    if (!trains && r->envelope.message != PL_MESSAGE_evaluate)
+        return;
+    if (!trains || r->stamp.rank == 0)
+        run_steps_begin(run, trains ? r->stamp.time : 0);
+    if (r->stamp.rank == 0)
         run->moved = r->stamp.time;
-        run_steps_begin(run, r->stamp.time);
-    }
+    if (trains && r->stamp.rank == 0)
+        run_gathers(run);
 }
 
 static void take_progress(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
@@ -271,16 +275,19 @@ static void take_progress(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
 /* Batches that the program sends by itself come when they come: they are of no epoch. */
 static void take_move(run_t *run, const pl_tap_record_t *r)
 {
-    const bool is_step = r->envelope.message == PL_MESSAGE_train_batch
+    const unsigned message = r->envelope.message;
+    const bool is_of_0 = r->stamp.rank == 0;
+    const bool is_step = message == PL_MESSAGE_train_batch
                          && pl_kind_level(r->envelope.to_kind) == PL_LEVEL_EPOCH_LOOP;
-    if (is_step || run->moved)
+    if (is_of_0 && (message == PL_MESSAGE_train_epoch || message == PL_MESSAGE_evaluate))
+        run->moved = 0;
+    else if ((is_of_0 && is_step) || run->moved)
         run->moved = r->stamp.time;
 }
 
 static void take_reply(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
                        const pl_body_t *body, const opened_t *opened)
 {
-    take_move(run, r);
     switch (r->envelope.message) {
     case PL_MESSAGE_train_batch:
         if (r->stamp.rank == 0)
@@ -329,6 +336,7 @@ static bool tells_something(unsigned message)
     case PL_MESSAGE_run:
     case PL_MESSAGE_watch:
     case PL_MESSAGE_evaluate:
+    case PL_MESSAGE_evaluate_batch:
     case PL_MESSAGE_train_epoch:
     case PL_MESSAGE_train_batch:
     case PL_MESSAGE_fetch_batch:
@@ -369,6 +377,8 @@ static void take(pl_board_t *b, const pl_tap_record_t *r)
     run_t *run = opened.run < NO_RUN ? &b->run[opened.run] : NULL;
     if (!is_decoded || !run || run->ended)
         return;
+    if (e->kind == PL_KIND_REPLY || e->kind == PL_KIND_ERROR)
+        take_move(run, r);
     switch (e->kind) {
     case PL_KIND_CALL: take_call(run, r); break;
     case PL_KIND_PROGRESS: take_progress(b, run, r, &body); break;

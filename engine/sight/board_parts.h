@@ -23,7 +23,7 @@ enum {
     LOG_MOST = 200,
     SAVES_MOST = 24,
     CALLS_MOST = 1 << 16,                              /* open ones that are remembered */
-    ABSENT_MOST = 16,
+    ABSENT_MOST = RANKS_MOST,
     NO_RUN = RUNS_MOST,
 };
 
@@ -98,8 +98,9 @@ typedef struct run {
     counted_t counted;                        /* when rates were taken last */
 
     int64_t steps_began;                         /* ns; 0: what comes is no step's time */
-    int64_t moved;                               /* ns; when something of an epoch was
-                                                    done last  [0: it is in none] */
+    int64_t moved;                               /* ns; when something of the epoch or
+                                                    validation that is under way was done
+                                                    last  [0: none is] */
     unsigned steps_together;                     /* since then, */
     int64_t step_ended;                          /* the newest */
     pl_durations_t recent, all;                  /* of steps since the report before, and
@@ -107,7 +108,7 @@ typedef struct run {
 
     absent_t absent[ABSENT_MOST];
     int absents;
-    int ranks;
+    int ranks, all_ranks;                             /* told apart; there are */
     double spent[RANKS_MOST][PL_SPENT_KINDS];               /* s, in the slot to come */
     uint64_t spent_steps;
     float stage[RANKS_MOST][PL_SPENT_KINDS];                /* s a step, in the newest */
@@ -186,6 +187,8 @@ void run_step(run_t *run, int64_t time);
 /* How long nothing of an epoch has been done, where that is much longer than a step took;
  * 0: it goes on. */
 double run_stalled(const pl_board_t *board, const run_t *run);
+/* All begin an epoch: who had died is there again or left out; who was silent may be. */
+void run_gathers(run_t *run);
 /* What `watch` tells of a rank. */
 void run_watched(run_t *run, const pl_watch_progress_t *told, double now);
 void run_spent(pl_board_t *board, run_t *run, pl_bytes_t spent, int64_t time);

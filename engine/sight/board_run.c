@@ -250,11 +250,13 @@ void run_step(run_t *run, int64_t time)
 
 double run_stalled(const pl_board_t *board, const run_t *run)
 {
-    enum { LEAST_SECONDS = 3, TIMES = 4 };
+    enum { LEAST_SECONDS = 3, TIMES = 4, UNKNOWN_SECONDS = 60 };   /* before any step */
     const double seconds = board_now(board) - (double)run->moved * 1e-9;
     const double usual = pl_durations_quantile(&run->all, 0.95);
-    const bool waits = run->moved && !run->ended && !run->is_paused;
-    return waits && seconds > LEAST_SECONDS && !(seconds < TIMES * usual) ? seconds : 0;
+    const double bound = isnan(usual)                   ? UNKNOWN_SECONDS
+                         : usual * TIMES < LEAST_SECONDS ? LEAST_SECONDS
+                                                         : usual * TIMES;
+    return run->moved && !run->ended && !run->is_paused && seconds > bound ? seconds : 0;
 }
 
 static absent_t *absent_of(run_t *run, int rank)
@@ -263,6 +265,17 @@ static absent_t *absent_of(run_t *run, int rank)
         if (run->absent[k].rank == rank)
             return &run->absent[k];
     return NULL;
+}
+
+void run_gathers(run_t *run)
+{
+    int kept = 0;
+    for (int k = 0; k < run->absents; k++) {
+        const char *event = run->absent[k].event;
+        if (!strcmp(event, "mute") || !strcmp(event, "cut"))
+            run->absent[kept++] = run->absent[k];
+    }
+    run->absents = kept;
 }
 
 void run_watched(run_t *run, const pl_watch_progress_t *told, double now)
@@ -314,6 +327,7 @@ void run_spent(pl_board_t *board, run_t *run, pl_bytes_t spent, int64_t time)
         return;
     if (!run->slot_began)
         run->slot_began = time;
+    run->all_ranks = (int)ranks;
     run->ranks = ranks < RANKS_MOST ? (int)ranks : RANKS_MOST;
     for (size_t rank = 0; rank < ranks; rank++) {
         double *place = slowest[rank * (size_t)run->ranks / ranks];

@@ -58,6 +58,7 @@ static void report_keep(pl_known_run_t *run, const pl_run_progress_t *report)
         return;
     if (!strcmp(report->event, "train"))        /* one that began anew does not pause */
         pause_turn(run, false);
+    run->told = pl_now();
     snprintf(run->event, sizeof run->event, "%s", report->event);
     if (strlen(report->metrics) < sizeof run->metrics)
         strcpy(run->metrics, report->metrics);

@@ -246,11 +246,12 @@ static void write_ranks(sheet_t *s, const pl_board_t *b)
             write_stages_of(s, &b->run[k]);
 }
 
-static bool is_up(const run_t *run, int rank)
+/* Of ranks that share a place all are. */
+static bool is_up(const run_t *run, int place)
 {
     bool is_up = true;
     for (int k = 0; k < run->absents; k++)
-        is_up &= run->absent[k].rank != rank;
+        is_up &= (int64_t)run->absent[k].rank * run->ranks / run->all_ranks != place;
     return is_up;
 }
 

@@ -210,9 +210,10 @@ class Run:
         if data is not None:
             self._source, self._arrays = next(_names), _arrays(data, facts)
             run["data"] = {"source": self._source, **run.get("data", {}), "name": "memory"}
+        self._call, self._run, self._progress = call, json.dumps(run).encode(), progress
+        if data is not None:
             _call(_lib.pl_memory_arrays, run["data"]["source"].encode(), byref(self._arrays))
             _sources[run["data"]["source"]] = self._arrays
-        self._call, self._run, self._progress = call, json.dumps(run).encode(), progress
         self._done, self._released, self._result, self._error = threading.Event(), threading.Event(), None, None
         (self._wake, self._waker), self._thread = socket.socketpair(), threading.Thread(target=self._work, daemon=True)
         self._waker.setblocking(False), _runs.add(self), self._thread.start()
@@ -227,9 +228,8 @@ class Run:
             self._done.wait()
         if self._error:
             raise self._error from next((c.raised for c in self._callbacks if c.raised), None)
-        result, self._result = self._result, None           # who has it alone keeps its memory
         self._error = Error(pl_error(ESTATE, b"", b"its result was given already: wait() gives it once"))
-        return result
+        return vars(self).pop("_result")                    # who has it alone keeps its memory
     def _on_done(self, _trainer, result, _user):
         try:
             if result.contents.status == b"failed":
