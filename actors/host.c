@@ -267,7 +267,7 @@ pl_inside_t pl_trainer_attach(pl_trainer_t *trainer, pl_attached_t *attached)
 {
     pl_engine_t *engine = trainer->engine;
     trainer->attached = attached;
-    return (pl_inside_t){engine->reactor, engine->host, &engine->notes};
+    return (pl_inside_t){engine, engine->reactor, engine->host, &engine->notes};
 }
 
 int pl_engine_fd(const pl_engine_t *engine)

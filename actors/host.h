@@ -28,10 +28,15 @@ typedef struct pl_attached {
 
 /* What it needs to make calls of its own. */
 typedef struct pl_inside {
+    const pl_engine_t *engine;
     pl_reactor_t *reactor;                                /* of the control thread */
     void *host;                                           /* the actor there that calls */
     pl_notes_t *notes;
 } pl_inside_t;
+
+/* PL_EINVAL: there is no engine; PL_ESTATE: it is closing, and what is asked for might
+ * never be told of. */
+int pl_engine_is_open(const pl_engine_t *engine, pl_error_t *err);
 
 /* Before the trainer runs; once. */
 pl_inside_t pl_trainer_attach(pl_trainer_t *trainer, pl_attached_t *attached);

@@ -93,9 +93,6 @@ struct pl_engine {
 
 /* ---- host.c ---- */
 
-/* PL_EINVAL: there is no engine; PL_ESTATE: it is closing. */
-int pl_engine_is_open(const pl_engine_t *engine, pl_error_t *err);
-
 /* Waits for notifications, and runs them. */
 void pl_engine_turn(pl_engine_t *engine);
 

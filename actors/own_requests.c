@@ -144,6 +144,8 @@ static int loop_is_ready(const pl_loop_t *loop, pl_error_t *err)
 {
     if (pl_given(loop, "a loop", err) != PL_OK)
         return PL_EINVAL;
+    if (pl_engine_is_open(loop->inside.engine, err) != PL_OK)
+        return PL_ESTATE;
     if (loop->closing)
         return pl_fail(err, PL_ESTATE, "the loop is closing");
     if (loop->state == PL_LOOP_OPENS)

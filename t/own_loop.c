@@ -508,6 +508,10 @@ static void an_engine_ends_its_loops(void)
     program_t p;
     program_open(&p, "", usual());
     train(&p, 0, BATCH), train(&p, 0, BATCH);
+    pl_engine_close(p.engine, NULL, NULL);
+    const pl_arrays_t late = batch(0, BATCH);
+    is_int(pl_loop_train(p.loop, &late, on_step, &p, &p.err), PL_ESTATE,
+           "who closes takes no more: %s", p.err.text);
     p.loop = NULL;
     program_end(&p);
     ok(true, "while batches are under way");
