@@ -99,23 +99,13 @@ static bool is_subscribed(const pl_map_t *topics, pl_bytes_t topic)
 
 /* ---- how many there are ---- */
 
-/* LIMITS: none. */
-static limit_t limit_of(const pl_monitor_t *m, bool is_full, bool few)
-{
-    if (is_full)
-        return LIMIT_VIEWERS;
-    if (few)
-        return LIMIT_DESCRIPTORS;
-    return pl_socket_is_flooded(m->own.socket) ? LIMIT_COMERS : LIMITS;
-}
-
-/* Each is told now and then, by itself: who come fast are soon as many as are served. */
+/* Each is told now and then, by itself: who come fast may be as many as are served before
+ * anybody looks. */
 static void tell_limit(pl_monitor_t *m, int peers, limit_t limit)
 {
     audience_t *a = &m->audience;
     const int64_t now = pl_now();
-    if (limit == LIMITS || a->viewers >= peers
-        || (a->said[limit] && now - a->said[limit] < SAY_EVERY))
+    if (a->viewers >= peers || (a->said[limit] && now - a->said[limit] < SAY_EVERY))
         return;
     a->said[limit] = now;
     if (limit == LIMIT_VIEWERS)
@@ -141,7 +131,10 @@ static void hub_peers(void *user, int peers)
     pl_monitor_t *m = ((outlet_t *)user)->monitor;
     const bool few = pl_descriptors_are_few(), is_file = !strncmp(m->endpoint, "ipc:", 4),
                is_full = peers >= (is_file ? VIEWERS_AT_FILE : VIEWERS_AT_PORT);
-    tell_limit(m, peers, limit_of(m, is_full, few));
+    if (pl_socket_is_flooded(m->own.socket))
+        tell_limit(m, peers, LIMIT_COMERS);
+    if (is_full || few)
+        tell_limit(m, peers, is_full ? LIMIT_VIEWERS : LIMIT_DESCRIPTORS);
     __atomic_store_n(&m->audience.viewers, peers, __ATOMIC_RELAXED);
     pl_socket_shut(m->own.socket, is_full || few);
     pl_socket_shut_port(m->own.socket, is_full || (peers > VIEWERS_FEW && few));
