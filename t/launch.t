@@ -79,11 +79,12 @@ a_rank_that_is_killed_comes_back() {
 
 # What a run had is free at once: its ranks, the port of its stream, its folder.
 a_command_that_is_killed_leaves_a_run_that_goes_on() {
-    local often='{"name": "model_checkpoint", "every_n_train_steps": 20}' port=$((20000 + RANDOM % 20000)) saved
+    local often='{"name": "model_checkpoint", "every_n_train_steps": 20}' port saved
+    free_port
     local watched="--monitor tcp://127.0.0.1:$port" options=(--set "callbacks=[$often]" --set trainer.max_epochs=-1)
     start_endless_fit host "${options[@]}" $watched
     local ranks="$(rank 0) $(rank 1)"
-    until ls runs/host/checkpoints 2>/dev/null | grep -q step=; do sleep 0.02; done
+    until ls runs/host/checkpoints 2>/dev/null | grep -q step= || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
     kill -KILL "$pid"
     ok "its ranks are gone with it" holds 1 gone $ranks
     end_of_fit 2>/dev/null

@@ -213,7 +213,7 @@ two_jobs_do_not_meet_at_one_port() {
     free_port
     start_rank 0 first 0 --set trainer.run_name=first
     ok "a job waits" holds 30 says err.0 'the ranks meet at'
-    until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do sleep 0.02; done
+    holds 30 listens
     start_rank second second 0
     ok "a second one" holds 30 ended second
     is "$(text status.second)" 1 "is refused"
@@ -339,7 +339,7 @@ strangers_in_great_numbers_disturb_nobody() {
     local -x ASAN_OPTIONS=${ASAN_OPTIONS-}:quarantine_size_mb=1
     free_port
     start_rank 0 job 0 $endless --set trainer.run_name=flooded
-    until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do sleep 0.02; done
+    holds 30 listens
     local floods
     (flood "$port" 200; exec sleep 60) &
     floods=$!

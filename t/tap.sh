@@ -167,10 +167,15 @@ holds() {
     done
 }
 
-# free_port - in port, one that nobody listens at
+# free_port - in port, one that nobody listens at, nor is given by the system to who asks for any
 free_port() {
-    port=$((20000 + RANDOM % 20000))
-    while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
+    port=$((20000 + RANDOM % 12000))
+    while listens; do port=$((port + 1)); done
+}
+
+# listens - somebody does at the port
+listens() {
+    (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null
 }
 
 # inline_model RANKS - of run.json, trained by so many ranks that are threads, once
