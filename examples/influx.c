@@ -6,6 +6,7 @@
  * VictoriaMetrics and Telegraf read: MEASUREMENT,run=DIR FIGURE=VALUE,… NANOSECONDS.  A
  * logger has a thread of its own and may wait for a disk.  A run that goes on says how
  * far the file was when its checkpoint was made: what came after that goes. */
+#include <ctype.h>
 #include <jansson.h>
 #include <paceline.h>
 #include <stdio.h>
@@ -24,13 +25,13 @@ static const pl_option_t influx_options[] = {
     PL_OPTIONS_END,
 };
 
-/* A name with what ends one escaped, and none that ends a line. */
+/* A name with what ends one escaped; a backslash at its end would escape that. */
 static void name_write(FILE *file, const char *name, const char *ends)
 {
     for (; *name; name++) {
         if (strchr(ends, *name))
             putc('\\', file);
-        putc(*name == '\n' ? '_' : *name, file);
+        putc(iscntrl((unsigned char)*name) || *name == '\\' ? '_' : *name, file);
     }
 }
 

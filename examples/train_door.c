@@ -98,6 +98,12 @@ static void guest_has_asked(door_t *door, struct evhttp_request *request)
             door->guest[k].has_asked = true;
 }
 
+/* What another's page fetches as a picture, say, names no Origin, but browsers tell. */
+static bool is_from_elsewhere(const char *site)
+{
+    return site && strcmp(site, "same-origin") && strcmp(site, "none");
+}
+
 bool door_admits(door_t *door, struct evhttp_request *request)
 {
     const char *host = header(request, "Host");
@@ -108,7 +114,8 @@ bool door_admits(door_t *door, struct evhttp_request *request)
         return refuse(request, 421,
                       "Host is to be 127.0.0.1, localhost or [::1]; a reverse proxy is "
                       "to send one of these");
-    if (is_foreign(header(request, "Origin"), host))
+    if (is_foreign(header(request, "Origin"), host)
+        || is_from_elsewhere(header(request, "Sec-Fetch-Site")))
         return refuse(request, 403, "a page of another origin asks for nothing here");
     if (method != EVHTTP_REQ_POST && method != EVHTTP_REQ_GET)
         return refuse(request, 405, "there are GET and POST alone");
@@ -201,6 +208,11 @@ static int guests_most(void)
     getrlimit(RLIMIT_NOFILE, &limit);
     const rlim_t part = limit.rlim_cur / 4;
     return part < 1 ? 1 : part < GUESTS_MOST ? (int)part : GUESTS_MOST;
+}
+
+int door_streams_most(const door_t *door)
+{
+    return (door->most + 1) / 2;
 }
 
 int door_open(service_t *service, int port,

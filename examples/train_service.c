@@ -55,6 +55,7 @@ static void stream_drop(stream_t *stream)
     while (*from != stream)
         from = &(*from)->next;
     *from = stream->next;
+    stream->run->service->streams--;
     free(stream);
 }
 
@@ -104,6 +105,11 @@ static void events_get(run_t *run, struct evhttp_request *request)
     if (from > run->events)                 /* of before this service was started again */
         from = 0;
     const uint64_t kept = run->events > EVENTS_KEPT ? run->events - EVENTS_KEPT : 0;
+    if (run->service->streams >= door_streams_most(run->service->door)) {
+        service_error(request, 503, "as many follow runs as may: try again later");
+        return;
+    }
+    run->service->streams++;
     stream_t *stream = malloc(sizeof *stream);
     *stream = (stream_t){run->streams, run, request};
     run->streams = stream;

@@ -46,6 +46,7 @@ struct service {
     const char *root;
     run_t *runs, **last;
     int ids, most, running;                                 /* ids: given so far */
+    int streams;                                            /* of all runs */
     bool ends;
 };
 
@@ -71,6 +72,8 @@ json_t *run_show(const run_t *run);
 int door_open(service_t *service, int port,
               void (*on_request)(struct evhttp_request *, void *), pl_error_t *err);
 void door_free(door_t *door);
+/* Streams take a connection each and keep it: so many leave room for requests. */
+int door_streams_most(const door_t *door);
 /* false: it was refused, and answered. */
 bool door_admits(door_t *door, struct evhttp_request *request);
 

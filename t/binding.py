@@ -1,11 +1,14 @@
 """binding.py - tests of examples/python/paceline.py, for languages.t: TAP on standard output"""
+import contextlib
 import ctypes
 import gc
 import os
+import resource
 import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 
@@ -240,6 +243,36 @@ def a_run_can_be_stopped_and_goes_on():
     ok("and goes on from there", again.status == "ok" and again.global_step > result.global_step)
 
 
+def a_run_keeps_the_arrays_that_it_names():
+    mine, started = x.copy(), threading.Event()
+    paceline.fit(run(max_epochs=1), {"x": mine, "y": y}, facts=facts).detach()
+    named = {**run(max_epochs=-1), "data": {"name": "memory", "source": "points"}}
+    fit = paceline.start_fit(named, progress=lambda progress: started.set())
+    started.wait(60)
+    paceline.fit(run(max_epochs=1), data, facts=facts).detach()
+    kept, mine = weakref.ref(mine), None
+    gc.collect()
+    ok("others of that name do not take what a run reads", kept() is not None)
+    fit.stop()
+    fit.wait().detach()
+    del fit
+    ok("with which they go", main_is_alone() and kept() is None)
+
+
+def a_run_works_behind_many_descriptors():
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most[1] < 2000:
+        print("# 2000 descriptors are not to be had here")
+        return
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most[1] if most[0] < 2000 else most[0], most[1]))
+    with contextlib.ExitStack() as stack:
+        for _ in range(1100):
+            stack.enter_context(open(os.devnull))
+        result = paceline.fit(run(max_epochs=1), data, facts=facts).detach()
+    resource.setrlimit(resource.RLIMIT_NOFILE, most)
+    ok("more than 1024 of them", result.status == "ok")
+
+
 structs_are_those_of_the_header()
 run_dir = a_fit_trains_with_callbacks_and_progress()
 what_is_read_is_not_copied()
@@ -250,6 +283,8 @@ threads_that_ask_one_model_get_their_own_rows(run_dir)
 errors_are_exceptions()
 arrays_that_cannot_be_taken_are_told()
 a_run_can_be_stopped_and_goes_on()
+a_run_keeps_the_arrays_that_it_names()
+a_run_works_behind_many_descriptors()
 at_exit = paceline.fit(run(max_epochs=1), data, facts=facts).weights        # still there when Python ends
 print(f"1..{count}")
 sys.exit(failures > 0)

@@ -122,10 +122,10 @@ so_does_a_logger() {
         --set trainer.log_every_n_steps=2
     local lines=runs/0001/metrics.lp
     ok "a line for every second step" test "$(grep -c '^rings,run=[^ ]*0001 .*train_loss=[0-9.]*,.*step=[246]i [0-9]*$' $lines)" -eq 3
-    rings --plugin plugins/influx.so --set 'loggers=[{"name": "influx", "measurement": "my a,b=c"}]' \
+    rings --plugin plugins/influx.so --set 'loggers=[{"name": "influx", "measurement": "my a,b=c\\"}]' \
         --set 'trainer.default_root_dir="a b,c=d"' --set trainer.log_every_n_steps=2
     lines='a b,c=d/0001/metrics.lp'
-    ok "what would end a name is escaped" grep -qE '^my\\ a\\,b=c,run=[^ ]*a\\ b\\,c\\=d/0001 .*train_loss=[0-9]' "$lines"
+    ok "what would end a name is escaped" grep -qE '^my\\ a\\,b=c_,run=[^ ]*a\\ b\\,c\\=d/0001 .*train_loss=[0-9]' "$lines"
 }
 
 run headers_are_installed

@@ -23,7 +23,7 @@ enum {
     CURIOUS = 1500,                    /* come and go before them, within six seconds */
     OVERSHOOT = 600,
     THOUSAND = 1000,
-    EACH = 10,                                  /* lines a second to each of a thousand */
+    EACH = 4,                                   /* lines a second to each of a thousand */
     DESCRIPTORS = 6 * SERVED_MOST,
 };
 

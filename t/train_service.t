@@ -177,7 +177,7 @@ mistakes_are_told_as_json() {
 
 pages_of_other_sites_reach_nothing() {
     service
-    local wide=$(run_file '"max_epochs": 1') host origin type
+    local wide=$(run_file '"max_epochs": 1') host origin site type
     for host in evil.example localhost.evil.example 127.0.0.1.evil.example:80 localhost:80@evil.example ''; do
         gets 421 "Host: $host" /runs -H "Host:${host:+ $host}"
         posts 421 "and a run" /runs "$wide" -H "Host:${host:+ $host}"
@@ -190,6 +190,12 @@ pages_of_other_sites_reach_nothing() {
         posts 403 "a run of $origin" /runs "$wide" -H "Origin: $origin"
         posts 403 "what has no body" /runs/1/stop '' -H "Origin: $origin"
     done
+    for site in cross-site same-site; do
+        gets 403 "what a page that is $site fetches" /runs -H "Sec-Fetch-Site: $site"
+    done
+    for site in same-origin none; do
+        gets 200 "$site is let in" /runs -H "Sec-Fetch-Site: $site"
+    done
     for type in text/plain application/x-www-form-urlencoded application/jsonp; do
         get /runs -H "Content-Type: $type" --data-binary "$wide"
         is "$status" 415 "a run that is $type"
@@ -198,6 +204,18 @@ pages_of_other_sites_reach_nothing() {
     like "$out" '^\{"runs":\[\]\}$' "none of them was taken"
     posts 201 "one of our own is" /runs "$wide" -H "Origin: $url" -H 'Content-Type: application/json; charset=utf-8'
     ended
+}
+
+# answered STATUS PATH ARGUMENT… - in time
+answered() {
+    local k wanted=$1
+    shift
+    for ((k = 0; k < 100; k++)); do
+        get "$@"
+        [ "$status" = "$wanted" ] && return
+        sleep 0.05
+    done
+    return 1
 }
 
 # idle COUNT - so many connect and say nothing; their descriptors are in idlers
@@ -234,6 +252,22 @@ who_says_nothing_keeps_nobody_out() {
     fi
     ended
     is "$status" 0 "the service ends"
+}
+
+who_follow_keep_nobody_out() {
+    service
+    long_run
+    ok "many connect" idle 64
+    local fd
+    for fd in "${idlers[@]}"; do
+        printf 'GET /runs/1/events HTTP/1.1\r\nHost: localhost\r\n\r\n' >&"$fd"
+    done
+    ok "and follow a run" answered 503 /runs/1/events -m 5
+    like "$out" 'as many follow runs as may' "one more is told that they are enough"
+    gets 200 "who asks for something else is answered" /runs
+    idlers_leave
+    ok "when they have left there is room" answered 200 /runs/1/events -m 1
+    ended
 }
 
 a_long_run_takes_commands() {
@@ -546,6 +580,7 @@ else
     run mistakes_are_told_as_json trains
     run pages_of_other_sites_reach_nothing trains
     run who_says_nothing_keeps_nobody_out
+    run who_follow_keep_nobody_out trains
     run a_long_run_takes_commands trains
     run events_tell_how_far_a_run_is_while_it_trains trains
     run two_runs_train_at_once trains

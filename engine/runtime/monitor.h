@@ -8,7 +8,7 @@
 
 /* A hub on its own thread that publishes at endpoint: ipc://… or tcp://127.0.0.1:PORT,
  * "*" for any port; nothing else. At most 1024 viewers are served, which more than four
- * get 50 000 lines a second together, or each so many seconds as 200 go into their
+ * get 20 000 lines a second together, or each so many seconds as 200 go into their
  * number; 2000 lines wait for each, and 16 MiB of messages for the hub; what is beyond
  * shows as a gap.  lossless: nothing is dropped, memory grows instead; for tests, where
  * there is no hub yet.  It becomes runtime->monitor. */

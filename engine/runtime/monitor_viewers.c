@@ -26,7 +26,7 @@ enum {
     SUBSCRIPTION_MOST = 256,
     LINGER_MS = 1000,
     ALL_LINES_TO = 4,                            /* viewers: they get all that there is */
-    LINES_A_TURN = 50000,                        /* to more, together */
+    LINES_A_TURN = 20000,                        /* to more, together */
     WOKEN_A_SECOND = 200,                        /* viewers, by bursts */
     SORTS_MOST = 1 << 16,
 };

@@ -264,7 +264,8 @@ static int file_open(pl_sink_t *sink, pl_error_t *err)
     for (int k = 0; k < LOOKS; k++) {
         const bool is_there = lstat(sink->path, &there) == 0;
         if (is_there && (S_ISCHR(there.st_mode) || S_ISFIFO(there.st_mode))) {
-            sink->fd = open(sink->path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+            sink->fd = open(sink->path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY
+                                            | O_NOFOLLOW);
             return sink->fd >= 0 ? PL_OK : cannot_write(sink, err);
         }
         if (is_there && !S_ISREG(there.st_mode))

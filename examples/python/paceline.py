@@ -108,8 +108,7 @@ _call(_lib.pl_init, byref(c_int(1)), byref(ctypes.cast((c_char_p * 2)(b"python")
 
 def _told(struct, names):
     """Fields of a struct as Python has them: texts, and of metrics a dict."""
-    told = ((name, getattr(struct, name)) for name in names.split())
-    told = {name: value.decode() if isinstance(value, bytes) else value for name, value in told}
+    told = {name: text.decode() if isinstance(text := getattr(struct, name), bytes) else text for name in names.split()}
     return {**told, "metrics": json.loads(told["metrics"] or "{}")}
 
 class _Lease:
@@ -188,7 +187,8 @@ def _end():
 
 class Result:
     """status, reason, metrics, run_dir, best_checkpoint, text, …; weights and outputs: {name: view}."""
-    def __init__(self, result, lease):
+    def __init__(self, result, gone):
+        weakref.finalize(lease := _Lease(), gone)
         vars(self).update(_told(result, "status reason metrics run_dir best_checkpoint text global_step epoch seconds"))
         self.weights = _views(result.weight, result.weight_count, lease)
         self.outputs = _views(result.output, result.output_count, lease)
@@ -199,7 +199,7 @@ class Result:
         return self
 
 class Run:
-    """A run under way: wait() gives its Result or raises, stop() ends it at its next step."""
+    """A run under way: stop() ends it at its next step; wait(), which each wants, gives its Result or raises."""
     def __init__(self, call, run, data=None, facts=None, callbacks=(), progress=None):
         trainer = dict(run.get("trainer", {}))
         if trainer.setdefault("launcher", "inline") not in ("inline", "auto"):
@@ -210,6 +210,8 @@ class Run:
         if data is not None:
             self._source, self._arrays = next(_names), _arrays(data, facts)
             run["data"] = {"source": self._source, **run.get("data", {}), "name": "memory"}
+        else:                                               # another run may give that name to others
+            self._arrays = _sources.get((run["data"] if isinstance(run.get("data"), dict) else {}).get("source"))
         self._call, self._run, self._progress = call, json.dumps(run).encode(), progress
         if data is not None:
             _call(_lib.pl_memory_arrays, run["data"]["source"].encode(), byref(self._arrays))
@@ -234,10 +236,7 @@ class Run:
         try:
             if result.contents.status == b"failed":
                 raise Error(result.contents.error)
-            lease = _Lease()
-            weakref.finalize(lease, self._released.set)
-            self._result = Result(result.contents, lease)
-            del lease
+            self._result = Result(result.contents, self._released.set)
         except BaseException as raised:
             self._error = raised
             self._released.set()
@@ -254,9 +253,10 @@ class Run:
             if self._progress:
                 _lib.pl_trainer_on_progress(trainer, progress, None)
             _call(function, trainer, *arguments, done, None)
+            poll = select.poll()
+            poll.register(_lib.pl_engine_fd(engine), select.POLLIN), poll.register(self._wake, select.POLLIN)
             while not self._done.is_set():
-                ready = select.select([_lib.pl_engine_fd(engine), self._wake], [], [])[0]
-                if self._wake in ready:
+                if self._wake.fileno() in dict(poll.poll()):
                     _lib.pl_trainer_stop(trainer, self._wake.recv(500), None)
                 _lib.pl_engine_dispatch(engine)
         except BaseException as raised:
