@@ -1,6 +1,6 @@
 /* host_parts.h - what the files of the engine's host share: host.c (engines, trainers,
  * notifications), host_runs.c (what they run), host_commands.c and host_requests.c
- * (commands to runs), host_waits.c (calls that wait) */
+ * (commands to runs), host_waits.c (calls that wait), sight.c (who looks at runs) */
 #ifndef PL_ACTORS_HOST_PARTS_H
 #define PL_ACTORS_HOST_PARTS_H
 

@@ -89,66 +89,60 @@ int pl_trainer_fit_wait(pl_trainer_t *trainer, pl_on_done_t on_done, void *user,
                         pl_error_t *err)
 {
     pl_wait_t wait = {.on_done = on_done, .user = user};
-    const int code = run_begin(&wait, trainer, err);
-    return code == PL_OK
-               ? wait_end(&wait, pl_trainer_fit(trainer, run_told, &wait, err), err)
-               : code;
+    int code = run_begin(&wait, trainer, err);
+    if (code == PL_OK)
+        code = pl_trainer_fit(trainer, run_told, &wait, err);
+    return wait_end(&wait, code, err);
 }
 
 int pl_trainer_resume_wait(pl_trainer_t *trainer, const char *from, pl_on_done_t on_done,
                            void *user, pl_error_t *err)
 {
     pl_wait_t wait = {.on_done = on_done, .user = user};
-    const int code = run_begin(&wait, trainer, err);
-    return code == PL_OK
-               ? wait_end(&wait, pl_trainer_resume(trainer, from, run_told, &wait, err),
-                          err)
-               : code;
+    int code = run_begin(&wait, trainer, err);
+    if (code == PL_OK)
+        code = pl_trainer_resume(trainer, from, run_told, &wait, err);
+    return wait_end(&wait, code, err);
 }
 
 int pl_trainer_validate_wait(pl_trainer_t *trainer, const char *checkpoint,
                              pl_on_done_t on_done, void *user, pl_error_t *err)
 {
     pl_wait_t wait = {.on_done = on_done, .user = user};
-    const int code = run_begin(&wait, trainer, err);
-    return code == PL_OK
-               ? wait_end(&wait,
-                          pl_trainer_validate(trainer, checkpoint, run_told, &wait, err),
-                          err)
-               : code;
+    int code = run_begin(&wait, trainer, err);
+    if (code == PL_OK)
+        code = pl_trainer_validate(trainer, checkpoint, run_told, &wait, err);
+    return wait_end(&wait, code, err);
 }
 
 int pl_trainer_test_wait(pl_trainer_t *trainer, const char *checkpoint,
                          pl_on_done_t on_done, void *user, pl_error_t *err)
 {
     pl_wait_t wait = {.on_done = on_done, .user = user};
-    const int code = run_begin(&wait, trainer, err);
-    return code == PL_OK
-               ? wait_end(&wait,
-                          pl_trainer_test(trainer, checkpoint, run_told, &wait, err), err)
-               : code;
+    int code = run_begin(&wait, trainer, err);
+    if (code == PL_OK)
+        code = pl_trainer_test(trainer, checkpoint, run_told, &wait, err);
+    return wait_end(&wait, code, err);
 }
 
 int pl_trainer_predict_wait(pl_trainer_t *trainer, const pl_prediction_t *what,
                             pl_on_done_t on_done, void *user, pl_error_t *err)
 {
     pl_wait_t wait = {.on_done = on_done, .user = user};
-    const int code = run_begin(&wait, trainer, err);
-    return code == PL_OK
-               ? wait_end(&wait, pl_trainer_predict(trainer, what, run_told, &wait, err),
-                          err)
-               : code;
+    int code = run_begin(&wait, trainer, err);
+    if (code == PL_OK)
+        code = pl_trainer_predict(trainer, what, run_told, &wait, err);
+    return wait_end(&wait, code, err);
 }
 
 int pl_trainer_tune_wait(pl_trainer_t *trainer, const pl_tuning_t *what,
                          pl_on_done_t on_done, void *user, pl_error_t *err)
 {
     pl_wait_t wait = {.on_done = on_done, .user = user};
-    const int code = run_begin(&wait, trainer, err);
-    return code == PL_OK
-               ? wait_end(&wait, pl_trainer_tune(trainer, what, run_told, &wait, err),
-                          err)
-               : code;
+    int code = run_begin(&wait, trainer, err);
+    if (code == PL_OK)
+        code = pl_trainer_tune(trainer, what, run_told, &wait, err);
+    return wait_end(&wait, code, err);
 }
 
 /* ---- commands ---- */
@@ -166,54 +160,50 @@ int pl_trainer_pause_wait(pl_trainer_t *trainer, pl_on_command_t on_command, voi
                           pl_error_t *err)
 {
     pl_wait_t wait = {.on_command = on_command, .user = user};
-    const int code = run_begin(&wait, trainer, err);
-    return code == PL_OK
-               ? wait_end(&wait, pl_trainer_pause(trainer, order_told, &wait, err), err)
-               : code;
+    int code = run_begin(&wait, trainer, err);
+    if (code == PL_OK)
+        code = pl_trainer_pause(trainer, order_told, &wait, err);
+    return wait_end(&wait, code, err);
 }
 
 int pl_trainer_go_on_wait(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
                           pl_error_t *err)
 {
     pl_wait_t wait = {.on_command = on_command, .user = user};
-    const int code = run_begin(&wait, trainer, err);
-    return code == PL_OK
-               ? wait_end(&wait, pl_trainer_go_on(trainer, order_told, &wait, err), err)
-               : code;
+    int code = run_begin(&wait, trainer, err);
+    if (code == PL_OK)
+        code = pl_trainer_go_on(trainer, order_told, &wait, err);
+    return wait_end(&wait, code, err);
 }
 
 int pl_trainer_save_wait(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
                          pl_error_t *err)
 {
     pl_wait_t wait = {.on_command = on_command, .user = user};
-    const int code = run_begin(&wait, trainer, err);
-    return code == PL_OK
-               ? wait_end(&wait, pl_trainer_save(trainer, order_told, &wait, err), err)
-               : code;
+    int code = run_begin(&wait, trainer, err);
+    if (code == PL_OK)
+        code = pl_trainer_save(trainer, order_told, &wait, err);
+    return wait_end(&wait, code, err);
 }
 
 int pl_trainer_set_lr_wait(pl_trainer_t *trainer, double lr, const char *optimizer,
                            pl_on_command_t on_command, void *user, pl_error_t *err)
 {
     pl_wait_t wait = {.on_command = on_command, .user = user};
-    const int code = run_begin(&wait, trainer, err);
-    return code == PL_OK ? wait_end(&wait,
-                                    pl_trainer_set_lr(trainer, lr, optimizer, order_told,
-                                                      &wait, err),
-                                    err)
-                         : code;
+    int code = run_begin(&wait, trainer, err);
+    if (code == PL_OK)
+        code = pl_trainer_set_lr(trainer, lr, optimizer, order_told, &wait, err);
+    return wait_end(&wait, code, err);
 }
 
 int pl_trainer_scale_lr_wait(pl_trainer_t *trainer, double factor, const char *optimizer,
                              pl_on_command_t on_command, void *user, pl_error_t *err)
 {
     pl_wait_t wait = {.on_command = on_command, .user = user};
-    const int code = run_begin(&wait, trainer, err);
-    return code == PL_OK ? wait_end(&wait,
-                                    pl_trainer_scale_lr(trainer, factor, optimizer,
-                                                        order_told, &wait, err),
-                                    err)
-                         : code;
+    int code = run_begin(&wait, trainer, err);
+    if (code == PL_OK)
+        code = pl_trainer_scale_lr(trainer, factor, optimizer, order_told, &wait, err);
+    return wait_end(&wait, code, err);
 }
 
 /* ---- a loop of one's own ---- */
@@ -255,42 +245,40 @@ int pl_loop_train_wait(pl_loop_t *loop, const struct pl_arrays *samples,
                        pl_on_loop_t on_step, void *user, pl_error_t *err)
 {
     pl_wait_t wait = {.on_loop = on_step, .user = user};
-    const int code = loop_begin(&wait, loop, err);
-    return code == PL_OK
-               ? wait_end(&wait, pl_loop_train(loop, samples, loop_told, &wait, err), err)
-               : code;
+    int code = loop_begin(&wait, loop, err);
+    if (code == PL_OK)
+        code = pl_loop_train(loop, samples, loop_told, &wait, err);
+    return wait_end(&wait, code, err);
 }
 
 int pl_loop_evaluate_wait(pl_loop_t *loop, const struct pl_arrays *samples,
                           pl_on_loop_t on_measured, void *user, pl_error_t *err)
 {
     pl_wait_t wait = {.on_loop = on_measured, .user = user};
-    const int code = loop_begin(&wait, loop, err);
-    return code == PL_OK
-               ? wait_end(&wait, pl_loop_evaluate(loop, samples, loop_told, &wait, err),
-                          err)
-               : code;
+    int code = loop_begin(&wait, loop, err);
+    if (code == PL_OK)
+        code = pl_loop_evaluate(loop, samples, loop_told, &wait, err);
+    return wait_end(&wait, code, err);
 }
 
 int pl_loop_predict_wait(pl_loop_t *loop, const struct pl_arrays *samples,
                          pl_on_loop_t on_predicted, void *user, pl_error_t *err)
 {
     pl_wait_t wait = {.on_loop = on_predicted, .user = user};
-    const int code = loop_begin(&wait, loop, err);
-    return code == PL_OK
-               ? wait_end(&wait, pl_loop_predict(loop, samples, loop_told, &wait, err),
-                          err)
-               : code;
+    int code = loop_begin(&wait, loop, err);
+    if (code == PL_OK)
+        code = pl_loop_predict(loop, samples, loop_told, &wait, err);
+    return wait_end(&wait, code, err);
 }
 
 int pl_loop_save_wait(pl_loop_t *loop, const char *name, pl_on_loop_t on_saved,
                       void *user, pl_error_t *err)
 {
     pl_wait_t wait = {.on_loop = on_saved, .user = user};
-    const int code = loop_begin(&wait, loop, err);
-    return code == PL_OK
-               ? wait_end(&wait, pl_loop_save(loop, name, loop_told, &wait, err), err)
-               : code;
+    int code = loop_begin(&wait, loop, err);
+    if (code == PL_OK)
+        code = pl_loop_save(loop, name, loop_told, &wait, err);
+    return wait_end(&wait, code, err);
 }
 
 int pl_loop_close_wait(pl_loop_t *loop, pl_on_loop_t on_closed, void *user,

@@ -398,7 +398,8 @@ PL_API const char *pl_engine_monitor_endpoint(const pl_engine_t *engine);
 /* Takes commands to the engine's runs at ipc://FILE, which only this user can open, or
  * tcp://127.0.0.1:PORT, which anybody on this machine can: JSON requests, each answered,
  * of ZeroMQ clients of any language, as doc/embedding.md has them.  Until the engine is
- * closed.  Errors as of pl_engine_monitor(). */
+ * closed.  Errors as of pl_engine_monitor(), and PL_ESTATE when there is one already or
+ * the engine is being closed. */
 PL_API int pl_engine_control(pl_engine_t *engine, const char *endpoint, pl_error_t *err);
 /* Where that is, after "*" was replaced; "" without one. */
 PL_API const char *pl_engine_control_endpoint(const pl_engine_t *engine);

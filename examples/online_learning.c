@@ -82,6 +82,10 @@ static void on_closed(pl_loop_t *loop, const pl_loop_result_t *result, void *use
 {
     (void)loop;
     program_t *p = user;
+    if (result->error.code != PL_OK) {
+        program_fail(p, result->error.text);
+        return;
+    }
     printf("%llu steps; accuracy before %.2f, just after %.2f, at the end %.2f\n",
            (unsigned long long)result->global_step, mean(p, DRIFT - 50, DRIFT),
            mean(p, DRIFT, DRIFT + 5), mean(p, BATCHES - 50, BATCHES));

@@ -26,6 +26,7 @@ enum {
     GUESTS_MOST = 128,
     REQUEST_SECONDS = 10, /* for each piece of a request */
     ANSWER_SECONDS = 60,
+    AHEAD_MOST = 4096, /* bytes that say nothing: behind the request */
     SILENT_MS = 250 /* for a request while others wait */
 };
 
@@ -93,6 +94,7 @@ static void guest_has_asked(door_t *door, struct evhttp_request *request)
     struct bufferevent *bev =
         evhttp_connection_get_bufferevent(evhttp_request_get_connection(request));
     bufferevent_set_timeouts(bev, NULL, &(struct timeval){.tv_sec = ANSWER_SECONDS});
+    bufferevent_setwatermark(bev, EV_READ, 0, AHEAD_MOST);
     for (int k = 0; k < GUESTS_MOST; k++)
         if (door->guest[k].bev == bev)
             door->guest[k].has_asked = true;

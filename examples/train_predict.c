@@ -5,6 +5,7 @@
  * replies are sent by the loop alone.  A client that has left is known by its
  * connection's close. */
 #include <event2/event.h>
+#include <fcntl.h>
 #include <paceline.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -13,6 +14,8 @@
 #include <unistd.h>
 
 #include "train_service.h"
+
+enum { NUMBERS_MOST = 1 << 22 };                            /* of a question */
 
 typedef struct question {
     struct question *next;
@@ -199,12 +202,19 @@ static void on_answers(evutil_socket_t fd, short what, void *user)
     }
 }
 
-/* The shape of nested lists, and where it begins their numbers; false: they differ. */
-static bool flatten(const json_t *list, int axis, pl_shape_t *shape, float **to,
-                    float *end)
+/* Nested lists: their shape and numbers so far. */
+typedef struct nested {
+    pl_shape_t shape;
+    float *number;
+    int64_t count;
+} nested_t;
+
+/* false: they are not alike. */
+static bool flatten(const json_t *list, int axis, nested_t *n)
 {
     const size_t count = json_array_size(list);
-    if (axis == PL_DIMS || !count)
+    pl_shape_t *shape = &n->shape;
+    if (axis == PL_DIMS || !count || (axis == shape->rank && n->count))
         return false;
     if (axis == shape->rank)
         shape->dim[shape->rank++] = (int64_t)count;
@@ -213,12 +223,13 @@ static bool flatten(const json_t *list, int axis, pl_shape_t *shape, float **to,
     for (size_t k = 0; k < count; k++) {
         const json_t *value = json_array_get(list, k);
         if (json_is_array(value)) {
-            if (!flatten(value, axis + 1, shape, to, end))
+            if (!flatten(value, axis + 1, n))
                 return false;
-        } else if (!json_is_number(value) || axis + 1 != shape->rank || *to == end) {
+        } else if (!json_is_number(value) || axis + 1 != shape->rank
+                   || n->count == NUMBERS_MOST) {
             return false;
         } else {
-            *(*to)++ = (float)json_number_value(value);
+            n->number[n->count++] = (float)json_number_value(value);
         }
     }
     return true;
@@ -226,23 +237,16 @@ static bool flatten(const json_t *list, int axis, pl_shape_t *shape, float **to,
 
 static bool samples_read(question_t *q, const json_t *list)
 {
-    enum { MOST = 1 << 22 };                                /* numbers */
-    pl_shape_t shape = {0};
-    float *to = q->x = malloc(MOST * sizeof *q->x);
-    int64_t numbers = 1;
-    if (!to || !flatten(list, 0, &shape, &to, q->x + MOST) || shape.rank < 2)
+    nested_t n = {.number = q->x = malloc(NUMBERS_MOST * sizeof *q->x)};
+    if (!q->x || !flatten(list, 0, &n) || n.shape.rank < 2)
         return false;
-    for (int k = 0; k < shape.rank; k++)
-        numbers *= shape.dim[k];
-    if (numbers != to - q->x)
-        return false;
-    q->samples = (pl_arrays_t){.samples = shape.dim[0],
+    q->samples = (pl_arrays_t){.samples = n.shape.dim[0],
                                .field_count = 1,
                                .field = {{.name = "x", .dtype = PL_F32}},
                                .data = {q->x}};
-    q->samples.field[0].shape.rank = shape.rank - 1;
-    memcpy(q->samples.field[0].shape.dim, shape.dim + 1,
-           (size_t)(shape.rank - 1) * sizeof *shape.dim);
+    q->samples.field[0].shape.rank = n.shape.rank - 1;
+    memcpy(q->samples.field[0].shape.dim, n.shape.dim + 1,
+           (size_t)(n.shape.rank - 1) * sizeof *n.shape.dim);
     return true;
 }
 
@@ -270,10 +274,8 @@ void predictor_ask(predictor_t *p, struct evhttp_request *request, const char *r
 predictor_t *predictor_new(struct event_base *base)
 {
     predictor_t *p = calloc(1, sizeof *p);
-    if (!p || pipe(p->pipe) != 0)
+    if (!p || pipe2(p->pipe, O_CLOEXEC | O_NONBLOCK) != 0)
         return NULL;
-    evutil_make_socket_nonblocking(p->pipe[0]);
-    evutil_make_socket_nonblocking(p->pipe[1]);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->asked, NULL);
     p->waiting.last = &p->waiting.first;

@@ -17,7 +17,6 @@
  * who is asked to.  systemd is told by sd_notify's protocol. */
 #include <event2/event.h>
 #include <event2/buffer.h>
-#include <event2/bufferevent.h>
 #include <event2/http.h>
 #include <paceline.h>
 #include <signal.h>
@@ -28,102 +27,14 @@
 
 #include "train_service.h"
 
-enum {
-    UNREAD_MOST = 1 << 20,
-    QUEUED_MOST = 1000
-};
+enum { QUEUED_MOST = 1000 };
 
-/* ---- events ---- */
+/* ---- runs ---- */
 
-static void stream_send(stream_t *stream, uint64_t number)
-{
-    struct evhttp_connection *connection = evhttp_request_get_connection(stream->request);
-    struct evbuffer *unread =
-        bufferevent_get_output(evhttp_connection_get_bufferevent(connection));
-    if (evbuffer_get_length(unread) > UNREAD_MOST)          /* it comes back, and asks */
-        return;
-    struct evbuffer *buffer = evbuffer_new();
-    evbuffer_add_printf(buffer, "id: %llu\ndata: %s\n\n", (unsigned long long)number,
-                        stream->run->event[number % EVENTS_KEPT]);
-    evhttp_send_reply_chunk(stream->request, buffer);
-    evbuffer_free(buffer);
-}
-
-static void stream_drop(stream_t *stream)
-{
-    stream_t **from = &stream->run->streams;
-    while (*from != stream)
-        from = &(*from)->next;
-    *from = stream->next;
-    stream->run->service->streams--;
-    free(stream);
-}
-
-static void stream_closed(struct evhttp_connection *connection, void *user)
-{
-    stream_t *stream = user;
-    (void)connection;
-    service_forget(stream->request);
-    stream_drop(stream);
-}
-
-static void streams_end(run_t *run)
-{
-    while (run->streams) {
-        struct evhttp_request *request = run->streams->request;
-        evhttp_connection_set_closecb(evhttp_request_get_connection(request), NULL, NULL);
-        stream_drop(run->streams);
-        evhttp_send_reply_end(request);
-    }
-}
-
-static void run_tell(run_t *run, const char *event)
-{
-    json_t *object = run_show(run);
-    json_object_set_new(object, "event", json_string(event));
-    char **slot = &run->event[run->events % EVENTS_KEPT];
-    free(*slot);
-    *slot = json_dumps(object, JSON_COMPACT);
-    json_decref(object);
-    for (stream_t *s = run->streams, *next; s; s = next) {
-        next = s->next;
-        stream_send(s, run->events);
-    }
-    run->events++;
-}
-
-static bool has_ended(const run_t *run)
+bool run_has_ended(const run_t *run)
 {
     return !run->trainer && strcmp(run->state, "queued");
 }
-
-static void events_get(run_t *run, struct evhttp_request *request)
-{
-    const char *last = evhttp_find_header(evhttp_request_get_input_headers(request),
-                                          "Last-Event-ID");
-    uint64_t from = last ? strtoull(last, NULL, 10) + 1 : 0;
-    if (from > run->events)                 /* of before this service was started again */
-        from = 0;
-    const uint64_t kept = run->events > EVENTS_KEPT ? run->events - EVENTS_KEPT : 0;
-    if (run->service->streams >= door_streams_most(run->service->door)) {
-        service_error(request, 503, "as many follow runs as may: try again later");
-        return;
-    }
-    run->service->streams++;
-    stream_t *stream = malloc(sizeof *stream);
-    *stream = (stream_t){run->streams, run, request};
-    run->streams = stream;
-    evhttp_connection_set_closecb(evhttp_request_get_connection(request), stream_closed,
-                                  stream);
-    service_head(request, "text/event-stream");
-    evhttp_send_reply_start(request, 200, "OK");
-    for (from = from > kept ? from : kept; from < run->events; from++)
-        stream_send(stream, from);
-    if (has_ended(run))
-        streams_end(run);
-}
-
-/* ---- runs ---- */
 
 static void service_go_on(service_t *service);
 
@@ -163,6 +74,71 @@ static const char *state_of(const pl_result_t *result)
     return states[k];
 }
 
+/* ---- answers of commands ---- */
+
+/* The answer to an HTTP request that waits for it; it may be gone by then. */
+typedef struct waiting {
+    struct waiting *next;
+    run_t *run;
+    struct evhttp_request *request;
+} waiting_t;
+
+static void waiting_closed(struct evhttp_connection *connection, void *user)
+{
+    waiting_t *waiting = user;
+    (void)connection;
+    service_forget(waiting->request);
+    waiting->request = NULL;
+}
+
+/* It is heard of no more. -> its request; NULL: nobody waits */
+static struct evhttp_request *waiting_end(waiting_t *waiting)
+{
+    struct evhttp_request *request = waiting->request;
+    waiting_t **from = &waiting->run->waiting;
+    while (*from != waiting)
+        from = &(*from)->next;
+    *from = waiting->next;
+    free(waiting);
+    if (request)
+        evhttp_connection_set_closecb(evhttp_request_get_connection(request), NULL, NULL);
+    return request;
+}
+
+static void on_command(pl_trainer_t *trainer, const pl_command_result_t *result,
+                       void *user)
+{
+    run_t *run = ((waiting_t *)user)->run;
+    struct evhttp_request *request = waiting_end(user);
+    (void)trainer;
+    if (result->error.code == PL_OK && run->global_step < result->global_step)
+        run->global_step = result->global_step;
+    if (result->error.code == PL_OK && !strcmp(result->command, "pause"))
+        state_set(run, "paused");
+    if (result->error.code == PL_OK && !strcmp(result->command, "go_on"))
+        state_set(run, "running");
+    if (request && result->error.code != PL_OK)
+        service_error(request, 409, result->error.text);
+    else if (request)
+        service_reply(request, 200,
+                      json_pack("{s:s, s:I, s:s}", "command", result->command,
+                                "global_step", (json_int_t)result->global_step,
+                                "checkpoint", result->checkpoint));
+}
+
+/* A trainer that is freed tells nothing more: neither how commands ended that came when
+ * it had. */
+static void commands_end(run_t *run)
+{
+    while (run->waiting) {
+        struct evhttp_request *request = waiting_end(run->waiting);
+        if (request)
+            service_error(request, 409, "the run has ended");
+    }
+}
+
+/* ---- beginning and end ---- */
+
 static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user)
 {
     run_t *run = user;
@@ -173,7 +149,8 @@ static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user
         snprintf(run->run_dir, sizeof run->run_dir, "%s", result->run_dir);
     snprintf(run->error, sizeof run->error, "%s", result->error.text);
     state_set(run, state_of(result));
-    streams_end(run);
+    events_end(run);
+    commands_end(run);
     pl_trainer_free(trainer);
     run->service->running--;
     service_go_on(run->service);
@@ -199,7 +176,7 @@ static void run_begin(run_t *run)
     run->trainer = NULL;
     snprintf(run->error, sizeof run->error, "%s", err.text);
     state_set(run, "failed");
-    streams_end(run);
+    events_end(run);
 }
 
 /* Who follows a run is still to hear how it ended. */
@@ -255,44 +232,6 @@ static void runs_post(service_t *service, struct evhttp_request *request,
 
 /* ---- commands to a run ---- */
 
-/* The answer to an HTTP request that waits for it; it may be gone by then. */
-typedef struct waiting {
-    run_t *run;
-    struct evhttp_request *request;
-} waiting_t;
-
-static void waiting_closed(struct evhttp_connection *connection, void *user)
-{
-    waiting_t *waiting = user;
-    (void)connection;
-    service_forget(waiting->request);
-    waiting->request = NULL;
-}
-
-static void on_command(pl_trainer_t *trainer, const pl_command_result_t *result,
-                       void *user)
-{
-    waiting_t *waiting = user;
-    struct evhttp_request *request = waiting->request;
-    (void)trainer;
-    if (result->error.code == PL_OK && waiting->run->global_step < result->global_step)
-        waiting->run->global_step = result->global_step;
-    if (result->error.code == PL_OK && !strcmp(result->command, "pause"))
-        state_set(waiting->run, "paused");
-    if (result->error.code == PL_OK && !strcmp(result->command, "go_on"))
-        state_set(waiting->run, "running");
-    if (request)
-        evhttp_connection_set_closecb(evhttp_request_get_connection(request), NULL, NULL);
-    if (request && result->error.code != PL_OK)
-        service_error(request, 409, result->error.text);
-    else if (request)
-        service_reply(request, 200,
-                      json_pack("{s:s, s:I, s:s}", "command", result->command,
-                                "global_step", (json_int_t)result->global_step,
-                                "checkpoint", result->checkpoint));
-    free(waiting);
-}
-
 static int run_command(run_t *run, const char *command, const json_t *asked,
                        waiting_t *waiting, pl_error_t *err)
 {
@@ -314,15 +253,15 @@ static void command_post(run_t *run, struct evhttp_request *request, const char 
 {
     pl_error_t err = {0};
     waiting_t *waiting = malloc(sizeof *waiting);
-    *waiting = (waiting_t){run, request};
-    int code = run->trainer ? run_command(run, command, asked, waiting, &err)
-                            : pl_fail(&err, PL_ESTATE, "the run is not under way");
-    if (code == PL_OK) {
-        evhttp_connection_set_closecb(evhttp_request_get_connection(request),
-                                      waiting_closed, waiting);
+    *waiting = (waiting_t){run->waiting, run, request};
+    run->waiting = waiting;
+    evhttp_connection_set_closecb(evhttp_request_get_connection(request), waiting_closed,
+                                  waiting);
+    const int code = run->trainer ? run_command(run, command, asked, waiting, &err)
+                                  : pl_fail(&err, PL_ESTATE, "the run is not under way");
+    if (code == PL_OK)
         return;
-    }
-    free(waiting);
+    waiting_end(waiting);
     service_error(request, code == PL_EINVAL ? 400 : 409, err.text);
 }
 
@@ -331,7 +270,7 @@ static void stop_post(run_t *run, struct evhttp_request *request)
     pl_error_t err = {0};
     if (!strcmp(run->state, "queued")) {
         state_set(run, "stopped");
-        streams_end(run);
+        events_end(run);
     } else if (!run->trainer) {
         service_error(request, 409, "the run is not under way");
         return;
@@ -344,7 +283,7 @@ static void stop_post(run_t *run, struct evhttp_request *request)
 
 static void resume_post(run_t *run, struct evhttp_request *request)
 {
-    if (!has_ended(run) || run->service->ends) {
+    if (!run_has_ended(run) || run->service->ends) {
         service_error(request, 409, "the run has not ended");
         return;
     }
@@ -462,15 +401,14 @@ static void on_signal(evutil_socket_t number, short what, void *user)
 
 static void service_free(service_t *service)
 {
-    for (run_t *run; (run = service->runs);) {
-        service->runs = run->next;
-        streams_end(run);
-        run_free(run);
-    }
+    door_free(service->door);                  /* tells who waits: its client is gone */
     if (service->predictor)
         predictor_free(service->predictor);
-    door_free(service->door);
     pl_engine_free(service->engine);
+    for (run_t *run; (run = service->runs);) {
+        service->runs = run->next;
+        run_free(run);
+    }
 }
 
 /* A whole number between two; -1: it is none. */

@@ -1,7 +1,7 @@
 /* train_service.h - what the files of the service share: train_service.c (requests and
- * commands), train_door.c (who is let in), train_reply.c (answers in JSON), train_runs.c
- * (its folder of runs), train_predict.c (answers by their weights), train_notify.c
- * (systemd) */
+ * commands), train_door.c (who is let in), train_reply.c (answers in JSON),
+ * train_events.c (who follows runs), train_runs.c (its folder of runs), train_predict.c
+ * (answers by their weights), train_notify.c (systemd) */
 #ifndef TRAIN_SERVICE_H
 #define TRAIN_SERVICE_H
 
@@ -15,13 +15,7 @@ typedef struct run run_t;
 typedef struct service service_t;
 typedef struct predictor predictor_t;
 typedef struct door door_t;
-
-/* A client that follows a run. */
-typedef struct stream {
-    struct stream *next;
-    run_t *run;
-    struct evhttp_request *request;
-} stream_t;
+typedef struct stream stream_t;
 
 struct run {
     run_t *next;
@@ -33,9 +27,11 @@ struct run {
     char run_dir[512], error[PL_ERROR_TEXT];
     uint64_t global_step;
     json_t *metrics;
-    char *event[EVENTS_KEPT];                               /* the newest, by number */
+    char *event[EVENTS_KEPT];                /* the newest, by number  [forgotten] */
     uint64_t events;                                        /* how many there were */
+    uint64_t end;                                           /* which end that was */
     stream_t *streams;
+    struct waiting *waiting;                                /* commands that are open */
 };
 
 struct service {
@@ -47,6 +43,7 @@ struct service {
     run_t *runs, **last;
     int ids, most, running;                                 /* ids: given so far */
     int streams;                                            /* of all runs */
+    uint64_t ended;                                         /* runs, so far */
     bool ends;
 };
 
@@ -60,10 +57,21 @@ void service_error(struct evhttp_request *request, int status, const char *text)
 /* Where the connection of an unanswered one is gone: evhttp thinks no more of it. */
 void service_forget(struct evhttp_request *request);
 
-/* ---- train_service.c ---- */
-
 /* A run as clients see it. */
 json_t *run_show(const run_t *run);
+
+/* ---- train_service.c ---- */
+
+bool run_has_ended(const run_t *run);
+
+/* ---- train_events.c ---- */
+
+/* Answers with all that is kept behind Last-Event-ID, and then what comes. */
+void events_get(run_t *run, struct evhttp_request *request);
+/* How the run is now, and what has made it so: "state" or an event of progress. */
+void run_tell(run_t *run, const char *event);
+/* It has ended, for now: so do the answers to those who follow it. */
+void events_end(run_t *run);
 
 /* ---- train_door.c ---- */
 

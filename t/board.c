@@ -162,6 +162,39 @@ static void messages_of_ranks_elsewhere_are_of_their_run(void)
     pl_board_free(board);
 }
 
+static void end_run(pl_board_t *board, uint64_t call)
+{
+    say(board, (said_t){.kind = PL_KIND_REPLY,
+                        .message = PL_MESSAGE_run,
+                        .from = trainer,
+                        .to = host,
+                        .call = call,
+                        .fields = &(pl_run_reply_t){.status = "ok", .reason = ""}});
+}
+
+static void runs_that_have_no_place_are_counted(void)
+{
+    enum { PLACES = 16, RUNS = PLACES + 4 };
+    pl_board_t *board = pl_board_new(pl_now(), NULL);
+    for (uint64_t k = 1; k <= RUNS; k++)
+        begin_run(board, 100 * k);
+    json_t *all = told_by(board);
+    is_int(json_array_size(json_object_get(all, "runs")), PLACES, "so many are shown");
+    ok(run_of(all, PLACES) && !run_of(all, PLACES + 1), "those that began first");
+    json_decref(all);
+    for (uint64_t k = 1; k <= RUNS; k++)
+        end_run(board, 100 * k);
+    begin_run(board, 100 * (RUNS + 1));
+    all = told_by(board);
+    ok(run_of(all, RUNS + 1) && !run_of(all, 1), "then a newer one has a place");
+    json_decref(all);
+    char *metrics = pl_board_metrics(board);
+    like(metrics, "paceline_runs_started_total 21\n", "all are counted when they begin");
+    like(metrics, "paceline_runs_ended_total\\{status=\"ok\"\\} 20\n", "and as they end");
+    pl_text_free(metrics);
+    pl_board_free(board);
+}
+
 static void a_run_is_described_by_its_first_report(void)
 {
     pl_board_t *board = pl_board_new(pl_now(), NULL);
@@ -854,6 +887,7 @@ int main(void)
 {
     kinds_enter();
     run(messages_of_ranks_elsewhere_are_of_their_run);
+    run(runs_that_have_no_place_are_counted);
     run(a_run_is_described_by_its_first_report);
     run(a_run_from_before_is_taken_up);
     run(a_run_from_before_is_recalled);

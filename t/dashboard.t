@@ -558,6 +558,17 @@ a_token_that_stays_lies_in_a_file_of_ones_own() {
     train
     is "$token" "$first" "the next run has the same"
     stop
+    rm token
+    local k made=()
+    for k in 1 2 3 4; do
+        "$paceline" fit run.json --dashboard 0 --set trainer.max_steps=1 --set "trainer.run_name=\"at-once-$k\"" \
+            >"once-$k.out" 2>"once-$k.err" &
+        made+=($!)
+    done
+    wait "${made[@]}"
+    is "$(grep -ho 'token=[^ ]*' once-*.err | sort | uniq -c | sed 's/^ *//')" "4 token=$(cat token)" \
+        "several that make it at once have one"
+    is "$(echo token*)" token "and leave nothing beside it"
     chmod 644 token
     refused 2 'others may read' fit run.json --dashboard 0
     chmod 600 token

@@ -29,6 +29,7 @@ each_package_has_what_it_should() {
     is "$(field libpaceline0 Depends | grep -E 'mpich|curl')" "" "not on what few plug-ins do"
     like "$(field libpaceline0 Suggests)" 'libmpich' "which are suggested"
     like "$(field libpaceline0 Recommends)" 'libcurl' "or recommended"
+    like "$(field libpaceline0 Recommends)" 'libjs-chart.js' "as are the page's charts"
     like "$(field paceline Depends)" 'libpaceline0 \(= ' "the command needs its library"
     ok "functions have pages" test -e "$root/usr/share/man/man3/pl_trainer_fit.3.gz"
     ok "commands have pages" test -e "$root/usr/share/man/man1/paceline-fit.1.gz"

@@ -155,6 +155,7 @@ mistakes_are_told_as_json() {
     gets 404 "a number of more bits than ours is not run 1" /runs/4294967297
     posts 404 "a command that is none" /runs/1/fly '{}'
     posts 400 "samples of different lengths" /runs/1/predictions '{"x": [[1], [1, 2]]}'
+    posts 400 "or depths" /runs/1/predictions '{"x": [[1], [[1]]]}'
     posts 400 "a body that is no JSON" /runs/1/predictions 'x'
     ok "the run ends" reaches /runs/1 '"state":"ok"'
     post /runs/1/predictions '{"x": [[1e300, 0], [0, 0]]}'
@@ -267,6 +268,72 @@ who_follow_keep_nobody_out() {
     gets 200 "who asks for something else is answered" /runs
     idlers_leave
     ok "when they have left there is room" answered 200 /runs/1/events -m 1
+    ended
+}
+
+who_sends_what_nobody_reads_has_to_wait() {
+    service
+    long_run
+    local fd
+    exec {fd}<>"/dev/tcp/127.0.0.1/${url##*:}"
+    printf 'GET /runs/1/events HTTP/1.1\r\nHost: localhost\r\n\r\n' >&"$fd"
+    timeout 3 head -c 100000000 /dev/zero >&"$fd"
+    is $? 124 "behind a request it takes next to nothing"
+    exec {fd}>&-
+    ended
+}
+
+# hammer - saves again and again until the run has ended; statuses has how each was answered
+hammer() {
+    while get /runs/1 && [[ "$out" == *'"state":"running"'* ]]; do
+        post /runs/1/save '' -m 20
+        echo "$status"
+    done >"$folder/statuses.$1"
+}
+
+every_command_is_answered() {
+    service
+    long_run
+    local k hammers=()
+    for k in 1 2 3 4; do
+        hammer "$k" &
+        hammers+=($!)
+    done
+    sleep 1
+    post /runs/1/stop ''
+    wait "${hammers[@]}"
+    is "$(sort -u "$folder"/statuses.* | grep -vxE '200|409')" "" "saved or not, also as it ends"
+    ok "it saved" grep -q 200 "$folder"/statuses.*
+    ended
+}
+
+a_service_ends_while_it_computes_an_answer() {
+    service
+    post /runs "$(run_file '"max_epochs": 1')"
+    ok "the run ends" reaches /runs/1 '"state":"ok"'
+    { printf '{"x": [[0,0]'; yes ',[0,0]' | head -n 1000000 | tr -d '\n'; printf ']}'; } >large
+    post /runs/1/predictions @large &
+    local client=$!
+    sleep 1
+    kill "$pid"
+    wait "$pid"
+    is $? 0 "well, and soon"
+    wait "$client"
+    is "$(cat "$folder/err")" "" "with nothing to say"
+}
+
+events_of_old_runs_are_let_go_of() {
+    service 1
+    long_run
+    local k
+    for ((k = 2; k <= 19; k++)); do
+        post /runs "$(run_file '"max_epochs": 1')"
+        post "/runs/$k/stop" ''
+    done
+    get /runs/19/events
+    is "$(grep -c '^data:' <<<"$out")" 2 "a run that has ended has its events"
+    get /runs/2/events
+    is "$(grep '^data:' <<<"$out" | sed -nE 's/.*"state":"([a-z]*)".*/\1/p')" stopped "an older one how it ended"
     ended
 }
 
@@ -581,6 +648,10 @@ else
     run pages_of_other_sites_reach_nothing trains
     run who_says_nothing_keeps_nobody_out
     run who_follow_keep_nobody_out trains
+    run who_sends_what_nobody_reads_has_to_wait trains
+    run every_command_is_answered trains
+    run a_service_ends_while_it_computes_an_answer trains
+    run events_of_old_runs_are_let_go_of trains
     run a_long_run_takes_commands trains
     run events_tell_how_far_a_run_is_while_it_trains trains
     run two_runs_train_at_once trains

@@ -216,6 +216,12 @@ void pl_board_recall(pl_board_t *b, pl_known_t *known)
 
 /* ---- what a message says ---- */
 
+static void count_end(pl_board_t *b, const char *status)
+{
+    for (int k = 0; k < 3; k++)
+        b->ended[k] += !strcmp(status, board_ended[k]);
+}
+
 /* error: [NULL] */
 static void run_has_ended(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
                           const char *status, const pl_error_t *error)
@@ -227,8 +233,7 @@ static void run_has_ended(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
     if (error)
         snprintf(run->error, sizeof run->error, "%s%s%s", error->where,
                  *error->where ? ": " : "", error->text);
-    for (int k = 0; k < 3; k++)
-        b->ended[k] += !strcmp(run->doing, board_ended[k]);
+    count_end(b, status);
 }
 
 /* The newest report may be of a step before the last; the figures of a run that trained
@@ -357,6 +362,18 @@ static opened_t opened_by(pl_board_t *b, const pl_tap_record_t *r, const pl_body
     return opened;
 }
 
+static void take_end_of_unshown(pl_board_t *b, const pl_tap_record_t *r,
+                                const pl_body_t *body)
+{
+    const pl_envelope_t *e = &r->envelope;
+    if (e->message != PL_MESSAGE_run || pl_kind_level(e->to_kind) != PL_LEVEL_HOST)
+        return;
+    if (e->kind == PL_KIND_ERROR)
+        count_end(b, "failed");
+    else if (e->kind == PL_KIND_REPLY)
+        count_end(b, body->run_reply.status);
+}
+
 static void take(pl_board_t *b, const pl_tap_record_t *r)
 {
     const pl_envelope_t *e = &r->envelope;
@@ -375,6 +392,8 @@ static void take(pl_board_t *b, const pl_tap_record_t *r)
     if (e->kind == PL_KIND_CALL)
         call_opens(b, r, opened);
     run_t *run = opened.run < NO_RUN ? &b->run[opened.run] : NULL;
+    if (is_decoded && opened.run == NO_RUN)
+        take_end_of_unshown(b, r, &body);
     if (!is_decoded || !run || run->ended)
         return;
     if (e->kind == PL_KIND_REPLY || e->kind == PL_KIND_ERROR)

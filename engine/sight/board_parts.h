@@ -1,5 +1,5 @@
-/* board_parts.h - what board.c (taking from the stream), board_json.c and metrics.c
- * (telling) share */
+/* board_parts.h - what board.c (taking from the stream), board_run.c (what a run has
+ * done), board_json.c and metrics.c (telling) share */
 #ifndef PL_SIGHT_BOARD_PARTS_H
 #define PL_SIGHT_BOARD_PARTS_H
 
@@ -11,7 +11,8 @@
 #include "sight/durations.h"
 
 enum {
-    RUNS_MOST = 8,                                        /* that are shown: the newest */
+    RUNS_MOST = 16,                             /* that are shown: a newer one takes the
+                                                   place of one that has ended */
     COLUMNS_MOST = 20,
     POINTS_MOST = 1000,                         /* of a run; then neighbours become one */
     RANKS_MOST = 64,                            /* told apart; of more, neighbours share a

@@ -1,5 +1,6 @@
-/* dashboard_parts.h - what dashboard.c (life), http.c (requests), http_guard.c (who may),
- * live.c (who watches) and command.c (who commands) share */
+/* dashboard_parts.h - what dashboard.c (life), connections.c (who is connected), http.c
+ * (requests), http_guard.c (who may), page.c (what the page is made of), live.c (who
+ * watches) and command.c (who commands) share */
 #ifndef PL_SIGHT_DASHBOARD_PARTS_H
 #define PL_SIGHT_DASHBOARD_PARTS_H
 

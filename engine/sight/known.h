@@ -9,7 +9,7 @@
 
 #include "runtime/message.h"
 
-enum { PL_KNOWN_RUNS = 8, PL_KNOWN_METRICS = 2048 };
+enum { PL_KNOWN_RUNS = 16, PL_KNOWN_METRICS = 2048 };
 
 typedef struct pl_known_run {
     uint64_t call;                             /* by which it was asked for; 0: free */

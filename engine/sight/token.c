@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/error.h"
+
 enum { RANDOM_BYTES = 16, LEAST = 16 };
 
 static int token_draw(char token[static PL_TOKEN_TEXT], pl_error_t *err)
@@ -68,23 +70,33 @@ static int token_load(int fd, const char *path, char token[static PL_TOKEN_TEXT]
     return PL_OK;
 }
 
-static int token_keep(const char *path, char token[static PL_TOKEN_TEXT], pl_error_t *err)
+/* As a whole or not at all: of two who make it at once one finds the other's. */
+static int token_keep(const char *path, char *fresh, pl_error_t *err)
 {
-    char drawn[PL_TOKEN_TEXT];
+    char drawn[PL_TOKEN_TEXT + 1];
     if (token_draw(drawn, err) != PL_OK)
         return PL_EIO;
-    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    strcat(drawn, "\n");
     const size_t length = strlen(drawn);
-    const bool is_kept = fd >= 0 && write(fd, drawn, length) == (ssize_t)length
-                         && write(fd, "\n", 1) == 1;
+    const int fd = mkostemp(fresh, O_CLOEXEC);
+    bool is_kept = fd >= 0 && write(fd, drawn, length) == (ssize_t)length;
+    if (fd >= 0)
+        is_kept = close(fd) == 0 && is_kept;
+    is_kept = is_kept && (link(fresh, path) == 0 || errno == EEXIST);
     const int failed = errno;
     if (fd >= 0)
-        close(fd);
-    if (!is_kept)
-        return pl_fail(err, PL_EIO, "cannot make dashboard token %s: %s", path,
-                       strerror(failed));
-    memcpy(token, drawn, sizeof drawn);
-    return PL_OK;
+        unlink(fresh);
+    return is_kept ? PL_OK
+                   : pl_fail(err, PL_EIO, "cannot make dashboard token %s: %s", path,
+                             strerror(failed));
+}
+
+static int token_make(const char *path, pl_error_t *err)
+{
+    char *fresh = pl_text("%s.XXXXXX", path);
+    const int code = fresh ? token_keep(path, fresh, err) : pl_no_memory(err);
+    pl_text_free(fresh);
+    return code;
 }
 
 int pl_token_open(char token[static PL_TOKEN_TEXT], pl_error_t *err)
@@ -92,9 +104,13 @@ int pl_token_open(char token[static PL_TOKEN_TEXT], pl_error_t *err)
     const char *path = getenv("PACELINE_DASHBOARD_TOKEN_FILE");
     if (!path || !*path)
         return token_draw(token, err);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 && errno == ENOENT)
-        return token_keep(path, token, err);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 && errno == ENOENT) {
+        const int code = token_make(path, err);
+        if (code != PL_OK)
+            return code;
+        fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    }
     if (fd < 0)
         return pl_fail(err, PL_EIO, "dashboard token %s: %s", path, strerror(errno));
     const int code = token_load(fd, path, token, err);

@@ -1,0 +1,135 @@
+/* train_events.c - what runs tell, to those who follow them: server-sent events
+ *
+ * An event has a number; who comes back with that of the last it has seen gets what came
+ * behind.  Memory is bounded: who does not read is let go of, and comes back; a run keeps
+ * its newest events, and of the runs that have ended the newest do. */
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/http.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train_service.h"
+
+enum {
+    UNREAD_MOST = 1 << 20,
+    ENDED_KEPT = 16                             /* runs that have ended and keep events */
+};
+
+/* A client that follows a run. */
+struct stream {
+    stream_t *next;
+    run_t *run;
+    struct evhttp_request *request;
+};
+
+static void stream_drop(stream_t *stream)
+{
+    stream_t **from = &stream->run->streams;
+    while (*from != stream)
+        from = &(*from)->next;
+    *from = stream->next;
+    stream->run->service->streams--;
+    free(stream);
+}
+
+static void stream_closed(struct evhttp_connection *connection, void *user)
+{
+    stream_t *stream = user;
+    (void)connection;
+    service_forget(stream->request);
+    stream_drop(stream);
+}
+
+static void stream_end(stream_t *stream)
+{
+    struct evhttp_request *request = stream->request;
+    evhttp_connection_set_closecb(evhttp_request_get_connection(request), NULL, NULL);
+    stream_drop(stream);
+    evhttp_send_reply_end(request);
+}
+
+/* false: it has enough unread, and is let go of. */
+static bool stream_send(stream_t *stream, uint64_t number)
+{
+    struct evhttp_connection *connection = evhttp_request_get_connection(stream->request);
+    const struct evbuffer *unread =
+        bufferevent_get_output(evhttp_connection_get_bufferevent(connection));
+    const char *event = stream->run->event[number % EVENTS_KEPT];
+    if (!event)
+        return true;
+    if (evbuffer_get_length(unread) > UNREAD_MOST) {
+        stream_end(stream);
+        return false;
+    }
+    struct evbuffer *buffer = evbuffer_new();
+    evbuffer_add_printf(buffer, "id: %llu\ndata: %s\n\n", (unsigned long long)number,
+                        event);
+    evhttp_send_reply_chunk(stream->request, buffer);
+    evbuffer_free(buffer);
+    return true;
+}
+
+void run_tell(run_t *run, const char *event)
+{
+    json_t *object = run_show(run);
+    json_object_set_new(object, "event", json_string(event));
+    char **slot = &run->event[run->events % EVENTS_KEPT];
+    free(*slot);
+    *slot = json_dumps(object, JSON_COMPACT);
+    json_decref(object);
+    for (stream_t *s = run->streams, *next; s; s = next) {
+        next = s->next;
+        stream_send(s, run->events);
+    }
+    run->events++;
+}
+
+/* The last one stays: how it ended. */
+static void events_forget(run_t *run)
+{
+    for (uint64_t k = 0; k < EVENTS_KEPT; k++) {
+        if (k == (run->events - 1) % EVENTS_KEPT)
+            continue;
+        free(run->event[k]);
+        run->event[k] = NULL;
+    }
+}
+
+void events_end(run_t *run)
+{
+    service_t *service = run->service;
+    while (run->streams)
+        stream_end(run->streams);
+    run->end = ++service->ended;
+    for (run_t *other = service->runs; other; other = other->next)
+        if (other->end + ENDED_KEPT == service->ended && run_has_ended(other))
+            events_forget(other);
+}
+
+void events_get(run_t *run, struct evhttp_request *request)
+{
+    const char *last = evhttp_find_header(evhttp_request_get_input_headers(request),
+                                          "Last-Event-ID");
+    uint64_t from = last ? strtoull(last, NULL, 10) + 1 : 0;
+    if (from > run->events)                 /* of before this service was started again */
+        from = 0;
+    const uint64_t kept = run->events > EVENTS_KEPT ? run->events - EVENTS_KEPT : 0;
+    if (run->service->streams >= door_streams_most(run->service->door)) {
+        service_error(request, 503, "as many follow runs as may: try again later");
+        return;
+    }
+    stream_t *stream = malloc(sizeof *stream);
+    *stream = (stream_t){run->streams, run, request};
+    run->streams = stream;
+    run->service->streams++;
+    evhttp_connection_set_closecb(evhttp_request_get_connection(request), stream_closed,
+                                  stream);
+    service_head(request, "text/event-stream");
+    evhttp_send_reply_start(request, 200, "OK");
+    for (from = from > kept ? from : kept; from < run->events; from++)
+        if (!stream_send(stream, from))
+            return;
+    if (run_has_ended(run))
+        stream_end(stream);
+}
