@@ -25,6 +25,7 @@ struct running;
 typedef struct half {
     pl_replay_t replay;                                   /* first: done() gets it back */
     struct running *of;
+    double seconds;                                         /* that it ran */
 } half_t;
 
 /* A call on its way, with the replay behind the first if it wants one; from a list of
@@ -34,8 +35,6 @@ typedef struct running {
     struct device *device;
     pl_call_t *call;
     int left;                                               /* replays not yet done */
-    int64_t between;                                        /* pl_now() of first's end */
-    double seconds;                                         /* of `then`  [0] */
     pl_error_t failure;                                     /* the first  [code 0] */
     size_t sums, room;                                      /* of figures; in numbers */
     double *figures;                                        /* [room] */
@@ -62,6 +61,7 @@ typedef struct device {
     int plan_count, plan_room;
     running_t *spare;
     int running;                                            /* calls under way */
+    int64_t since;                   /* pl_now() when the newest replay began, or could */
     bool halted;                                 /* a replay that halts could not begin */
     bool ending;
     pl_call_t *measuring;                                   /* its peak  [NULL] */
@@ -261,20 +261,21 @@ static void running_answer(const running_t *running)
             &(pl_replay_plan_reply_t){.guarded = first->guarded || then->guarded,
                                       .exchange = (uint32_t)first->exchange,
                                       .forward = first->forward,
-                                      .then = running->seconds,
+                                      .seconds = running->first.seconds,
+                                      .then = running->then.seconds,
                                       .figures = figures});
 }
 
 static void replay_done(pl_replay_t *replay, const pl_error_t *err)
 {
-    running_t *running = ((half_t *)replay)->of;
+    half_t *half = (half_t *)replay;
+    running_t *running = half->of;
     device_t *device = running->device;
+    const int64_t since = device->since;
+    device->since = pl_now();
+    half->seconds = (double)(device->since - since) / 1e9;
     if (err && running->failure.code == PL_OK)
         running->failure = *err;
-    if (running->then.of && replay == &running->first.replay)
-        running->between = pl_now();
-    else if (running->then.of)
-        running->seconds = (double)(pl_now() - running->between) / 1e9;
     if (--running->left)
         return;
     device->running--;
@@ -333,8 +334,9 @@ static int running_fill(running_t *running, const pl_replay_plan_t *msg,
     running->first = (half_t){{.figures = running->figures,
                                .ready = compiled->bucket_count ? replay_ready : NULL,
                                .done = replay_done},
-                              running};
-    running->then = (half_t){{.done = replay_done}, then ? running : NULL};
+                              running,
+                              0};
+    running->then = (half_t){{.done = replay_done}, then ? running : NULL, 0};
     if (then) {
         running->then.replay.figures = running->figures + compiled->sums;
         running->then.replay.seed = msg->seed, running->then.replay.step = msg->step,
@@ -355,10 +357,11 @@ static int replay_begin(device_t *device, pl_call_t *call, const pl_replay_plan_
     if (!running)
         return pl_no_memory(err);
     running->device = device, running->call = call, running->sums = sums;
-    running->left = then ? 2 : 1, running->seconds = 0;
+    running->left = then ? 2 : 1;
     running->failure.code = PL_OK;
     void *part = device->part.self;
-    device->running++;
+    if (!device->running++)
+        device->since = pl_now();
     int code = running_fill(running, msg, compiled, then, err);
     if (code == PL_OK)
         code = device->ops->replay(part, compiled->plan, &running->first.replay, err);

@@ -28,7 +28,7 @@ static void compute_ended(pl_elastic_t *e)
 {
     e->began = false;
     pl_replica_computed(&e->ddp.replica, e->of, e->guarded, e->forward,
-                        e->failure.code == PL_OK ? NULL : &e->failure);
+                        e->seconds, e->failure.code == PL_OK ? NULL : &e->failure);
 }
 
 static void compute_send(pl_elastic_t *e);
@@ -44,6 +44,7 @@ static void replayed(void *self, const pl_answer_t *answer)
     if (answer->kind == PL_ANSWER_REPLY) {
         e->guarded |= answer->body->replay_plan_reply.guarded;
         e->forward += answer->body->replay_plan_reply.forward;
+        e->seconds += answer->body->replay_plan_reply.seconds;
     }
     compute_send(e);
     if (e->back == e->sent)
@@ -159,7 +160,7 @@ static int elastic_compute(pl_replica_t *r, const pl_replay_plan_t *msg,
     e->msg = *msg;
     e->stack.count = e->sent = e->back = e->next = 0;
     e->guarded = e->began = false;
-    e->forward = 0;
+    e->forward = e->seconds = 0;
     e->failure.code = PL_OK;
     compute_send(e);
     if (e->sent)

@@ -26,7 +26,7 @@ typedef struct pl_elastic {
     int sent, back;                                         /* replays */
     int next;                                               /* of its shards, to send */
     bool guarded, began;
-    double forward;                                         /* seconds */
+    double forward, seconds;                                /* of it, and of all */
     double *figures;                                        /* [shards][count] */
     size_t count;
     pl_error_t failure;

@@ -231,9 +231,10 @@ PL_API int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_bat
 /* ---- What meetings end with ---- */
 
 PL_API void pl_replica_prepared(pl_replica_t *r, const pl_error_t *failure);
-/* As the reply to a replay; guarded: it did not run; forward: seconds. */
+/* As the reply to a replay; guarded: it did not run; forward, and all of it: seconds. */
 PL_API void pl_replica_computed(pl_replica_t *r, struct pl_part_of_round *of,
-                                bool guarded, double forward, const pl_error_t *failure);
+                                bool guarded, double forward, double seconds,
+                                const pl_error_t *failure);
 PL_API void pl_replica_exchanged(pl_replica_t *r, const pl_error_t *failure);
 /* halt: as in the reply to train_batch. */
 PL_API void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt);

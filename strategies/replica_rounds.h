@@ -59,6 +59,8 @@ typedef struct pl_rounds {
                                           of a replay */
     int64_t since;                     /* pl_now() of what is counted as spent next: the
                                           device works, the ranks meet, */
+    double passed;                     /* s that the device had replays, not shared out, */
+    double ran[PL_SPENT_KINDS];        /* and that it ran them */
     int64_t idle_since;                /* or there is no batch  [0: there is] */
     bool meeting;                      /* it waits for the other ranks, */
     bool looks;                        /* and a timer shows whether it runs meanwhile; */
@@ -142,8 +144,8 @@ int pl_part_exchange(pl_replica_t *r, pl_part_of_round_t *part, int number,
 /* ---- replica_spent.c: what a step takes ---- */
 
 void pl_rounds_spending(pl_replica_t *r);
-/* Since that, or what was counted last; so many seconds of it were forward's. */
-void pl_rounds_spent(pl_replica_t *r, pl_spent_t kind, double forward);
+/* The device ran for so many seconds  [0: nobody can tell], forward's among them. */
+void pl_rounds_spent(pl_replica_t *r, pl_spent_t kind, double forward, double seconds);
 /* The ranks meet; they have met. */
 void pl_rounds_meeting(pl_replica_t *r);
 void pl_rounds_met(pl_replica_t *r);

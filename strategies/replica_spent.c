@@ -4,6 +4,8 @@
  * clock tells who waited for whom, but a rank that runs can say so every few
  * milliseconds: what lies between two such signs, and is too long, is no time that it
  * waited. */
+#include <string.h>
+
 #include "base/clock.h"
 #include "strategies/replica_rounds.h"
 
@@ -15,14 +17,39 @@ void pl_rounds_spending(pl_replica_t *r)
         r->rounds->since = pl_now();
 }
 
-void pl_rounds_spent(pl_replica_t *r, pl_spent_t kind, double forward)
+/* Seconds since that, or since the last time. */
+static double passed(pl_replica_t *r)
 {
     const int64_t since = r->rounds->since;
     pl_rounds_spending(r);
-    const double seconds = (double)(r->rounds->since - since) / 1e9;
+    return (double)(r->rounds->since - since) / 1e9;
+}
+
+void pl_rounds_spent(pl_replica_t *r, pl_spent_t kind, double forward, double seconds)
+{
+    pl_rounds_t *rounds = r->rounds;
+    if (!r->meets)
+        return;
+    const double here = passed(r);
+    seconds = seconds > 0 ? seconds : here;
     forward = forward < seconds ? forward : seconds;
-    r->spent[PL_SPENT_FORWARD] += forward;
-    r->spent[kind] += seconds - forward;
+    rounds->passed += here;
+    rounds->ran[PL_SPENT_FORWARD] += forward;
+    rounds->ran[kind] += seconds - forward;
+}
+
+/* When answers come tells nothing of what each ran: one may wait for the next.  What lies
+ * between replays is of all, by their share. */
+static void share_out(pl_replica_t *r)
+{
+    pl_rounds_t *rounds = r->rounds;
+    double all = 0;
+    for (int k = 0; k < PL_SPENT_KINDS; k++)
+        all += rounds->ran[k];
+    for (int k = 0; k < PL_SPENT_KINDS && all > 0; k++)
+        r->spent[k] += rounds->passed * rounds->ran[k] / all;
+    rounds->passed = 0;
+    memset(rounds->ran, 0, sizeof rounds->ran);
 }
 
 /* ---- while the ranks meet ---- */
@@ -76,6 +103,7 @@ void pl_rounds_meeting(pl_replica_t *r)
 {
     if (!r->meets)
         return;
+    share_out(r);
     pl_rounds_spending(r);
     looks_begin(r);
 }
@@ -83,8 +111,8 @@ void pl_rounds_meeting(pl_replica_t *r)
 void pl_rounds_met(pl_replica_t *r)
 {
     const double absent = looks_end(r);
-    pl_rounds_spent(r, PL_SPENT_COLLECTIVE, 0);
-    r->spent[PL_SPENT_COLLECTIVE] -= absent;
+    if (r->meets)
+        r->spent[PL_SPENT_COLLECTIVE] += passed(r) - absent;
 }
 
 /* ---- without a batch ---- */

@@ -78,7 +78,7 @@ static void forward_backward_answered(void *self, const pl_answer_t *answer)
         buckets_ready(self, part, (int)answer->body->replay_plan_progress.buckets);
     } else if (answer->kind == PL_ANSWER_REPLY) {
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
-        pl_rounds_spent(self, PL_SPENT_BACKWARD, reply->forward);
+        pl_rounds_spent(self, PL_SPENT_BACKWARD, reply->forward, reply->seconds);
         if (reply->exchange) {
             part_exchange(self, part, (int)reply->exchange);
             return;
@@ -94,11 +94,11 @@ static void forward_backward_answered(void *self, const pl_answer_t *answer)
 }
 
 void pl_replica_computed(pl_replica_t *r, pl_part_of_round_t *of, bool guarded,
-                         double forward, const pl_error_t *failure)
+                         double forward, double seconds, const pl_error_t *failure)
 {
     if (!guarded && !failure)
         part_computed(of);
-    pl_rounds_spent(r, PL_SPENT_BACKWARD, forward);
+    pl_rounds_spent(r, PL_SPENT_BACKWARD, forward, seconds);
     if (failure)
         rounds_hold_back(r);
     else
@@ -132,7 +132,7 @@ static void optimizer_answered(void *self, const pl_answer_t *answer)
     pl_part_of_round_t *part = answer->context;
     if (answer->kind == PL_ANSWER_REPLY) {
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
-        pl_rounds_spent(self, PL_SPENT_OPTIMIZER, 0);
+        pl_rounds_spent(self, PL_SPENT_OPTIMIZER, 0, reply->seconds);
         optimizer_told(part, reply->guarded, reply->figures);
         if (part->guarded)
             rounds_hold_back(self);
