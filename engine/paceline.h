@@ -15,7 +15,8 @@
  * NULL is fine.  NULL for what a call cannot do without is PL_EINVAL, and nothing to be
  * done where no code is returned; the graph of a step alone has to be there.  A `T *`
  * argument is borrowed for the call.  Unless a comment says otherwise a function may be
- * called from any thread, one thread at a time per object.
+ * called from any thread, one thread at a time per object.  A process that is forked from
+ * one that has or had an engine makes none, unless it calls exec first.
  * In [brackets] stands a shape or a unit, or what NULL or 0 means.
  * The library installs no signal handler, never exits, prints nothing and changes no
  * global state of the host. */

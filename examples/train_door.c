@@ -22,11 +22,10 @@
 #include "train_service.h"
 
 enum {
-    BODY_MOST = 8 << 20,
+    BODY_MOST = 1 << 20,
     GUESTS_MOST = 128,
     REQUEST_SECONDS = 10, /* for each piece of a request */
     ANSWER_SECONDS = 60,
-    AHEAD_MOST = 4096, /* bytes that say nothing: behind the request */
     SILENT_MS = 250 /* for a request while others wait */
 };
 
@@ -40,6 +39,7 @@ struct door {
     struct evhttp *http;
     struct evconnlistener *listener;
     struct event *later; /* pending: it is shut */
+    struct event *sweep; /* now and then */
     guest_t guest[GUESTS_MOST];
     int most;
 };
@@ -94,7 +94,6 @@ static void guest_has_asked(door_t *door, struct evhttp_request *request)
     struct bufferevent *bev =
         evhttp_connection_get_bufferevent(evhttp_request_get_connection(request));
     bufferevent_set_timeouts(bev, NULL, &(struct timeval){.tv_sec = ANSWER_SECONDS});
-    bufferevent_setwatermark(bev, EV_READ, 0, AHEAD_MOST);
     for (int k = 0; k < GUESTS_MOST; k++)
         if (door->guest[k].bev == bev)
             door->guest[k].has_asked = true;
@@ -122,7 +121,7 @@ bool door_admits(door_t *door, struct evhttp_request *request)
     if (method != EVHTTP_REQ_POST && method != EVHTTP_REQ_GET)
         return refuse(request, 405, "there are GET and POST alone");
     if (size > BODY_MOST)
-        return refuse(request, 413, "a body has 8 MiB at most");
+        return refuse(request, 413, "a body has 1 MiB at most");
     if (size && !is_json(header(request, "Content-Type")))
         return refuse(request, 415, "a body is to have Content-Type: application/json");
     return true;
@@ -175,6 +174,12 @@ static void on_later(evutil_socket_t fd, short what, void *user)
         guest->was_seen = true;
     }
     door_shut(door);
+}
+
+static void on_sweep(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what;
+    guests_count(user);
 }
 
 /* For evhttp, of a connection that has come. */
@@ -231,13 +236,15 @@ int door_open(service_t *service, int port,
                        evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
     door->most = guests_most();
     door->later = evtimer_new(service->base, on_later, door);
+    door->sweep = event_new(service->base, -1, EV_PERSIST, on_sweep, door);
+    event_add(door->sweep, &(struct timeval){.tv_sec = 1});
     door->listener = evhttp_bound_socket_get_listener(bound);
     evconnlistener_set_error_cb(door->listener, accept_failed);
     evhttp_set_bevcb(http, guest_new, door);
     evhttp_set_timeout(http, REQUEST_SECONDS);
     /* What is longer, or no HTTP, evhttp answers by itself: always the same HTML, with
      * none of our headers.  Its version 2.1 lets nobody else do it. */
-    evhttp_set_max_body_size(http, 8 * BODY_MOST);
+    evhttp_set_max_body_size(http, 4 * BODY_MOST);
     evhttp_set_max_headers_size(http, 16384);
     evhttp_set_allowed_methods(http, (ev_uint16_t)~0);
     evhttp_set_gencb(http, on_request, service);
@@ -257,5 +264,7 @@ void door_free(door_t *door)
             bufferevent_decref(door->guest[k].bev);
     if (door->later)
         event_free(door->later);
+    if (door->sweep)
+        event_free(door->sweep);
     free(door);
 }

@@ -44,7 +44,7 @@ static void stream_closed(struct evhttp_connection *connection, void *user)
 static void stream_end(stream_t *stream)
 {
     struct evhttp_request *request = stream->request;
-    evhttp_connection_set_closecb(evhttp_request_get_connection(request), NULL, NULL);
+    service_release(request);
     stream_drop(stream);
     evhttp_send_reply_end(request);
 }
@@ -123,8 +123,7 @@ void events_get(run_t *run, struct evhttp_request *request)
     *stream = (stream_t){run->streams, run, request};
     run->streams = stream;
     run->service->streams++;
-    evhttp_connection_set_closecb(evhttp_request_get_connection(request), stream_closed,
-                                  stream);
+    service_hold(request, stream_closed, stream);
     service_head(request, "text/event-stream");
     evhttp_send_reply_start(request, 200, "OK");
     for (from = from > kept ? from : kept; from < run->events; from++)

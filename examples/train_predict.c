@@ -15,11 +15,15 @@
 
 #include "train_service.h"
 
-enum { NUMBERS_MOST = 1 << 22 };                            /* of a question */
+enum {
+    NUMBERS_MOST = 1 << 22,                                 /* of a question */
+    OPEN_MOST = 16                                          /* questions */
+};
 
 typedef struct question {
     struct question *next;
     struct evhttp_request *request;                         /* NULL: nobody waits */
+    bool is_in_vain;                                        /* the same, for the thread */
     predictor_t *predictor;
     char *run_dir;
     pl_arrays_t samples;                                    /* of "x" */
@@ -37,6 +41,7 @@ struct predictor {
     pthread_mutex_t lock;
     pthread_cond_t asked;
     questions_t waiting, answered;
+    int open;                                               /* the loop's: questions */
     bool ends;
     int pipe[2];
     struct event *readable;
@@ -150,8 +155,10 @@ static void *predictor_run(void *user)
             pthread_cond_wait(&p->asked, &p->lock);
             continue;
         }
+        const bool is_in_vain = q->is_in_vain;
         pthread_mutex_unlock(&p->lock);
-        compute(p, q);
+        if (!is_in_vain)
+            compute(p, q);
         pthread_mutex_lock(&p->lock);
         put(&p->answered, q);
         if (write(p->pipe[1], "", 1) < 0)
@@ -169,19 +176,23 @@ static void client_left(struct evhttp_connection *connection, void *user)
     (void)connection;
     service_forget(q->request);
     q->request = NULL;
+    pthread_mutex_lock(&q->predictor->lock);
+    q->is_in_vain = true;
+    pthread_mutex_unlock(&q->predictor->lock);
 }
 
 static void answer(question_t *q)
 {
     struct evhttp_request *request = q->request;
     if (request) {
-        evhttp_connection_set_closecb(evhttp_request_get_connection(request), NULL, NULL);
+        service_release(request);
         if (q->answer)
             service_reply(request, 200, json_incref(q->answer));
         else
             service_error(request, q->error.code == PL_ENOTFOUND ? 409 : 400,
                           q->error.text);
     }
+    q->predictor->open--;
     question_free(q);
 }
 
@@ -253,6 +264,10 @@ static bool samples_read(question_t *q, const json_t *list)
 void predictor_ask(predictor_t *p, struct evhttp_request *request, const char *run_dir,
                    const json_t *asked)
 {
+    if (p->open == OPEN_MOST) {
+        service_error(request, 503, "as many predictions wait as may: try again later");
+        return;
+    }
     question_t *q = calloc(1, sizeof *q);
     if (!q || !(q->run_dir = strdup(run_dir))
         || !samples_read(q, json_object_get(asked, "x"))) {
@@ -263,8 +278,10 @@ void predictor_ask(predictor_t *p, struct evhttp_request *request, const char *r
             question_free(q);
         return;
     }
+    q->predictor = p;
     q->request = request;
-    evhttp_connection_set_closecb(evhttp_request_get_connection(request), client_left, q);
+    p->open++;
+    service_hold(request, client_left, q);
     pthread_mutex_lock(&p->lock);
     put(&p->waiting, q);
     pthread_cond_signal(&p->asked);

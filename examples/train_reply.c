@@ -1,9 +1,13 @@
 /* train_reply.c - what the service answers, in JSON */
 #include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
 #include <event2/http.h>
 #include <stdlib.h>
 
 #include "train_service.h"
+
+enum { AHEAD_MOST = 4096 };                     /* bytes that nobody wants */
 
 /* What a run told is kept nowhere, and taken for nothing else.  Each connection carries
  * one request. */
@@ -31,6 +35,28 @@ void service_reply(struct evhttp_request *request, int status, json_t *body)
 void service_error(struct evhttp_request *request, int status, const char *text)
 {
     service_reply(request, status, json_pack("{s:{s:s}}", "error", "text", text));
+}
+
+/* evhttp does not look behind a request: here nobody is to send anything more, and who
+ * hangs up is seen. */
+void service_hold(struct evhttp_request *request,
+                  void (*on_gone)(struct evhttp_connection *, void *), void *user)
+{
+    struct evhttp_connection *connection = evhttp_request_get_connection(request);
+    struct bufferevent *bev = evhttp_connection_get_bufferevent(connection);
+    bufferevent_data_cb on_read, on_write;
+    bufferevent_event_cb on_event;
+    void *own;
+    bufferevent_getcb(bev, &on_read, &on_write, &on_event, &own);
+    bufferevent_setcb(bev, NULL, on_write, on_event, own);
+    bufferevent_setwatermark(bev, EV_READ, 0, AHEAD_MOST);
+    bufferevent_enable(bev, EV_READ);
+    evhttp_connection_set_closecb(connection, on_gone, user);
+}
+
+void service_release(struct evhttp_request *request)
+{
+    evhttp_connection_set_closecb(evhttp_request_get_connection(request), NULL, NULL);
 }
 
 /* One whose connection evhttp closes by itself is freed with it. */

@@ -146,8 +146,6 @@ static void run_read(service_t *service, int id)
     char path[512];
     pl_error_t err = {0};
     record_path(service, id, path);
-    if (access(path, F_OK) != 0)
-        return;
     json_t *record = json_load_file(path, 0, NULL);
     char *file = json_dumps(json_object_get(record, "run"), 0);
     pl_options_t *options = options_read(service, file ? file : "", id, &err);
@@ -171,7 +169,7 @@ static int id_of(const char *name)
 {
     char *end;
     const long id = *name >= '1' && *name <= '9' ? strtol(name, &end, 10) : 0;
-    return id > 0 && id < 1000000000 && (!*end || !strcmp(end, ".json")) ? (int)id : 0;
+    return id > 0 && id < 100000000 && (!*end || !strcmp(end, ".json")) ? (int)id : 0;
 }
 
 /* Locked as long as the service lives. */
@@ -182,26 +180,32 @@ static int root_open(const char *root, pl_error_t *err)
     int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return pl_fail(err, PL_EIO, "%s cannot be opened: %m", root);
+    if (access(root, W_OK | X_OK) != 0) {
+        close(fd);
+        return pl_fail(err, PL_EIO, "%s cannot be written: %m", root);
+    }
     if (flock(fd, LOCK_EX | LOCK_NB) == 0)
         return PL_OK;
     close(fd);
     return pl_fail(err, PL_EBUSY, "%s is another service's", root);
 }
 
+/* Others' names with greater numbers cost no more than a jump of ours. */
 int runs_open(service_t *service, pl_error_t *err)
 {
+    struct dirent **entries = NULL;
     if (root_open(service->root, err) != PL_OK)
         return err->code;
-    DIR *folder = opendir(service->root);
-    if (!folder)
+    const int count = scandir(service->root, &entries, NULL, versionsort);
+    if (count < 0)
         return pl_fail(err, PL_EIO, "%s cannot be read: %m", service->root);
-    for (const struct dirent *entry; (entry = readdir(folder));) {
-        const int id = id_of(entry->d_name);
-        if (id > service->ids)
-            service->ids = id;
+    for (int k = 0; k < count; k++) {
+        const int id = id_of(entries[k]->d_name);
+        service->ids = id > service->ids ? id : service->ids;
+        if (id && strchr(entries[k]->d_name, '.'))
+            run_read(service, id);
+        free(entries[k]);
     }
-    closedir(folder);
-    for (int id = 1; id <= service->ids; id++)
-        run_read(service, id);
+    free(entries);
     return PL_OK;
 }

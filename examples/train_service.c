@@ -101,7 +101,7 @@ static struct evhttp_request *waiting_end(waiting_t *waiting)
     *from = waiting->next;
     free(waiting);
     if (request)
-        evhttp_connection_set_closecb(evhttp_request_get_connection(request), NULL, NULL);
+        service_release(request);
     return request;
 }
 
@@ -255,8 +255,7 @@ static void command_post(run_t *run, struct evhttp_request *request, const char 
     waiting_t *waiting = malloc(sizeof *waiting);
     *waiting = (waiting_t){run->waiting, run, request};
     run->waiting = waiting;
-    evhttp_connection_set_closecb(evhttp_request_get_connection(request), waiting_closed,
-                                  waiting);
+    service_hold(request, waiting_closed, waiting);
     const int code = run->trainer ? run_command(run, command, asked, waiting, &err)
                                   : pl_fail(&err, PL_ESTATE, "the run is not under way");
     if (code == PL_OK)

@@ -54,6 +54,11 @@ void service_head(struct evhttp_request *request, const char *type);
 /* Answers a request with JSON, which is taken over, or {"error": {"text": …}}. */
 void service_reply(struct evhttp_request *request, int status, json_t *body);
 void service_error(struct evhttp_request *request, int status, const char *text);
+/* The answer comes later, unless on_gone is called before, as the client has left: then
+ * service_forget().  service_release(): it comes now. */
+void service_hold(struct evhttp_request *request,
+                  void (*on_gone)(struct evhttp_connection *, void *), void *user);
+void service_release(struct evhttp_request *request);
 /* Where the connection of an unanswered one is gone: evhttp thinks no more of it. */
 void service_forget(struct evhttp_request *request);
 

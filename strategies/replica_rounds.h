@@ -59,7 +59,7 @@ typedef struct pl_rounds {
                                           of a replay */
     int64_t since;                     /* pl_now() of what is counted as spent next: the
                                           device works, the ranks meet, */
-    double passed;                     /* s that the device had replays, not shared out, */
+    double passed;                     /* s that the device had replays, to share out, */
     double ran[PL_SPENT_KINDS];        /* and that it ran them */
     int64_t idle_since;                /* or there is no batch  [0: there is] */
     bool meeting;                      /* it waits for the other ranks, */

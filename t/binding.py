@@ -259,6 +259,24 @@ def a_run_keeps_the_arrays_that_it_names():
     ok("with which they go", main_is_alone() and kept() is None)
 
 
+def what_a_function_raises_is_raised():
+    def fails(_):
+        raise KeyError("mine")
+    try:
+        paceline.fit(run(max_epochs=-1), data, facts=facts, progress=fails)
+    except KeyError as error:
+        ok("a progress function's exception ends the run", error.args == ("mine",))
+
+    class Leaves(paceline.Callback):
+        def on_train_batch_end(self, event, wish):
+            sys.exit(3)
+    try:
+        paceline.fit(run(max_epochs=-1), data, facts=facts, callbacks=[Leaves()])
+    except SystemExit as error:
+        ok("sys.exit() in a callback is that", error.code == 3)
+    ok("nothing is left of them", main_is_alone())
+
+
 def a_run_works_behind_many_descriptors():
     most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most[1] < 2000:
@@ -284,6 +302,7 @@ errors_are_exceptions()
 arrays_that_cannot_be_taken_are_told()
 a_run_can_be_stopped_and_goes_on()
 a_run_keeps_the_arrays_that_it_names()
+what_a_function_raises_is_raised()
 a_run_works_behind_many_descriptors()
 at_exit = paceline.fit(run(max_epochs=1), data, facts=facts).weights        # still there when Python ends
 print(f"1..{count}")

@@ -713,6 +713,39 @@ monitor_follows_a_run_to_its_end() {
         grep -q '"to": "strategy.single", .*"kind": "call", "name": "train_batch"' seen.txt
 }
 
+monitor_says_that_what_it_followed_died() {
+    local json
+    for json in '' --json; do
+        start_stream "killed$json"
+        "$paceline" monitor "$stream" $json >seen.out 2>err.txt </dev/null &
+        local monitor=$!
+        until [ -s seen.out ] || ! kill -0 "$monitor"; do sleep 0.05; done
+        kill -KILL "$pid"
+        wait "$monitor"
+        status=$? err=$(cat err.txt) out=
+        is "$status" 1 "that is no good end"
+        like "$err$(tail -n 1 seen.out)" 'has gone in the middle of a run' "and is told"
+        wait "$pid" 2>/dev/null
+        exec 4<&-
+    done
+}
+
+a_run_that_fails_says_what_is_left_of_it() {
+    "$paceline" fit run.json --set trainer.max_epochs=-1 --set trainer.run_name=lost --set trainer.devices=2 \
+        --set trainer.strategy=ddp --set 'trainer.launcher={"name": "spawn", "max_restarts": 0}' \
+        --set 'callbacks=["model_checkpoint"]' >out.txt 2>err.txt </dev/null &
+    pid=$!
+    until compgen -G 'runs/lost/checkpoints/*/manifest.json' >/dev/null || ! kill -0 "$pid"; do sleep 0.05; done
+    kill -KILL "$(rank 1)"
+    wait "$pid"
+    status=$? out=$(cat out.txt) err=$(cat err.txt)
+    is "$status" 1 "it fails"
+    like "$err" 'killed by SIGKILL' "with the reason"
+    like "$err" 'what it had saved is in runs/lost/checkpoints; --resume runs/lost goes on from there' "and says so"
+    try timeout 60 "$paceline" fit run.json --set trainer.max_epochs=-1 --set trainer.max_time=1 --resume runs/lost
+    is "$status" 0 "which is so"
+}
+
 monitor_shows_lines_for_people() {
     start_stream shown
     try "$paceline" monitor "$stream" --topic 0.strategy --count 5
@@ -950,6 +983,8 @@ run predict_refuses_weights_that_are_none trains
 run what_a_prediction_leaves_is_whole trains
 run a_run_without_weights_points_to_one_that_has_them trains
 run monitor_follows_a_run_to_its_end trains
+run a_run_that_fails_says_what_is_left_of_it trains
+run monitor_says_that_what_it_followed_died trains
 run monitor_shows_lines_for_people trains
 run monitor_ends_when_nothing_can_be_written trains
 run monitor_says_when_nothing_comes

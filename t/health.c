@@ -103,14 +103,15 @@ static void an_engine_whose_thread_is_silent_is_neither_healthy_nor_ready(void)
     rig_open();
     pl_dashboard_t *d = show();
     ok(is_or_becomes(d, "/healthz", 200), "an engine that lives is healthy: 200");
-    like(answer, "\nok\ncontrol thread: ok\nhub: ok\nranks: ok\n", "and says so");
+    like(answer, "\nok\ncontrol thread: ok\nhub: ok\nthreads of ranks: ok\n",
+         "and says so");
     is_int(get(d->url, "/readyz"), 200, "and ready: 200");
     rig_turn();                               /* what the server has asked is answered */
     ok(eventually(__atomic_load_n(&d->is_asked, __ATOMIC_ACQUIRE)),
        "it is asked again, and turns no more");
     fall_silent(&d->control_pulse);
     is_int(get(d->url, "/healthz"), 503, "after ten seconds of silence: 503");
-    like(answer, "\nfailed\ncontrol thread: silent\nhub: ok\nranks: ok\n",
+    like(answer, "\nfailed\ncontrol thread: silent\nhub: ok\nthreads of ranks: ok\n",
          "which names the thread");
     is_int(get(d->url, "/readyz"), 503, "nor does it take work: 503");
     like(answer, "\nnot ready\nruns: 0\n", "which is said");
@@ -178,7 +179,7 @@ static void an_engine_that_is_stuck_is_neither_healthy_nor_ready(void)
     rig_wait(2);
     is_int(rig.queen->code, PL_ESTUCK, "a thread does not end: %s", rig.queen->text);
     is_int(get(d->url, "/healthz"), 503, "which is no health: 503");
-    like(answer, "ranks: a thread is stuck", "with the reason");
+    like(answer, "threads of ranks: one is stuck", "with the reason");
     is_int(get(d->url, "/readyz"), 503, "and no run is taken any more: 503");
     like(answer, "\nnot ready\nstuck, runs: 0\n", "for the same reason");
     rig_unstick();

@@ -170,9 +170,12 @@ mistakes_are_told_as_json() {
     get /runs -o "$folder/body" -D -
     like "$out" '^X-Content-Type-Options: nosniff' "what it answers is taken for nothing else"
     like "$out" '^Cache-Control: no-store' "and kept nowhere"
-    head -c 9000000 /dev/zero | tr '\0' ' ' >large
+    head -c 3000000 /dev/zero | tr '\0' ' ' >large
     posts 413 "too much" /runs @large
     like "$out" '^\{"error":' "as JSON, too"
+    printf '{"callbacks": [%s"progress"]}' "$(yes '"progress",' | head -n 20000 | tr -d '\n')" >large
+    posts 400 "a list without end" /runs @large -m 5
+    like "$out" 'takes at most 100 parts, not 20001' "which is told at once"
     ended
 }
 
@@ -307,11 +310,43 @@ every_command_is_answered() {
     ended
 }
 
+# slow_model - run 1 has one, and large is what takes it a second or more
+slow_model() {
+    post /runs "$(run_file '"max_epochs": 1' | sed 's/\[8\]/[512, 512]/')"
+    ok "a run ends" reaches /runs/1 '"state":"ok"'
+    { printf '{"x": [[0,0]'; yes ',[0,0]' | head -n 150000 | tr -d '\n'; printf ']}'; } >large
+}
+
+predictions_have_a_bound_and_are_not_made_for_nobody() {
+    service
+    slow_model
+    local k clients=()
+    for ((k = 0; k < 20; k++)); do
+        curl -s -o /dev/null -m 60 -w '%{http_code}\n' -H 'Content-Type: application/json' --data-binary @large \
+            "$url/runs/1/predictions" >"$folder/answered.$k" &
+        clients+=($!)
+    done
+    ok "more than so many are told to come again" has_some 503 4 "$folder"/answered.*
+    kill "${clients[@]}" 2>/dev/null
+    ok "who has left takes no place" answered 200 /runs/1/predictions -m 20 -H 'Content-Type: application/json' \
+        --data-binary '{"x": [[0, 0]]}'
+    ended
+    is "$status" 0 "the service ends"
+}
+
+# has_some WORD COUNT FILE… - so many of them come to have that line
+has_some() {
+    local k
+    for ((k = 0; k < 600; k++)); do
+        [ "$(cat "${@:3}" | grep -cx "$1")" -ge "$2" ] && return
+        sleep 0.05
+    done
+    return 1
+}
+
 a_service_ends_while_it_computes_an_answer() {
     service
-    post /runs "$(run_file '"max_epochs": 1')"
-    ok "the run ends" reaches /runs/1 '"state":"ok"'
-    { printf '{"x": [[0,0]'; yes ',[0,0]' | head -n 1000000 | tr -d '\n'; printf ']}'; } >large
+    slow_model
     post /runs/1/predictions @large &
     local client=$!
     sleep 1
@@ -539,6 +574,7 @@ a_service_that_starts_again_knows_its_runs() {
     long_run
     post /runs "$(run_file '"max_epochs": 1')"
     ended
+    mkdir "$folder/runs/999999999" "$folder/runs/0"
     service_again 1
     get /runs
     like "$out" '^\{"runs":\[\{"id":1,"state":"stopped",' "one that was under way has been stopped"
@@ -651,6 +687,7 @@ else
     run who_sends_what_nobody_reads_has_to_wait trains
     run every_command_is_answered trains
     run a_service_ends_while_it_computes_an_answer trains
+    run predictions_have_a_bound_and_are_not_made_for_nobody trains
     run events_of_old_runs_are_let_go_of trains
     run a_long_run_takes_commands trains
     run events_tell_how_far_a_run_is_while_it_trains trains

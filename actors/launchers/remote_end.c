@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "actors/launchers/last_words.h"
@@ -40,12 +41,22 @@ void remote_tell(const remote_t *r, const char *event, const char *cause)
 
 /* ---- what is said of it ---- */
 
+/* One that was started again has made none, whatever was made before. */
+static const char *when_text(const remote_t *r, char text[static 48])
+{
+    if (r->global_step)
+        snprintf(text, 48, "after step %" PRIu64, r->global_step);
+    else
+        strcpy(text, "before it told of a step");
+    return text;
+}
+
 static void death_tell(remote_t *r, pl_error_t *error)
 {
-    char host[64] = "?", when[48] = " before it had joined", death[PL_DEATH_TEXT];
+    char host[64] = "?", when[48] = "before it had joined", death[PL_DEATH_TEXT];
     gethostname(host, sizeof host - 1);
     if (r->has_joined)
-        snprintf(when, sizeof when, " after step %" PRIu64, r->global_step);
+        when_text(r, when);
     if (r->end == REMOTE_KILLED && r->has_joined && *pl_wires_run_dir(r->wires)) {
         pl_fail(error, r->error.code,
                 "%s; where its threads were is in %s/rank-%d.stderr", r->error.text,
@@ -56,7 +67,7 @@ static void death_tell(remote_t *r, pl_error_t *error)
     if (r->error.code != PL_OK)
         *error = r->error;
     else
-        pl_fail(error, PL_EDIED, "the process of rank %d (%d on %s) %s%s", (int)r->rank,
+        pl_fail(error, PL_EDIED, "the process of rank %d (%d on %s) %s %s", (int)r->rank,
                 pl_process_id(r->process), host, pl_death_text(&r->death, death), when);
     pl_last_words(r->process, false, error);
     snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
@@ -74,8 +85,8 @@ static void loss_tell(const remote_t *r, pl_error_t *error)
 {
     *error = r->error;
     if (error->code == PL_OK)
-        pl_fail(error, PL_EDIED, "rank %d (%s) ended after step %" PRIu64, (int)r->rank,
-                r->about, r->global_step);
+        pl_fail(error, PL_EDIED, "rank %d (%s) ended %s", (int)r->rank, r->about,
+                when_text(r, (char[48]){""}));
     snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
 }
 
@@ -176,8 +187,8 @@ static void end_late(void *self)
 void remote_end_silent(remote_t *r, const char *why)
 {
     pl_error_t err;
-    pl_fail(&err, PL_EDIED, "rank %d (%s) is gone after step %" PRIu64 ": %s",
-            (int)r->rank, r->about, r->global_step, why);
+    pl_fail(&err, PL_EDIED, "rank %d (%s) is gone %s: %s", (int)r->rank, r->about,
+            when_text(r, (char[48]){""}), why);
     remote_kill(r, &err);
 }
 
@@ -212,12 +223,12 @@ void remote_cancel(void *self, pl_call_t *call)
     } else if (call == r->run) {
         remote_tell(r, "silent", "no sign of life of its steps");
         if (r->is_foreign)
-            pl_fail(&err, PL_ESTUCK, "rank %d (%s) was cut off after step %" PRIu64,
-                    (int)r->rank, r->about, r->global_step);
+            pl_fail(&err, PL_ESTUCK, "rank %d (%s) was cut off %s", (int)r->rank,
+                    r->about, when_text(r, (char[48]){""}));
         else
             pl_fail(&err, PL_ESTUCK,
-                    "the process of rank %d, %d, was ended after step %" PRIu64,
-                    (int)r->rank, pl_process_id(r->process), r->global_step);
+                    "the process of rank %d, %d, was ended %s", (int)r->rank,
+                    pl_process_id(r->process), when_text(r, (char[48]){""}));
         remote_kill(r, &err);
     }
 }
@@ -232,8 +243,8 @@ static void remote_lost(remote_t *r, const char *why)
     if (r->error.code == PL_OK && is_news && !r->has_joined)
         pl_fail(&r->error, PL_ESTATE, "%s", why);           /* nor would it once more */
     else if (r->error.code == PL_OK && is_news)
-        pl_fail(&r->error, PL_EDIED, "rank %d (%s) is gone after step %" PRIu64 ": %s",
-                (int)r->rank, r->about, r->global_step, why);
+        pl_fail(&r->error, PL_EDIED, "rank %d (%s) is gone %s: %s", (int)r->rank,
+                r->about, when_text(r, (char[48]){""}), why);
     remote_dead(r);
     remote_finish(r);
 }

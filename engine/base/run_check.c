@@ -153,7 +153,13 @@ static int check_part(const checker_t *c, const path_t *path, const char *role,
 static int check_parts(const checker_t *c, const path_t *path, const char *role,
                        const json_t *list)
 {
+    enum { MOST = 100 };
+    char shown[PATH_TEXT];
     int rc = PL_OK;
+    if (json_array_size(list) > MOST)
+        return fail_at(c, path, PL_JSON_VALUE, PL_EINVAL,
+                       "\"%s\" takes at most %d parts, not %zu", show_path(path, shown),
+                       MOST, json_array_size(list));
     for (size_t i = 0; i < json_array_size(list) && rc == PL_OK; i++) {
         path_t at = {.up = path, .index = i};
         rc = check_part(c, &at, role, false, json_array_get(list, i));

@@ -202,6 +202,17 @@ static void show_hints(const pl_options_t *options, const char *run_dir)
               is_set(options, "trainer.run_name") ? " --set trainer.run_name=" : "");
 }
 
+/* What was saved before it failed is not lost. */
+static void fit_failed(const pl_result_t *result)
+{
+    char *path = pl_text("%s/checkpoints", result->run_dir);
+    if (path && *result->run_dir && access(path, F_OK) == 0
+        && !is_empty_folder(result->run_dir, "checkpoints"))
+        cli_note("what it had saved is in %s; --resume %s goes on from there", path,
+                 result->run_dir);
+    pl_text_free(path);
+}
+
 static int fit_done(cli_session_t *session, const pl_result_t *result)
 {
     if (session->json) {
@@ -296,6 +307,7 @@ int cli_fit(const cli_fit_t *arguments)
                                     .start = fit_start,
                                     .progress = fit_progress,
                                     .done = fit_done,
+                                    .failed = fit_failed,
                                     .next = fit_next};
     pl_error_t err = {0};
     cli_run_t run = {.file = arguments->run,

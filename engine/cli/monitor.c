@@ -29,6 +29,8 @@ typedef struct monitor {
     json_int_t next[RANKS];                       /* number of each rank's next message */
     double began;                                 /* s */
     bool warned, refused, hinted;                 /* what has been said */
+    int runs;                                     /* seen to begin, not to end */
+    bool is_over;                                 /* the last one was seen to end */
 } monitor_t;
 
 static int monitor_open(monitor_t *m, pl_error_t *err)
@@ -87,11 +89,31 @@ static char *copy_of(const char *text, size_t length)
     return copy;
 }
 
+/* Runs that the program asks for. */
+static void count_runs(monitor_t *m, const json_t *message)
+{
+    enum { HOST = 100 };
+    const char *kind = json_string_value(json_object_get(message, "kind")),
+               *name = json_string_value(json_object_get(message, "name"));
+    const bool begins = kind && !strcmp(kind, "call"),
+               ends = kind && (!strcmp(kind, "reply") || !strcmp(kind, "error"));
+    const char *host = begins ? "from_level" : "to_level";
+    if (!name || strcmp(name, "run")
+        || json_integer_value(json_object_get(message, host)) != HOST)
+        return;
+    if (!begins && !ends)
+        return;
+    if (begins || m->runs > 0)
+        m->runs += begins ? 1 : -1;
+    m->is_over = !m->runs;
+}
+
 /* What it cannot keep counts as lost: its number will be missing. */
 static void keep_message(monitor_t *m, const char *text, size_t length)
 {
     const bool is_shown = m->arguments->json;
     json_t *message = json_loadb(text, length, 0, NULL);
+    count_runs(m, message);
     const cli_held_t one = {.time = json_number_value(json_object_get(message, "time")),
                             .came = cli_now(),
                             .rank =
@@ -182,15 +204,25 @@ static void follow(monitor_t *m)
     show_due(m, true);
 }
 
+/* Of a topic's messages none may tell. */
+static bool is_cut_short(const monitor_t *m)
+{
+    return m->connection.parted && !m->is_over && !has_all(m)
+           && !m->arguments->topic.count;
+}
+
 static int monitor_status(const monitor_t *m)
 {
     pl_error_t err = {0};
     const char *endpoint = m->arguments->endpoint;
     if (cli_signalled())
         return cli_signal_status();
-    if (m->count || cli_output_gone())
+    if (cli_output_gone() || (m->count && !is_cut_short(m)))
         return CLI_DONE;
-    if (!m->connection.connected && m->connection.refused)
+    if (m->count)
+        pl_fail(&err, PL_EDIED, "what published at %s has gone in the middle of a run",
+                endpoint);
+    else if (!m->connection.connected && m->connection.refused)
         pl_fail(&err, PL_EINVAL,
                 "what is at %s publishes no stream: is it what fit --monitor has shown?",
                 endpoint);

@@ -267,6 +267,8 @@ static void run_ended(cli_session_t *session, const pl_result_t *result)
     cli_live_line("");
     if (!strcmp(result->status, "failed")) {
         failure_tell(error);
+        if (session->work->failed && !session->json)
+            session->work->failed(result);
         if (session->json)
             cli_print_json(cli_result_json(session, result));
     } else {

@@ -23,6 +23,8 @@ typedef struct cli_work {
     int (*done)(
         cli_session_t *session,
         const pl_result_t *result);      /* the exit status, of a run that did not fail */
+    /* Says what there is of a run that failed  [nothing] */
+    void (*failed)(const pl_result_t *result);
     /* Hears how any run ended; the options of the next one in the same session, or NULL
      * with its part of the work done  [there is but one run] */
     pl_options_t *(*next)(cli_session_t *session, const pl_result_t *result);

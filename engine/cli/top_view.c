@@ -279,6 +279,9 @@ static void add_speed(flow_t *flow, const json_t *run, const json_t *was, double
     flow_add(flow, "%s steps/s", rate(steps, seconds, a));
     if (samples > 0)
         flow_add(flow, "%s samples/s", rate(samples, seconds, a));
+    if (json_is_true(json_object_get(run, "ended")) || number_of(run, "stalled") > 0
+        || !strcmp(text_of(run, "doing"), "paused"))
+        return;
     flow_add(flow, "step now %s p50, %s p95",
              duration(quantile_of(run, "step_seconds_p50", "run_p50"), a),
              duration(quantile_of(run, "step_seconds_p95", "run_p95"), b));
@@ -374,6 +377,8 @@ static void show_ranks(cli_view_t *view, const json_t *before, const json_t *now
         return;
     table_begin(&t);
     room = count > room ? room - (room > 1) : count;
+    if (count == room + 1)                      /* it has the line that would say so */
+        room = count;
     for (size_t k = 0; k < room; k++) {
         const json_t *rank = json_array_get(ranks, k);
         const json_t *was = rank_before(before, rank);

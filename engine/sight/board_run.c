@@ -278,6 +278,7 @@ void run_gathers(run_t *run)
     run->absents = kept;
 }
 
+/* Of one that is mute `since` says it all. */
 void run_watched(run_t *run, const pl_watch_progress_t *told, double now)
 {
     const bool is_there = !strcmp(told->event, "heard") || !strcmp(told->event, "back");
@@ -290,9 +291,10 @@ void run_watched(run_t *run, const pl_watch_progress_t *told, double now)
         absent = &run->absent[run->absents++];
     *absent = (absent_t){.rank = (int)told->rank, .since = now - told->seconds};
     snprintf(absent->event, sizeof absent->event, "%s", told->event);
-    snprintf(absent->text, sizeof absent->text, "%s%sprocess %u%s%s", told->cause,
-             *told->cause ? "; " : "", told->process, *told->host ? " on " : "",
-             told->host);
+    const bool says_more = *told->cause && strcmp(told->event, "mute");
+    snprintf(absent->text, sizeof absent->text, "%s%sprocess %u%s%s",
+             says_more ? told->cause : "", says_more ? "; " : "", told->process,
+             *told->host ? " on " : "", told->host);
 }
 
 static double own_of(const double seconds[PL_SPENT_KINDS])

@@ -437,7 +437,11 @@ static int64_t moment_of(const explain_t *x)
 static void take_gap(explain_t *x, const pl_journal_item_t *gap)
 {
     x->missing += gap->gap_count;
-    if (!gap->lost && !gap->gap_count)
+    size_t k = 0;
+    while (k < json_array_size(x->unsure)
+           && json_integer_value(json_array_get(x->unsure, k)) != gap->gap_rank)
+        k++;
+    if (!gap->lost && !gap->gap_count && k == json_array_size(x->unsure))
         json_array_append_new(x->unsure, json_integer(gap->gap_rank));
 }
 

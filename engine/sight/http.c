@@ -138,9 +138,9 @@ static void serve_healthz(pl_dashboard_t *d, struct evhttp_request *request)
     const bool control = beats(&d->control_pulse), hub = beats(&d->hub_pulse);
     const bool stuck = is_stuck(d);
     char text[160];
-    snprintf(text, sizeof text, "%s\ncontrol thread: %s\nhub: %s\nranks: %s\n",
+    snprintf(text, sizeof text, "%s\ncontrol thread: %s\nhub: %s\nthreads of ranks: %s\n",
              control && hub && !stuck ? "ok" : "failed", control ? "ok" : "silent",
-             hub ? "ok" : "silent", stuck ? "a thread is stuck" : "ok");
+             hub ? "ok" : "silent", stuck ? "one is stuck" : "ok");
     answer_text(d, request, control && hub && !stuck ? 200 : 503, TEXT, text);
 }
 

@@ -3,7 +3,8 @@
 NumPy arrays go in and come out without a copy: what is trained on is read where it lies, and tensors of a result are
 views of the engine's own memory.  It stays, with two threads and eight descriptors, until the last of them is gone or
 detach() has made copies.  Each run has a thread of its own, the host of an engine; progress functions are called there,
-methods of callbacks on the rank's thread.  So ranks are threads of this process: launcher "inline" and no other.
+methods of callbacks on the rank's thread.  So ranks are threads of this process: launcher "inline" and no other; and a
+process that was forked from one with an engine makes none (multiprocessing: "spawn").
 A run that is to be resumed names its "data": {"source": …}.
 
     result = paceline.fit({"module": "mlp", "optimizer": "adamw"}, {"x": x, "y": y}, facts={"classes": 10})
@@ -59,12 +60,9 @@ _EVERY = _TYPES["every"] = CFUNCTYPE(c_int64, c_void_p)
 pl_callback_ops = _struct("pl_callback_ops", "text name, text help, size size, at options, at check, unsigned points, "
                           "unsigned wishes, every every_n_steps, at start, on on, at stop, at state, at restore")
 pl_registration = _struct("pl_registration", "text role, at table")
-_ON_DONE = CFUNCTYPE(None, c_void_p, POINTER(pl_result), c_void_p)
-_ON_PROGRESS = CFUNCTYPE(None, c_void_p, POINTER(pl_progress), c_void_p)
+_ON_DONE, _ON_PROGRESS = (CFUNCTYPE(None, c_void_p, POINTER(told), c_void_p) for told in (pl_result, pl_progress))
 
-# Plug-ins look for its functions in the process.
-_lib = ctypes.CDLL(os.environ.get("PACELINE_LIBRARY", "libpaceline.so.0"), mode=ctypes.RTLD_GLOBAL)
-
+_lib = ctypes.CDLL(os.environ.get("PACELINE_LIBRARY", "libpaceline.so.0"), mode=ctypes.RTLD_GLOBAL)   # for plug-ins
 def _declare(text):
     """As in paceline.h: "int pl_trainer_stop(at text err)"."""
     for result, name, arguments in re.findall(r"(\w+) (\w+)\(([^)]*)\)", text):
@@ -75,18 +73,15 @@ _TYPES.update(err=_ERR, done=_ON_DONE, progress=_ON_PROGRESS, argc=POINTER(c_int
               argv=POINTER(POINTER(c_char_p)), parts=POINTER(pl_registration), what=POINTER(pl_prediction),
               answers=POINTER(pl_answers), wish=POINTER(pl_wish))
 _declare("""
-    int pl_init(argc argv at err)                           text pl_code_name(int)
-    int pl_register(parts err)                              int pl_fail(err int text)
-    int pl_memory_arrays(text arrays err)                   int pl_memory_data(text at err)
-    at pl_engine_new(at err)                                int pl_engine_fd(at)
-    void pl_engine_dispatch(at)                             void pl_engine_free(at)
-    at pl_options_parse(text text err)                      void pl_options_free(at)
-    at pl_trainer_new(at at err)                            void pl_trainer_on_progress(at progress at)
-    int pl_trainer_fit(at done at err)                      int pl_trainer_resume(at text done at err)
-    int pl_trainer_validate(at text done at err)            int pl_trainer_test(at text done at err)
-    int pl_trainer_predict(at what done at err)             int pl_trainer_stop(at text err)
-    at pl_model_load(text int err)                          int pl_model_run(at arrays answers err)
-    void pl_model_unload(at)                                int pl_wish_figure(wish text real err)
+    int pl_init(argc argv at err)        text pl_code_name(int)               int pl_register(parts err)
+    int pl_fail(err int text)            int pl_memory_arrays(text arrays err)  int pl_memory_data(text at err)
+    at pl_engine_new(at err)             int pl_engine_fd(at)                 void pl_engine_dispatch(at)
+    void pl_engine_free(at)              at pl_options_parse(text text err)   void pl_options_free(at)
+    at pl_trainer_new(at at err)         void pl_trainer_on_progress(at progress at)  int pl_trainer_stop(at text err)
+    int pl_trainer_fit(at done at err)   int pl_trainer_resume(at text done at err)
+    int pl_trainer_validate(at text done at err)              int pl_trainer_test(at text done at err)
+    int pl_trainer_predict(at what done at err)               int pl_wish_figure(wish text real err)
+    at pl_model_load(text int err)       int pl_model_run(at arrays answers err)  void pl_model_unload(at)
 """)
 
 class Error(Exception):
@@ -103,7 +98,6 @@ def _call(function, *arguments):
     if err.code:
         raise Error(err)
     return result
-
 _call(_lib.pl_init, byref(c_int(1)), byref(ctypes.cast((c_char_p * 2)(b"python"), POINTER(c_char_p))), None)
 
 def _told(struct, names):
@@ -111,8 +105,7 @@ def _told(struct, names):
     told = {name: text.decode() if isinstance(text := getattr(struct, name), bytes) else text for name in names.split()}
     return {**told, "metrics": json.loads(told["metrics"] or "{}")}
 
-class _Lease:
-    """Memory of the engine's that somebody looks at; gone with the last view."""
+_Lease = type("_Lease", (), {})     # memory of the engine's that somebody looks at; gone with the last view
 
 def _views(tensors, count, lease):
     views = {}
@@ -152,8 +145,8 @@ def _arrays(fields, facts=None):
 _names, _tables, _sources = (f"python-{k}" for k in itertools.count()), [], {}     # the library borrows from tables
 
 class Callback:
-    """Methods named as in HOOKS are called with (event, wish): fields of pl_hook_event_t and pl_wish_t, where
-    event.figures is a dict and wish.log(name, value) logs.  What they raise ends the run, and fit() raises it."""
+    """Methods named as in HOOKS are called with (event, wish): fields of pl_hook_event_t and pl_wish_t, which are
+    gone when they return; event.figures is a dict, wish.log(name, value) logs.  What they raise fit() raises."""
     wishes, every_n_steps = 0, 1                            # as in pl_callback_ops_t
     def _register(self):
         self.raised = None
@@ -212,7 +205,7 @@ class Run:
             run["data"] = {"source": self._source, **run.get("data", {}), "name": "memory"}
         else:                                               # another run may give that name to others
             self._arrays = _sources.get((run["data"] if isinstance(run.get("data"), dict) else {}).get("source"))
-        self._call, self._run, self._progress = call, json.dumps(run).encode(), progress
+        self._call, self._run, self._progress, self._raised = call, json.dumps(run).encode(), progress, None
         if data is not None:
             _call(_lib.pl_memory_arrays, run["data"]["source"].encode(), byref(self._arrays))
             _sources[run["data"]["source"]] = self._arrays
@@ -229,13 +222,22 @@ class Run:
             self.stop("Ctrl-C")
             self._done.wait()
         if self._error:
-            raise self._error from next((c.raised for c in self._callbacks if c.raised), None)
+            cause = next((c.raised for c in self._callbacks if c.raised), None)
+            if cause and not isinstance(cause, Exception):  # sys.exit() or Ctrl-C
+                raise cause
+            raise self._error from cause
         self._error = Error(pl_error(ESTATE, b"", b"its result was given already: wait() gives it once"))
         return vars(self).pop("_result")                    # who has it alone keeps its memory
+    def _on_progress(self, _trainer, progress, _user):
+        try:
+            self._progress(_told(progress.contents, "event metrics global_step total_steps epoch batch batches"))
+        except BaseException as raised:                     # it cannot pass through C
+            self._raised = self._raised or raised
+            self.stop("a progress function raised")
     def _on_done(self, _trainer, result, _user):
         try:
-            if result.contents.status == b"failed":
-                raise Error(result.contents.error)
+            if self._raised or result.contents.status == b"failed":
+                raise self._raised or Error(result.contents.error)
             self._result = Result(result.contents, self._released.set)
         except BaseException as raised:
             self._error = raised
@@ -244,14 +246,12 @@ class Run:
         self._released.wait()                               # views are of what goes when this returns
     def _work(self):
         (function, *arguments), engine, options = self._call, None, None
-        done, progress = _ON_DONE(self._on_done), _ON_PROGRESS(lambda _trainer, progress, _user: self._progress(
-            _told(progress.contents, "event metrics global_step total_steps epoch batch batches")))
+        done, progress = _ON_DONE(self._on_done), _ON_PROGRESS(self._on_progress)
         try:
             engine = _call(_lib.pl_engine_new, None)
             options = _call(_lib.pl_options_parse, self._run, b"run")
             trainer = _call(_lib.pl_trainer_new, engine, options)
-            if self._progress:
-                _lib.pl_trainer_on_progress(trainer, progress, None)
+            self._progress and _lib.pl_trainer_on_progress(trainer, progress, None)
             _call(function, trainer, *arguments, done, None)
             poll = select.poll()
             poll.register(_lib.pl_engine_fd(engine), select.POLLIN), poll.register(self._wake, select.POLLIN)

@@ -194,7 +194,7 @@ function showSummary(run) {
     ['Validation loss', short(newest(run, 'val_loss'))],
     ['Learning rate', short(newest(run, 'lr*'))],
     ['Samples/s', run.doing === 'paused' ? '–' : short(newest(run, 'samples_per_second'), 3)],
-    ['Step p50, now', run.doing === 'paused' ? '–' : duration(newest(run, 'step_seconds_p50'))],
+    ['Step p50, now', run.doing === 'paused' || run.stalled ? '–' : duration(newest(run, 'step_seconds_p50'))],
     ['Step p95, now', run.doing === 'paused' ? '–' : duration(newest(run, 'step_seconds_p95'))],
     ['Step p50, run', duration(run.run_p50)],
     ['Step p95, run', duration(run.run_p95)],
