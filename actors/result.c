@@ -77,8 +77,7 @@ void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer,
             result.error = o->error;
         result.global_step = o->global_step;
         result.epoch = o->epoch;
-        if (ending->seconds < o->seconds)          /* else ranks were started again */
-            result.seconds = o->seconds;
+        result.seconds = o->seconds;
         result.metrics = o->metrics ? o->metrics : "{}";
         result.run_dir = o->run_dir ? o->run_dir : "";
         result.text = o->text ? o->text : "";

@@ -498,7 +498,8 @@ typedef struct pl_result {
     pl_error_t error;                    /* of "failed" */
     uint64_t global_step;                /* optimizer steps done */
     uint32_t epoch;                      /* epochs done */
-    double seconds;                      /* of the loop */
+    double seconds;                      /* of the loop, without pauses, since the ranks
+                                            were started last */
     const char *metrics;                 /* JSON object: the newest figure of each name */
     const char *run_dir;                 /* "" when there is none */
     const char *text;                    /* written after a prompt; "" */
