@@ -717,7 +717,8 @@ monitor_says_that_what_it_followed_died() {
     local json
     for json in '' --json; do
         start_stream "killed$json"
-        "$paceline" monitor "$stream" $json >seen.out 2>err.txt </dev/null &
+        rm -f seen.out
+        timeout 30 "$paceline" monitor "$stream" $json >seen.out 2>err.txt </dev/null &
         local monitor=$!
         until [ -s seen.out ] || ! kill -0 "$monitor"; do sleep 0.05; done
         kill -KILL "$pid"
