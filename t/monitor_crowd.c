@@ -18,9 +18,10 @@
 #include "viewer.h"
 
 enum {
-    SERVED_MOST = 1024,
+    SERVED_MOST = 1024,                                     /* at a file */
+    AT_PORT = 2048,
     CROWD = 3000,
-    CURIOUS = 1500,                    /* come and go before them, within six seconds */
+    CURIOUS = 1500,                                      /* come and go before them */
     OVERSHOOT = 600,
     THOUSAND = 1000,
     EACH = 4,                                   /* lines a second to each of a thousand */
@@ -110,6 +111,17 @@ static void some_come_and_go(void)
     ok(eventually(viewers_now() <= 1), "and go");
 }
 
+/* On a machine that is busy they may be no more a second than are let in. */
+static void they_come_too_fast(int64_t began)
+{
+    (void)eventually(was_said(FLOODED) || viewers_now() >= AT_PORT);
+    const double seconds = (double)(pl_now() - began) / PL_SECOND;
+    if (!was_said(FLOODED) && seconds > 4)
+        tap_skip("it took %.1f s until they had come", seconds);
+    else
+        ok(eventually(was_said(FLOODED)), "too fast: %s", heard[FLOODED]);
+}
+
 /* That many at once, each of whom goes on trying. */
 static void who_is_in_goes_on_seeing(const char *endpoint, const char *has)
 {
@@ -124,11 +136,12 @@ static void who_is_in_goes_on_seeing(const char *endpoint, const char *has)
     viewer_open(&v, "");
     act_last();
     ok(viewer_read(&v, 0), "has one viewer");
+    const int64_t began = pl_now();
     if (is_port)
         some_come_and_go();
     members_join(&crowd, CROWD);
     if (is_port)
-        ok(eventually(was_said(FLOODED)), "too fast: %s", heard[FLOODED]);
+        they_come_too_fast(began);
     ok(eventually(was_said(FULL)), "%d more: %s", CROWD, heard[FULL]);
     like(heard[FULL], has, "with how many there are");
     usleep(300000);

@@ -321,7 +321,7 @@ predictions_have_a_bound_and_are_not_made_for_nobody() {
     service
     slow_model
     local k clients=()
-    for ((k = 0; k < 20; k++)); do
+    for ((k = 0; k < 60; k++)); do
         curl -s -o /dev/null -m 60 -w '%{http_code}\n' -H 'Content-Type: application/json' --data-binary @large \
             "$url/runs/1/predictions" >"$folder/answered.$k" &
         clients+=($!)
