@@ -75,7 +75,7 @@ bool run_has_ended(const run_t *run);
 void events_get(run_t *run, struct evhttp_request *request);
 /* How the run is now, and what has made it so: "state" or an event of progress. */
 void run_tell(run_t *run, const char *event);
-/* It has ended, for now: so do the answers to those who follow it. */
+/* It has ended, and so do the answers to those who follow it; it may be resumed. */
 void events_end(run_t *run);
 
 /* ---- train_door.c ---- */
