@@ -173,9 +173,9 @@ struct pl_replica {
     } lent[PL_REGIONS];              /* regions that the host shares  [none] */
     pl_error_t failure;              /* of a step, on this rank alone: it meets nobody
                                         any more  [code 0] */
-    double spent[PL_SPENT_KINDS];    /* by this rank, since it told the others */
+    double spent[PL_SPENT_KINDS];    /* by this rank, since it was told */
     double *spent_by;                /* [ranks][PL_SPENT_KINDS], since the last reply
-                                        [nobody tells] */
+                                        [there is one rank] */
     int64_t bucket[PL_GRAD_BUCKETS_MOST + 1];  /* of the graphs that train: graph.h */
     int bucket_count;                /* 0: nobody wants to be told */
     char blamed[96];                 /* who gave what was not finite: "rank 1: "  [""] */

@@ -84,10 +84,20 @@ static void figure_put(pl_round_t *round, size_t *at, double value, bool is_ther
     round->figures[(*at)++] = is_there;
 }
 
+/* What the step took, by each rank's stages. */
+static pl_bytes_t spent_told(pl_replica_t *r)
+{
+    if (r->meets)
+        return (pl_bytes_t){r->spent_by,
+                            (size_t)r->ranks * PL_SPENT_KINDS * sizeof *r->spent_by};
+    pl_rounds_share(r);
+    return (pl_bytes_t){r->spent, sizeof r->spent};
+}
+
 /* Rates, norms and the loss's factor come last, in the order of their names, a pair
  * (it, 1) each where there was an optimizer step.  A step that was not taken says
  * nothing, nor does a loss that is not finite, of a step that scaling has skipped. */
-static void round_reply(const pl_replica_t *r, pl_round_t *round)
+static void round_reply(pl_replica_t *r, pl_round_t *round)
 {
     size_t at = pl_figures_before(r, r->steps);
     const pl_part_of_round_t *newest = NULL;
@@ -112,14 +122,13 @@ static void round_reply(const pl_replica_t *r, pl_round_t *round)
                                     .halt = round->halt,
                                     .figures = {round->figures,
                                                 at * sizeof *round->figures}};
-    const size_t times = r->spent_by ? (size_t)r->ranks * PL_SPENT_KINDS : 0;
-    if (r->meets && !round->step_due)
+    if (round->step_due)
+        reply.spent = spent_told(r);
+    else if (r->meets)
         reply.figures.size = 0;
-    else
-        reply.spent = (pl_bytes_t){r->spent_by, times * sizeof *r->spent_by};
     pl_reply_train_batch(round->call, &reply);
     if (reply.spent.size)
-        memset(r->spent_by, 0, reply.spent.size);
+        memset((void *)reply.spent.data, 0, reply.spent.size);
 }
 
 int pl_rounds_fail_behind(const pl_rounds_t *rounds, uint64_t number, pl_error_t *err)

@@ -146,6 +146,8 @@ int pl_part_exchange(pl_replica_t *r, pl_part_of_round_t *part, int number,
 void pl_rounds_spending(pl_replica_t *r);
 /* The device ran for so many seconds  [0: nobody can tell], forward's among them. */
 void pl_rounds_spent(pl_replica_t *r, pl_spent_t kind, double forward, double seconds);
+/* What was spent until now goes to the stages. */
+void pl_rounds_share(pl_replica_t *r);
 /* The ranks meet; they have met. */
 void pl_rounds_meeting(pl_replica_t *r);
 void pl_rounds_met(pl_replica_t *r);

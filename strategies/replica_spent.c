@@ -1,4 +1,4 @@
-/* replica_spent.c - what a rank's step takes, where ranks tell each other
+/* replica_spent.c - what a rank's step takes, by its stages
  *
  * While a rank waits for others it may be stopped itself, and they soon wait for it.  No
  * clock tells who waited for whom, but a rank that runs can say so every few
@@ -13,8 +13,7 @@ enum { LOOK_MS = 10 };
 
 void pl_rounds_spending(pl_replica_t *r)
 {
-    if (r->meets)
-        r->rounds->since = pl_now();
+    r->rounds->since = pl_now();
 }
 
 /* Seconds since that, or since the last time. */
@@ -28,8 +27,6 @@ static double passed(pl_replica_t *r)
 void pl_rounds_spent(pl_replica_t *r, pl_spent_t kind, double forward, double seconds)
 {
     pl_rounds_t *rounds = r->rounds;
-    if (!r->meets)
-        return;
     const double here = passed(r);
     seconds = seconds > 0 ? seconds : here;
     forward = forward < seconds ? forward : seconds;
@@ -40,7 +37,7 @@ void pl_rounds_spent(pl_replica_t *r, pl_spent_t kind, double forward, double se
 
 /* When answers come tells nothing of what each ran: one may wait for the next.  What lies
  * between replays is of all, by their share. */
-static void share_out(pl_replica_t *r)
+void pl_rounds_share(pl_replica_t *r)
 {
     pl_rounds_t *rounds = r->rounds;
     double all = 0;
@@ -103,7 +100,7 @@ void pl_rounds_meeting(pl_replica_t *r)
 {
     if (!r->meets)
         return;
-    share_out(r);
+    pl_rounds_share(r);
     pl_rounds_spending(r);
     looks_begin(r);
 }
@@ -119,7 +116,7 @@ void pl_rounds_met(pl_replica_t *r)
 
 void pl_rounds_idle_begins(const pl_replica_t *r)
 {
-    if (r->meets && !r->rounds->first && !r->rounds->idle_since)
+    if (!r->rounds->first && !r->rounds->idle_since)
         r->rounds->idle_since = pl_now();
 }
 

@@ -160,6 +160,8 @@ static void step_answered(void *self, const pl_answer_t *answer)
         }
         batch_told(self, part, batch);
         optimizer_told(part, reply->guarded, optimizer);
+        pl_rounds_spent(self, PL_SPENT_BACKWARD, reply->forward, reply->seconds);
+        pl_rounds_spent(self, PL_SPENT_OPTIMIZER, 0, reply->then);
     }
     if (answer->kind == PL_ANSWER_ERROR
         || (answer->kind == PL_ANSWER_REPLY && part->guarded))

@@ -210,11 +210,12 @@ a_page_that_was_cut_off_goes_on_where_it_was() {
 figures_of_a_run_are_metrics() {
     train --set trainer.gradient_clip_val=1
     ok "steps are counted" holds 30 has_steps 20
-    ask -H "$bearer" "$base/metrics"
+    ok "a second later stages are" holds 30 has_stages
     echo "$out" >metrics
     for name in 'run_active{run="1"} 1' 'figure{run="1",name="train_loss"} [0-9.e-]+' 'gradient_clip{run="1"} 1' \
         'step_seconds_count{run="1"} [1-9][0-9]*' 'messages_total{kind="call"} [1-9][0-9]*' 'samples_total{run="1"} [1-9]' \
-        'build_info{version="[0-9.]+"} 1'; do
+        'rank_stage_seconds{run="1",rank="0",stage="forward"} [0-9.e-]*[1-9]' \
+        'rank_stage_seconds{run="1",rank="0",stage="optimizer"} [0-9.e-]*[1-9]' 'build_info{version="[0-9.]+"} 1'; do
         like "$out" "^paceline_${name//[\{\}]/.}" "paceline_$name"
     done
     is "$(grep -oE 'paceline_[a-z_]+' "$srcdir/doc/monitoring.md" | sort -u)" "$(families)" "each of them is documented"
@@ -225,6 +226,11 @@ figures_of_a_run_are_metrics() {
         skip "promtool is not installed (package prometheus)"
     fi
     stop
+}
+
+has_stages() {
+    ask -H "$bearer" "$base/metrics"
+    [[ $out == *'paceline_rank_stage_seconds{'* ]]
 }
 
 # families - of metrics, that were answered

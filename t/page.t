@@ -4,7 +4,7 @@
 # Chromium without a window does what chromedriver is told over HTTP.  What is missing is installed from Debian's packages,
 # where root runs this.  PACELINE_SHOTS=FOLDER keeps pictures of the page.
 packages="chromium chromium-driver curl libjs-chart.js nginx-light"
-if ! dpkg-query -W $packages >/dev/null 2>&1; then
+if [ "$(dpkg-query -W -f '${db:Status-Status}\n' $packages 2>/dev/null | grep -cx installed)" != "$(wc -w <<<"$packages")" ]; then
     if [ "$(id -u)" != 0 ]; then
         echo "check-page needs the packages $packages: install them, or let root run it" >&2
         exit 1
@@ -177,6 +177,19 @@ every_panel_is_filled_while_a_run_trains() {
     js "return performance.getEntriesByType('resource').map(e => e.name).sort().join(' ')"
     like "$out" "^$base/chart.js .*$base/page.css $base/page.js$" "it has asked for its own files"
     is "$(tr ' ' '\n' <<<"$out" | grep -v "^$base/")" "" "and for nothing outside"
+    stop
+}
+
+the_only_rank_has_stages_and_no_strip() {
+    train
+    screen 1280 1000 light
+    open_page "$url"
+    shows "stages of its steps" "document.querySelectorAll('#stages tbody tr').length === 1
+        && ['forward', 'backward', 'optimizer'].every(s => current().stages[0][stages.indexOf(s)] > 0)"
+    shows "and nothing to compare it with" "document.getElementById('strip-box').hidden
+        && /only rank/.test(document.getElementById('ranks-text').textContent)"
+    shot alone
+    nothing_to_complain_of
     stop
 }
 
@@ -366,6 +379,7 @@ it_goes_on_after_the_connection_broke() {
 
 start_browser
 run every_panel_is_filled_while_a_run_trains trains
+run the_only_rank_has_stages_and_no_strip trains
 run a_rank_that_is_silent_is_named trains
 run buttons_take_the_mouse trains
 run buttons_take_the_keyboard_alone trains

@@ -20,7 +20,7 @@ void pl_times_add(pl_times_t *times, pl_bytes_t spent, int64_t now)
 {
     const size_t count = spent.size / sizeof(double);
     const double *seconds = spent.data;
-    if (!count)
+    if (count <= PL_SPENT_KINDS)
         return;
     if (times->room < count) {
         pl_free(times->sum);

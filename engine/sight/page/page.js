@@ -368,9 +368,10 @@ function showStrip(run) {
   const canvas = $('strip'), slots = run ? run.strip : [];
   const ranks = slots.length ? slots[slots.length - 1][1].length : 0;
   $('ranks-box').hidden = !ranks;
+  $('strip-box').hidden = ranks < 2;
   const [context, width, height] = canvasReady(canvas);
   const left = 34, cell = (width - left) / SLOTS_MOST, line = Math.min(64, height / Math.max(1, ranks));
-  let text = 'With one rank there is nothing to compare.';
+  let text = ranks ? 'What a step of the only rank takes.' : 'Nothing is known yet.';
   context.fillStyle = css('--even');
   slots.forEach(([, own], k) => {
     const middle = median(own);
@@ -390,7 +391,7 @@ function showStrip(run) {
   context.textBaseline = 'middle';
   for (let rank = 0; rank < ranks; rank += Math.ceil(14 / line))
     context.fillText(String(rank), 6, rank * line + line / 2);
-  if (ranks > 1 && run.stalled) text = 'Nothing has been done since the newest of these.';
+  if (ranks && run.stalled) text = 'Nothing has been done since the newest of these.';
   else if (ranks > 1) {
     const own = slots[slots.length - 1][1], slowest = own.indexOf(Math.max(...own));
     const middle = median(own.filter((_, rank) => rank !== slowest));
