@@ -401,12 +401,11 @@ static int rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_error_t *err)
     ranks->started++;
     rank->heard = pl_now();
     const pl_run_t msg = {.job = &ranks->job->object};
-    if (!pl_call_run(ranks, rank->worker, &msg, how, err))
+    if (rank->can_end
+        && !pl_call_watch(ranks, rank->worker, &(pl_watch_t){0},
+                          (pl_how_t){.on_answer = rank_watched}, err))
         return err->code;
-    if (rank->can_end)
-        pl_call_watch(ranks, rank->worker, &(pl_watch_t){0},
-                      (pl_how_t){.on_answer = rank_watched}, NULL);
-    return PL_OK;
+    return pl_call_run(ranks, rank->worker, &msg, how, err) ? PL_OK : err->code;
 }
 
 static void ranks_clear(pl_ranks_t *ranks)

@@ -36,8 +36,11 @@ static void process_said(void *self, const char *line)
 static int remote_watch(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
+    remote_t *r = self;
     (void)body, (void)err;
-    ((remote_t *)self)->watch = call;
+    r->watch = call;
+    if (r->died_early)
+        remote_died(r, &r->death);
     return PL_OK;
 }
 

@@ -197,7 +197,9 @@ static void remote_end(remote_t *r)
     if (r->end != REMOTE_STAYS)
         return;
     r->end = REMOTE_ENDS;
-    if (r->is_foreign && !r->has_joined) {
+    if (r->died_early) {
+        remote_died(r, &r->death);
+    } else if (r->is_foreign && !r->has_joined) {
         remote_dead(r);                                  /* it may hear how the run was */
         remote_finish(r);
     } else if (!r->has_joined) {
@@ -260,12 +262,16 @@ void remote_left(remote_t *r, const char *why)
     remote_finish(r);
 }
 
+/* Whoever is to hear of it is heard before: a process may die as soon as it is made. */
 void remote_died(void *self, const pl_death_t *death)
 {
     remote_t *r = self;
     char text[PL_DEATH_TEXT];
-    remote_dead(r);
     r->death = *death;
+    r->died_early = r->life == REMOTE_LIVES && r->end == REMOTE_STAYS && !r->watch;
+    if (r->died_early)
+        return;
+    remote_dead(r);
     if (!died_well(r) && r->error.code != PL_ECANCELLED)
         remote_tell(r, "died", pl_death_text(death, text));
     pl_wires_died(r->wires, (int)r->rank);

@@ -43,6 +43,7 @@ typedef struct remote {
     remote_end_t end;                     /* what it was told */
     remote_life_t life;
     pl_death_t death;
+    bool died_early;                                   /* nobody watched it yet */
     pl_error_t error;                              /* why it was killed, or how its worker
                                                       ended  [code 0] */
 } remote_t;
