@@ -175,7 +175,7 @@ struct pl_replica {
                                         any more  [code 0] */
     double spent[PL_SPENT_KINDS];    /* by this rank, since it was told */
     double *spent_by;                /* [ranks][PL_SPENT_KINDS], since the last reply
-                                        [there is one rank] */
+                                        [there is one rank, or nobody tells] */
     int64_t bucket[PL_GRAD_BUCKETS_MOST + 1];  /* of the graphs that train: graph.h */
     int bucket_count;                /* 0: nobody wants to be told */
     char blamed[96];                 /* who gave what was not finite: "rank 1: "  [""] */

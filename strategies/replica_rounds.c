@@ -87,9 +87,9 @@ static void figure_put(pl_round_t *round, size_t *at, double value, bool is_ther
 /* What the step took, by each rank's stages. */
 static pl_bytes_t spent_told(pl_replica_t *r)
 {
+    const size_t of_all = (size_t)r->ranks * PL_SPENT_KINDS * sizeof *r->spent_by;
     if (r->meets)
-        return (pl_bytes_t){r->spent_by,
-                            (size_t)r->ranks * PL_SPENT_KINDS * sizeof *r->spent_by};
+        return (pl_bytes_t){r->spent_by, r->spent_by ? of_all : 0};
     pl_rounds_share(r);
     return (pl_bytes_t){r->spent, sizeof r->spent};
 }

@@ -151,9 +151,9 @@ void pl_rounds_share(pl_replica_t *r);
 /* The ranks meet; they have met. */
 void pl_rounds_meeting(pl_replica_t *r);
 void pl_rounds_met(pl_replica_t *r);
-/* Without a batch. */
+/* Without a batch; away: as in train_batch. */
 void pl_rounds_idle_begins(const pl_replica_t *r);
-void pl_rounds_idle_ends(pl_replica_t *r);
+void pl_rounds_idle_ends(pl_replica_t *r, double away);
 
 /* ---- replica_guarded.c: a step that was not finite ---- */
 

@@ -120,12 +120,12 @@ void pl_rounds_idle_begins(const pl_replica_t *r)
         r->rounds->idle_since = pl_now();
 }
 
-void pl_rounds_idle_ends(pl_replica_t *r)
+void pl_rounds_idle_ends(pl_replica_t *r, double away)
 {
     const int64_t since = r->rounds->idle_since;
+    const double idle = since ? (double)(pl_now() - since) / 1e9 : 0;
     r->rounds->idle_since = 0;
-    if (since)
-        r->spent[PL_SPENT_DATA] += (double)(pl_now() - since) / 1e9;
+    r->spent[PL_SPENT_DATA] += idle > away ? idle - away : 0;
 }
 
 void pl_replica_pauses(pl_replica_t *r)

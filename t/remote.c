@@ -19,6 +19,7 @@
 typedef struct scene {
     pl_wires_t *wires;
     pl_address_t at;
+    uint64_t life;
     pl_place_t place;
     char calls[PL_DOOR_TEXT], bulk_door[PL_DOOR_TEXT], process_file[300];
     pl_link_t *link;                                        /* of the rank */
@@ -164,23 +165,36 @@ static int process_of(const scene_t *s)
 
 /* ---- the scene ---- */
 
-static void scene_open(scene_t *s)
+/* A rank that nobody has asked for anything. */
+static void scene_begin(scene_t *s)
 {
     *s = (scene_t){0};
     rig_open();
     snprintf(s->process_file, sizeof s->process_file, "%s/process", tap_folder());
+    unlink(s->process_file);
     setenv("REMOTE_PROCESS", s->process_file, 1);
     const pl_wires_spec_t spec = {.count = 1, .join_ms = 60000, .run = 7, .epoch = 1};
     s->wires = pl_wires_new(rig.queen, &spec, NULL);
     const pl_start_t start = {.options = "{\"rank\": 0}",
                               .context = (pl_object_t *)s->wires};
-    pl_job_t *job = job_new();
-    pl_spawn(rig.queen, &pl_remote, PL_SAME_THREAD, &start,
-             (pl_how_t){.on_answer = life_answered, .context = s}, &s->at, NULL);
-    pl_call_run(rig.queen, s->at, &(pl_run_t){.job = &job->object},
-                (pl_how_t){.on_answer = run_answered, .context = s}, NULL);
+    s->life =
+        pl_spawn(rig.queen, &pl_remote, PL_SAME_THREAD, &start,
+                 (pl_how_t){.on_answer = life_answered, .context = s}, &s->at, NULL);
+}
+
+static void scene_watch(scene_t *s)
+{
     pl_call_watch(rig.queen, s->at, &(pl_watch_t){0},
                   (pl_how_t){.on_answer = watch_answered, .context = s}, NULL);
+}
+
+static void scene_open(scene_t *s)
+{
+    scene_begin(s);
+    scene_watch(s);
+    pl_job_t *job = job_new();
+    pl_call_run(rig.queen, s->at, &(pl_run_t){.job = &job->object},
+                (pl_how_t){.on_answer = run_answered, .context = s}, NULL);
     pl_object_unref(job);
     rank_join(s);
 }
@@ -211,11 +225,45 @@ static void what_a_dead_rank_had_sent_counts(void)
     scene_close(&s);
 }
 
+/* Before anybody has asked it for anything: whether it is gone is clear, and yet it has
+ * not ended. */
+static void die_early(scene_t *s)
+{
+    scene_begin(s);
+    ok(eventually((rig_turn(), process_of(s))), "a rank has a process");
+    kill(process_of(s), SIGKILL);
+    ok(eventually((rig_turn(), kill(process_of(s), 0))), "which has died");
+    for (int k = 0; k < 20; k++)
+        rig_turn();
+    ok(!s->has_ended && !s->has_died, "of which nobody has heard");
+}
+
+static void an_early_death_waits_for_who_watches(void)
+{
+    scene_t s;
+    die_early(&s);
+    scene_watch(&s);
+    ok(eventually((rig_turn(), s.has_ended)), "then it has ended");
+    ok(s.has_died, "with its death");
+    scene_close(&s);
+}
+
+static void nor_does_it_hold_up_the_end(void)
+{
+    scene_t s;
+    die_early(&s);
+    pl_cancel(rig.queen, s.life);
+    ok(eventually((rig_turn(), s.has_ended)), "it is ended");
+    scene_close(&s);
+}
+
 int main(void)
 {
     if (getenv(PL_PLACE))
         process_live();
     pl_again_note();
     run(what_a_dead_rank_had_sent_counts);
+    run(an_early_death_waits_for_who_watches);
+    run(nor_does_it_hold_up_the_end);
     return tap_done();
 }

@@ -8,8 +8,8 @@
  * MLP 784-128-10, batch 64, SGD, one thread, data in memory.  Runs of the bare loop and
  * of fit take turns; each run of fit and the bare loop's steps before and behind it give
  * one ratio, so that what the machine does to both cancels.  First nobody watches, then
- * a process that takes the whole stream, then a thousand such viewers, of which one is
- * stopped, against one; at last all that shows a run, at once: a page that is open,
+ * a process that takes the whole stream, then a thousand viewers, of which one is
+ * stopped, against none; at last all that shows a run, at once: a page that is open,
  * metrics that are fetched each second, a trace and a journal.  Printed: medians, the
  * 95 % confidence interval of the ratio, and the processor time of a step of fit beyond
  * that of the bare step and of making its batch.
@@ -46,7 +46,7 @@ enum {
                                             start with: a run's beginning and end cost
                                             10 ms, of 4000 steps of 0.16 ms 1.6 % */
     VIEWERS = 1000,
-    BURSTS_SECONDS = 10,                 /* two turns of so many viewers */
+    BURSTS_SECONDS = 13,                 /* two turns and a half of so many viewers */
 };
 
 const pl_registration_t *mlp_plugin(void);
@@ -339,7 +339,7 @@ static void must_read(const char *what, bool is_read)
 typedef struct streams {
     char endpoint[2][256];
     crowd_t one, many, stopped;
-    pl_engine_t *engine[2];
+    pl_engine_t *engine[2], *unwatched;
 } streams_t;
 
 static crowd_t *crowd(streams_t *s, int k)
@@ -373,12 +373,14 @@ static void streams_open(streams_t *s)
         s->engine[k] = engine_new();
         bench_must(pl_engine_monitor(s->engine[k], s->endpoint[k], &err), &err);
     }
+    s->unwatched = engine_new();
 }
 
 static void streams_close(streams_t *s)
 {
     for (int k = 0; k < 2; k++)
         pl_engine_free(s->engine[k]);
+    pl_engine_free(s->unwatched);
     for (int k = 0; k < 3; k++)
         crowd_stop(crowd(s, k));
 }
@@ -396,23 +398,29 @@ static pairs_t pairs_for_bursts(const pairs_t *usual_pairs, pl_engine_t *engine)
     return p;
 }
 
+static bool are_many_there(const streams_t *s)
+{
+    return crowd_lines(&s->stopped) && crowd_lines(&s->many) > 10 * VIEWERS;
+}
+
 static void streams_bench(streams_t *s, const pairs_t *usual_pairs)
 {
-    pairs_t long_pairs = pairs_for_bursts(usual_pairs, s->engine[0]), *p = &long_pairs;
+    pairs_t long_pairs = pairs_for_bursts(usual_pairs, s->unwatched), *p = &long_pairs;
     kill(s->many.process, SIGCONT);
     kill(s->stopped.process, SIGCONT);
-    for (int k = 0; k < 100 && !crowd_lines(&s->stopped); k++)
+    for (int k = 0; k < 100 && !are_many_there(s); k++)
         fit_run(s->engine[1], usual_pairs->steps / 4, usual);
     kill(s->stopped.process, SIGSTOP);
     const long long lines = crowd_lines(&s->many);
-    engines_run(p, s->engine[0], s->engine[1]);
-    must_read("the many viewers", crowd_lines(&s->many) > lines);
-    ratio_report(", 1000 viewers, one of them stopped", "fit with one viewer", p, 0.99);
+    engines_run(p, s->unwatched, s->engine[1]);
+    must_read("the many viewers", crowd_lines(&s->many) - lines > 10 * VIEWERS);
+    ratio_report(", 1000 viewers, one of them stopped", "fit that nobody watches", p,
+                 0.99);
     double seconds = 0;
     for (int k = 0; k < p->count; k++)
         seconds += p->fit_ms[k] * p->steps / 1e3;
     printf("{\"name\": \"lines a second to each of 1000 viewers\", \"ours\": %.0f}\n"
-           "{\"name\": \"processor time of a step, 1000 viewers less one\", "
+           "{\"name\": \"processor time of a step, 1000 viewers less none\", "
            "\"unit\": \"us\", \"ours\": %.1f}\n",
            (double)(crowd_lines(&s->many) - lines) / seconds / VIEWERS,
            bench_median(p->own_us, p->count));

@@ -1,0 +1,153 @@
+/* stages.c - tests of what the only rank says its steps took, stage by stage */
+#include <event2/event.h>
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "actors/host.h"
+#include "base/clock.h"
+#include "rig.h"
+#include "runtime/tap.h"
+#include "tap.h"
+
+/* What a tap has heard; the stream has ended when it is read. */
+typedef struct heard {
+    int tellings;
+    bool misfits;                                     /* of another size, or a bad number */
+    double spent[PL_SPENT_KINDS];                     /* s, together */
+} heard_t;
+
+static void heard_record(void *self, const pl_tap_record_t *record)
+{
+    heard_t *heard = self;
+    pl_body_t body;
+    pl_error_t error;
+    double spent[PL_SPENT_KINDS];
+    if (record->envelope.kind != PL_KIND_REPLY
+        || record->envelope.message != PL_MESSAGE_train_batch
+        || pl_frame_decode_record(record->frame, &body, &error, NULL) != PL_OK
+        || !body.train_batch_reply.spent.size)
+        return;
+    heard->tellings++;
+    heard->misfits |= body.train_batch_reply.spent.size != sizeof spent;
+    if (heard->misfits)
+        return;
+    memcpy(spent, body.train_batch_reply.spent.data, sizeof spent);
+    for (int k = 0; k < PL_SPENT_KINDS; k++) {
+        heard->misfits |= !isfinite(spent[k]) || spent[k] < 0;
+        heard->spent[k] += spent[k];
+    }
+}
+
+static void heard_close(void *self)
+{
+    (void)self;
+}
+
+/* A run that is listened to; it must go well. */
+static heard_t listen_to(const rig_spec_t *spec, int steps)
+{
+    static const pl_tap_ops_t ops = {.record = heard_record, .close = heard_close};
+    heard_t heard = {0};
+    pl_error_t err;
+    rig_t *rig = rig_make(spec);
+    is_int(pl_tap_add(pl_engine_runtime(rig_engine(rig)), &ops, &heard, &err), PL_OK,
+           "a tap");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "ok", "it ends: %s", result->error.text);
+    is_int((long long)result->global_step, steps, "with all its steps");
+    rig_free(&rig);
+    is_int(heard.tellings, steps, "each of which says what it took");
+    ok(!heard.misfits, "in seconds");
+    is_int(heard.spent[PL_SPENT_COLLECTIVE] + heard.spent[PL_SPENT_ABSENT] > 0, 0,
+           "none of them with others");
+    return heard;
+}
+
+static void stages_are_those_of_the_device(void)
+{
+    if (!rig_has("cpu"))
+        return;
+    const heard_t heard = listen_to(&(rig_spec_t){.accelerator = "cpu",
+                                                  .data = "\"batch_size\": 4",
+                                                  .trainer = "\"max_steps\": 50"},
+                                    50);
+    ok(heard.spent[PL_SPENT_FORWARD] > 0 && heard.spent[PL_SPENT_BACKWARD] > 0
+           && heard.spent[PL_SPENT_OPTIMIZER] > 0,
+       "%g s, %g s, %g s", heard.spent[PL_SPENT_FORWARD], heard.spent[PL_SPENT_BACKWARD],
+       heard.spent[PL_SPENT_OPTIMIZER]);
+}
+
+static void a_step_of_two_batches_says_it_once(void)
+{
+    listen_to(&(rig_spec_t){.data = "\"batch_size\": 4",
+                            .trainer = "\"max_steps\": 20, "
+                                       "\"accumulate_grad_batches\": 2"},
+              20);
+}
+
+static void data_that_are_waited_for_are_a_stage(void)
+{
+    const heard_t heard = listen_to(&(rig_spec_t){.data = "\"batch_size\": 4",
+                                                  .reading_ms = 10,
+                                                  .trainer = "\"max_steps\": 20"},
+                                    20);
+    ok(heard.spent[PL_SPENT_DATA] > 0.02, "%g s of some 0.2", heard.spent[PL_SPENT_DATA]);
+}
+
+/* ---- what is no wait for data ---- */
+
+static int brake_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
+                    pl_wish_t *wish, pl_error_t *err)
+{
+    (void)self, (void)point, (void)event, (void)wish, (void)err;
+    nanosleep(&(struct timespec){.tv_nsec = 50 * PL_MILLISECOND}, NULL);
+    return PL_OK;
+}
+
+static const pl_callback_ops_t brake = {.name = "brake",
+                                        .size = 1,
+                                        .points = PL_AT(TRAIN_BATCH_END)
+                                                  | PL_AT(VALIDATION_END),
+                                        .on = brake_on};
+
+static void go_on(evutil_socket_t fd, short what, void *rig)
+{
+    (void)fd, (void)what;
+    pl_trainer_go_on(rig_trainer(rig), NULL, NULL, NULL);
+}
+
+static void pause_once(rig_t *rig, const pl_progress_t *progress)
+{
+    const struct timeval second = {.tv_sec = 1};
+    bool *has_paused = rig_user(rig);
+    if (*has_paused || progress->global_step < 3)
+        return;
+    *has_paused = true;
+    ok(pl_trainer_pause(rig_trainer(rig), NULL, NULL, &rig_error) == PL_OK, "a pause");
+    event_base_once(rig_base(rig), -1, EV_TIMEOUT, go_on, rig, &second);
+}
+
+static void neither_a_callback_nor_a_pause_is_a_wait_for_data(void)
+{
+    bool has_paused = false;
+    const heard_t heard = listen_to(&(rig_spec_t){.data = "\"batch_size\": 4",
+                                                  .callbacks = "[\"brake\"]",
+                                                  .trainer = "\"max_steps\": 40",
+                                                  .on_progress = pause_once,
+                                                  .user = &has_paused},
+                                    40);
+    ok(has_paused, "it was paused for a second, and held up for two");
+    ok(heard.spent[PL_SPENT_DATA] < 0.5, "%g s are waits", heard.spent[PL_SPENT_DATA]);
+}
+
+int main(void)
+{
+    static const pl_registration_t parts[] = {{"callback", &brake}, PL_REGISTRATIONS_END};
+    rig_init(parts);
+    run(stages_are_those_of_the_device);
+    run(a_step_of_two_batches_says_it_once);
+    run(data_that_are_waited_for_are_a_stage);
+    run(neither_a_callback_nor_a_pause_is_a_wait_for_data);
+    return tap_done();
+}
