@@ -13,7 +13,7 @@
 /* What a tap has heard; the stream has ended when it is read. */
 typedef struct heard {
     int tellings;
-    bool misfits;                                     /* of another size, or a bad number */
+    bool misfits;                                     /* of another size, or no number */
     double spent[PL_SPENT_KINDS];                     /* s, together */
 } heard_t;
 

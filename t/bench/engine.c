@@ -336,16 +336,13 @@ static void must_read(const char *what, bool is_read)
 
 /* ---- a stream of many viewers ---- */
 
+enum { ONE, MANY, STOPPED, CROWDS };
+
 typedef struct streams {
     char endpoint[2][256];
-    crowd_t one, many, stopped;
+    crowd_t crowd[CROWDS];
     pl_engine_t *engine[2], *unwatched;
 } streams_t;
-
-static crowd_t *crowd(streams_t *s, int k)
-{
-    return (crowd_t *[]){&s->one, &s->many, &s->stopped}[k];
-}
 
 /* Before any thread is made.  What a thousand viewers themselves take of a processor is
  * not the engine's: they take what it leaves, and nothing before their row: who looks for
@@ -355,11 +352,11 @@ static void viewers_start(streams_t *s)
     for (int k = 0; k < 2; k++)
         snprintf(s->endpoint[k], sizeof s->endpoint[k], "ipc://%s/stream%d",
                  bench_folder(), k);
-    crowd_start(&s->one, s->endpoint[0], 1, NULL, false);
-    crowd_start(&s->many, s->endpoint[1], VIEWERS, NULL, true);
-    crowd_start(&s->stopped, s->endpoint[1], 1, NULL, false);
-    for (int k = 0; k < 3; k++)
-        kill(crowd(s, k)->process, SIGSTOP);
+    crowd_start(&s->crowd[ONE], s->endpoint[0], 1, NULL, false);
+    crowd_start(&s->crowd[MANY], s->endpoint[1], VIEWERS, NULL, true);
+    crowd_start(&s->crowd[STOPPED], s->endpoint[1], 1, NULL, false);
+    for (int k = 0; k < CROWDS; k++)
+        kill(s->crowd[k].process, SIGSTOP);
 }
 
 static void streams_open(streams_t *s)
@@ -381,13 +378,12 @@ static void streams_close(streams_t *s)
     for (int k = 0; k < 2; k++)
         pl_engine_free(s->engine[k]);
     pl_engine_free(s->unwatched);
-    for (int k = 0; k < 3; k++)
-        crowd_stop(crowd(s, k));
+    for (int k = 0; k < CROWDS; k++)
+        crowd_stop(&s->crowd[k]);
 }
 
-/* What many get leaves in bursts (monitor_viewers.c), one as soon as a fit begins: a fit
- * that is shorter than the time between them has more of them than a long one.  Half as
- * many pairs, as each takes longer. */
+/* What many get leaves in bursts, one as soon as a fit begins: a short fit has more of
+ * them than a long one.  Half as many pairs, as each takes longer. */
 static pairs_t pairs_for_bursts(const pairs_t *usual_pairs, pl_engine_t *engine)
 {
     pairs_t p = *usual_pairs;
@@ -400,29 +396,27 @@ static pairs_t pairs_for_bursts(const pairs_t *usual_pairs, pl_engine_t *engine)
 
 static bool are_many_there(const streams_t *s)
 {
-    return crowd_lines(&s->stopped) && crowd_lines(&s->many) > 10 * VIEWERS;
+    return crowd_lines(&s->crowd[STOPPED]) && crowd_lines(&s->crowd[MANY]) > 10 * VIEWERS;
 }
 
 static void streams_bench(streams_t *s, const pairs_t *usual_pairs)
 {
     pairs_t long_pairs = pairs_for_bursts(usual_pairs, s->unwatched), *p = &long_pairs;
-    kill(s->many.process, SIGCONT);
-    kill(s->stopped.process, SIGCONT);
+    kill(s->crowd[MANY].process, SIGCONT);
+    kill(s->crowd[STOPPED].process, SIGCONT);
     for (int k = 0; k < 100 && !are_many_there(s); k++)
         fit_run(s->engine[1], usual_pairs->steps / 4, usual);
-    kill(s->stopped.process, SIGSTOP);
-    const long long lines = crowd_lines(&s->many);
+    kill(s->crowd[STOPPED].process, SIGSTOP);
+    const long long lines = crowd_lines(&s->crowd[MANY]);
     engines_run(p, s->unwatched, s->engine[1]);
-    must_read("the many viewers", crowd_lines(&s->many) - lines > 10 * VIEWERS);
+    must_read("the many viewers", crowd_lines(&s->crowd[MANY]) - lines > 10 * VIEWERS);
     ratio_report(", 1000 viewers, one of them stopped", "fit that nobody watches", p,
                  0.99);
-    double seconds = 0;
-    for (int k = 0; k < p->count; k++)
-        seconds += p->fit_ms[k] * p->steps / 1e3;
+    const double seconds = bench_median(p->fit_ms, p->count) / 1e3 * p->steps * p->count;
     printf("{\"name\": \"lines a second to each of 1000 viewers\", \"ours\": %.0f}\n"
            "{\"name\": \"processor time of a step, 1000 viewers less none\", "
            "\"unit\": \"us\", \"ours\": %.1f}\n",
-           (double)(crowd_lines(&s->many) - lines) / seconds / VIEWERS,
+           (double)(crowd_lines(&s->crowd[MANY]) - lines) / seconds / VIEWERS,
            bench_median(p->own_us, p->count));
     fflush(stdout);
 }
@@ -544,12 +538,12 @@ static void rows_streams(bench_t *b)
 {
     streams_t *s = &b->streams;
     streams_open(s);
-    kill(s->one.process, SIGCONT);
+    kill(s->crowd[ONE].process, SIGCONT);
     fit_run(s->engine[0], b->pairs.steps / 4, usual);  /* the viewer finds its way */
     if (is_wanted(b, "viewer")) {
-        const long long lines = crowd_lines(&s->one);
+        const long long lines = crowd_lines(&s->crowd[ONE]);
         pairs_run(&b->pairs, &b->bare, fit_measure, s->engine[0]);
-        must_read("the viewer", crowd_lines(&s->one) > lines);
+        must_read("the viewer", crowd_lines(&s->crowd[ONE]) > lines);
         pairs_report(", one viewer", &b->pairs, 0.95);
     }
     if (is_wanted(b, "viewers"))
