@@ -3,7 +3,8 @@
 #     awk -v folder=man3 -v version=0.1.0 -v date=2026-01-01 -f pages.awk paceline.h
 #
 # A group is what stands below one comment, up to the next comment or an empty line.  The page has the first name
-# that is no macro; all others are links to it.  What has neither a comment nor a name goes with the group before.
+# that is no macro; all others are links to it.  What has no comment, or a comment right below the group before, goes
+# with that one.
 
 function trimmed(text) {
     sub(/^[ \t]+/, "", text)
@@ -99,7 +100,7 @@ function put_prototype(text, comment) {
 function clear_group(    k) {
     for (k in code)
         delete code[k]
-    code_lines = name_count = 0
+    code_lines = name_count = adjoins = 0
     text = declaration = macro = typed = ""
 }
 
@@ -135,7 +136,7 @@ function clause(g,    said, c) {
     said = group_text[g]
     if (said == "")
         return kind_of(group_code[g]) ": " tolower(title[section_of[g]])
-    if (match(said, /\.( |$)/))
+    if (match(said, /\.([ \n]|$)/))
         said = substr(said, 1, RSTART - 1)
     if (length(said) > 100 && match(said, /[;:] /))
         said = substr(said, 1, RSTART - 1)
@@ -152,15 +153,26 @@ function kind_of(code) {
         return "an enumeration"
     if (code ~ /^(typedef )?struct/)
         return "a struct"
-    return code ~ /^typedef/ ? "a type" : "a macro"
+    if (code ~ /^#define/)
+        return "a macro"
+    return code ~ /^typedef/ ? "a type" : "functions"
+}
+
+# Names as they are told of in a text.
+function called(    k, all) {
+    for (k = 1; k <= name_count; k++)
+        all = all (k == 1 ? "" : ", ") names[k] (code[1] ~ /^(typedef|struct|#define|enum)/ ? "" : "()")
+    return all
 }
 
 function end_group(    g, k) {
     if (!code_lines && text != "") {                        # a remark on the section
         remark[sections] = remark[sections] (remark[sections] == "" ? "" : "\n") text
-    } else if (code_lines && text == "" && typed == "" && groups && section_of[groups] == sections) {
+    } else if (code_lines && (text == "" || adjoins) && groups && section_of[groups] == sections) {
         g = groups
         group_code[g] = group_code[g] "\n"
+        if (text != "")
+            group_text[g] = group_text[g] "\n\n" called() ": " text
     } else if (code_lines && name_count) {
         g = ++groups
         section_of[g] = sections
@@ -275,8 +287,10 @@ declaration != "" || depth || continued || behind {
 /^[ \t]*$/ { end_group(); next }
 
 /^\/\*/ {
-    if (code_lines)
+    if (code_lines) {
         end_group()
+        adjoins = 1
+    }
     text = joined(text, said($0))
     in_comment = $0 !~ /\*\//
     next
@@ -321,7 +335,7 @@ function write_page(g,    file, name, count, k, line) {
     print ".fi" >file
     if (group_text[g] != "") {
         print ".SH DESCRIPTION" >file
-        say(group_text[g], file)
+        paragraphs(group_text[g], file)
     }
     see_also(g, file)
     close(file)

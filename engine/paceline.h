@@ -42,7 +42,7 @@ extern "C" {
 
 /* ---- Errors ------------------------------------------------------------------------ */
 
-/* X(name, number, what it means) */
+/* What may go wrong: X(name, number, what it means). */
 #define PL_ERRORS(X) \
     X(PL_EINVAL, -1, "a value that is not allowed") \
     X(PL_ENOMEM, -2, "out of memory") \
@@ -97,6 +97,7 @@ PL_API void pl_memory_hooks(void *(*allocate)(size_t bytes),
                             void *(*resize)(void *memory, size_t bytes),
                             void (*release)(void *memory));
 
+/* How much a log line matters. */
 typedef enum pl_log_level {
     PL_LOG_ERROR,
     PL_LOG_WARNING,
@@ -115,6 +116,7 @@ PL_API void pl_log_hook(pl_log_hook_t hook, pl_log_level_t level, void *user);
 
 /* ---- Parts and their options ------------------------------------------------------- */
 
+/* The value of an option that is a list of numbers. */
 typedef struct pl_ints {
     int count;
     int64_t value[16];
@@ -151,6 +153,7 @@ typedef struct pl_choice {
     const char *options;                  /* a JSON object: "{\"slots\":4}", "{}" */
 } pl_choice_t;
 
+/* What the value of an option is. */
 typedef enum pl_option_type {
     PL_OPTION_END,
     PL_OPTION_INT,                    /* int64_t */
@@ -287,12 +290,12 @@ PL_API int pl_register(const pl_registration_t *registrations, pl_error_t *err);
 PL_API int pl_plugin_load(const char *file, pl_error_t *err);
 
 /* The part of that role and name, or NULL with PL_ENOTFOUND naming the nearest.  One that
- * nobody registered is looked for in the plug-in folders: a module "mlp" in mlp.so.  Any
- * thread. */
+ * nobody registered is looked for in the plug-in folders: a module "mlp" in mlp.so.  It
+ * stays as long as the program runs.  Any thread. */
 PL_API const void *pl_part_find(const char *role, const char *name, pl_error_t *err);
 
 /* The k-th part of a role in order of name, those in the plug-in folders too, or NULL:
- * for listing.  Any thread. */
+ * for listing.  It stays.  Any thread. */
 PL_API const pl_part_t *pl_part_at(const char *role, int k);
 
 /* The k-th role, or NULL behind the last. */
@@ -344,6 +347,7 @@ PL_API char *pl_options_print(const pl_options_t *o, pl_error_t *err);
 
 /* ---- Tensors ----------------------------------------------------------------------- */
 
+/* As many axes as a tensor may have. */
 #define PL_DIMS 5
 
 /* Data are of the first five; the halves are for weights and inside graphs. */
@@ -364,6 +368,8 @@ typedef struct pl_shape {
 
 /* ---- Engine and trainer ------------------------------------------------------------ */
 
+/* An engine, which trainers live on, and a trainer, which makes one run after the
+ * other. */
 struct event_base;
 typedef struct pl_engine pl_engine_t;
 typedef struct pl_trainer pl_trainer_t;
@@ -387,22 +393,23 @@ PL_API int pl_engine_fd(const pl_engine_t *engine);
  * descriptor is readable again.  Not from a notification. */
 PL_API void pl_engine_dispatch(pl_engine_t *engine);
 
-/* Publishes every message of the engine's actors at ipc://FILE or tcp://127.0.0.1:PORT
- * ("*": any port), and those of ranks in other processes; runs that are under way are
- * seen from then on.  Nothing else may be listened on.  FILE is made for as long as the
- * engine lives; PL_EINVAL when something lies there that is no socket, PL_EBUSY when
- * another process listens there: both stay as they are. */
+/* Publishes every message of the engine's actors, and those of ranks in other processes,
+ * at ipc://FILE or tcp://127.0.0.1:PORT, where "*" is any port; runs that are under way
+ * are seen from then on.  Nothing else may be listened on.  FILE is made for as long as
+ * the engine lives; PL_EINVAL when something lies there that is no socket, PL_EBUSY when
+ * another process listens there: both stay as they are.  PL_ESTATE: it is published
+ * already, or the engine is being closed. */
 PL_API int pl_engine_monitor(pl_engine_t *engine, const char *endpoint, pl_error_t *err);
-/* Where that is, after "*" was replaced; "" without one. */
+/* Where that is, after "*" was replaced; "" without one.  The engine's. */
 PL_API const char *pl_engine_monitor_endpoint(const pl_engine_t *engine);
 
 /* Takes commands to the engine's runs at ipc://FILE, which only this user can open, or
  * tcp://127.0.0.1:PORT, which anybody on this machine can: JSON requests, each answered,
  * of ZeroMQ clients of any language, as doc/embedding.md has them.  Until the engine is
- * closed.  Errors as of pl_engine_monitor(), and PL_ESTATE when there is one already or
- * the engine is being closed. */
+ * closed.  Errors as of pl_engine_monitor(). */
 PL_API int pl_engine_control(pl_engine_t *engine, const char *endpoint, pl_error_t *err);
-/* Where that is, after "*" was replaced; "" without one. */
+/* Where that is, after "*" was replaced; "" without one.  The engine's, until it is
+ * closed. */
 PL_API const char *pl_engine_control_endpoint(const pl_engine_t *engine);
 
 /* Serves a page that shows the engine's runs live, figures for Prometheus at /metrics,
@@ -413,18 +420,21 @@ PL_API const char *pl_engine_control_endpoint(const pl_engine_t *engine);
  * file with a token that stays the same. */
 PL_API int pl_engine_dashboard(pl_engine_t *engine, const char *address, pl_error_t *err);
 /* "http://127.0.0.1:8080/?token=…": whoever has it may look and command.  "" without
- * one. */
+ * one.  The engine's. */
 PL_API const char *pl_engine_dashboard_url(const pl_engine_t *engine);
 
 /* Writes every message to a file, from now on until the engine is freed: a journal, for
  * pl_journal_open().  A journal that lies at path is called path.old from then on.  The
  * run never waits for the disk: what a slow one cannot take is missing, and the file says
- * so; a full one ends the file, and the log says so.  PL_EINVAL: what lies there is no
- * journal; PL_EBUSY: another run writes it; PL_EIO. */
+ * so; a full one ends the file, and the log says so.  Several may be written at several
+ * paths.  PL_EINVAL: what lies there is no journal; PL_EBUSY: another run writes it;
+ * PL_EIO; PL_ESTATE: the engine is being closed. */
 PL_API int pl_engine_journal(pl_engine_t *engine, const char *path, pl_error_t *err);
 
-/* The same as a trace, which Perfetto and chrome://tracing open: a track for each actor,
- * arrows along calls, what the steps of each rank take their time. */
+/* Writes every message to a file, as pl_engine_journal() does and with its errors, as a
+ * trace, which Perfetto and chrome://tracing open: a track for each actor, arrows along
+ * calls, what the steps of each rank take their time.  One that lies at path is called
+ * path.old from then on. */
 PL_API int pl_engine_trace(pl_engine_t *engine, const char *path, pl_error_t *err);
 
 /* Ends all runs (their on_done comes first, with PL_ECANCELLED) and then the engine;
@@ -469,13 +479,14 @@ typedef struct pl_launch_spec {
     void *user;
 } pl_launch_spec_t;
 
-/* Starts them, as soon as all nodes are there.  When one is killed by a signal, or exits
- * with status 75, or a node is gone, the others are killed and all are started again;
- * when one fails otherwise, or for the last time, the others get SIGTERM, and after half
- * a minute SIGKILL.  The texts of the spec must stay. */
+/* Starts the ranks of this node, as soon as all nodes are there.  When one is killed by a
+ * signal, or exits with status 75, or a node is gone, the others are killed and all are
+ * started again; when one fails otherwise, or for the last time, the others get SIGTERM,
+ * and after half a minute SIGKILL.  The texts of the spec must stay.  NULL: PL_EINVAL,
+ * PL_ENOMEM, PL_EIO; what goes wrong later is told by on_end. */
 PL_API pl_launch_t *pl_launch_start(struct event_base *base, const pl_launch_spec_t *spec,
                                     pl_error_t *err);
-/* Sends all a signal. */
+/* Sends the ranks of this node a signal. */
 PL_API void pl_launch_signal(pl_launch_t *node, int number);
 /* Ends those that still live, by SIGKILL; on_end is not called. */
 PL_API void pl_launch_free(pl_launch_t *node);
@@ -537,6 +548,7 @@ typedef struct pl_progress {
                                                 string */
 } pl_progress_t;
 
+/* Who is told how a run ended, once; and how far it is. */
 typedef void (*pl_on_done_t)(pl_trainer_t *trainer, const pl_result_t *result,
                              void *user);
 typedef void (*pl_on_progress_t)(pl_trainer_t *trainer, const pl_progress_t *progress,
@@ -553,9 +565,9 @@ PL_API void pl_trainer_free(pl_trainer_t *trainer);
 PL_API void pl_trainer_on_progress(pl_trainer_t *trainer, pl_on_progress_t on_progress,
                                    void *user);
 
-/* Trains; returns at once, on_done comes exactly once.  PL_ESTATE: it is running
- * already.  A run that lacks a part, whose parts do not go together or whose name is
- * taken is refused here, before anything starts. */
+/* Trains; returns at once, on_done [nobody asks] comes exactly once.  PL_ESTATE: it is
+ * running already.  A run that lacks a part, whose parts do not go together or whose name
+ * is taken is refused here, before anything starts. */
 PL_API int pl_trainer_fit(pl_trainer_t *trainer, pl_on_done_t on_done, void *user,
                           pl_error_t *err);
 
@@ -620,8 +632,8 @@ typedef struct pl_tuning {
 PL_API int pl_trainer_tune(pl_trainer_t *trainer, const pl_tuning_t *what,
                            pl_on_done_t on_done, void *user, pl_error_t *err);
 
-/* Ends the run at its next step boundary; on_done then says "stopped".  PL_ESTATE:
- * nothing runs. */
+/* Ends the run at its next step boundary; on_done then says "stopped", and why: the
+ * reason is copied  ["the program asked for it"].  PL_ESTATE: nothing runs. */
 PL_API int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err);
 
 /* What came of a command to a fit.  What it points to lives until the notification
@@ -661,8 +673,8 @@ PL_API int pl_trainer_save(pl_trainer_t *trainer, pl_on_command_t on_command, vo
  * waits.  optimizer: the named step whose it is [all].  Kept in checkpoints. */
 PL_API int pl_trainer_set_lr(pl_trainer_t *trainer, double lr, const char *optimizer,
                              pl_on_command_t on_command, void *user, pl_error_t *err);
-/* The same as a factor, 0.., on what the schedule says, in place of any before; 1: as if
- * no rate had ever been set. */
+/* The same as a factor, 0.., on what the schedule says, in place of any rate or factor
+ * before; 1: as if no rate had ever been set. */
 PL_API int pl_trainer_scale_lr(pl_trainer_t *trainer, double factor,
                                const char *optimizer, pl_on_command_t on_command,
                                void *user, pl_error_t *err);
@@ -709,7 +721,7 @@ typedef struct pl_loop_spec {
     const struct pl_field *field;       /* [field_count], copied; none varies in length */
     int targets;                        /* so many of the last fields are there for losses
                                            alone: predicting goes without them */
-    const char *facts;                  /* as in pl_data_info_t  [none] */
+    const char *facts;                  /* as in pl_data_info_t, but copied  [none] */
     bool keeps;                         /* it has a run directory, as a fit has, with what
                                            it is saved to, its figures and at the end its
                                            weights  [nothing is written] */
@@ -788,7 +800,8 @@ PL_API void pl_loop_close(pl_loop_t *loop, pl_on_loop_t on_closed, void *user);
 /* ---- Calls that wait -------------------------------------------------------------- */
 
 /* For a program without an event loop: twins of the calls above, which return when it is
- * told what came of them.  They run the engine's notifications meanwhile, their own among
+ * told what came of them; pl_loop_open_wait() a loop that batches can be sent to  [NULL:
+ * why not].  They run the engine's notifications meanwhile, their own among
  * them [nobody asks]; what comes of other calls under way is told too.  The code is that
  * of the result's error; PL_OK: it went well, also a run that was stopped.
  * PL_ESTATE: the engine has an event base, whose thread must not wait, or this is a
@@ -820,7 +833,6 @@ PL_API int pl_trainer_scale_lr_wait(pl_trainer_t *trainer, double factor,
                                     const char *optimizer, pl_on_command_t on_command,
                                     void *user, pl_error_t *err);
 
-/* A loop that batches can be sent to; NULL: why not. */
 PL_API pl_loop_t *pl_loop_open_wait(pl_engine_t *engine, const pl_options_t *options,
                                     const pl_loop_spec_t *spec, pl_error_t *err);
 PL_API int pl_loop_train_wait(pl_loop_t *loop, const struct pl_arrays *samples,
@@ -839,7 +851,8 @@ PL_API int pl_loop_close_wait(pl_loop_t *loop, pl_on_loop_t on_closed, void *use
 /* What pl_engine_journal() has written; doc/formats.md has the format.  One thread. */
 typedef struct pl_journal pl_journal_t;
 
-/* PL_ENOTFOUND, PL_EIO; PL_EFORMAT: it is no journal, or of another version. */
+/* Opens a journal to be read from its beginning.  NULL: PL_ENOTFOUND, PL_EIO; PL_EFORMAT:
+ * it is no journal, or of another version. */
 PL_API pl_journal_t *pl_journal_open(const char *path, pl_error_t *err);
 PL_API void pl_journal_close(pl_journal_t *journal);
 
@@ -868,9 +881,10 @@ PL_API char *pl_journal_explain_run(const char *path, uint64_t run, pl_error_t *
  * one thread at a time; many may be there. */
 typedef struct pl_loaded_model pl_loaded_model_t;
 
-/* checkpoint: a .safetensors file of Paceline's, a checkpoint or a run directory; it says
- * which module it is of, which pl_init() or a plug-in must have made known.  threads:
- * that compute  [0: one].  NULL: PL_ENOTFOUND, PL_EFORMAT, PL_EIO, PL_ENOMEM. */
+/* Loads a module with its weights, of a checkpoint: a .safetensors file of Paceline's, a
+ * checkpoint or a run directory; it says which module it is of, which pl_init() or a
+ * plug-in must have made known.  threads: that compute  [0: one].  NULL: PL_ENOTFOUND,
+ * PL_EFORMAT, PL_EIO, PL_ENOMEM. */
 PL_API pl_loaded_model_t *pl_model_load(const char *checkpoint, int threads,
                                         pl_error_t *err);
 PL_API void pl_model_unload(pl_loaded_model_t *model);
@@ -896,6 +910,7 @@ PL_API int pl_model_run(pl_loaded_model_t *model, const struct pl_arrays *sample
 
 /* ---- Graphs ------------------------------------------------------------------------ */
 
+/* What a graph, a batch or a run is for. */
 typedef enum pl_stage { PL_TRAIN, PL_VALIDATE, PL_TEST, PL_PREDICT } pl_stage_t;
 
 /* A graph being described by a module's step.  The first error sticks: later calls do
@@ -1226,6 +1241,7 @@ typedef struct pl_module_ops {
 
 /* ---- Operators of one's own -------------------------------------------------------- */
 
+/* As many inputs as an operator may have; as much of its own as a node keeps of it. */
 #define PL_OPERATOR_INPUTS 8
 #define PL_OPERATOR_SELF 64                                 /* bytes */
 
@@ -1317,6 +1333,7 @@ typedef struct pl_loss_scaling {
 
 /* ---- Optimizers and schedules ------------------------------------------------------ */
 
+/* As many numbers as an optimizer may keep for each parameter, and be told of a step. */
 #define PL_SLOTS 4
 #define PL_SCALARS 3
 
@@ -1402,6 +1419,7 @@ typedef struct pl_averaging_ops {
 
 /* ---- Data -------------------------------------------------------------------------- */
 
+/* As many fields as a sample may have. */
 #define PL_FIELDS 8
 
 /* One field of a sample. */
@@ -1482,7 +1500,7 @@ typedef struct pl_memory_data {
     int64_t samples;
     int field_count;
     pl_field_t field[PL_FIELDS];
-    const char *facts;                                  /* as in pl_data_info_t  [none] */
+    const char *facts;                      /* as in pl_data_info_t, but copied  [none] */
     /* As read() of pl_dataset_ops_t: several data threads at once. */
     int (*read)(void *user, const pl_read_request_t *request, void *const field[],
                 pl_error_t *err);
@@ -1504,7 +1522,7 @@ typedef struct pl_arrays {
     pl_field_t field[PL_FIELDS];
     const void *data[PL_FIELDS];         /* [samples, shape of the field]; must stay while
                                             in use */
-    const char *facts;                   /* as in pl_data_info_t  [none] */
+    const char *facts;                   /* as in pl_data_info_t, but copied  [none] */
     const int64_t *offset;               /* [samples + 1]: of fields that vary sample i is
                                             [offset[i], offset[i + 1]) of their first axis
                                             [none varies] */
@@ -1584,11 +1602,9 @@ typedef enum pl_hook {
 
 /* Besides PL_MAY_… in a callback's table: the device's peak is to be measured. */
 #define PL_NEEDS_PEAK (1u << 31)
-
 /* Likewise: at TRAIN_BATCH_END it looks on.  The run does not halt for it; all it may
  * wish for there are figures and a stop, which comes a few steps later. */
 #define PL_LOOKS_ON (1u << 30)
-
 /* Likewise: it stops by the clock.  A run that goes on from there is not stopped by what
  * was wished before: it wishes again. */
 #define PL_BY_CLOCK (1u << 29)

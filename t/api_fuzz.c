@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "drawn.h"
+#include "drawn_runs.h"
 #include "rig.h"
 #include "tap.h"
 
@@ -40,13 +41,14 @@ typedef struct hold {
 static struct event_base *base;
 static pl_engine_t *engine;
 static hold_t trainers[TRAINERS], loops[LOOPS];
-static bool closing, closed, notified, waived;
+static bool closing, closed, notified, waived, waiting;
 static int told_twice, told_late, told_badly, untold;
-static char run_dir[300], weights[340], journal[64];
+static char journal[64];
 
 /* ---- what is told ---- */
 
 static void wander(int calls);
+static void on_closed(pl_engine_t *which, void *user);
 
 /* Gone with the round; told by the notification's user. */
 static ticket_t *ticket_new(const char *what)
@@ -68,7 +70,7 @@ static void ticket_told(ticket_t *ticket)
 {
     told_late += ticket->dropped || waived;
     told_twice += ticket->told++ > 0;
-    if (!notified && drawn_one_in(2)) {
+    if (!notified && !waiting && drawn_one_in(2)) {
         notified = true;
         wander(1 + drawn_below(3));
         notified = false;
@@ -133,11 +135,31 @@ static void on_loop_closed(pl_loop_t *loop, const pl_loop_result_t *result, void
     on_loop(loop, result, user);
 }
 
+/* Whoever waits hears that: what it waits for ends soon, or is gone. */
+static void relieve(pl_trainer_t *trainer)
+{
+    const int way = drawn_below(8);
+    if (way == 0)
+        for (int k = 0; k < TRAINERS; k++)
+            if (trainers[k].trainer == trainer) {
+                pl_trainer_free(trainer);
+                hold_drop(&trainers[k]);
+                trainers[k].trainer = NULL;
+                return;
+            }
+    if (way == 1 && !closing)
+        pl_engine_close(engine, on_closed, NULL);
+    closing |= way == 1;
+    pl_trainer_stop(trainer, NULL, NULL);
+}
+
 static void on_progress(pl_trainer_t *trainer, const pl_progress_t *progress, void *user)
 {
-    (void)trainer, (void)user;
+    (void)user;
     told_badly += !progress->event || !progress->metrics;
-    if (!notified && drawn_one_in(8)) {
+    if (waiting)
+        relieve(trainer);
+    else if (!notified && drawn_one_in(8)) {
         notified = true;
         wander(1);
         notified = false;
@@ -166,102 +188,6 @@ static hold_t *any_loop(void)
 static pl_engine_t *any_engine(void)
 {
     return drawn_one_in(16) ? NULL : engine;
-}
-
-static const char *any_checkpoint(void)
-{
-    const char *const paths[] = {run_dir, weights, "runs", "runs/none", NULL};
-    return DRAWN(paths);
-}
-
-static pl_options_t *any_options(void)
-{
-    static const char *const trainer[] = {
-        "\"max_steps\": 3",
-        "\"max_epochs\": 100000",
-        "\"max_epochs\": 100000, \"callbacks\": 1",
-        "\"max_epochs\": 3, \"devices\": 2, \"strategy\": \"ddp\"",
-        "\"max_epochs\": 100000, \"step_timeout\": 1",
-        "\"max_steps\": 5, \"accelerator\": {\"name\": \"fake\", \"script\": \"replay 3 "
-        "of "
-        "forward_backward fails\"}",
-        "\"max_epochs\": 100000, \"accelerator\": {\"name\": \"fake\", \"script\": "
-        "\"replay of forward_backward takes 1 ms\"}",
-        "\"max_steps\": 4, \"default_root_dir\": \"/dev/null/runs\"",
-        "\"max_steps\": 2, \"devices\": 2000000000",
-    };
-    static const char *const rest[] = {
-        "\"module\": {\"name\": \"mlp\", \"hidden\": [8]}, \"optimizer\": \"sgd\", "
-        "\"data\": {\"name\": \"memory\", \"source\": \"fuzz\", \"batch_size\": 4, "
-        "\"val_split\": 0.2}",
-        "\"module\": \"mlp\", \"optimizer\": \"adamw\", \"data\": {\"name\": \"memory\", "
-        "\"source\": \"gone\"}",
-        "\"module\": \"none\"",
-        "\"callbacks\": [\"model_summary\"]",
-    };
-    char text[1024];
-    const bool good = !drawn_one_in(4);
-    const int which = drawn_below(sizeof trainer / sizeof *trainer);
-    snprintf(text, sizeof text, "{%s, \"trainer\": {%s%s}}",
-             rest[good ? 0 : drawn_below(4)],
-             strstr(trainer[which], "accelerator") ? "" : "\"accelerator\": \"fake\", ",
-             trainer[which]);
-    return drawn_one_in(16) ? NULL : pl_options_parse(text, "fuzz", NULL);
-}
-
-/* As many as a loop takes at once, and more. */
-static const float x[256][RIG_FEATURES];
-static const int64_t y[256];
-static const pl_field_t fields[] = {{"x", PL_F32, {1, {RIG_FEATURES}}},
-                                    {"y", PL_I64, {0, {0}}}};
-
-static const pl_arrays_t *any_samples(pl_arrays_t *samples)
-{
-    *samples = (pl_arrays_t){.samples = 4,
-                             .field_count = 2,
-                             .field = {fields[0], fields[1]},
-                             .data = {x, y}};
-    switch (drawn_below(12)) {
-    case 0: return NULL;
-    case 1: samples->samples = drawn_one_in(2) ? 0 : drawn_int64() | INT64_MIN; break;
-    case 2: samples->samples = 4 + (drawn_int64() & INT64_MAX) / 2 + 5; break;
-    case 3: samples->field_count = drawn_one_in(2) ? -1 : 0; break;
-    case 4: samples->field_count = PL_FIELDS + 1 + (drawn_int() & INT32_MAX) / 2; break;
-    case 5: samples->field[0].dtype = (pl_dtype_t)drawn_int(); break;
-    case 6: samples->field[0].shape.rank = drawn_int(); break;
-    case 7: samples->field[1].shape = pl_shape(1, drawn_int()); break;
-    case 8: samples->data[drawn_below(2)] = NULL; break;
-    case 9: memset(samples->field[0].name, 'q', sizeof samples->field[0].name); break;
-    default: break;
-    }
-    return samples;
-}
-
-static const pl_loop_spec_t *any_spec(pl_loop_spec_t *spec, pl_field_t field[2])
-{
-    memcpy(field, fields, sizeof fields);
-    *spec = (pl_loop_spec_t){.field_count = 2,
-                             .field = field,
-                             .targets = 1,
-                             .facts = "{\"classes\": 3}",
-                             .keeps = drawn_one_in(2)};
-    switch (drawn_below(14)) {
-    case 0: return NULL;
-    case 1: spec->field = NULL; break;
-    case 2:
-        spec->field_count = drawn_one_in(2) ? -drawn_below(3) : drawn_int() | 16;
-        break;
-    case 3: spec->targets = drawn_int(); break;
-    case 4: spec->facts = drawn_text(); break;
-    case 5: spec->resume = any_checkpoint(); break;
-    case 6: spec->depth = drawn_int(); break;
-    case 7: field[0].shape.rank = drawn_int(); break;
-    case 8: field[0].shape.dim[0] = drawn_int64(); break;
-    case 9: field[0].dtype = (pl_dtype_t)drawn_int(); break;
-    case 10: memset(field[1].name, 'q', sizeof field[1].name); break;
-    default: break;
-    }
-    return spec;
 }
 
 /* ---- calls: to the engine ---- */
@@ -355,7 +281,7 @@ static void close_it(void)
 static void trainer_new(void)
 {
     hold_t *hold = any_trainer();
-    pl_options_t *options = any_options();
+    pl_options_t *options = drawn_options();
     pl_engine_t *of = any_engine();
     if (!hold->trainer) {
         hold->trainer = DRAWN_MADE(pl_trainer_new, of, options);
@@ -386,16 +312,16 @@ static void begin(void)
 {
     hold_t *h = any_trainer();
     switch (drawn_below(6)) {
-    case 0: TAKEN(h, pl_trainer_resume, h->trainer, any_checkpoint(), on_done); break;
-    case 1: TAKEN(h, pl_trainer_validate, h->trainer, any_checkpoint(), on_done); break;
-    case 2: TAKEN(h, pl_trainer_test, h->trainer, any_checkpoint(), on_done); break;
+    case 0: TAKEN(h, pl_trainer_resume, h->trainer, drawn_checkpoint(), on_done); break;
+    case 1: TAKEN(h, pl_trainer_validate, h->trainer, drawn_checkpoint(), on_done); break;
+    case 2: TAKEN(h, pl_trainer_test, h->trainer, drawn_checkpoint(), on_done); break;
     default: TAKEN(h, pl_trainer_fit, h->trainer, on_done); break;
     }
 }
 
 static void predict(void)
 {
-    const pl_prediction_t what = {.checkpoint = any_checkpoint(),
+    const pl_prediction_t what = {.checkpoint = drawn_checkpoint(),
                                   .prompt = drawn_one_in(2) ? NULL : drawn_text(),
                                   .tokens = drawn_int64(),
                                   .temperature = drawn_double(),
@@ -452,12 +378,12 @@ static void loop_open(void)
     pl_loop_spec_t spec;
     pl_field_t field[2];
     hold_t *hold = any_loop();
-    pl_options_t *options = any_options();
+    pl_options_t *options = drawn_options();
     if (!hold->loop) {
         ticket_t *ticket = ticket_new("pl_loop_open");
         hold->ends = false;
         hold->loop = DRAWN_MADE(pl_loop_open, any_engine(), options,
-                                any_spec(&spec, field), on_loop, ticket);
+                                drawn_spec(&spec, field), on_loop, ticket);
         ticket_keep(hold, ticket, hold->loop != NULL);
     }
     pl_options_free(options);
@@ -468,7 +394,7 @@ static void loop_use(void)
     static const char *const names[] = {"a", "b", "../c", "a/b", "."};
     pl_arrays_t samples;
     hold_t *h = any_loop();
-    const pl_arrays_t *given = any_samples(&samples);
+    const pl_arrays_t *given = drawn_samples(&samples);
     switch (drawn_below(7)) {
     case 0: TAKEN(h, pl_loop_evaluate, h->loop, given, on_loop); break;
     case 1: TAKEN(h, pl_loop_predict, h->loop, given, on_loop); break;
@@ -491,6 +417,80 @@ static void loop_close(void)
     pl_loop_close(h->loop, on_loop_closed, ticket);
 }
 
+/* ---- calls that wait: refused where they must not, which nobody looks at here ---- */
+
+/* What went well was told of before. */
+#define WAITED(call, ...) \
+    do { \
+        ticket_t *ticket = ticket_new(#call); \
+        waiting = true; \
+        const bool went_well = DRAWN_CODE(call, __VA_ARGS__, ticket); \
+        waiting = false; \
+        untold += went_well && !ticket->told; \
+        free(ticket); \
+    } while (false)
+
+static void wait_for_run(void)
+{
+    const pl_prediction_t what = {.checkpoint = drawn_checkpoint()};
+    const pl_tuning_t tame = {.num_training = 4};
+    pl_trainer_t *of = any_trainer()->trainer;
+    switch (drawn_below(8)) {
+    case 0: WAITED(pl_trainer_resume_wait, of, drawn_checkpoint(), on_done); break;
+    case 1: WAITED(pl_trainer_validate_wait, of, drawn_checkpoint(), on_done); break;
+    case 2: WAITED(pl_trainer_test_wait, of, drawn_checkpoint(), on_done); break;
+    case 3: WAITED(pl_trainer_predict_wait, of, &what, on_done); break;
+    case 4: WAITED(pl_trainer_tune_wait, of, &tame, on_done); break;
+    default: WAITED(pl_trainer_fit_wait, of, on_done); break;
+    }
+}
+
+static void wait_for_command(void)
+{
+    pl_trainer_t *of = any_trainer()->trainer;
+    switch (drawn_below(5)) {
+    case 0: WAITED(pl_trainer_pause_wait, of, on_command); break;
+    case 1: WAITED(pl_trainer_go_on_wait, of, on_command); break;
+    case 2: WAITED(pl_trainer_save_wait, of, on_command); break;
+    case 3: WAITED(pl_trainer_set_lr_wait, of, drawn_double(), NULL, on_command); break;
+    default: WAITED(pl_trainer_scale_lr_wait, of, 0.5, drawn_text(), on_command); break;
+    }
+}
+
+static void wait_to_open(void)
+{
+    pl_loop_spec_t spec;
+    pl_field_t field[2];
+    hold_t *hold = any_loop();
+    pl_options_t *options = drawn_options();
+    waiting = true;
+    if (!hold->loop) {
+        hold->ends = false;
+        hold->loop = DRAWN_MADE(pl_loop_open_wait, any_engine(), options,
+                                drawn_spec(&spec, field));
+    }
+    waiting = false;
+    pl_options_free(options);
+}
+
+static void wait_for_loop(void)
+{
+    pl_arrays_t samples;
+    hold_t *h = any_loop();
+    const pl_arrays_t *given = drawn_samples(&samples);
+    switch (drawn_below(5)) {
+    case 0: WAITED(pl_loop_evaluate_wait, h->loop, given, on_loop); break;
+    case 1: WAITED(pl_loop_predict_wait, h->loop, given, on_loop); break;
+    case 2: WAITED(pl_loop_save_wait, h->loop, "w", on_loop); break;
+    case 3: WAITED(pl_loop_close_wait, NULL, on_loop_closed); break;
+    default: WAITED(pl_loop_train_wait, h->loop, given, on_loop); break;
+    }
+    if (h->loop && !h->ends && !closing && !base && !notified && drawn_one_in(8)) {
+        h->ends = true;
+        WAITED(pl_loop_close_wait, h->loop, on_loop_closed);
+    }
+}
+
 /* ---- rounds ---- */
 
 static void wander(int calls)
@@ -500,7 +500,8 @@ static void wander(int calls)
         begin,    trainer_free, predict,   tune,  stop, command,  loop_open, loop_use,
         turn,     trainer_new,  begin,     begin, turn, command,  loop_use,  turn,
         turn,     loop_close,   turn,      turn,  turn, command,  command,   loop_use,
-        loop_use, loop_use,     turn,      turn,  turn, command,  command,   loop_use};
+        loop_use, loop_use,     turn,      turn,  turn, command,  command,   loop_use,
+        wait_for_run, wait_for_command, wait_to_open, wait_for_loop};
     while (calls-- > 0)
         all[drawn_below(sizeof all / sizeof *all)]();
 }
@@ -547,17 +548,6 @@ static void a_round(void)
 static uint64_t seed = 1;
 static double seconds;
 
-/* What is resumed, measured and predicted from. */
-static void a_run_ends_well(void)
-{
-    rig_t *rig = rig_new(.trainer = "\"max_epochs\": 1", .data = "\"val_split\": 0.2");
-    const rig_result_t *result = rig_fit(rig);
-    is_text(result->status, "ok", "a run");
-    snprintf(run_dir, sizeof run_dir, "%s", result->run_dir);
-    snprintf(weights, sizeof weights, "%s/model.safetensors", result->run_dir);
-    rig_free(&rig);
-}
-
 static void whatever_is_called_is_done_or_refused(void)
 {
     const int64_t until = pl_now() + (int64_t)(seconds * 1e9);
@@ -586,13 +576,7 @@ int main(int argc, char **argv)
         seconds = atof(argv[2]);
     if (chdir(tap_folder()) != 0)
         return 99;
-    const pl_arrays_t arrays = {.samples = 8,
-                                .field_count = 2,
-                                .field = {fields[0], fields[1]},
-                                .data = {x, y},
-                                .facts = "{\"classes\": 3}"};
-    ok(pl_memory_arrays("fuzz", &arrays, NULL) == PL_OK, "there are samples");
-    run(a_run_ends_well);
+    run(drawn_runs_begin);
     run(whatever_is_called_is_done_or_refused);
     return tap_done();
 }

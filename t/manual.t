@@ -61,16 +61,22 @@ every_function_has_a_page() {
     is "$missing" "" "and paceline(3) names it"
     missing=$(grep -oE '\<pl_[a-z0-9_]+_t;' "$srcdir/engine/paceline.h" | tr -d ';' | grep -vxFf pages)
     is "$missing" "" "types have pages, too"
+    is "$(find "$man/man3" -type f -exec grep -L '^\.SH DESCRIPTION' {} +)" "" "each page describes what it is about"
 }
 
 man_finds_and_shows_them() {
     command -v man >/dev/null || { skip "no man here"; return; }
     try env MANWIDTH=80 man -M "$man" pl_trainer_fit
     like "$out" '^ +int pl_trainer_fit\(pl_trainer_t \*trainer, pl_on_done_t on_done' "how it is called"
-    like "$out" 'on_done comes exactly once' "what it does"
+    like "$out" 'comes +exactly +once' "what it does"
     like "$out" 'pl_on_done_t\(3\)' "and what else to read"
     try env MANWIDTH=80 man -M "$man" pl_options_free
     like "$out" 'pl_options_clone, +pl_options_free +- ' "one page serves several"
+    try env MANWIDTH=80 man -M "$man" pl_trainer_save
+    like "$out" 'commands to a fit under way' "of those that belong together"
+    like "$out" 'pl_trainer_save\(\): +Makes +a +checkpoint' "each of which is described by name"
+    try env MANWIDTH=80 man -M "$man" pl_trainer_pause_wait
+    like "$out" 'pl_loop_close_wait +- +for a program' "also those that need no words of their own"
     try env MANWIDTH=80 man -M "$man" pl_result_t
     like "$out" 'uint64_t global_step;  /\* optimizer steps done \*/' "structs say what their fields are"
     try env MANWIDTH=80 man -M "$man" paceline-predict
