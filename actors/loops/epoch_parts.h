@@ -40,7 +40,7 @@ typedef struct pl_epoch {
     bool stopping, ended;
     bool halts;                            /* for a command, between two steps */
     int64_t away_since;                    /* pl_now() when it had nothing more to send
-                                              before something else is done  [0: goes on] */
+                                              before something else is done  [goes on] */
     int64_t away;                          /* ns, since the newest batch was sent */
     bool cut;                              /* a callback passed over the epoch's rest */
     pl_heard_t heard;                      /* by this rank, and perhaps by no other */
