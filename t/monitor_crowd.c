@@ -289,6 +289,75 @@ static void a_thousand_see_a_run_and_one_that_is_stopped_harms_nobody(void)
     rig_close();
 }
 
+/* ---- what a crowd gets of many lines ---- */
+
+enum { KINDS = 150, LINES_MS = 4000 };
+
+static void frame_of(pl_frame_t *frame, const char *to)
+{
+    const pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
+                             .kind = PL_KIND_CALL,
+                             .message = PL_MESSAGE_stop,
+                             .remaining = -1,
+                             .to_kind = pl_kind_enter(to, 40, NULL)};
+    pl_frame_make(frame, &e, &(pl_stop_t){.reason = ""}, NULL);
+}
+
+typedef struct got {
+    int64_t last;
+    int in_row, longest, rare;
+} got_t;
+
+static void read_all(viewer_t *v, got_t *got)
+{
+    while (viewer_read(v, ZMQ_DONTWAIT)) {
+        const int64_t seq = number_of(v->line, "seq");
+        got->in_row = seq == got->last + 1 ? got->in_row + 1 : 1;
+        got->longest = got->in_row > got->longest ? got->in_row : got->longest;
+        got->last = seq;
+        got->rare += !strcmp(text_of(v->line, "to"), "bee.rare");
+    }
+}
+
+/* More sorts of lines come often than a burst has lines; one comes ten times a second. */
+static void a_crowd_sees_bursts_and_what_is_rare(void)
+{
+    pl_frame_t often[KINDS], rare;
+    members_t crowd;
+    viewer_t v;
+    got_t got = {0};
+    if (!may_open())
+        return;
+    stream_open(false);
+    viewer_open(&v, "");
+    members_join(&crowd, 200);
+    ok(eventually(viewers_now() > 200), "a crowd");
+    for (int k = 0; k < KINDS; k++) {
+        char name[16];
+        snprintf(name, sizeof name, "bee.%d", k);
+        frame_of(&often[k], name);
+    }
+    frame_of(&rare, "bee.rare");
+    for (int k = 0; k < LINES_MS / 10; k++) {
+        if (k % 10 == 0)
+            pl_monitor_offer(rig.reactor, pl_frame_bytes(&rare));
+        for (int i = 0; i < KINDS; i++)
+            pl_monitor_offer(rig.reactor, pl_frame_bytes(&often[i]));
+        usleep(10000);
+        read_all(&v, &got);
+        if (k == LINES_MS / 20)                  /* at first all is new */
+            got = (got_t){0};
+    }
+    ok(got.longest >= 60, "%d lines that follow each other", got.longest);
+    ok(got.rare > 0, "%d of what is rare", got.rare);
+    for (int k = 0; k < KINDS; k++)
+        pl_frame_release(&often[k]);
+    pl_frame_release(&rare);
+    viewer_close(&v);
+    rig_close();
+    members_leave(&crowd);
+}
+
 static void thousand_start(void)
 {
     snprintf(thousands_endpoint, sizeof thousands_endpoint, "ipc://%s/thousands",
@@ -307,6 +376,7 @@ int main(void)
     setrlimit(RLIMIT_NOFILE, &descriptors);
     pl_log_hook(hear, PL_LOG_WARNING, NULL);
     run(a_thousand_see_a_run_and_one_that_is_stopped_harms_nobody);
+    run(a_crowd_sees_bursts_and_what_is_rare);
     run(of_a_crowd_as_many_get_in_as_are_served);
     run(a_file_lets_in_as_many_as_are_served);
     run(few_descriptors_shut_the_door_and_that_is_said);

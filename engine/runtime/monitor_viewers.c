@@ -4,10 +4,12 @@
  * cannot have all that a run of small steps says: that would take a hundred processors,
  * and training wants those that there are.  While more than a few watch, all together get
  * so many lines a turn, which is a second, or longer where many have to be woken: bursts,
- * in which calls have their answers, and gaps between, which `seq` shows.  Bursts and not
- * every so many-th line: those that leave together cost a fraction of what each would by
- * itself.  What nobody has been shown for a turn, such as the end of an epoch, does not
- * wait for the next burst. */
+ * in which calls have their answers, and gaps between, which `seq` shows.  What nobody
+ * has been shown for a turn and does not come often, such as the end of an epoch, does
+ * not wait for the next burst: there are as many lines again for that.  What leaves is
+ * held for a moment, so that lines that come together are one call of the system to each
+ * viewer, and wake it once. */
+#include <event2/event.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,9 +28,13 @@ enum {
     SUBSCRIPTION_MOST = 256,
     LINGER_MS = 1000,
     ALL_LINES_TO = 4,                            /* viewers: they get all that there is */
-    LINES_A_TURN = 20000,                        /* to more, together */
+    LINES_A_TURN = 20000,                        /* to more, together; twice */
+    OFTEN = 64,                                  /* in a turn */
     WOKEN_A_SECOND = 200,                        /* viewers, by bursts */
     SORTS_MOST = 1 << 16,
+    HELD_LEAST_MS = 20,
+    HELD_MOST_MS = 1000,                         /* 1 for each viewer */
+    HELD_BYTES = 256 << 10,
 };
 static const int64_t SAY_EVERY = 10 * PL_SECOND;
 
@@ -37,7 +43,13 @@ typedef struct sort {
     uint64_t looked;                             /* m->looked when it was known whether */
     bool is_wanted;                              /* somebody takes them */
     int64_t shown[PL_KINDS];
+    unsigned missed[PL_KINDS];                   /* since it was shown */
 } sort_t;
+
+/* A line that waits for others. */
+typedef struct held {
+    size_t topic, line;                          /* bytes, which follow */
+} held_t;
 
 /* ---- who wants what ---- */
 
@@ -203,6 +215,11 @@ static int64_t turn_of(const audience_t *a)
                                         : PL_SECOND / WOKEN_A_SECOND * a->viewers;
 }
 
+static int64_t lines_more(int64_t now, int64_t more)
+{
+    return now + more < LINES_A_TURN ? now + more : LINES_A_TURN;
+}
+
 /* How many lines may leave: more with each moment, up to a burst. */
 static void allowance_grow(audience_t *a, int64_t now)
 {
@@ -211,11 +228,9 @@ static void allowance_grow(audience_t *a, int64_t now)
     if (lines <= 0)
         return;
     a->grown = now;
-    a->allowance += lines;
-    if (a->allowance < LINES_A_TURN)
-        return;
-    a->allowance = LINES_A_TURN;
-    a->pauses = false;
+    a->rare = lines_more(a->rare, lines);
+    a->allowance = lines_more(a->allowance, lines);
+    a->pauses &= a->allowance < LINES_A_TURN;
 }
 
 /* Takes it from what may leave. */
@@ -225,15 +240,76 @@ static bool may_leave(pl_monitor_t *m, sort_t *sort, unsigned kind)
     if (m->lossless || a->viewers <= ALL_LINES_TO)
         return true;
     const int64_t now = pl_now();
-    const bool is_rare = now - sort->shown[kind] >= turn_of(a)
-                         && a->allowance > -LINES_A_TURN;
     allowance_grow(a, now);
+    const bool is_rare = sort->missed[kind]++ < OFTEN && a->rare > 0
+                         && now - sort->shown[kind] >= turn_of(a);
     if (a->pauses && !is_rare)
         return false;
     sort->shown[kind] = now;
-    a->allowance -= a->viewers;
+    sort->missed[kind] = 0;
+    *(a->pauses ? &a->rare : &a->allowance) -= a->viewers;
     a->pauses |= a->allowance <= 0;
     return true;
+}
+
+static void held_publish(pl_monitor_t *m)
+{
+    audience_t *a = &m->audience;
+    held_t held;
+    for (size_t at = 0; at < a->held_bytes; at += sizeof held + held.topic + held.line) {
+        memcpy(&held, a->held + at, sizeof held);
+        const char *topic = a->held + at + sizeof held;
+        pl_socket_publish(m->own.socket, (pl_bytes_t){topic, held.topic},
+                          (pl_bytes_t){topic + held.topic, held.line}, NULL);
+    }
+    a->held_bytes = 0;
+    if (a->release)
+        event_del(a->release);
+}
+
+static void held_release(evutil_socket_t fd, short what, void *monitor)
+{
+    (void)fd, (void)what;
+    held_publish(monitor);
+}
+
+/* Whether there is room for it, and somebody lets it go. */
+static bool can_hold(pl_monitor_t *m, size_t bytes)
+{
+    audience_t *a = &m->audience;
+    const int least = a->viewers > HELD_LEAST_MS ? a->viewers : HELD_LEAST_MS,
+              ms = least < HELD_MOST_MS ? least : HELD_MOST_MS;
+    const struct timeval moment = {ms / 1000, ms % 1000 * 1000};
+    if (a->held_bytes + bytes > HELD_BYTES)
+        held_publish(m);
+    if (!a->held)
+        a->held = pl_alloc(HELD_BYTES);
+    if (!a->release)
+        a->release = event_new(m->reactor->loop.base, -1, 0, held_release, m);
+    return a->held && a->release && bytes <= HELD_BYTES
+           && (a->held_bytes || event_add(a->release, &moment) == 0);
+}
+
+static void hold(audience_t *a, pl_bytes_t topic, pl_bytes_t line)
+{
+    const held_t held = {topic.size, line.size};
+    char *end = a->held + a->held_bytes;
+    memcpy(end, &held, sizeof held);
+    memcpy(end + sizeof held, topic.data, topic.size);
+    memcpy(end + sizeof held + topic.size, line.data, line.size);
+    a->held_bytes += sizeof held + topic.size + line.size;
+}
+
+/* A few get each line at once. */
+static void line_leaves(pl_monitor_t *m, pl_bytes_t topic, pl_bytes_t line)
+{
+    if (!m->lossless && m->audience.viewers > ALL_LINES_TO
+        && can_hold(m, sizeof(held_t) + topic.size + line.size)) {
+        hold(&m->audience, topic, line);
+        return;
+    }
+    held_publish(m);
+    pl_socket_publish(m->own.socket, topic, line, NULL);
 }
 
 void monitor_publish(pl_monitor_t *m, const pl_tap_record_t *record)
@@ -247,8 +323,7 @@ void monitor_publish(pl_monitor_t *m, const pl_tap_record_t *record)
         return;
     const size_t length = pl_tap_line(record, m->line, sizeof m->line);
     if (length)
-        pl_socket_publish(m->own.socket, topic_make(topic, record),
-                          (pl_bytes_t){m->line, length}, NULL);
+        line_leaves(m, topic_make(topic, record), (pl_bytes_t){m->line, length});
 }
 
 /* ---- life ---- */
@@ -268,11 +343,22 @@ int monitor_outlet_open(pl_monitor_t *m, outlet_t *outlet, const pl_socket_spec_
     return outlet->socket ? PL_OK : err->code;
 }
 
+static void audience_release(pl_monitor_t *m)
+{
+    audience_t *a = &m->audience;
+    held_publish(m);
+    if (a->release)
+        event_free(a->release);
+    pl_free(a->held);
+    sorts_release(&a->sorts);
+    *a = (audience_t){0};
+}
+
 void monitor_outlet_close(outlet_t *outlet)
 {
+    if (outlet == &outlet->monitor->own)
+        audience_release(outlet->monitor);
     pl_socket_close(outlet->socket);
     outlet->socket = NULL;
     pl_map_release(&outlet->topics);
-    if (outlet == &outlet->monitor->own)
-        sorts_release(&outlet->monitor->audience.sorts);
 }
