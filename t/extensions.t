@@ -38,6 +38,13 @@ a_program_is_built_with_what_was_installed() {
     fi
 }
 
+# As doc/embedding.md says.
+so_is_the_service_of_the_examples() {
+    try "${cc[@]}" $(sanitized) -D_GNU_SOURCE "$srcdir"/examples/train_*.c -o train_service $(asked --cflags --libs) \
+        -levent -ljansson
+    is "$status$err" 0 "the service can be built"
+}
+
 each_is_complete_in_c_and_in_cxx() {
     for header in $(cd "$include" && find . -name '*.h' | LC_ALL=C sort); do
         printf '#include <%s>\ntypedef int not_empty;\n' "${header#./}" >alone.c
@@ -139,6 +146,7 @@ else
         built "$part"
     done
     run a_program_is_built_with_what_was_installed
+    run so_is_the_service_of_the_examples
     run a_dataset_and_a_callback_of_users_work
     run so_does_a_strategy
     run so_does_one_of_several_ranks

@@ -8,7 +8,8 @@
  * p99.9), and how long pl_engine_dispatch() held the host's thread at a time (p99.9), and
  * of its processor time the longest, also of calls that begin and stop runs: the rest is
  * somebody else's.  How late they are is the system's doing too: "theirs" is the same
- * timer beside four threads that only count. */
+ * timer beside four threads that only count.  Without a limit: what calls take that a
+ * program makes before it serves, and when it has. */
 #include <event2/event.h>
 #include <math.h>
 #include <pthread.h>
@@ -246,6 +247,60 @@ static void late_beside_trainers(host_t *h, int seconds, double late[2])
     late[1] = times_at(&h->late, 0.999);
 }
 
+/* ---- calls that an engine's life begins and ends with ---- */
+
+enum { NEW, MONITOR, DASHBOARD, JOURNAL, TRACE, FREE, LIFE_CALLS };
+
+static const char *const life_calls[LIFE_CALLS] = {
+    [NEW] = "pl_engine_new",
+    [MONITOR] = "pl_engine_monitor",
+    [DASHBOARD] = "pl_engine_dashboard",
+    [JOURNAL] = "pl_engine_journal",
+    [TRACE] = "pl_engine_trace",
+    [FREE] = "pl_engine_free"};
+
+/* Of each call, of this life. */
+static void life(double us[LIFE_CALLS])
+{
+    char at[3][300];
+    pl_error_t err = {0};
+    static const char *const forms[] = {"ipc://%s/m", "%s/journal", "%s/trace"};
+    for (int k = 0; k < 3; k++)
+        snprintf(at[k], sizeof at[k], forms[k], bench_folder());
+    int64_t since = pl_now();
+    pl_engine_t *engine = NULL;
+    for (int k = 0; k < LIFE_CALLS; k++) {
+        int code = PL_OK;
+        switch (k) {
+        case NEW: code = (engine = pl_engine_new(NULL, &err)) ? PL_OK : err.code; break;
+        case MONITOR: code = pl_engine_monitor(engine, at[0], &err); break;
+        case DASHBOARD: code = pl_engine_dashboard(engine, "0", &err); break;
+        case JOURNAL: code = pl_engine_journal(engine, at[1], &err); break;
+        case TRACE: code = pl_engine_trace(engine, at[2], &err); break;
+        default: pl_engine_free(engine);
+        }
+        bench_must(code, &err);
+        const int64_t now = pl_now();
+        us[k] = (double)(now - since) / 1e3;
+        since = now;
+    }
+}
+
+static void lives_tell(void)
+{
+    enum { ROUNDS = 15 };
+    double us[LIFE_CALLS], all[LIFE_CALLS][ROUNDS];
+    for (int round = 0; round < ROUNDS; round++) {
+        life(us);
+        for (int k = 0; k < LIFE_CALLS; k++)
+            all[k][round] = us[k];
+    }
+    for (int k = 0; k < LIFE_CALLS; k++)
+        printf("{\"name\": \"before and behind all work: %s\", \"unit\": \"us\", "
+               "\"ours\": %.0f}\n",
+               life_calls[k], bench_median(all[k], ROUNDS));
+}
+
 /* ---- lines ---- */
 
 static void line_of(const char *name, double us, double limit, double otherwise)
@@ -281,6 +336,7 @@ int main(int argc, char **argv)
     char name[80];
     snprintf(name, sizeof name, "host thread held, longest own time: %s", h.longest);
     line_of(name, h.longest_us, 200, NAN);
+    lives_tell();
     event_base_free(h.base);
     pl_free(h.late.us);
     pl_free(h.held.us);
