@@ -500,6 +500,11 @@ static void steps_without_gradients_say_why(void)
 {
     rig_t rig = rig_new();
     like(gradients_error(&rig), "no loss; end it with pl_loss", "without a loss");
+    pl_node_t x = pl_mul(rig.g, param(&rig, "v", PL_SHAPE(784)), pl_input(rig.g, "x"));
+    pl_log(rig.g, "loss", pl_r2(rig.g, x, x), PL_ON_EPOCH);
+    like(gradients_error(&rig), "no loss; end it with pl_loss",
+         "with a metric that is called so");
+    rig_again(&rig, PL_TRAIN);
     pl_loss(rig.g,
             pl_pair(mean_square(rig.g, pl_input(rig.g, "x")), pl_scalar(rig.g, 1)));
     like(gradients_error(&rig), "does not depend on any parameter", "without parameters");

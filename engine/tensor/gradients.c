@@ -236,7 +236,7 @@ static int check_step(pl_graph_t *g, pl_error_t *err)
     if (g->stage != PL_TRAIN || !g->model)
         return pl_fail(err, PL_ESTATE, "gradients are for a training step of a model");
     if (!g->fetch_count || g->fetch[0].kind != PL_FETCH_FIGURE
-        || strcmp(g->fetch[0].name, "loss"))
+        || g->fetch[0].metric != PL_METRIC_MEAN || strcmp(g->fetch[0].name, "loss"))
         return pl_fail(err, PL_EINVAL,
                        "the training step has no loss; end it with pl_loss()");
     return PL_OK;
