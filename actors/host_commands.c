@@ -80,6 +80,7 @@ void pl_order_give(void *argument)
     const pl_how_t how = {.on_answer = order_answered, .context = order};
     pl_error_t err = {0};
     order->what.optimizer = order->optimizer;
+    order->what.name = order->name;
     if (!trainer->run || !trainer->standing.is_fit) {
         order_refuse(order, PL_ESTATE, "no fit is under way");
         return;
@@ -143,7 +144,9 @@ static int order_post(pl_trainer_t *trainer, const pl_control_t *what,
         code = pl_order_check(order, err);
     }
     if (code == PL_OK)
-        code = pl_order_name(order, what->optimizer, err);
+        code = pl_order_optimizer(order, what->optimizer, err);
+    if (code == PL_OK)
+        code = pl_order_name(order, what->name, err);
     if (code == PL_OK)
         code = pl_reactor_post(trainer->engine->reactor, pl_order_give, order, err);
     if (code == PL_OK)
@@ -153,12 +156,27 @@ static int order_post(pl_trainer_t *trainer, const pl_control_t *what,
     return code;
 }
 
-int pl_order_name(pl_order_t *order, const char *optimizer, pl_error_t *err)
+int pl_order_optimizer(pl_order_t *order, const char *optimizer, pl_error_t *err)
 {
     const size_t length = optimizer ? strlen(optimizer) : 0;
     if (length >= sizeof order->optimizer)
         return pl_fail(err, PL_EINVAL, "no optimizer has a name of %zu bytes", length);
     memcpy(order->optimizer, optimizer ? optimizer : "", length + 1);
+    return PL_OK;
+}
+
+/* A folder's name; "step=N" are those that have none. */
+int pl_order_name(pl_order_t *order, const char *name, pl_error_t *err)
+{
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                  "abcdefghijklmnopqrstuvwxyz0123456789_-.";
+    const size_t length = name ? strlen(name) : 0;
+    if (name && (!length || length >= sizeof order->name || strspn(name, allowed) < length))
+        return pl_fail(err, PL_EINVAL,
+                       "\"%.80s\" is no name of a checkpoint: it has 1 to %zu letters, "
+                       "digits and any of _-.",
+                       name, sizeof order->name - 1);
+    memcpy(order->name, name ? name : "", length + 1);
     return PL_OK;
 }
 
@@ -179,7 +197,14 @@ int pl_trainer_go_on(pl_trainer_t *trainer, pl_on_command_t on_command, void *us
 int pl_trainer_save(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
                     pl_error_t *err)
 {
-    return order_post(trainer, &(pl_control_t){.command = "save"}, on_command, user, err);
+    return pl_trainer_save_as(trainer, NULL, on_command, user, err);
+}
+
+int pl_trainer_save_as(pl_trainer_t *trainer, const char *name,
+                       pl_on_command_t on_command, void *user, pl_error_t *err)
+{
+    return order_post(trainer, &(pl_control_t){.command = "save", .name = name},
+                      on_command, user, err);
 }
 
 int pl_trainer_set_lr(pl_trainer_t *trainer, double lr, const char *optimizer,

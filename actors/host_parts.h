@@ -27,7 +27,7 @@ struct pl_order {
     pl_order_t *next, **link;                      /* list of the trainer's [not in it] */
     pl_trainer_t *trainer;
     pl_control_t what;
-    char optimizer[128];
+    char optimizer[128], name[65];
     uint64_t call;                                          /* [not made] */
     /* With what came of it, whose checkpoint is the callee's to free. */
     void (*answer)(pl_order_t *order, const pl_command_result_t *result);
@@ -101,9 +101,11 @@ int pl_trainer_tell_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *
 
 /* ---- host_commands.c ---- */
 
-/* Any thread: whether its value is one; the name of a step's optimizer [NULL: all]. */
+/* Any thread: whether its value is one; the name of a step's optimizer [NULL: all]; what
+ * it is saved as [NULL: after its step]. */
 int pl_order_check(const pl_order_t *order, pl_error_t *err);
-int pl_order_name(pl_order_t *order, const char *optimizer, pl_error_t *err);
+int pl_order_optimizer(pl_order_t *order, const char *optimizer, pl_error_t *err);
+int pl_order_name(pl_order_t *order, const char *name, pl_error_t *err);
 /* Control thread: consumes the order. */
 void pl_order_give(void *order);
 /* Control thread: the run has ended, and what was not answered is, with that. */

@@ -142,9 +142,8 @@ static int rate_read(const json_t *asked, pl_order_t *order, pl_error_t *err)
     order->what.value = json_number_value(lr ? lr : factor);
     int code = pl_order_check(order, err);
     return code == PL_OK
-               ? pl_order_name(order,
-                               json_string_value(json_object_get(asked, "optimizer")),
-                               err)
+               ? pl_order_optimizer(
+                   order, json_string_value(json_object_get(asked, "optimizer")), err)
                : code;
 }
 
@@ -161,6 +160,9 @@ static void order_carry_out(pl_request_t *request, pl_trainer_t *trainer,
                               .request = request};
         if (!strcmp(command, "set_lr"))
             code = rate_read(request->asked, order, &err);
+        else
+            code = pl_order_name(
+                order, json_string_value(json_object_get(request->asked, "name")), &err);
     }
     if (code == PL_OK) {
         pl_order_give(order);
@@ -179,7 +181,7 @@ static const struct {
 } keys[] = {
     {"command", NULL, 's'},       {"id", NULL, '*'},     {"run", NULL, 'i'},
     {"reason", "stop", 's'},      {"lr", "set_lr", 'f'}, {"factor", "set_lr", 'f'},
-    {"optimizer", "set_lr", 's'},
+    {"optimizer", "set_lr", 's'}, {"name", "save", 's'},
 };
 enum { KEYS = sizeof keys / sizeof *keys };
 

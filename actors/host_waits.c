@@ -179,10 +179,16 @@ int pl_trainer_go_on_wait(pl_trainer_t *trainer, pl_on_command_t on_command, voi
 int pl_trainer_save_wait(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
                          pl_error_t *err)
 {
+    return pl_trainer_save_as_wait(trainer, NULL, on_command, user, err);
+}
+
+int pl_trainer_save_as_wait(pl_trainer_t *trainer, const char *name,
+                            pl_on_command_t on_command, void *user, pl_error_t *err)
+{
     pl_wait_t wait = {.on_command = on_command, .user = user};
     int code = run_begin(&wait, trainer, err);
     if (code == PL_OK)
-        code = pl_trainer_save(trainer, order_told, &wait, err);
+        code = pl_trainer_save_as(trainer, name, order_told, &wait, err);
     return wait_end(&wait, code, err);
 }
 

@@ -668,6 +668,11 @@ PL_API int pl_trainer_go_on(pl_trainer_t *trainer, pl_on_command_t on_command, v
  * when it is durable; the run goes on before. */
 PL_API int pl_trainer_save(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
                            pl_error_t *err);
+/* The same as "asked-NAME", in place of what the run has saved by that name before, for
+ * who wants the newest weights again and again.  name: 1 to 64 ASCII letters, digits and
+ * any of "_-."; copied  [NULL: as pl_trainer_save()]. */
+PL_API int pl_trainer_save_as(pl_trainer_t *trainer, const char *name,
+                              pl_on_command_t on_command, void *user, pl_error_t *err);
 /* The next step is made at that learning rate, 0.., of what no group matches; groups, and
  * the schedule from there on, keep their proportion to it.  While the schedule says 0 it
  * waits.  optimizer: the named step whose it is [all].  Kept in checkpoints. */
@@ -826,6 +831,9 @@ PL_API int pl_trainer_go_on_wait(pl_trainer_t *trainer, pl_on_command_t on_comma
                                  void *user, pl_error_t *err);
 PL_API int pl_trainer_save_wait(pl_trainer_t *trainer, pl_on_command_t on_command,
                                 void *user, pl_error_t *err);
+PL_API int pl_trainer_save_as_wait(pl_trainer_t *trainer, const char *name,
+                                   pl_on_command_t on_command, void *user,
+                                   pl_error_t *err);
 PL_API int pl_trainer_set_lr_wait(pl_trainer_t *trainer, double lr, const char *optimizer,
                                   pl_on_command_t on_command, void *user,
                                   pl_error_t *err);

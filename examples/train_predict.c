@@ -1,30 +1,38 @@
-/* train_predict.c - answers by the weights of a run, on a thread of its own
+/* train_predict.c - answers by the newest weights of a run, on a thread of its own
  *
- * The loop hands a question over under a lock and goes on; the thread loads what the run
- * has saved last and computes, and writes a byte into a pipe, which the loop watches:
- * replies are sent by the loop alone.  A client that has left is known by its
- * connection's close. */
+ * A run in training is saved for a question, over what was saved for the one before; many
+ * questions share a save.  Then the loop hands them over under a lock and goes on; the
+ * thread loads what the run has saved last and computes, and writes a byte into a pipe,
+ * which the loop watches: replies are sent by the loop alone.  A client that has left is
+ * known by its connection's close. */
 #include <event2/event.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <paceline.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "train_service.h"
 
 enum {
     NUMBERS_MOST = 1 << 22,                                 /* of a question */
-    OPEN_MOST = 16                                          /* questions */
+    OPEN_MOST = 16,                                         /* questions */
+    PATIENCE = 2                                     /* s: then weights are not so new */
 };
+static const double FRESH = 1,                              /* s: they are new */
+    SAVES_MOST = 0.1;                                       /* of a run's time */
 
 typedef struct question {
     struct question *next;
     struct evhttp_request *request;                         /* NULL: nobody waits */
     bool is_in_vain;                                        /* the same, for the thread */
     predictor_t *predictor;
+    run_t *run;                                             /* the loop's */
     char *run_dir;
     pl_arrays_t samples;                                    /* of "x" */
     float *x;
@@ -41,12 +49,14 @@ struct predictor {
     pthread_mutex_t lock;
     pthread_cond_t asked;
     questions_t waiting, answered;
+    questions_t early;                       /* the loop's: their runs are being saved */
     int open;                                               /* the loop's: questions */
     bool ends;
     int pipe[2];
     struct event *readable;
     pl_loaded_model_t *model;                               /* the thread's */
     char *path;                                             /* from where */
+    json_int_t step;                                        /* optimizer steps done */
     struct stat loaded;                                     /* what was there */
 };
 
@@ -83,6 +93,23 @@ static bool is_same(const struct stat *a, const struct stat *b)
            && a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
 }
 
+/* Of the weights at that path, a checkpoint or a file. */
+static json_int_t step_of(const char *path)
+{
+    char file[PATH_MAX];
+    struct stat status;
+    const bool is_folder = stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+    snprintf(file, sizeof file, "%s%s", path, is_folder ? "/model.safetensors" : "");
+    char *text = pl_weights_describe(file, NULL);
+    json_t *told = text ? json_loads(text, 0, NULL) : NULL;
+    const char *step = json_string_value(
+        json_object_get(json_object_get(told, "metadata"), "global_step"));
+    const json_int_t number = step ? strtoll(step, NULL, 10) : 0;
+    json_decref(told);
+    pl_text_free(text);
+    return number;
+}
+
 /* A run in training saves and removes checkpoints: one that is gone is looked for
  * anew. */
 static int newest_load(predictor_t *p, const char *run_dir, pl_error_t *err)
@@ -95,11 +122,13 @@ static int newest_load(predictor_t *p, const char *run_dir, pl_error_t *err)
         pl_loaded_model_t *model = NULL;
         struct stat now = {0};
         const bool there = path && stat(path, &now) == 0 && is_same(&now, &p->loaded);
+        const json_int_t step = path && !there ? step_of(path) : 0;
         if (path && !there && (model = pl_model_load(path, 1, err))) {
             pl_model_unload(p->model);
             free(p->path);
             p->model = model;
             p->path = strdup(path);
+            p->step = step;
             p->loaded = now;
         }
         json_decref(told);
@@ -139,7 +168,7 @@ static void compute(predictor_t *p, question_t *q)
     if (newest_load(p, q->run_dir, &q->error) != PL_OK
         || pl_model_run(p->model, &q->samples, &answers, &q->error) != PL_OK)
         return;
-    q->answer = json_pack("{s:s}", "weights", p->path);
+    q->answer = json_pack("{s:s, s:I}", "weights", p->path, "global_step", p->step);
     for (int k = 0; k < answers.count; k++)
         json_object_set_new(q->answer, answers.output[k].name,
                             rows_of(&answers.output[k]));
@@ -261,7 +290,79 @@ static bool samples_read(question_t *q, const json_t *list)
     return true;
 }
 
-void predictor_ask(predictor_t *p, struct evhttp_request *request, const char *run_dir,
+/* ---- weights that are new ---- */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void hand_over(predictor_t *p, question_t *q)
+{
+    pthread_mutex_lock(&p->lock);
+    put(&p->waiting, q);
+    pthread_cond_signal(&p->asked);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void hand_over_all(const run_t *run)
+{
+    predictor_t *p = run->service->predictor;
+    questions_t all = p->early;
+    p->early = (questions_t){NULL, &p->early.first};
+    for (question_t *q = all.first, *next; q; q = next) {
+        next = q->next;
+        if (q->run == run)
+            hand_over(p, q);
+        else
+            put(&p->early, q);
+    }
+}
+
+void predictor_saved(run_t *run)
+{
+    if (run->is_saving) {
+        run->saved_at = now();
+        run->save_took = run->saved_at - run->saving_since;
+    }
+    run->is_saving = false;
+    hand_over_all(run);
+}
+
+static void on_saved(pl_trainer_t *trainer, const pl_command_result_t *result, void *user)
+{
+    (void)trainer, (void)result;                 /* without them, by those from before */
+    predictor_saved(user);
+}
+
+static void on_impatience(evutil_socket_t fd, short what, void *user)
+{
+    const run_t *run = user;
+    (void)fd, (void)what;
+    if (run->is_saving && now() - run->saving_since > 0.9 * PATIENCE)
+        hand_over_all(run);
+}
+
+/* Whether the run is on its way to newer weights than it has saved. */
+static bool is_saved_soon(run_t *run)
+{
+    const struct timeval patience = {PATIENCE, 0};
+    if (run->is_saving)
+        return now() - run->saving_since < PATIENCE;
+    const double since = now() - run->saved_at;
+    if (!run->trainer || (run->saved_at && since < FRESH + run->save_took / SAVES_MOST)
+        || event_base_once(run->service->base, -1, EV_TIMEOUT, on_impatience, run,
+                           &patience) != 0)
+        return false;
+    run->saving_since = now();
+    run->is_saving =
+        pl_trainer_save_as(run->trainer, "newest", on_saved, run, NULL) == PL_OK;
+    return run->is_saving;
+}
+
+void predictor_ask(predictor_t *p, struct evhttp_request *request, run_t *run,
                    const json_t *asked)
 {
     if (p->open == OPEN_MOST) {
@@ -269,7 +370,7 @@ void predictor_ask(predictor_t *p, struct evhttp_request *request, const char *r
         return;
     }
     question_t *q = calloc(1, sizeof *q);
-    if (!q || !(q->run_dir = strdup(run_dir))
+    if (!q || !(q->run_dir = strdup(run->run_dir))
         || !samples_read(q, json_object_get(asked, "x"))) {
         service_error(request, 400,
                       "\"x\" is to be a list of samples, lists of numbers that are all "
@@ -279,13 +380,14 @@ void predictor_ask(predictor_t *p, struct evhttp_request *request, const char *r
         return;
     }
     q->predictor = p;
+    q->run = run;
     q->request = request;
     p->open++;
     service_hold(request, client_left, q);
-    pthread_mutex_lock(&p->lock);
-    put(&p->waiting, q);
-    pthread_cond_signal(&p->asked);
-    pthread_mutex_unlock(&p->lock);
+    if (is_saved_soon(run))
+        put(&p->early, q);
+    else
+        hand_over(p, q);
 }
 
 predictor_t *predictor_new(struct event_base *base)
@@ -297,6 +399,7 @@ predictor_t *predictor_new(struct event_base *base)
     pthread_cond_init(&p->asked, NULL);
     p->waiting.last = &p->waiting.first;
     p->answered.last = &p->answered.first;
+    p->early.last = &p->early.first;
     p->readable = event_new(base, p->pipe[0], EV_READ | EV_PERSIST, on_answers, p);
     event_add(p->readable, NULL);
     return pthread_create(&p->thread, NULL, predictor_run, p) == 0 ? p : NULL;
@@ -309,7 +412,8 @@ void predictor_free(predictor_t *p)
     pthread_cond_signal(&p->asked);
     pthread_mutex_unlock(&p->lock);
     pthread_join(p->thread, NULL);
-    for (question_t *q; (q = take(&p->waiting)) || (q = take(&p->answered));)
+    for (question_t *q;
+         (q = take(&p->waiting)) || (q = take(&p->answered)) || (q = take(&p->early));)
         question_free(q);
     event_free(p->readable);
     close(p->pipe[0]);

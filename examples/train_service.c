@@ -5,7 +5,7 @@
  *   POST /runs                 a run file, which is queued
  *   GET  /runs, /runs/1        how they are
  *   GET  /runs/1/events        server-sent events; Last-Event-ID goes on behind one
- *   POST /runs/1/predictions   {"x": [sample, …]}: what weights it has saved make of them
+ *   POST /runs/1/predictions   {"x": [sample, …]}: what its newest weights make of them
  *   POST /runs/1/pause, go_on, save, stop, resume; /runs/1/lr {"lr": 0.001}
  *
  * What has a body has Content-Type: application/json; Host is a name of loopback.
@@ -151,6 +151,7 @@ static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user
     state_set(run, state_of(result));
     events_end(run);
     commands_end(run);
+    predictor_saved(run);
     pl_trainer_free(trainer);
     run->service->running--;
     service_go_on(run->service);
@@ -319,7 +320,7 @@ static void run_post(run_t *run, struct evhttp_request *request, const char *wha
     else if (!strcmp(what, "resume"))
         resume_post(run, request);
     else if (!strcmp(what, "predictions"))
-        predictor_ask(run->service->predictor, request, run->run_dir, asked);
+        predictor_ask(run->service->predictor, request, run, asked);
     else if (commands[k])
         command_post(run, request, what, asked);
     else

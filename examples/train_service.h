@@ -32,6 +32,8 @@ struct run {
     uint64_t end;                                           /* which end that was */
     stream_t *streams;
     struct waiting *waiting;                                /* commands that are open */
+    bool is_saving;                              /* weights that a prediction is to be by */
+    double saving_since, saved_at, save_took;               /* s */
 };
 
 struct service {
@@ -113,9 +115,11 @@ void tell_systemd(const char *state);
 predictor_t *predictor_new(struct event_base *base);
 /* Once the loop does not turn any more. */
 void predictor_free(predictor_t *p);
-/* Answers the request, later: what the weights that a run has saved make of {"x":
+/* Answers the request, later: what the newest weights of a run make of {"x":
  * [sample, …]}, lists of numbers, or of such lists, that are all alike. */
-void predictor_ask(predictor_t *p, struct evhttp_request *request, const char *run_dir,
+void predictor_ask(predictor_t *p, struct evhttp_request *request, run_t *run,
                    const json_t *asked);
+/* A run ends, or was saved: answers are to be by what it has. */
+void predictor_saved(run_t *run);
 
 #endif

@@ -1,4 +1,5 @@
 /* commands.c - commands to a fit under way, at any moment, of threads and of processes */
+#include <dirent.h>
 #include <event2/event.h>
 #include <jansson.h>
 #include <math.h>
@@ -305,6 +306,90 @@ static void a_paused_run_is_saved_where_it_is(void)
     }
 }
 
+static void told_as(rig_t *rig, const char *name)
+{
+    is_int(pl_trainer_save_as(rig_trainer(rig), name, on_command, rig_user(rig),
+                              &rig_error),
+           PL_OK, "to be saved as \"%s\"", name);
+}
+
+static void save_as_newest(rig_t *rig)
+{
+    told_as(rig, "newest");
+    told_as(rig, "other.1_-");
+}
+
+/* Whether the run has so many checkpoints that begin so. */
+static int called(const rig_result_t *result, const char *prefix)
+{
+    char path[400];
+    int count = 0;
+    snprintf(path, sizeof path, "%s/checkpoints", result->run_dir);
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; folder && (entry = readdir(folder));)
+        count += !strncmp(entry->d_name, prefix, strlen(prefix));
+    if (folder)
+        closedir(folder);
+    return count;
+}
+
+static void what_has_a_name_takes_the_place_of_what_had_it(void)
+{
+    for (int k = 0; k < EVERYWHERE; k++) {
+        scene_t scene = {.at = 3, .act = save_as_newest};
+        rig_t *rig = run_of(&everywhere[k], &scene, SHORT);
+        rig_begin(rig);
+        ok(answered(rig, 2), "both are answered: %s", everywhere[k].what);
+        is_answered_well(&scene, 0, "save");
+        like(scene.told[0].checkpoint, "/checkpoints/asked-newest$", "by its name");
+        like(scene.told[1].checkpoint, "/checkpoints/asked-other.1_-$", "each");
+        told_to_pause(rig);
+        ok(answered(rig, 3), "later");
+        told_as(rig, "newest");
+        ok(answered(rig, 4), "it is saved so again");
+        is_text(scene.told[3].checkpoint, scene.told[0].checkpoint, "at the same place");
+        ok(scene.told[3].global_step >= scene.told[0].global_step, "as it is by then");
+        char manifest[560];
+        snprintf(manifest, sizeof manifest, "%s/manifest.json", scene.told[3].checkpoint);
+        json_t *saved = json_load_file(manifest, 0, NULL);
+        is_int(json_integer_value(json_object_get(saved, "global_step")),
+               scene.told[3].global_step, "which is what lies there");
+        json_decref(saved);
+        told_to_go_on(rig);
+        const rig_result_t *result = rig_wait(rig);
+        is_text(result->status, "ok", "it goes on to its end");
+        is_int(called(result, "asked-"), 2, "with one checkpoint of each name");
+        rig_free(&rig);
+    }
+}
+
+static void save_by_no_name(rig_t *rig)
+{
+    static const char *const no_names[] = {"", "a/b", "../up", "step=3", "a b", "\xff",
+                                           "a\nb"};
+    char long_name[66];
+    memset(long_name, 'n', 65);
+    long_name[65] = '\0';
+    for (size_t k = 0; k <= sizeof no_names / sizeof *no_names; k++) {
+        const char *name = k ? no_names[k - 1] : long_name;
+        is_int(pl_trainer_save_as(rig_trainer(rig), name, on_command, rig_user(rig),
+                                  &rig_error),
+               PL_EINVAL, "no name: %d", (int)k);
+        like(rig_error.text, "is no name of a checkpoint: it has 1 to 64 letters",
+             "and the error says what is");
+    }
+    told_as(rig, long_name + 1);
+}
+
+static void a_name_is_that_of_a_folder(void)
+{
+    scene_t scene = {.at = 3, .act = save_by_no_name};
+    rig_t *rig = run_of(&everywhere[0], &scene, SHORT);
+    is_text(rig_fit(rig)->status, "ok", "a run that was to be saved by no name");
+    is_answered_well(&scene, 0, "save");
+    rig_free(&rig);
+}
+
 static void what_keeps_no_checkpoints_says_so(void)
 {
     scene_t scene = {.at = 3, .act = save_it};
@@ -605,6 +690,8 @@ int main(void)
     run(a_run_may_be_paused_before_its_first_step);
     run(a_paused_run_can_be_stopped);
     run(a_paused_run_is_saved_where_it_is);
+    run(what_has_a_name_takes_the_place_of_what_had_it);
+    run(a_name_is_that_of_a_folder);
     run(what_keeps_no_checkpoints_says_so);
     run(the_next_step_is_made_at_the_rate_that_is_set);
     run(a_factor_takes_the_place_of_the_one_before);

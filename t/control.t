@@ -28,6 +28,10 @@ a_run_is_commanded() {
     like "$out" "\"epoch\":$((shown - 1))," "with the epoch counted from 1, and from 0 as JSON"
     says '^run 1: saved after step [0-9]+: runs/commanded/checkpoints/asked-step=[0-9]+$' "a save says where" save
     ok "it is there" test -d "${out#*: *: }"
+    says '^run 1: saved after step [0-9]+: runs/commanded/checkpoints/asked-newest$' "or by a name" save --name newest
+    tell save --name ../newest
+    is "$status" 2 "which is that of a folder: status 2"
+    like "$err" '^paceline: "../newest" is no name of a checkpoint: it has 1 to 64 letters' "with what it may have"
     says '^run 1: learning rate set after step' "a rate is set" set-lr 0.5
     says '^run 1: goes on after step' "it goes on" go-on
     says '^run 1: learning rate set after step' "or a factor" scale-lr 0.25 --run 1
@@ -99,6 +103,7 @@ wrong_requests_are_refused_before_anybody_is_asked() {
     refused 2 '"resume" is no command to a run: there are list, pause, go-on, save, stop, set-lr, scale-lr$' \
         control "$desk" resume
     refused 2 'reason is for stop' control "$desk" pause --reason x
+    refused 2 'name is for save' control "$desk" pause --name x
     refused 2 'optimizer is for set-lr and scale-lr' control "$desk" save --optimizer x
     refused 2 'control needs list' control "$desk"
     refused 2 'the request would have 4[0-9]* bytes, and a run takes 4096: give a shorter --reason' \

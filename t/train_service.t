@@ -357,6 +357,46 @@ a_service_ends_while_it_computes_an_answer() {
     is "$(cat "$folder/err")" "" "with nothing to say"
 }
 
+# questions NAME COUNT - so many at once
+questions() {
+    local k clients=()
+    for ((k = 0; k < $2; k++)); do
+        curl -s -o "$folder/$1.$k" -m 60 -w '%{http_code}\n' -H 'Content-Type: application/json' \
+            --data-binary '{"x": [[0, 0]]}' "$url/runs/1/predictions" >"$folder/$1.$k.status" &
+        clients+=($!)
+    done
+    wait "${clients[@]}"
+}
+
+# newest_saves - how often run 1 was saved for questions
+newest_saves() {
+    grep -c asked-newest "$folder/runs/1/commands.jsonl"
+}
+
+answers_are_by_the_newest_weights() {
+    service
+    long_run
+    questions first 10
+    is "$(sort "$folder"/first.*.status | uniq -c | tr -s ' ')" " 10 200" "a run that saved nothing yet answers"
+    ok "by one save, or by two" test "$(newest_saves)" -le 2
+    questions next 10
+    is "$(sort "$folder"/next.*.status | uniq -c | tr -s ' ')" " 10 200" "and others soon"
+    ok "by what is hardly older" test "$(newest_saves)" -le 3
+    kill "$pid"
+    questions last 4
+    wait "$pid"
+    is "$?" 0 "the service ends while it is asked"
+}
+
+what_keeps_nothing_has_no_answers() {
+    service
+    post /runs "$(run_file '"max_epochs": 1000000, "enable_checkpointing": false')"
+    ok "a run trains" reaches /runs/1 '"global_step":[1-9]'
+    posts 409 "which is not to be saved" /runs/1/predictions '{"x": [[0, 0]]}'
+    like "$out" 'there are no weights .* and no checkpoints' "and has nothing to answer by"
+    ended
+}
+
 events_of_old_runs_are_let_go_of() {
     service 1
     long_run
@@ -383,15 +423,17 @@ a_long_run_takes_commands() {
     like "$out" '"checkpoint":"[^"]*asked-step=' "it saves"
     posts 200 "its rate is set" /runs/1/lr '{"lr": 0.01}'
     posts 400 "to a number alone" /runs/1/lr '{"lr": "much"}'
-    posts 200 "it answers by what it saved" /runs/1/predictions '{"x": [[0, 0]]}'
-    like "$out" "\"weights\":\"[^\"]*asked-step=$paused\"" "which it names"
+    posts 200 "it answers by what it is" /runs/1/predictions '{"x": [[0, 0]]}'
+    like "$out" "\"weights\":\"[^\"]*asked-newest\",\"global_step\":$paused[,}]" "which it names"
     posts 200 "it goes on" /runs/1/go_on ''
     ok "it trains" goes_beyond "$paused"
-    post /runs/1/save ''
-    saved=$(sed -nE 's/.*asked-step=([0-9]+).*/\1/p' <<<"$out")
+    sleep 1.5
+    saved=$(step_now)
     posts 200 "and answers while it trains" /runs/1/predictions '{"x": [[0, 0]]}'
-    by=$(sed -nE 's/.*"weights":"[^"]*step=([0-9]+)".*/\1/p' <<<"$out")
-    ok "by what was saved last" test "${by:-0}" -ge "${saved:-1}"
+    by=$(sed -nE 's/.*"weights":"[^"]*asked-newest","global_step":([0-9]+)[,}].*/\1/p' <<<"$out")
+    ok "by weights that are no older than the question" test "${by:-0}" -ge "${saved:-1}"
+    is "$(cd "$folder/runs/1/checkpoints" && ls -d asked-* | sed 's/step=.*/step/' | tr '\n' ' ')" "asked-newest asked-step " \
+        "and keeps the newest alone"
     posts 202 "it is to stop" /runs/1/stop ''
     ok "and does" reaches /runs/1 '"state":"stopped"'
     posts 409 "then there is nothing to pause" /runs/1/pause ''
@@ -688,6 +730,8 @@ else
     run every_command_is_answered trains
     run a_service_ends_while_it_computes_an_answer trains
     run predictions_have_a_bound_and_are_not_made_for_nobody trains
+    run answers_are_by_the_newest_weights trains
+    run what_keeps_nothing_has_no_answers trains
     run events_of_old_runs_are_let_go_of trains
     run a_long_run_takes_commands trains
     run events_tell_how_far_a_run_is_while_it_trains trains

@@ -238,6 +238,11 @@ static void commands_to_a_fit_are_waited_for(void)
            "%s", err.text);
     is_int(pl_trainer_save_wait(trainer, on_command, heard, &err), PL_OK, "%s", err.text);
     like(heard, "asked-step=", "it saves");
+    is_int(pl_trainer_save_as_wait(trainer, "here", on_command, heard, &err), PL_OK, "%s",
+           err.text);
+    like(heard, "asked-here", "by a name as well");
+    is_int(pl_trainer_save_as_wait(trainer, "../here", on_command, heard, &err),
+           PL_EINVAL, "%s", err.text);
     is_int(pl_trainer_set_lr_wait(trainer, 0.05, "other", on_command, heard, &err),
            PL_EINVAL, "of an optimizer that is not there: %s", err.text);
     is_int(told, 0, "and trains all the time");

@@ -29,9 +29,14 @@ static void command_answer(pl_fit_t *fit, pl_call_t *call, const char *checkpoin
                                                      .checkpoint = checkpoint});
 }
 
-static void save_name(uint64_t global_step, char name[48])
+static void save_name(const pl_control_t *what, uint64_t global_step,
+                      char name[PL_CHECKPOINT_NAME])
 {
-    snprintf(name, 48, "asked-step=%llu", (unsigned long long)global_step);
+    if (*what->name)
+        snprintf(name, PL_CHECKPOINT_NAME, "asked-%s", what->name);
+    else
+        snprintf(name, PL_CHECKPOINT_NAME, "asked-step=%llu",
+                 (unsigned long long)global_step);
 }
 
 void pl_fit_commands_saved(pl_fit_t *fit, uint64_t serial, bool safe)
@@ -40,14 +45,12 @@ void pl_fit_commands_saved(pl_fit_t *fit, uint64_t serial, bool safe)
     int left = 0;
     for (int k = 0; k < c->saves; k++) {
         const pl_save_asked_t *save = &c->save[k];
-        char name[48];
-        save_name(save->global_step, name);
         if (save->serial != serial)
             c->save[left++] = *save;
         else if (safe)
             pl_reply_control(save->call,
                              &(pl_control_reply_t){.global_step = save->global_step,
-                                                   .checkpoint = name});
+                                                   .checkpoint = save->name});
         else
             pl_command_fail(save->call, PL_EIO,
                             "the checkpoint could not be saved: the log says why");
@@ -137,19 +140,19 @@ static void rate_carry_out(pl_fit_t *fit, const pl_control_t *what, pl_call_t *c
 }
 
 /* It is answered when it is durable: the next that is made. */
-static void save_carry_out(pl_fit_t *fit, pl_call_t *call)
+static void save_carry_out(pl_fit_t *fit, const pl_control_t *what, pl_call_t *call)
 {
     pl_commands_t *c = &fit->commands;
     pl_error_t err = {0};
-    char name[48];
-    save_name(fit->global_step, name);
+    pl_save_asked_t save = {.call = call,
+                            .global_step = fit->global_step,
+                            .serial = fit->serial + 1};
+    save_name(what, fit->global_step, save.name);
     int code = c->saves == PL_COMMANDS_MOST
                    ? pl_fail(&err, PL_EBUSY, "too many checkpoints are being saved")
-                   : pl_wanted_add(&fit->wanted, name, "", &err);
+                   : pl_wanted_add(&fit->wanted, save.name, "", &err);
     if (code == PL_OK && call)
-        c->save[c->saves++] = (pl_save_asked_t){.call = call,
-                                                .global_step = fit->global_step,
-                                                .serial = fit->serial + 1};
+        c->save[c->saves++] = save;
     else if (call)
         pl_call_fail(call, &err);
 }
@@ -174,7 +177,7 @@ static void command_carry_out(pl_fit_t *fit, const pl_control_t *what, pl_call_t
     if (!strcmp(what->command, "set_lr"))
         rate_carry_out(fit, what, call);
     else if (!strcmp(what->command, "save"))
-        save_carry_out(fit, call);
+        save_carry_out(fit, what, call);
     else
         pause_carry_out(fit, !strcmp(what->command, "pause"), call);
 }
@@ -183,9 +186,9 @@ static void command_carry_out(pl_fit_t *fit, const pl_control_t *what, pl_call_t
 
 static json_t *command_write(const pl_control_t *what)
 {
-    return json_pack("{s:s, s:f, s:b, s:s}", "command", what->command, "value",
+    return json_pack("{s:s, s:f, s:b, s:s, s:s}", "command", what->command, "value",
                      what->value, "is_factor", (int)what->is_factor, "optimizer",
-                     what->optimizer);
+                     what->optimizer, "name", what->name);
 }
 
 static char *commands_write(const pl_fit_t *fit, pl_error_t *err)
@@ -208,12 +211,14 @@ static char *commands_write(const pl_fit_t *fit, pl_error_t *err)
 static void command_read(pl_fit_t *fit, const json_t *one, pl_call_t *call)
 {
     const char *command = json_string_value(json_object_get(one, "command")),
-               *optimizer = json_string_value(json_object_get(one, "optimizer"));
+               *optimizer = json_string_value(json_object_get(one, "optimizer")),
+               *name = json_string_value(json_object_get(one, "name"));
     const pl_control_t what = {.command = command ? command : "",
                                .value = json_number_value(json_object_get(one, "value")),
                                .is_factor =
                                    json_is_true(json_object_get(one, "is_factor")),
-                               .optimizer = optimizer ? optimizer : ""};
+                               .optimizer = optimizer ? optimizer : "",
+                               .name = name ? name : ""};
     command_carry_out(fit, &what, call);
 }
 

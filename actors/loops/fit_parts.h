@@ -35,7 +35,7 @@ typedef struct pl_keeping {
     int most;                              /* .. are on their way  [nobody] */
 } pl_keeping_t;
 
-enum { PL_COMMANDS_MOST = 16 };
+enum { PL_COMMANDS_MOST = 16, PL_CHECKPOINT_NAME = 80 };
 
 /* A command that was not carried out yet. */
 typedef struct pl_waiting {
@@ -46,6 +46,7 @@ typedef struct pl_waiting {
 typedef struct pl_save_asked {
     pl_call_t *call;
     uint64_t global_step, serial;                           /* of the checkpoint */
+    char name[PL_CHECKPOINT_NAME];
 } pl_save_asked_t;
 
 /* Commands to the run: those that wait for the next halt, and for a checkpoint to be

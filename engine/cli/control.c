@@ -23,14 +23,14 @@ static const double ABSENCE = 2, PATIENCE = 3, GREETING = 30, TURN = 0.2;  /* s 
 typedef struct order {
     const char *word, *command;             /* what is typed; what is sent */
     const char *figure;                     /* that goes with it  [none] */
-    bool takes_optimizer, takes_reason;
+    bool takes_optimizer, takes_name, takes_reason;
 } order_t;
 
 static const order_t orders[] = {
     {"list", "list"},
     {"pause", "pause"},
     {"go-on", "go_on"},
-    {"save", "save"},
+    {"save", "save", .takes_name = true},
     {"stop", "stop", .takes_reason = true},
     {"set-lr", "set_lr", "lr", .takes_optimizer = true},
     {"scale-lr", "set_lr", "factor", .takes_optimizer = true},
@@ -77,6 +77,8 @@ static int check_options(const order_t *order, const cli_control_t *a, pl_error_
 {
     if (a->optimizer && !order->takes_optimizer)
         return pl_fail(err, PL_EINVAL, "--optimizer is for set-lr and scale-lr");
+    if (a->name && !order->takes_name)
+        return pl_fail(err, PL_EINVAL, "--name is for save");
     if (a->reason && !order->takes_reason)
         return pl_fail(err, PL_EINVAL, "--reason is for stop");
     if (a->run && !strcmp(order->command, "list"))
@@ -91,8 +93,9 @@ static char *request_write(const cli_control_t *a, pl_error_t *err)
     if (!order || figure_read(order, a->figure, &figure, err) != PL_OK
         || check_options(order, a, err) != PL_OK)
         return NULL;
-    json_t *request = json_pack("{s:s, s:s*, s:s*}", "command", order->command,
-                                "optimizer", a->optimizer, "reason", a->reason);
+    json_t *request = json_pack("{s:s, s:s*, s:s*, s:s*}", "command", order->command,
+                                "optimizer", a->optimizer, "name", a->name, "reason",
+                                a->reason);
     if (order->figure)
         json_object_set_new(request, order->figure, json_real(figure));
     if (a->run)
@@ -113,7 +116,8 @@ static int check_length(const char *request, const cli_control_t *a, pl_error_t 
     return pl_fail(err, PL_EINVAL,
                    "the request would have %zu bytes, and a run takes %d: give a shorter "
                    "%s",
-                   length, REQUEST_MOST, a->reason ? "--reason" : "--optimizer");
+                   length, REQUEST_MOST,
+                   a->reason ? "--reason" : a->name ? "--name" : "--optimizer");
 }
 
 /* ---- the answer ---- */
