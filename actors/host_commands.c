@@ -171,7 +171,8 @@ int pl_order_name(pl_order_t *order, const char *name, pl_error_t *err)
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                   "abcdefghijklmnopqrstuvwxyz0123456789_-.";
     const size_t length = name ? strlen(name) : 0;
-    if (name && (!length || length >= sizeof order->name || strspn(name, allowed) < length))
+    if (name
+        && (!length || length >= sizeof order->name || strspn(name, allowed) < length))
         return pl_fail(err, PL_EINVAL,
                        "\"%.80s\" is no name of a checkpoint: it has 1 to %zu letters, "
                        "digits and any of _-.",

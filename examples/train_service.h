@@ -32,7 +32,7 @@ struct run {
     uint64_t end;                                           /* which end that was */
     stream_t *streams;
     struct waiting *waiting;                                /* commands that are open */
-    bool is_saving;                              /* weights that a prediction is to be by */
+    bool is_saving;                           /* weights that predictions are to be by */
     double saving_since, saved_at, save_took;               /* s */
 };
 
