@@ -72,8 +72,8 @@ man_finds_and_shows_them() {
     like "$out" 'pl_on_done_t\(3\)' "and what else to read"
     try env MANWIDTH=80 man -M "$man" pl_options_free
     like "$out" 'pl_options_clone, +pl_options_free +- ' "one page serves several"
-    try env MANWIDTH=80 man -M "$man" pl_trainer_save
-    like "$out" 'commands +to +a +fit +under +way' "of those that belong together"
+    try env MANWIDTH=200 man -M "$man" pl_trainer_save
+    like "$out" "commands to a fit under way" "of those that belong together"
     like "$out" 'pl_trainer_save\(\): +Makes +a +checkpoint' "each of which is described by name"
     try env MANWIDTH=80 man -M "$man" pl_trainer_pause_wait
     like "$out" 'pl_loop_close_wait +- +for a program' "also those that need no words of their own"
