@@ -63,6 +63,9 @@ static void meeting_end(pl_ddp_t *ddp)
 static void meeting_begin(pl_ddp_t *ddp, pl_meeting_t *meeting)
 {
     pl_error_t err = {0};
+    const pl_call_t *call = meeting->forward ? meeting->forward->call : meeting->call;
+    if (call)
+        pl_actor_does(ddp, call);
     ddp->under_way = meeting;
     if (ddp->failure.code == PL_OK && meeting->begin(ddp, meeting, &err) != PL_OK)
         ddp->failure = err;

@@ -159,6 +159,7 @@ int pl_part_exchange(pl_replica_t *r, pl_part_of_round_t *part, int number,
         r->meets->ready(r, pl_part_buckets(r, part, r->bucket_count));
     part->exchanged = number;
     r->rounds->exchanging = part;
+    pl_actor_does(r, part->round->call);
     pl_rounds_meeting(r);
     return r->meets->exchange(r, &step->exchange[number - 1], err);
 }

@@ -236,6 +236,7 @@ static int shard_send(pl_replica_t *r, pl_forward_t *forward, int64_t samples,
         .first = (uint64_t)(forward->sent * pl_replica_piece(r, batch, 0)),
         .outputs = forward->outputs ? &forward->outputs->object : NULL};
     const pl_how_t how = {.on_answer = forward_answered, .context = forward};
+    pl_actor_does(r, forward->call);
     if (!pl_call_replay_plan(r, r->accelerator, &replay, how, err))
         return err->code;
     forward->sent++;

@@ -59,6 +59,7 @@ int pl_part_meet(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err)
                                     .figures = part->round->figures + from,
                                     .figure_count = to - from};
     r->rounds->reducing = true;
+    pl_actor_does(r, part->round->call);
     int code = r->meets->reduce(r, &sums, err);
     r->rounds->reducing &= code == PL_OK;
     return code;
@@ -76,6 +77,7 @@ void pl_part_follow(pl_replica_t *r, pl_part_of_round_t *part, double *figures,
                                     .figures = figures,
                                     .figure_count = count};
     r->rounds->reducing = true;
+    pl_actor_does(r, part->round->call);
     pl_rounds_meeting(r);
     if (r->meets->stepped(r, &sums, &err) != PL_OK)
         pl_replica_reduced(r, &err, false);

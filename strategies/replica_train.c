@@ -223,6 +223,7 @@ static int batch_replay(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *e
     const pl_how_t how = {.on_answer = whole ? step_answered : forward_backward_answered,
                           .context = part};
     double scalars[PL_STEP_SCALARS];
+    pl_actor_does(r, round->call);
     pl_replay_plan_t msg = {.what = whole ? "training_step" : "forward_backward",
                             .seed = (uint64_t)r->job->trainer->seed,
                             .step = round->number,
@@ -302,6 +303,7 @@ static int send_optimizer_step(pl_replica_t *r, pl_part_of_round_t *part, pl_err
                                   .halts = true,
                                   .scalars = told};
     const pl_how_t how = {.on_answer = optimizer_answered, .context = part};
+    pl_actor_does(r, part->round->call);
     if (!pl_call_replay_plan(r, r->accelerator, &msg, how, err))
         return err->code;
     part->round->pending++;

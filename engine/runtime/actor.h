@@ -212,6 +212,11 @@ typedef struct pl_how {
 PL_API uint64_t pl_call(void *self, pl_address_t to, pl_message_t message,
                         const void *fields, pl_how_t how, pl_error_t *err);
 
+/* What the actor does from here on in this handler is for that call, an open one of its
+ * own: calls have it as their cause, and its limit.  For who has several open; else it is
+ * the call that is handled, or that another was made for whose answer is. */
+PL_API void pl_actor_does(void *self, const pl_call_t *call);
+
 /* Asks the callee to end a call soon; answers still come.  An unknown number is
  * ignored. */
 PL_API void pl_cancel(void *self, uint64_t call);

@@ -81,6 +81,27 @@ static int call_allowed(const actor_t *from, pl_address_t to, uint32_t message,
                    pl_kind_level(to.kind));
 }
 
+/* What is done when its call was answered meanwhile is for the oldest that is open, as
+ * those that take several at once end them in order; without one, such as what is fetched
+ * ahead, it is still what that call brought about. */
+static pl_doing_t doing_of(const actor_t *actor)
+{
+    pl_doing_t doing = actor->reactor->doing;
+    const pl_call_t *oldest = actor->open;
+    if (!oldest || !doing.cause || call_of(actor, doing.cause))
+        return doing;
+    while (oldest->next)
+        oldest = oldest->next;
+    doing.cause = oldest->number;
+    doing.deadline = oldest->deadline;
+    return doing;
+}
+
+void pl_actor_does(void *self, const pl_call_t *call)
+{
+    actor_of(self)->reactor->doing = (pl_doing_t){call->number, call->deadline};
+}
+
 static pl_made_call_t *made_new(actor_t *from, pl_address_t to, uint32_t message,
                                 const pl_how_t *how)
 {
@@ -95,7 +116,7 @@ static pl_made_call_t *made_new(actor_t *from, pl_address_t to, uint32_t message
     }
     *made = (pl_made_call_t){.actor = from,
                              .number = number,
-                             .doing = reactor->doing,
+                             .doing = doing_of(from),
                              .message = message,
                              .to = to,
                              .since = pl_now(),
@@ -135,6 +156,7 @@ uint64_t pl_call(void *self, pl_address_t to, pl_message_t message, const void *
                                fields, true);
     limits_set(made, &how);
     pl_envelope_t e = envelope_of(from, to, PL_KIND_CALL, message, made->number);
+    e.cause = made->doing.cause;
     if (made->deadline) {
         int64_t left = made->deadline - pl_now();
         e.remaining = left > 0 ? left : 0;

@@ -63,10 +63,10 @@ static void limits_schedule(pl_reactor_t *reactor, int64_t when)
 void limits_set(pl_made_call_t *made, const pl_how_t *how)
 {
     pl_reactor_t *reactor = made->actor->reactor;
-    int64_t now = how->total_ms || how->silence_ms || reactor->doing.deadline ? pl_now()
-                                                                              : 0;
+    const int64_t inherited = made->is_child ? 0 : made->doing.deadline;
+    const int64_t now = how->total_ms || how->silence_ms || inherited ? pl_now() : 0;
     made->deadline = how->total_ms ? now + how->total_ms * PL_MILLISECOND : 0;
-    made->deadline = sooner(made->deadline, made->is_child ? 0 : reactor->doing.deadline);
+    made->deadline = sooner(made->deadline, inherited);
     made->total = made->deadline - now;
     made->silence = how->silence_ms * PL_MILLISECOND;
     made->silent_until = made->silence ? now + made->silence : 0;

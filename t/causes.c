@@ -1,0 +1,185 @@
+/* causes.c - tests of what messages have as their cause: an open call to who sends them */
+#include <stdio.h>
+#include <string.h>
+
+#include "actors/host.h"
+#include "base/map.h"
+#include "base/random.h"
+#include "far.h"
+#include "runtime/tap.h"
+#include "tap.h"
+
+/* What a tap has heard; the stream has ended when it is read. */
+typedef struct heard {
+    pl_map_t open;                           /* calls, and whom each is to */
+    pl_map_t trained;                        /* batches that a replay was for */
+    int calls, astray, strangers, batches;
+    char text[160];                          /* the first that is wrong */
+} heard_t;
+
+static uint64_t key_of(const pl_tap_record_t *record, uint64_t call)
+{
+    return pl_mix(call, record->origin) | 1;
+}
+
+static void *actor_at(uint32_t thread, uint32_t actor)
+{
+    return (void *)(uintptr_t)((uint64_t)thread << 32 | actor);
+}
+
+/* What is fetched ahead, and lines that are written together, are for nothing that still
+ * waits. */
+static bool is_ahead(uint32_t message)
+{
+    return message == PL_MESSAGE_read_batch || message == PL_MESSAGE_write_records;
+}
+
+static void wrong(heard_t *heard, int *count, const pl_envelope_t *e, const char *what)
+{
+    if (!heard->text[0])
+        snprintf(heard->text, sizeof heard->text, "%s of %s to %s: %s",
+                 pl_message_info(e->message)->name, pl_kind_name(e->from_kind),
+                 pl_kind_name(e->to_kind), what);
+    ++*count;
+}
+
+static void heard_call(heard_t *heard, const pl_tap_record_t *record)
+{
+    const pl_envelope_t *e = &record->envelope;
+    const uint64_t cause = key_of(record, e->cause);
+    const void *by = pl_map_get(&heard->open, cause);
+    heard->calls++;
+    if (e->cause && !by && !is_ahead(e->message))
+        wrong(heard, &heard->astray, e, "its cause has ended");
+    if (by && by != actor_at(e->from_thread, e->from_actor))
+        wrong(heard, &heard->strangers, e, "its cause is somebody else's");
+    if (e->message == PL_MESSAGE_train_batch)
+        heard->batches++;
+    if (e->message == PL_MESSAGE_replay_plan)
+        pl_map_put(&heard->trained, cause, heard);
+    pl_map_put(&heard->open, key_of(record, e->call),
+               actor_at(e->to_thread, e->to_actor));
+}
+
+static void heard_record(void *self, const pl_tap_record_t *record)
+{
+    heard_t *heard = self;
+    const uint32_t kind = record->envelope.kind;
+    const uint64_t key = key_of(record, record->envelope.call);
+    if (kind == PL_KIND_CALL)
+        heard_call(heard, record);
+    else if (kind == PL_KIND_REPLY || kind == PL_KIND_ERROR)
+        pl_map_take(&heard->open, key);
+}
+
+static void heard_close(void *self)
+{
+    (void)self;
+}
+
+static const pl_tap_ops_t listener = {.record = heard_record, .close = heard_close};
+
+static void listen_to(rig_t *rig, heard_t *heard)
+{
+    pl_error_t err;
+    is_int(pl_tap_add(pl_engine_runtime(rig_engine(rig)), &listener, heard, &err), PL_OK,
+           "a tap");
+}
+
+/* Frees the rig. */
+static void causes_are_open(rig_t *rig, heard_t *heard)
+{
+    const rig_result_t *result = rig_wait(rig);
+    is_text(result->status, "ok", "the run ends: %s", result->error.text);
+    rig_free(&rig);
+    ok(heard->calls > 100, "many calls were heard");
+    is_int(heard->astray, 0, "whose causes are open  %s", heard->text);
+    is_int(heard->strangers, 0, "and calls to who made them  %s", heard->text);
+    ok(heard->batches >= 10 && (int)heard->trained.count >= heard->batches,
+       "a replay is for each batch (%d, %d)", (int)heard->trained.count, heard->batches);
+    pl_map_release(&heard->open);
+    pl_map_release(&heard->trained);
+}
+
+/* ---- of one rank, and of several ---- */
+
+static void a_step_is_the_cause_of_what_is_done_for_it(void)
+{
+    static const struct {
+        const char *strategy, *more;
+        int ranks;
+    } all[] = {{"single", "", 1},    {"ddp", "", 2},  {"zero1", "", 2},
+               {"local_sgd", "", 2}, {"elastic", ", \"deterministic\": \"elastic\"", 2},
+               {"ddp", ", \"accumulate_grad_batches\": 2", 2}};
+    if (!rig_has("cpu"))
+        return;
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+        heard_t heard = {0};
+        char trainer[200];
+        snprintf(trainer, sizeof trainer,
+                 "\"max_epochs\": 5, \"devices\": %d, \"strategy\": \"%s\"%s",
+                 all[k].ranks, all[k].strategy, all[k].more);
+        rig_t *rig = rig_new(.accelerator = "cpu", .trainer = trainer,
+                             .data = "\"batch_size\": 4, \"val_split\": 0.2");
+        listen_to(rig, &heard);
+        ok(rig_begin(rig), "%s%s: %s", all[k].strategy, all[k].more, rig_error.text);
+        causes_are_open(rig, &heard);
+    }
+}
+
+static void so_it_is_in_other_processes(void)
+{
+    heard_t heard = {0};
+    rig_t *rig = far_new(.ranks = 2, .samples = 40,
+                         .rig = {.accelerator = "cpu", .trainer = "\"max_epochs\": 5"});
+    listen_to(rig, &heard);
+    ok(rig_begin(rig), "ranks that are processes: %s", rig_error.text);
+    causes_are_open(rig, &heard);
+}
+
+/* ---- after a command ---- */
+
+static void on_command(pl_trainer_t *trainer, const pl_command_result_t *result,
+                       void *user)
+{
+    (void)user;
+    is_int(result->error.code, PL_OK, "%s: %s", result->command, result->error.text);
+    if (!strcmp(result->command, "pause"))
+        pl_trainer_save(trainer, on_command, NULL, NULL);
+    if (!strcmp(result->command, "save"))
+        pl_trainer_go_on(trainer, on_command, NULL, NULL);
+}
+
+static void pause_once(rig_t *rig, const pl_progress_t *progress)
+{
+    bool *paused = rig_user(rig);
+    if (!*paused && progress->global_step >= 3)
+        pl_trainer_pause(rig_trainer(rig), on_command, NULL, NULL);
+    *paused |= progress->global_step >= 3;
+}
+
+static void a_command_is_no_cause_of_what_comes_after_it(void)
+{
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        heard_t heard = {0};
+        bool paused = false;
+        char trainer[80];
+        snprintf(trainer, sizeof trainer,
+                 "\"max_epochs\": 8, \"log_every_n_steps\": 1, \"devices\": %d", ranks);
+        rig_t *rig = rig_new(.trainer = trainer, .data = "\"batch_size\": 4",
+                             .script = "replay of forward_backward takes 1 ms",
+                             .on_progress = pause_once, .user = &paused);
+        listen_to(rig, &heard);
+        ok(rig_begin(rig), "%d: %s", ranks, rig_error.text);
+        causes_are_open(rig, &heard);
+    }
+}
+
+int main(void)
+{
+    far_init(NULL);
+    run(a_step_is_the_cause_of_what_is_done_for_it);
+    run(so_it_is_in_other_processes);
+    run(a_command_is_no_cause_of_what_comes_after_it);
+    return tap_done();
+}
