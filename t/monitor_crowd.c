@@ -291,38 +291,71 @@ static void a_thousand_see_a_run_and_one_that_is_stopped_harms_nobody(void)
 
 /* ---- what a crowd gets of many lines ---- */
 
-enum { KINDS = 150, LINES_MS = 4000 };
+enum { KINDS = 150, RARE = 60, NEW = 500, ENDS = 4, LINES_MS = 4000 };
 
-static void frame_of(pl_frame_t *frame, const char *to)
+static void frame_of(pl_frame_t *frame, const char *to, int number, const char *reason)
 {
+    char name[24];
+    snprintf(name, sizeof name, "%s.%d", to, number);
     const pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
                              .kind = PL_KIND_CALL,
                              .message = PL_MESSAGE_stop,
                              .remaining = -1,
-                             .to_kind = pl_kind_enter(to, 40, NULL)};
-    pl_frame_make(frame, &e, &(pl_stop_t){.reason = ""}, NULL);
+                             .to_kind = pl_kind_enter(name, 40, NULL)};
+    pl_frame_make(frame, &e, &(pl_stop_t){.reason = reason}, NULL);
+}
+
+static void offer(const char *to, int number, const char *reason)
+{
+    pl_frame_t frame;
+    frame_of(&frame, to, number, reason);
+    pl_monitor_offer(rig.reactor, pl_frame_bytes(&frame));
+    pl_frame_release(&frame);
+}
+
+static void offer_end(int number)
+{
+    pl_frame_t frame;
+    char name[24];
+    snprintf(name, sizeof name, "bee.run.%d", number);
+    const pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
+                             .kind = PL_KIND_REPLY,
+                             .message = PL_MESSAGE_run,
+                             .remaining = -1,
+                             .to_kind = pl_kind_enter(name, 40, NULL)};
+    pl_frame_make(&frame, &e, &(pl_run_reply_t){.status = "ok"}, NULL);
+    pl_monitor_offer(rig.reactor, pl_frame_bytes(&frame));
+    pl_frame_release(&frame);
 }
 
 typedef struct got {
     int64_t last;
-    int in_row, longest, rare;
+    int lines, in_row, longest, rare, ends;
 } got_t;
 
 static void read_all(viewer_t *v, got_t *got)
 {
     while (viewer_read(v, ZMQ_DONTWAIT)) {
         const int64_t seq = number_of(v->line, "seq");
+        got->lines++;
         got->in_row = seq == got->last + 1 ? got->in_row + 1 : 1;
         got->longest = got->in_row > got->longest ? got->in_row : got->longest;
         got->last = seq;
-        got->rare += !strcmp(text_of(v->line, "to"), "bee.rare");
+        got->rare += !strncmp(text_of(v->line, "to"), "bee.rare", 8);
+        got->ends += !strcmp(text_of(v->line, "name"), "run");
     }
 }
 
-/* More sorts of lines come often than a burst has lines; one comes ten times a second. */
-static void a_crowd_sees_bursts_and_what_is_rare(void)
+static bool reads_on(viewer_t *v, got_t *got)
 {
-    pl_frame_t often[KINDS], rare;
+    read_all(v, got);
+    return true;
+}
+
+/* More sorts of lines come often than a burst has lines; others ten times a second. */
+static void a_crowd_sees_bursts_what_is_rare_and_the_end(void)
+{
+    pl_frame_t often[KINDS];
     members_t crowd;
     viewer_t v;
     got_t got = {0};
@@ -332,15 +365,12 @@ static void a_crowd_sees_bursts_and_what_is_rare(void)
     viewer_open(&v, "");
     members_join(&crowd, 200);
     ok(eventually(viewers_now() > 200), "a crowd");
-    for (int k = 0; k < KINDS; k++) {
-        char name[16];
-        snprintf(name, sizeof name, "bee.%d", k);
-        frame_of(&often[k], name);
-    }
-    frame_of(&rare, "bee.rare");
+    for (int k = 0; k < KINDS; k++)
+        frame_of(&often[k], "bee", k, "");
+    const int64_t began = pl_now();
     for (int k = 0; k < LINES_MS / 10; k++) {
-        if (k % 10 == 0)
-            pl_monitor_offer(rig.reactor, pl_frame_bytes(&rare));
+        for (int i = 0; i < RARE && k % 10 == 0; i++)
+            offer("bee.rare", i, "");
         for (int i = 0; i < KINDS; i++)
             pl_monitor_offer(rig.reactor, pl_frame_bytes(&often[i]));
         usleep(10000);
@@ -348,14 +378,92 @@ static void a_crowd_sees_bursts_and_what_is_rare(void)
         if (k == LINES_MS / 20)                  /* at first all is new */
             got = (got_t){0};
     }
+    const int turns = (int)((pl_now() - began) / PL_SECOND / 2);
     ok(got.longest >= 60, "%d lines that follow each other", got.longest);
-    ok(got.rare > 0, "%d of what is rare", got.rare);
+    ok(got.rare >= RARE * (turns - 1), "%d of %d rare ones in %d turns", got.rare, RARE,
+       turns);
+    for (int k = 0; k < NEW; k++)
+        offer("bee.new", k, "");
+    for (int k = 0; k < ENDS; k++)
+        offer_end(k);
+    ok(eventually(reads_on(&v, &got) && got.ends == ENDS),
+       "the ends of %d runs, among %d lines that are new", ENDS, NEW);
     for (int k = 0; k < KINDS; k++)
         pl_frame_release(&often[k]);
-    pl_frame_release(&rare);
     viewer_close(&v);
     rig_close();
     members_leave(&crowd);
+}
+
+/* ---- what is held ---- */
+
+static bool has_crowd(viewer_t *v, members_t *crowd, int count)
+{
+    if (!may_open())
+        return false;
+    stream_open(false);
+    viewer_open(v, "");
+    members_join(crowd, count);
+    return ok(eventually(viewers_now() > count), "a crowd of %d", count);
+}
+
+/* More at once than are held, and fewer than wait for one of them. */
+static void six_see_all_of_a_burst(void)
+{
+    enum { LINES = 1500 };
+    char reason[301];
+    members_t crowd;
+    viewer_t v;
+    got_t got = {0};
+    if (!has_crowd(&v, &crowd, 5))
+        return;
+    memset(reason, 'r', 300);
+    reason[300] = '\0';
+    for (int k = 0; k < LINES; k++)
+        offer("bee", k % 10, reason);
+    (void)eventually(reads_on(&v, &got) && got.lines >= LINES);
+    is_int(got.lines, LINES, "they see all lines");
+    is_int(got.longest, LINES, "one behind the other");
+    viewer_close(&v);
+    rig_close();
+    members_leave(&crowd);
+}
+
+static void what_is_held_leaves_before_the_stream_ends(void)
+{
+    members_t crowd;
+    viewer_t v;
+    got_t got = {0};
+    if (!has_crowd(&v, &crowd, 300))
+        return;
+    for (int k = 0; k < 10; k++)
+        offer("bee", k, "");
+    rig_close();
+    (void)eventually(reads_on(&v, &got) && got.lines >= 10);
+    is_int(got.lines, 10, "they see all lines");
+    viewer_close(&v);
+    members_leave(&crowd);
+}
+
+/* Held as long as so many are. */
+static void what_is_held_leaves_before_what_is_not(void)
+{
+    members_t crowd;
+    viewer_t v;
+    got_t got = {0};
+    if (!has_crowd(&v, &crowd, 900))
+        return;
+    for (int k = 0; k < 10; k++)
+        offer("bee", k, "");
+    usleep(20000);
+    members_leave(&crowd);
+    (void)eventually(viewers_now() <= 4);
+    offer("bee", 0, "");
+    (void)eventually(reads_on(&v, &got) && got.lines >= 11);
+    is_int(got.lines, 11, "they see all lines");
+    is_int(got.longest, 11, "in their order");
+    viewer_close(&v);
+    rig_close();
 }
 
 static void thousand_start(void)
@@ -376,7 +484,10 @@ int main(void)
     setrlimit(RLIMIT_NOFILE, &descriptors);
     pl_log_hook(hear, PL_LOG_WARNING, NULL);
     run(a_thousand_see_a_run_and_one_that_is_stopped_harms_nobody);
-    run(a_crowd_sees_bursts_and_what_is_rare);
+    run(a_crowd_sees_bursts_what_is_rare_and_the_end);
+    run(six_see_all_of_a_burst);
+    run(what_is_held_leaves_before_the_stream_ends);
+    run(what_is_held_leaves_before_what_is_not);
     run(of_a_crowd_as_many_get_in_as_are_served);
     run(a_file_lets_in_as_many_as_are_served);
     run(few_descriptors_shut_the_door_and_that_is_said);

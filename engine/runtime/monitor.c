@@ -41,15 +41,13 @@ typedef struct record {
 
 /* ---- the rank's side ---- */
 
-/* A call of a whole run or its end: they are few, and without its end a run would seem
- * to go on. */
 static bool is_of_whole_run(pl_bytes_t frame)
 {
     pl_envelope_t envelope;
     if (frame.size < sizeof envelope)
         return false;
     memcpy(&envelope, frame.data, sizeof envelope);
-    return envelope.message == PL_MESSAGE_run && envelope.kind != PL_KIND_PROGRESS;
+    return monitor_is_of_whole_run(&envelope);
 }
 
 /* Takes room of the backlog for a record. */

@@ -70,6 +70,13 @@ struct pl_monitor {
     char line[PL_TAP_LINE_MOST];
 };
 
+/* A call of a whole run or its end: they are few, and without its end a run would seem to
+ * go on. */
+static inline bool monitor_is_of_whole_run(const pl_envelope_t *e)
+{
+    return e->message == PL_MESSAGE_run && e->kind != PL_KIND_PROGRESS;
+}
+
 /* From any thread; NULL: there is none. */
 static inline pl_monitor_t *monitor_of(const pl_runtime_t *runtime)
 {

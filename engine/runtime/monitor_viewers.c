@@ -6,9 +6,10 @@
  * so many lines a turn, which is a second, or longer where many have to be woken: bursts,
  * in which calls have their answers, and gaps between, which `seq` shows.  What nobody
  * has been shown for a turn and does not come often, such as the end of an epoch, does
- * not wait for the next burst: there are as many lines again for that.  What leaves is
- * held for a moment, so that lines that come together are one call of the system to each
- * viewer, and wake it once. */
+ * not wait for the next burst: there are as many lines again for that, and as many once
+ * more for errors and for what loops and those above them say; how runs begin and end is
+ * always said.  What leaves is held for a moment, so that lines that come together are
+ * one call of the system to each viewer, and wake it once. */
 #include <event2/event.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +29,8 @@ enum {
     SUBSCRIPTION_MOST = 256,
     LINGER_MS = 1000,
     ALL_LINES_TO = 4,                            /* viewers: they get all that there is */
-    LINES_A_TURN = 20000,                        /* to more, together; twice */
+    LINES_A_TURN = 20000,                        /* to more, together, in bursts; and as
+                                                    many again of what is rare */
     OFTEN = 64,                                  /* in a turn */
     WOKEN_A_SECOND = 200,                        /* viewers, by bursts */
     SORTS_MOST = 1 << 16,
@@ -40,10 +42,13 @@ static const int64_t SAY_EVERY = 10 * PL_SECOND;
 
 /* Lines of one topic. */
 typedef struct sort {
-    uint64_t looked;                             /* m->looked when it was known whether */
+    uint64_t looked;                             /* audience_t.looked when it was known */
     bool is_wanted;                              /* somebody takes them */
-    int64_t shown[PL_KINDS];
-    unsigned missed[PL_KINDS];                   /* since it was shown */
+    struct {
+        int64_t shown;                           /* pl_now(), last */
+        int64_t since;                           /* when its turn began */
+        unsigned came, before;                   /* in that turn; in the one before */
+    } kind[PL_KINDS];
 } sort_t;
 
 /* A line that waits for others. */
@@ -227,26 +232,47 @@ static void allowance_grow(audience_t *a, int64_t now)
     const int64_t lines = gone * LINES_A_TURN / turn;
     if (lines <= 0)
         return;
-    a->grown = now;
+    a->grown = gone == turn ? now : a->grown + lines * turn / LINES_A_TURN;
     a->rare = lines_more(a->rare, lines);
     a->allowance = lines_more(a->allowance, lines);
     a->pauses &= a->allowance < LINES_A_TURN;
 }
 
-/* Takes it from what may leave. */
-static bool may_leave(pl_monitor_t *m, sort_t *sort, unsigned kind)
+/* Counts it: whether few like it come, and none was shown for a turn. */
+static bool count_rare(sort_t *sort, unsigned kind, int64_t now, int64_t turn)
+{
+    const int64_t gone = now - sort->kind[kind].since;
+    if (gone >= turn) {
+        sort->kind[kind].before = gone < 2 * turn ? sort->kind[kind].came : 0;
+        sort->kind[kind].came = 0;
+        sort->kind[kind].since = now;
+    }
+    return sort->kind[kind].came++ < OFTEN && sort->kind[kind].before <= OFTEN
+           && now - sort->kind[kind].shown >= turn;
+}
+
+/* What tells how a run goes: errors, and what loops and who is above them are asked. */
+static bool matters(const pl_envelope_t *e)
+{
+    const bool asks = e->kind == PL_KIND_CALL || e->kind == PL_KIND_CANCEL;
+    return e->kind == PL_KIND_ERROR
+           || pl_kind_level(asks ? e->to_kind : e->from_kind) > PL_LEVEL_CONNECTOR;
+}
+
+/* Whether it may leave, which takes from what may: how runs begin and end always does,
+ * and for what matters there is more. */
+static bool allowance_take(pl_monitor_t *m, sort_t *sort, const pl_envelope_t *e)
 {
     audience_t *a = &m->audience;
     if (m->lossless || a->viewers <= ALL_LINES_TO)
         return true;
     const int64_t now = pl_now();
     allowance_grow(a, now);
-    const bool is_rare = sort->missed[kind]++ < OFTEN && a->rare > 0
-                         && now - sort->shown[kind] >= turn_of(a);
-    if (a->pauses && !is_rare)
+    const bool is_rare = count_rare(sort, e->kind, now, turn_of(a))
+                         && a->rare > (matters(e) ? -LINES_A_TURN : 0);
+    if (a->pauses && !is_rare && !monitor_is_of_whole_run(e))
         return false;
-    sort->shown[kind] = now;
-    sort->missed[kind] = 0;
+    sort->kind[e->kind].shown = now;
     *(a->pauses ? &a->rare : &a->allowance) -= a->viewers;
     a->pauses |= a->allowance <= 0;
     return true;
@@ -273,10 +299,15 @@ static void held_release(evutil_socket_t fd, short what, void *monitor)
     held_publish(monitor);
 }
 
-/* Whether there is room for it, and somebody lets it go. */
-static bool can_hold(pl_monitor_t *m, size_t bytes)
+_Static_assert(sizeof(held_t) + TOPIC_MOST + PL_TAP_LINE_MOST <= HELD_BYTES,
+               "each line has room");
+
+/* false: nothing can let it go later. */
+static bool hold(pl_monitor_t *m, pl_bytes_t topic, pl_bytes_t line)
 {
     audience_t *a = &m->audience;
+    const held_t held = {topic.size, line.size};
+    const size_t bytes = sizeof held + topic.size + line.size;
     const int least = a->viewers > HELD_LEAST_MS ? a->viewers : HELD_LEAST_MS,
               ms = least < HELD_MOST_MS ? least : HELD_MOST_MS;
     const struct timeval moment = {ms / 1000, ms % 1000 * 1000};
@@ -286,28 +317,22 @@ static bool can_hold(pl_monitor_t *m, size_t bytes)
         a->held = pl_alloc(HELD_BYTES);
     if (!a->release)
         a->release = event_new(m->reactor->loop.base, -1, 0, held_release, m);
-    return a->held && a->release && bytes <= HELD_BYTES
-           && (a->held_bytes || event_add(a->release, &moment) == 0);
-}
-
-static void hold(audience_t *a, pl_bytes_t topic, pl_bytes_t line)
-{
-    const held_t held = {topic.size, line.size};
+    if (!a->held || !a->release
+        || (!a->held_bytes && event_add(a->release, &moment) != 0))
+        return false;
     char *end = a->held + a->held_bytes;
     memcpy(end, &held, sizeof held);
     memcpy(end + sizeof held, topic.data, topic.size);
     memcpy(end + sizeof held + topic.size, line.data, line.size);
-    a->held_bytes += sizeof held + topic.size + line.size;
+    a->held_bytes += bytes;
+    return true;
 }
 
 /* A few get each line at once. */
 static void line_leaves(pl_monitor_t *m, pl_bytes_t topic, pl_bytes_t line)
 {
-    if (!m->lossless && m->audience.viewers > ALL_LINES_TO
-        && can_hold(m, sizeof(held_t) + topic.size + line.size)) {
-        hold(&m->audience, topic, line);
+    if (!m->lossless && m->audience.viewers > ALL_LINES_TO && hold(m, topic, line))
         return;
-    }
     held_publish(m);
     pl_socket_publish(m->own.socket, topic, line, NULL);
 }
@@ -319,7 +344,7 @@ void monitor_publish(pl_monitor_t *m, const pl_tap_record_t *record)
         return;
     sort_t *sort = sort_of(&m->audience, record);
     if (!sort || !is_wanted(m, sort, record)
-        || !may_leave(m, sort, record->envelope.kind))
+        || !allowance_take(m, sort, &record->envelope))
         return;
     const size_t length = pl_tap_line(record, m->line, sizeof m->line);
     if (length)
