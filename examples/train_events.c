@@ -1,8 +1,10 @@
 /* train_events.c - what runs tell, to those who follow them: server-sent events
  *
  * An event has a number; who comes back with that of the last it has seen gets what came
- * behind.  Memory is bounded: who does not read is let go of, and comes back; a run keeps
- * its newest events, and of the runs that have ended the newest do. */
+ * behind.  They are counted from the microsecond in which the service was started: so
+ * those of before are smaller, and who comes back with one of them gets all.  Memory is
+ * bounded: who does not read is let go of, and comes back; a run keeps its newest events,
+ * and of the runs that have ended the newest do. */
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/http.h>
@@ -112,9 +114,9 @@ void events_get(run_t *run, struct evhttp_request *request)
     const char *last = evhttp_find_header(evhttp_request_get_input_headers(request),
                                           "Last-Event-ID");
     uint64_t from = last ? strtoull(last, NULL, 10) + 1 : 0;
-    if (from > run->events)                 /* of before this service was started again */
+    if (from > run->events)                                 /* there is no such event */
         from = 0;
-    const uint64_t kept = run->events > EVENTS_KEPT ? run->events - EVENTS_KEPT : 0;
+    const uint64_t kept = run->events - EVENTS_KEPT;
     if (run->service->streams >= door_streams_most(run->service->door)) {
         service_error(request, 503, "as many follow runs as may: try again later");
         return;

@@ -77,6 +77,7 @@ static run_t *run_make(service_t *service, int id, pl_options_t *options)
     run->id = id;
     run->state = "queued";
     run->options = options;
+    run->events = service->started;
     run->metrics = json_object();
     snprintf(run->run_dir, sizeof run->run_dir, "%s/%d", service->root, id);
     return run;
@@ -160,6 +161,7 @@ static void run_read(service_t *service, int id)
     else
         snprintf(run->error, sizeof run->error, "%.90s: %.400s", path, err.text);
     run_add(run);
+    run_tell(run, "state");
     free(file);
     json_decref(record);
 }

@@ -431,9 +431,17 @@ static int words_read(service_t *service, int argc, char **argv)
                                                             : number_of(port, 0, 65535);
 }
 
+static uint64_t microseconds(void)
+{
+    struct timeval now;
+    evutil_gettimeofday(&now, NULL);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_usec;
+}
+
 static int serve(service_t *service, int port, pl_error_t *err)
 {
     service->last = &service->runs;
+    service->started = microseconds();
     service->engine = pl_engine_new(service->base, err);
     service->predictor = predictor_new(service->base);
     if (!service->predictor)

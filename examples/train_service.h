@@ -28,7 +28,7 @@ struct run {
     uint64_t global_step;
     json_t *metrics;
     char *event[EVENTS_KEPT];                /* the newest, by number  [forgotten] */
-    uint64_t events;                                        /* how many there were */
+    uint64_t events;                                        /* the next one's number */
     uint64_t end;                                           /* which end that was */
     stream_t *streams;
     struct waiting *waiting;                                /* commands that are open */
@@ -46,6 +46,7 @@ struct service {
     int ids, most, running;                                 /* ids: given so far */
     int streams;                                            /* of all runs */
     uint64_t ended;                                         /* runs, so far */
+    uint64_t started;                                       /* microseconds since 1970 */
     bool ends;
 };
 

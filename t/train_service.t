@@ -119,7 +119,7 @@ a_run_is_trained_and_shown() {
     like "$out" '^data: .*"state":"queued"' "its events can be had afterwards"
     like "$out" '^data: .*"state":"ok"' "to the last"
     all=$out
-    last=$(sed -n 's/^id: //p' <<<"$out" | tail -n 1)
+    last=$(numbers - <<<"$out" | tail -n 1)
     get /runs/1/events -H "Last-Event-ID: $((last - 1))"
     is "$(grep -c '^id:' <<<"$out")" 1 "or from where they were left"
     get /runs/1/events -H "Last-Event-ID: $last"
@@ -463,6 +463,11 @@ steps_of() {
     sed -nE 's/^data: .*"global_step":([0-9]+),.*"event":"(train|epoch)".*/\1/p' "$1"
 }
 
+# numbers FILE - of its events
+numbers() {
+    sed -n 's/^id: //p' "$1"
+}
+
 # heard_beyond STEP FILE - an event of training tells of more
 heard_beyond() {
     for _ in $(seq 600); do
@@ -488,7 +493,7 @@ events_tell_how_far_a_run_is_while_it_trains() {
     ok "its end ends the events" wait "$follower"
     steps_of "$folder/events" >"$folder/steps"
     ok "steps come in order" sort -n -c "$folder/steps"
-    sed -n 's/^id: //p' "$folder/events" >"$folder/ids"
+    numbers "$folder/events" >"$folder/ids"
     ok "numbers of events, too" sort -n -u -c "$folder/ids"
     is "$(grep -c '^id: ' "$folder/events")" "$(grep -c '^data: ' "$folder/events")" "each event has one"
     is "$(grep -cvE '^(id: [0-9]+|data: \{.*\}|)$' "$folder/events")" 0 "nothing else stands there"
@@ -615,13 +620,19 @@ a_service_that_starts_again_knows_its_runs() {
     service 1
     long_run
     post /runs "$(run_file '"max_epochs": 1')"
+    follow 1 "$folder/events"
     ended
+    wait "$follower"
+    local first=$(numbers "$folder/events" | head -n 1) last=$(numbers "$folder/events" | tail -n 1)
     mkdir "$folder/runs/999999999" "$folder/runs/0"
     service_again 1
     get /runs
     like "$out" '^\{"runs":\[\{"id":1,"state":"stopped",' "one that was under way has been stopped"
     like "$out" '\{"id":2,"state":"stopped","global_step":0,' "and one that waited"
     like "$out" "\"run_dir\":\"$folder/runs/1\",\"metrics\":\{\"" "with what was known of them"
+    get /runs/1/events -H "Last-Event-ID: $last"
+    like "$out" '^data: .*"state":"stopped",.*"event":"state"' "who comes back to its events hears how it is"
+    ok "under a number beyond all before" test "$(numbers - <<<"$out")" -gt "$last"
     before=$(step_now)
     posts 200 "it answers by what was saved" /runs/1/predictions '{"x": [[0, 0]]}'
     posts 202 "it is resumed" /runs/1/resume ''
@@ -633,6 +644,9 @@ a_service_that_starts_again_knows_its_runs() {
     get /runs/1/events
     least=$(grep -o '"global_step":[0-9]*' <<<"$out" | cut -d : -f 2 | sort -n | head -n 1)
     is "$least" "$before" "from where the first was stopped"
+    all=$out
+    get /runs/1/events -H "Last-Event-ID: $first"
+    is "$out" "$all" "who saw one of before the restart gets all since"
     post /runs "$(run_file '"max_epochs": 1')"
     like "$out" '"id":3,' "numbers go on"
     ok "the third is trained" reaches /runs/3 '"state":"ok"'
