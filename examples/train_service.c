@@ -265,12 +265,17 @@ static void command_post(run_t *run, struct evhttp_request *request, const char 
     service_error(request, code == PL_EINVAL ? 400 : 409, err.text);
 }
 
+static void queued_stop(run_t *run)
+{
+    state_set(run, "stopped");
+    events_end(run);
+}
+
 static void stop_post(run_t *run, struct evhttp_request *request)
 {
     pl_error_t err = {0};
     if (!strcmp(run->state, "queued")) {
-        state_set(run, "stopped");
-        events_end(run);
+        queued_stop(run);
     } else if (!run->trainer) {
         service_error(request, 409, "the run is not under way");
         return;
@@ -393,8 +398,8 @@ static void on_signal(evutil_socket_t number, short what, void *user)
             && pl_trainer_stop(run->trainer, "the service ends", &err) != PL_OK)
             fprintf(stderr, "train_service: run %d: %s; a signal asks again\n", run->id,
                     err.text);
-        else if (!run->trainer && !strcmp(run->state, "queued"))
-            state_set(run, "stopped");
+        else if (!strcmp(run->state, "queued"))
+            queued_stop(run);
     }
     service_go_on(service);
 }

@@ -575,10 +575,16 @@ so_many_train_at_once_and_the_others_wait() {
 }
 
 a_service_that_is_told_to_end_saves_first() {
-    service
+    service 1
     long_run
+    post /runs "$(run_file '"max_epochs": 1')"
+    follow 2 "$folder/events"
+    ok "another run waits" has "$folder/events" '"state":"queued"'
     ended
     is "$status" 0 "the service ends well"
+    wait "$follower"
+    is "$?" 0 "who follows the one that waited has the end of its events"
+    like "$(grep '^data: ' "$folder/events" | tail -n 1)" '"state":"stopped"' "which says that it was stopped"
     ok "and has kept the run" test -e "$folder/runs/1/checkpoints/stopped"
 }
 
