@@ -286,10 +286,23 @@ static void stop_post(run_t *run, struct evhttp_request *request)
     service_reply(request, 202, run_show(run));
 }
 
+/* Why a run is not to go on; NULL: it may. */
+static const char *resume_refusal(const run_t *run)
+{
+    if (run->service->ends)
+        return "the service ends";
+    if (!run_has_ended(run))
+        return "the run has not ended";
+    if (!strcmp(run->state, "ok"))
+        return "the run has come to its end: post a run file for another";
+    return NULL;
+}
+
 static void resume_post(run_t *run, struct evhttp_request *request)
 {
-    if (!run_has_ended(run) || run->service->ends) {
-        service_error(request, 409, "the run has not ended");
+    const char *refusal = resume_refusal(run);
+    if (refusal) {
+        service_error(request, 409, refusal);
         return;
     }
     *run->error = '\0';

@@ -113,6 +113,10 @@ a_run_is_trained_and_shown() {
     like "$out" '"id":1' "and has a number"
     ok "it is trained" reaches /runs/1 '"state":"ok"'
     like "$out" '"global_step":60' "to its end"
+    posts 409 "behind which it does not go on" /runs/1/resume ''
+    like "$out" 'the run has come to its end' "as it says"
+    gets 200 "it is shown" /runs/1
+    like "$out" '"state":"ok"' "as it was"
     get /runs
     like "$out" '"runs":\[\{"id":1' "the list has it"
     get /runs/1/events
