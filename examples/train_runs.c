@@ -152,9 +152,9 @@ static void run_read(service_t *service, int id)
     pl_options_t *options = options_read(service, file ? file : "", id, &err);
     run_t *run = run_make(service, id, options);
     const char *error = json_string_value(json_object_get(record, "error"));
+    const json_int_t step = json_integer_value(json_object_get(record, "global_step"));
     run->state = options ? state_read(record) : "failed";
-    run->global_step =
-        (uint64_t)json_integer_value(json_object_get(record, "global_step"));
+    run->global_step = step > 0 ? (uint64_t)step : 0;
     json_object_update(run->metrics, json_object_get(record, "metrics"));
     if (options)
         snprintf(run->error, sizeof run->error, "%s", error ? error : "");

@@ -293,6 +293,8 @@ static const char *resume_refusal(const run_t *run)
         return "the service ends";
     if (!run_has_ended(run))
         return "the run has not ended";
+    if (!run->options)
+        return run->error;                                  /* of its record */
     if (!strcmp(run->state, "ok"))
         return "the run has come to its end: post a run file for another";
     return NULL;

@@ -663,11 +663,18 @@ a_service_that_starts_again_knows_its_runs() {
     kill -KILL "$pid"
     wait "$pid" 2>/dev/null
     echo '{"run": 3' >"$folder/runs/2.json"
+    sed -i 's/"global_step": [0-9]*/"global_step": -7/' "$folder/runs/1.json"
     service_again
     get /runs/3
     like "$out" '"state":"ok","global_step":20' "one that has ended is as it was, also after a kill"
     get /runs/2
     like "$out" '"state":"failed".*runs/2.json' "a record that cannot be read is told"
+    posts 409 "its run cannot be resumed" /runs/2/resume ''
+    like "$out" 'runs/2.json: run:' "for that reason"
+    get /runs/2
+    like "$out" '"error":"[^"]*runs/2.json' "which stays"
+    get /runs/1
+    like "$out" '"global_step":0,' "steps of a record are no fewer than none"
     try "$builddir/examples/train_service" 0 "$folder/runs"
     like "$status $err" '^1 train_service: .*runs is another service.s' "no other takes the folder meanwhile"
     ended
