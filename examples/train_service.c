@@ -157,6 +157,19 @@ static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user
     service_go_on(run->service);
 }
 
+/* A run that was killed before it had saved begins anew: by its name alone the engine
+ * does that, and keeps the directory of before as another. */
+static int run_train(run_t *run, pl_error_t *err)
+{
+    if (access(run->run_dir, F_OK) != 0)
+        return pl_trainer_fit(run->trainer, on_done, run, err);
+    char *saved = pl_run_describe(run->run_dir, err);
+    const bool is_new = !saved && err->code == PL_ENOTFOUND;
+    pl_text_free(saved);
+    return pl_trainer_resume(run->trainer, is_new ? NULL : run->run_dir, on_done, run,
+                             err);
+}
+
 static void run_begin(run_t *run)
 {
     pl_error_t err = {0};
@@ -164,9 +177,7 @@ static void run_begin(run_t *run)
     int code = run->trainer ? PL_OK : err.code;
     if (code == PL_OK) {
         pl_trainer_on_progress(run->trainer, on_progress, run);
-        code = access(run->run_dir, F_OK) == 0
-                   ? pl_trainer_resume(run->trainer, run->run_dir, on_done, run, &err)
-                   : pl_trainer_fit(run->trainer, on_done, run, &err);
+        code = run_train(run, &err);
     }
     if (code == PL_OK) {
         run->service->running++;

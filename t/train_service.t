@@ -680,6 +680,23 @@ a_service_that_starts_again_knows_its_runs() {
     ended
 }
 
+a_run_that_was_killed_before_it_saved_begins_anew() {
+    service
+    post /runs "$(run_file '"max_epochs": 1000000, "enable_checkpointing": false')"
+    ok "a run trains" reaches /runs/1 '"global_step":[1-9]'
+    kill -KILL "$pid"
+    wait "$pid" 2>/dev/null
+    service_again
+    posts 202 "it is resumed" /runs/1/resume ''
+    ok "and trains" reaches /runs/1 '"state":"running","global_step":[1-9]'
+    ok "what was there is kept beside it" test -e "$folder/runs/1.1/run.json"
+    ended
+    service_again
+    get /runs
+    is "$(grep -o '"id":' <<<"$out" | wc -l)" 1 "and is no run of its own"
+    ended
+}
+
 a_full_disk_is_told_of() {
     local wide
     wide=$(run_file '"max_epochs": 3')
@@ -772,6 +789,7 @@ else
     run a_service_that_is_told_to_end_saves_first trains
     run a_second_signal_asks_again trains
     run a_service_that_starts_again_knows_its_runs trains
+    run a_run_that_was_killed_before_it_saved_begins_anew trains
     run a_full_disk_is_told_of trains
     run what_cannot_be_is_said_at_once
     run systemd_is_told
