@@ -117,6 +117,11 @@ static int newest_load(predictor_t *p, const char *run_dir, pl_error_t *err)
     for (int tries = 0; tries < 3; tries++) {
         *err = (pl_error_t){0};
         char *text = pl_run_describe(run_dir, err);
+        if (!text && err->code == PL_ENOTFOUND)
+            pl_fail(err, PL_ENOTFOUND,
+                    "the run has saved no weights yet: in training it does for an "
+                    "answer, once its first step is done, unless it has "
+                    "\"enable_checkpointing\": false");
         json_t *told = text ? json_loads(text, 0, NULL) : NULL;
         const char *path = json_string_value(json_object_get(told, "newest"));
         pl_loaded_model_t *model = NULL;

@@ -397,7 +397,7 @@ what_keeps_nothing_has_no_answers() {
     post /runs "$(run_file '"max_epochs": 1000000, "enable_checkpointing": false')"
     ok "a run trains" reaches /runs/1 '"global_step":[1-9]'
     posts 409 "which is not to be saved" /runs/1/predictions '{"x": [[0, 0]]}'
-    like "$out" 'there are no weights .* and no checkpoints' "and has nothing to answer by"
+    like "$out" '"the run has saved no weights yet: .* unless .*enable_checkpointing' "and has nothing to answer by"
     ended
 }
 
