@@ -266,9 +266,7 @@ PL_API void pl_replica_fold(const pl_replica_t *r, double *figures, size_t count
 /* What the figures of a stage are called, as figure_names replies; for pl_free(). */
 char *pl_replica_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err);
 
-/* What is waited for from here on is no batch. */
-PL_API void pl_replica_pauses(pl_replica_t *r);
-/* So too, and the others are met there: what this rank does not run meanwhile is counted,
+/* The others are met from here on: what this rank does not run meanwhile is counted,
  * until it has. */
 PL_API void pl_replica_waits(pl_replica_t *r);
 PL_API void pl_replica_waited(pl_replica_t *r);

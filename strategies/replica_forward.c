@@ -286,7 +286,6 @@ static const pl_replica_plan_t *forward_plan(const pl_replica_t *r, pl_stage_t s
 int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call, const pl_evaluate_batch_t *msg,
                         pl_error_t *err)
 {
-    pl_replica_pauses(r);
     const pl_batch_t *batch = (const pl_batch_t *)msg->batch;
     const pl_replica_plan_t *plan = forward_plan(r, (pl_stage_t)msg->stage, batch, err);
     pl_forward_t *forward = plan ? pl_alloc(sizeof *forward) : NULL;

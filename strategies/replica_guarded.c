@@ -45,13 +45,14 @@ static void bad_describe(const pl_replica_t *r, const char *name)
              name ? "\"" : "");
 }
 
-static void bad_tell(pl_rounds_t *rounds)
+static void bad_tell(pl_replica_t *r)
 {
+    pl_rounds_t *rounds = r->rounds;
     pl_round_t *round = rounds->first;
     if (round->may_skip && round->failure.code == PL_OK) {
-        pl_reply_train_batch(round->call, &(pl_train_batch_reply_t){.skipped = true,
-                                                                    .halt = round->halt,
-                                                                    .bad = rounds->bad});
+        pl_rounds_reply(r, &(pl_train_batch_reply_t){.skipped = true,
+                                                     .halt = round->halt,
+                                                     .bad = rounds->bad});
     } else {
         pl_fail(&round->failure, PL_ENAN,
                 "step %llu: %s; it changed no weight: lower the learning rate, set "
@@ -84,7 +85,7 @@ static void look_end(pl_replica_t *r)
     pl_rounds_t *rounds = r->rounds;
     if (look_follows(r))
         return;
-    bad_tell(rounds);
+    bad_tell(r);
     rounds->resumes = true;
     pl_rounds_again(r);
     pl_rounds_settle(r);

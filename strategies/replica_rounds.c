@@ -84,14 +84,19 @@ static void figure_put(pl_round_t *round, size_t *at, double value, bool is_ther
     round->figures[(*at)++] = is_there;
 }
 
-/* What the step took, by each rank's stages. */
-static pl_bytes_t spent_told(pl_replica_t *r)
+/* Then the next counts from nothing. */
+void pl_rounds_reply(pl_replica_t *r, const pl_train_batch_reply_t *what)
 {
-    const size_t of_all = (size_t)r->ranks * PL_SPENT_KINDS * sizeof *r->spent_by;
-    if (r->meets)
-        return (pl_bytes_t){r->spent_by, r->spent_by ? of_all : 0};
-    pl_rounds_share(r);
-    return (pl_bytes_t){r->spent, sizeof r->spent};
+    const size_t of_one = PL_SPENT_KINDS * sizeof(double),
+                 of_all = r->spent_by ? (size_t)r->ranks * of_one : 0;
+    double *spent = r->meets ? r->spent_by : r->spent;
+    pl_train_batch_reply_t reply = *what;
+    if (!r->meets)
+        pl_rounds_share(r);
+    reply.spent = (pl_bytes_t){spent, r->meets ? of_all : of_one};
+    pl_reply_train_batch(r->rounds->first->call, &reply);
+    if (reply.spent.size)
+        memset(spent, 0, reply.spent.size);
 }
 
 /* Rates, norms and the loss's factor come last, in the order of their names, a pair
@@ -122,13 +127,12 @@ static void round_reply(pl_replica_t *r, pl_round_t *round)
                                     .halt = round->halt,
                                     .figures = {round->figures,
                                                 at * sizeof *round->figures}};
-    if (round->step_due)
-        reply.spent = spent_told(r);
-    else if (r->meets)
+    if (!round->step_due && r->meets)
         reply.figures.size = 0;
-    pl_reply_train_batch(round->call, &reply);
-    if (reply.spent.size)
-        memset((void *)reply.spent.data, 0, reply.spent.size);
+    if (round->step_due)
+        pl_rounds_reply(r, &reply);
+    else
+        pl_reply_train_batch(round->call, &reply);
 }
 
 int pl_rounds_fail_behind(const pl_rounds_t *rounds, uint64_t number, pl_error_t *err)
@@ -160,5 +164,4 @@ void pl_rounds_settle(pl_replica_t *r)
         r->failure = round->failure;
         rounds->ended_by = round->number;
     }
-    pl_rounds_idle_begins(r);
 }

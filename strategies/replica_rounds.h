@@ -58,10 +58,9 @@ typedef struct pl_rounds {
     pl_part_of_round_t *exchanging;    /* that waited last, or still does, in the middle
                                           of a replay */
     int64_t since;                     /* pl_now() of what is counted as spent next: the
-                                          device works, the ranks meet, */
+                                          device works, or the ranks meet */
     double passed;                     /* s that the device had replays, to share out, */
     double ran[PL_SPENT_KINDS];        /* and that it ran them */
-    int64_t idle_since;                /* or there is no batch  [0: there is] */
     bool meeting;                      /* it waits for the other ranks, */
     bool looks;                        /* and a timer shows whether it runs meanwhile; */
     int64_t looked, absent;            /* pl_now() of its last sign; ns that it did not */
@@ -89,6 +88,9 @@ static inline bool pl_part_is_due(const pl_replica_t *r, const pl_part_of_round_
 pl_round_t *pl_round_take(const pl_replica_t *r, pl_error_t *err);
 /* The oldest has been answered. */
 void pl_round_give(pl_rounds_t *rounds);
+/* Answers the oldest, which ends a step, also with what the step took, by each rank's
+ * stages. */
+void pl_rounds_reply(pl_replica_t *r, const pl_train_batch_reply_t *what);
 /* Answers those that have ended; the oldest first. */
 void pl_rounds_settle(pl_replica_t *r);
 /* Of a step that was not run. */
@@ -151,9 +153,6 @@ void pl_rounds_share(pl_replica_t *r);
 /* The ranks meet; they have met. */
 void pl_rounds_meeting(pl_replica_t *r);
 void pl_rounds_met(pl_replica_t *r);
-/* Without a batch; away: as in train_batch. */
-void pl_rounds_idle_begins(const pl_replica_t *r);
-void pl_rounds_idle_ends(pl_replica_t *r, double away);
 
 /* ---- replica_guarded.c: a step that was not finite ---- */
 

@@ -112,31 +112,8 @@ void pl_rounds_met(pl_replica_t *r)
         r->spent[PL_SPENT_COLLECTIVE] += passed(r) - absent;
 }
 
-/* ---- without a batch ---- */
-
-void pl_rounds_idle_begins(const pl_replica_t *r)
-{
-    if (!r->rounds->first && !r->rounds->idle_since)
-        r->rounds->idle_since = pl_now();
-}
-
-void pl_rounds_idle_ends(pl_replica_t *r, double away)
-{
-    const int64_t since = r->rounds->idle_since;
-    const double idle = since ? (double)(pl_now() - since) / 1e9 : 0;
-    r->rounds->idle_since = 0;
-    r->spent[PL_SPENT_DATA] += idle > away ? idle - away : 0;
-}
-
-void pl_replica_pauses(pl_replica_t *r)
-{
-    if (r->rounds)
-        r->rounds->idle_since = 0;
-}
-
 void pl_replica_waits(pl_replica_t *r)
 {
-    pl_replica_pauses(r);
     if (r->rounds && r->meets && !r->rounds->meeting)
         looks_begin(r);
 }

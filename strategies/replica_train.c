@@ -464,7 +464,7 @@ int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *m
     pl_round_t *round = pl_round_take(r, err);
     if (!round)
         return PL_ENOMEM;
-    pl_rounds_idle_ends(r, msg->away);
+    r->spent[PL_SPENT_DATA] += msg->waited;
     if (!rounds->was_asked)
         pl_replica_check_average(r, msg);
     rounds->was_asked = true;

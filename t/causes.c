@@ -1,4 +1,4 @@
-/* causes.c - tests of what messages have as their cause: an open call to who sends them */
+/* causes.c - tests of what messages have as their cause: an open call to their sender */
 #include <stdio.h>
 #include <string.h>
 

@@ -13,6 +13,7 @@
 /* What a tap has heard; the stream has ended when it is read. */
 typedef struct heard {
     int tellings;
+    double all;                                       /* s: of all stages together */
     bool misfits;                                     /* of another size, or no number */
     double spent[PL_SPENT_KINDS];                     /* s, together */
 } heard_t;
@@ -36,6 +37,7 @@ static void heard_record(void *self, const pl_tap_record_t *record)
     for (int k = 0; k < PL_SPENT_KINDS; k++) {
         heard->misfits |= !isfinite(spent[k]) || spent[k] < 0;
         heard->spent[k] += spent[k];
+        heard->all += spent[k];
     }
 }
 
@@ -50,6 +52,7 @@ static heard_t listen_to(const rig_spec_t *spec, int steps)
     static const pl_tap_ops_t ops = {.record = heard_record, .close = heard_close};
     heard_t heard = {0};
     pl_error_t err;
+    const int64_t began = pl_now();
     rig_t *rig = rig_make(spec);
     is_int(pl_tap_add(pl_engine_runtime(rig_engine(rig)), &ops, &heard, &err), PL_OK,
            "a tap");
@@ -59,6 +62,8 @@ static heard_t listen_to(const rig_spec_t *spec, int steps)
     rig_free(&rig);
     is_int(heard.tellings, steps, "each of which says what it took");
     ok(!heard.misfits, "in seconds");
+    const double seconds = (double)(pl_now() - began) / PL_SECOND;
+    ok(heard.all < seconds, "%g of %g", heard.all, seconds);
     is_int(heard.spent[PL_SPENT_COLLECTIVE] + heard.spent[PL_SPENT_ABSENT] > 0, 0,
            "none of them with others");
     return heard;
@@ -95,6 +100,16 @@ static void data_that_are_waited_for_are_a_stage(void)
     ok(heard.spent[PL_SPENT_DATA] > 0.02, "%g s of some 0.2", heard.spent[PL_SPENT_DATA]);
 }
 
+static void a_step_that_is_skipped_has_taken_time(void)
+{
+    listen_to(&(rig_spec_t){.data = "\"batch_size\": 4",
+                            .script = "replay 3 of forward_backward gives nan in "
+                                      "fc1.weight",
+                            .trainer = "\"max_steps\": 20, "
+                                       "\"nan_policy\": \"skip\""},
+              20);
+}
+
 /* ---- what is no wait for data ---- */
 
 static int brake_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
@@ -110,6 +125,12 @@ static const pl_callback_ops_t brake = {.name = "brake",
                                         .points = PL_AT(TRAIN_BATCH_END)
                                                   | PL_AT(VALIDATION_END),
                                         .on = brake_on};
+
+static const pl_callback_ops_t onlooker = {.name = "onlooker",
+                                           .size = 1,
+                                           .points = PL_AT(TRAIN_BATCH_END),
+                                           .wishes = PL_LOOKS_ON,
+                                           .on = brake_on};
 
 static void go_on(evutil_socket_t fd, short what, void *rig)
 {
@@ -141,13 +162,26 @@ static void neither_a_callback_nor_a_pause_is_a_wait_for_data(void)
     ok(heard.spent[PL_SPENT_DATA] < 0.5, "%g s are waits", heard.spent[PL_SPENT_DATA]);
 }
 
+static void nor_is_one_that_looks_on(void)
+{
+    const heard_t heard = listen_to(&(rig_spec_t){.data = "\"batch_size\": 4",
+                                                  .callbacks = "[\"onlooker\"]",
+                                                  .trainer = "\"max_steps\": 40"},
+                                    40);
+    ok(heard.spent[PL_SPENT_DATA] < 0.5, "%g s of 2 are waits",
+       heard.spent[PL_SPENT_DATA]);
+}
+
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"callback", &brake}, PL_REGISTRATIONS_END};
+    static const pl_registration_t parts[] = {
+        {"callback", &brake}, {"callback", &onlooker}, PL_REGISTRATIONS_END};
     rig_init(parts);
     run(stages_are_those_of_the_device);
     run(a_step_of_two_batches_says_it_once);
     run(data_that_are_waited_for_are_a_stage);
+    run(a_step_that_is_skipped_has_taken_time);
     run(neither_a_callback_nor_a_pause_is_a_wait_for_data);
+    run(nor_is_one_that_looks_on);
     return tap_done();
 }

@@ -237,12 +237,11 @@ static uint64_t epoch_send(pl_pass_t *pass, const pl_fetch_batch_reply_t *batch)
                             .step_due = step_due,
                             .lr_factor = e->lr_factor,
                             .may_skip = e->may_skip,
-                            .away = (double)e->away / 1e9,
+                            .waited = (double)pass->waited / 1e9,
                             .batch = batch->batch};
     const pl_how_t how = {.on_answer = batch_done,
                           .context = (void *)(intptr_t)batch->samples};
     uint64_t sent = pl_call_train_batch(e, pass->strategy, &msg, how, &pass->failure);
-    e->away = 0;
     e->steps.ready += step_due;
     e->steps.started += step_due && sent;
     return sent;
@@ -326,6 +325,7 @@ static void epoch_halt(pl_epoch_t *e)
     char *text = pl_metrics_text(e->newest, &e->pass.failure);
     e->wanted = (pl_wanted_t){0};
     e->halts = false;
+    e->halted_at = pl_now();
     pl_call_t *call = pl_pass_call(&e->pass);
     if (text)
         pl_reply_train_epoch(call,
@@ -358,7 +358,6 @@ static void rest_settled(void *self, const pl_answer_t *answer)
 static void epoch_rest(pl_pass_t *pass)
 {
     pl_epoch_t *e = (pl_epoch_t *)pass;
-    e->away_since = e->away_since ? e->away_since : pl_now();
     if (is_at_decision(e))
         pl_epoch_decide(e);
     else if (pl_epoch_settle(e, rest_settled))
@@ -459,7 +458,7 @@ static void deadline_set(pl_epoch_t *e, double seconds)
 static void epoch_go_on(pl_epoch_t *e, const pl_train_epoch_t *msg, pl_call_t *call)
 {
     deadline_set(e, msg->seconds);
-    e->validated_at += pl_epoch_back(e);
+    e->validated_at += pl_now() - e->halted_at;
     if (*msg->stop)
         pl_epoch_told(e, msg->stop);
     pl_pass_resume(&e->pass, call);
@@ -495,7 +494,6 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
     e->lr_factor *= msg->lr_factor;
     e->global_step = msg->global_step;
     deadline_set(e, msg->seconds);
-    pl_epoch_back(e);
     if (!e->validated_at)
         e->validated_at = pl_now();
     json_decref(e->pass_over);

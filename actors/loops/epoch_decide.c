@@ -18,14 +18,6 @@ static void decision_next(pl_epoch_t *e)
     decision_go_on(e);
 }
 
-int64_t pl_epoch_back(pl_epoch_t *e)
-{
-    const int64_t away = e->away_since ? pl_now() - e->away_since : 0;
-    e->away_since = 0;
-    e->away += away;
-    return away;
-}
-
 static void decision_end(pl_epoch_t *e)
 {
     int64_t most = e->pass.options->max_steps;
@@ -39,7 +31,6 @@ static void decision_end(pl_epoch_t *e)
     pl_pace_paused(&e->pass.pace);
     pl_patience_renew(&e->pass.patience);
     pl_epoch_hear_halt(e);
-    pl_epoch_back(e);
     pl_pass_go_on(&e->pass);
 }
 

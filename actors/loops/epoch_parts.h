@@ -39,9 +39,7 @@ typedef struct pl_epoch {
     double lr_factor;
     bool stopping, ended;
     bool halts;                            /* for a command, between two steps */
-    int64_t away_since;                    /* pl_now() when it had nothing more to send
-                                              before something else is done  [goes on] */
-    int64_t away;                          /* ns, since the newest batch was sent */
+    int64_t halted_at;                     /* pl_now(), last */
     bool cut;                              /* a callback passed over the epoch's rest */
     pl_heard_t heard;                      /* by this rank, and perhaps by no other */
     pl_call_t *agreeing;                   /* to begin once ranks agree  [NULL] */
@@ -117,9 +115,6 @@ void pl_epoch_wish_stop(pl_epoch_t *e, const char *reason);
 void pl_epoch_complete(pl_epoch_t *e);
 
 /* ---- epoch_decide.c: what a batch is followed by ---- */
-
-/* It goes on with batches; after so many ns. */
-int64_t pl_epoch_back(pl_epoch_t *e);
 
 /* Everything before has come back: what is due is done, one after the other; then the
  * pass goes on. */

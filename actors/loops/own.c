@@ -217,6 +217,7 @@ static void own_go_on(pl_own_t *o);
 static bool batch_back(pl_own_t *o, pl_own_item_t *item)
 {
     o->pending--;
+    o->rested_at = o->pending ? 0 : pl_now();
     out_take(o, item);
     pl_patience_renew(&o->patience);
     if (item->call)
@@ -271,11 +272,15 @@ static uint64_t send_training(pl_own_t *o, pl_own_item_t *item, pl_error_t *err)
                                   .step_due = item->step_due,
                                   .lr_factor = item->lr_factor * o->lr_factor,
                                   .may_skip = o->may_skip,
+                                  .waited = o->rested_at
+                                                ? (double)(pl_now() - o->rested_at) / 1e9
+                                                : 0,
                                   .batch = &item->batch->object};
     const pl_how_t how = {.on_answer = batch_trained, .context = item};
     uint64_t sent = pl_call_train_batch(o, o->strategy, &msg, how, err);
     if (!sent)
         return 0;
+    o->rested_at = 0;
     o->sent_steps += item->step_due;
     o->shard = item->step_due ? 0 : o->shard + 1;
     return sent;

@@ -42,6 +42,8 @@ typedef struct pl_own {
     pl_own_list_t waiting, again, out;           /* to be sent; once more; under way */
     pl_stage_t stage;                            /* of the batches under way */
     int pending, saving;                         /* batches and saves under way */
+    int64_t rested_at;                           /* pl_now() when a batch had come back
+                                                    and none was under way  [one is] */
     bool busy;                                   /* with what goes alone */
     bool broken;                                 /* a step has failed: what comes back was
                                                     not run */

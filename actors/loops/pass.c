@@ -54,6 +54,13 @@ static bool may_fetch(const pl_pass_t *pass)
            && (!pass->ops->may_fetch || pass->ops->may_fetch(pass));
 }
 
+/* Batches are fetched, and there is nothing else to be waited for. */
+static void pass_waits(pl_pass_t *pass)
+{
+    if (pass->fetching && !pass->sent && !pass->waits_since)
+        pass->waits_since = pl_now();
+}
+
 void pl_pass_go_on(pl_pass_t *pass)
 {
     pl_fetch_batch_t msg = {.stage = pass->stage,
@@ -65,8 +72,10 @@ void pl_pass_go_on(pl_pass_t *pass)
     while (may_fetch(pass))
         if (pl_call_fetch_batch(pass, pass->data, &msg, how, &pass->failure)) {
             pass->fetched++;
+            pass->fetching++;
             pass->pending++;
         }
+    pass_waits(pass);
     if (pass->pending > 0)
         return;
     if (pass->failure.code != PL_OK)
@@ -107,7 +116,9 @@ void pl_pass_batch_done(pl_pass_t *pass, bool halt)
         pass->halts_at = pass->done + (uint32_t)pass->pace.depth;
     pass->done++;
     pass->counts.processed++;
+    pass->sent--;
     pass->pending--;
+    pass_waits(pass);
     pl_pace_ended(&pass->pace);
     pl_patience_renew(&pass->patience);
 }
@@ -127,6 +138,9 @@ static void pass_fetched(void *self, const pl_answer_t *answer)
 {
     pl_pass_t *pass = self;
     uint64_t sent = 0;
+    pass->fetching -= answer->kind != PL_ANSWER_PROGRESS;
+    pass->waited = pass->waits_since ? pl_now() - pass->waits_since : 0;
+    pass->waits_since = 0;
     if (pl_pass_no_reply(pass, answer))
         return;
     const pl_fetch_batch_reply_t *reply = &answer->body->fetch_batch_reply;
@@ -137,6 +151,7 @@ static void pass_fetched(void *self, const pl_answer_t *answer)
         pass->counts.ready++;
         sent = pass->ops->send(pass, reply);
         pass->counts.started += sent != 0;
+        pass->sent += sent != 0;
     }
     pass_sent(pass, sent);
 }
@@ -200,6 +215,8 @@ void pl_pass_begin(pl_pass_t *pass, pl_call_t *call)
     pass->halted = false;
     pass->halts_at = 0;
     pass->failure.code = PL_OK;
+    pass->fetching = pass->sent = 0;
+    pass->waits_since = 0;
     pass->fetched = pass->done = pass->first;
     if (!pass->pace.depth)
         pl_pace_begin(&pass->pace, depth_of(pass));

@@ -21,7 +21,8 @@ typedef struct pl_pass_ops {
      * pass->failure. */
     uint32_t (*on_begun)(pl_pass_t *pass, uint32_t there);
     bool (*may_fetch)(const pl_pass_t *pass);               /* the next batch  [always] */
-    /* A batch came: call for what is to be done with it.  0: pass->failure says why. */
+    /* A batch came: call for what is to be done with it.  0: pass->failure says why, or
+     * it is passed over. */
     uint64_t (*send)(pl_pass_t *pass, const pl_fetch_batch_reply_t *batch);
     void (*rest)(pl_pass_t *pass);              /* all that was fetched has come back, and
                                                    the loop does not halt */
@@ -50,7 +51,12 @@ struct pl_pass {
     uint32_t batches, fetched, done;
     pl_counts_t counts;                 /* of batches, over all passes; `completed` is the
                                            loop's to count */
-    int pending;                        /* calls under way */
+    int pending;                        /* calls under way, */
+    int fetching, sent;                 /* among them batches that are fetched; that were
+                                           sent on */
+    int64_t waits_since;                /* pl_now() since when there are only the former
+                                           [0: no] */
+    int64_t waited;                     /* ns, for the batch that is to be sent */
     uint32_t halts_at;                  /* so many fetched, all ranks are to agree [0: no
                                            rank wants to] */
     bool halted;                        /* the loop waits for something else: nothing
