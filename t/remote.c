@@ -166,14 +166,14 @@ static int process_of(const scene_t *s)
 /* ---- the scene ---- */
 
 /* A rank that nobody has asked for anything. */
-static void scene_begin(scene_t *s)
+static void scene_begin(scene_t *s, int join_ms)
 {
     *s = (scene_t){0};
     rig_open();
     snprintf(s->process_file, sizeof s->process_file, "%s/process", tap_folder());
     unlink(s->process_file);
     setenv("REMOTE_PROCESS", s->process_file, 1);
-    const pl_wires_spec_t spec = {.count = 1, .join_ms = 60000, .run = 7, .epoch = 1};
+    const pl_wires_spec_t spec = {.count = 1, .join_ms = join_ms, .run = 7, .epoch = 1};
     s->wires = pl_wires_new(rig.queen, &spec, NULL);
     const pl_start_t start = {.options = "{\"rank\": 0}",
                               .context = (pl_object_t *)s->wires};
@@ -190,7 +190,7 @@ static void scene_watch(scene_t *s)
 
 static void scene_open(scene_t *s)
 {
-    scene_begin(s);
+    scene_begin(s, 60000);
     scene_watch(s);
     pl_job_t *job = job_new();
     pl_call_run(rig.queen, s->at, &(pl_run_t){.job = &job->object},
@@ -227,9 +227,9 @@ static void what_a_dead_rank_had_sent_counts(void)
 
 /* Before anybody has asked it for anything: whether it is gone is clear, and yet it has
  * not ended. */
-static void die_early(scene_t *s)
+static void die_early(scene_t *s, int join_ms)
 {
-    scene_begin(s);
+    scene_begin(s, join_ms);
     ok(eventually((rig_turn(), process_of(s))), "a rank has a process");
     kill(process_of(s), SIGKILL);
     ok(eventually((rig_turn(), kill(process_of(s), 0))), "which has died");
@@ -241,7 +241,7 @@ static void die_early(scene_t *s)
 static void an_early_death_waits_for_who_watches(void)
 {
     scene_t s;
-    die_early(&s);
+    die_early(&s, 60000);
     scene_watch(&s);
     ok(eventually((rig_turn(), s.has_ended)), "then it has ended");
     ok(s.has_died, "with its death");
@@ -251,9 +251,17 @@ static void an_early_death_waits_for_who_watches(void)
 static void nor_does_it_hold_up_the_end(void)
 {
     scene_t s;
-    die_early(&s);
+    die_early(&s, 60000);
     pl_cancel(rig.queen, s.life);
     ok(eventually((rig_turn(), s.has_ended)), "it is ended");
+    scene_close(&s);
+}
+
+static void nor_does_the_limit_to_join(void)
+{
+    scene_t s;
+    die_early(&s, 1000);
+    ok(eventually((rig_turn(), s.has_ended)), "it is given up, and has ended");
     scene_close(&s);
 }
 
@@ -265,5 +273,6 @@ int main(void)
     run(what_a_dead_rank_had_sent_counts);
     run(an_early_death_waits_for_who_watches);
     run(nor_does_it_hold_up_the_end);
+    run(nor_does_the_limit_to_join);
     return tap_done();
 }

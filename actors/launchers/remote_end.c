@@ -157,6 +157,10 @@ void remote_kill(remote_t *r, const pl_error_t *why)
         return;
     r->end = REMOTE_KILLED;
     r->error = *why;
+    if (r->died_early) {
+        remote_died(r, &r->death);
+        return;
+    }
     if (r->is_foreign) {
         remote_cut_off(r);
         return;
