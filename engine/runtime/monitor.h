@@ -7,11 +7,12 @@
 #include "runtime/reactor.h"
 
 /* A hub on its own thread that publishes at endpoint: ipc://… or tcp://127.0.0.1:PORT,
- * "*" for any port; nothing else. At most 1024 viewers are served, which more than four
- * get 20 000 lines together each second, or each so many seconds as 200 go into their
- * number, and up to twice as many again of what is rare, up to a second late; 2000 wait for each, and 16 MiB of messages for the hub; what is beyond
- * shows as a gap.  lossless: nothing is dropped, memory grows instead; for tests, where
- * there is no hub yet.  It becomes runtime->monitor. */
+ * "*" for any port; nothing else. At most 1024 viewers are served, 2048 at a port.  More
+ * than four get 20 000 lines together each second, or each so many seconds as 200 go into
+ * their number, and up to twice as many again of what is rare, a second late at most.
+ * 2000 lines wait for each, and 16 MiB of messages for the hub; what is beyond shows as a
+ * gap.  lossless: nothing is dropped, memory grows instead; for tests, where there is no
+ * hub yet.  It becomes runtime->monitor. */
 int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
                      pl_error_t *err);
 
