@@ -198,11 +198,20 @@ class Broken(paceline.Callback):
         raise KeyError("a mistake of the program's")
 
 
+class Misspelt(paceline.Callback):
+    def on_validation_ends(self, event, wish):
+        pass
+
+
 def errors_are_exceptions():
     error = raised(lambda: paceline.fit({**run(), "optimizer": {"name": "adamw", "lrr": 1}}, data, facts=facts))
     ok("a wrong key", error.code == "PL_EINVAL" and "lrr" in str(error))
     error = raised(lambda: paceline.fit(run(), data, facts=facts, callbacks=[Broken()]))
     ok("what a callback raises is their cause", error.code == "PL_EUSER" and isinstance(error.__cause__, KeyError))
+    misspelt = Misspelt()
+    for _ in range(2):
+        error = raised(lambda: paceline.fit(run(), data, facts=facts, callbacks=[misspelt]))
+        ok("a hook that there is not", error.code == "PL_EINVAL" and "on_validation_ends: there are on_fit_start" in str(error))
     ok("a launcher that starts processes is refused",
        raised(lambda: paceline.fit(run(launcher="spawn"), data, facts=facts)).code == "PL_EUNSUPPORTED")
     ok("no file", raised(lambda: paceline.Model("/nowhere")).code == "PL_ENOTFOUND")

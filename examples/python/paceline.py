@@ -15,7 +15,7 @@ import atexit, contextlib, ctypes, itertools, json, os, re, select, socket, thre
 from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_double, c_float, c_int, c_int64, c_void_p
 import numpy as np
 
-ESTATE, EUNSUPPORTED, EUSER, FIELDS, DIMS, NAME = -7, -16, -17, 8, 5, 32
+EINVAL, ESTATE, EUNSUPPORTED, EUSER, FIELDS, DIMS, NAME = -1, -7, -16, -17, 8, 5, 32
 DTYPES = {"float32": 0, "float64": 1, "int32": 2, "int64": 3, "uint8": 4}
 HOOKS = """on_fit_start on_train_epoch_start on_train_batch_end on_validation_start on_validation_end
     on_train_cut on_train_epoch_end on_fit_end on_test_start on_test_end on_predict_start on_predict_batch_end
@@ -152,13 +152,14 @@ class Callback:
         self.raised = None
         if hasattr(self, "name"):
             return self.name
+        if unknown := [name for name in dir(self) if name.startswith("on_") and name not in HOOKS]:
+            raise Error(pl_error(EINVAL, b"", f"no hook is called {unknown[0]}: there are {', '.join(HOOKS)}".encode()))
         self.name = next(_names)
-        points = sum(1 << k for k, hook in enumerate(HOOKS) if hasattr(self, hook))
-        table = pl_callback_ops(name=self.name.encode(), help=b"of Python", size=1, points=points, wishes=self.wishes,
-                                every_n_steps=_EVERY(lambda _: self.every_n_steps), on=_ON(self._on))
-        _tables.append(table)
-        parts = (pl_registration * 2)((b"callback", ctypes.cast(ctypes.pointer(table), c_void_p)), (None, None))
-        _call(_lib.pl_register, parts)
+        _tables.append(table := pl_callback_ops(
+            name=self.name.encode(), help=b"of Python", size=1, wishes=self.wishes, on=_ON(self._on),
+            points=sum(1 << k for k, hook in enumerate(HOOKS) if hasattr(self, hook)),
+            every_n_steps=_EVERY(lambda _: self.every_n_steps)))
+        _call(_lib.pl_register, (pl_registration * 2)((b"callback", ctypes.cast(byref(table), c_void_p)), (None, None)))
         return self.name
     def _on(self, _self, point, event, wish, err):
         try:
@@ -175,8 +176,7 @@ _runs = weakref.WeakSet()
 @atexit.register
 def _end():
     for run in [run for run in _runs if run._done.is_set()]:         # whose results somebody has still
-        run._released.set()
-        run._thread.join()
+        run._released.set(), run._thread.join()
 
 class Result:
     """status, reason, metrics, run_dir, best_checkpoint, text, …; weights and outputs: {name: view}."""
