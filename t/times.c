@@ -37,9 +37,12 @@ static void the_slowest_rank_is_named(void)
 
 static void one_rank_has_nothing_to_tell(void)
 {
+    static const double step[PL_SPENT_KINDS] = {0, 0.004, 0.006, 0.004, 0.001};
     pl_times_t times = {0};
     pl_times_add(&times, (pl_bytes_t){0}, 0);
     ok(!pl_times_tell(&times, 10 * PL_SECOND), "nothing came");
+    pl_times_add(&times, (pl_bytes_t){step, sizeof step}, 0);
+    ok(!pl_times_tell(&times, 10 * PL_SECOND), "of the only one");
     pl_times_release(&times);
 }
 
