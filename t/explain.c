@@ -650,6 +650,28 @@ static void an_error_is_followed_to_the_rank_that_failed_first(void)
     json_decref(answer);
 }
 
+/* As one dies before all have joined: the others are ended for it, and told later. */
+static void of_several_calls_one_failed_for_that_whose_words_it_has(void)
+{
+    static const pl_body_t nothing;
+    const pl_error_t first = {.code = PL_EDIED, .text = "rank 1 was killed"},
+                     later = {.code = PL_EDIED, .text = "rank 0 has ended"},
+                     last = {.code = PL_EDIED, .text = "launcher: rank 1 was killed"};
+    journal_begins();
+    run_goes(1);
+    call(2, 4, 1, TRAINER, LAUNCHER, PL_MESSAGE_run, &nothing);
+    for (uint64_t k = 5; k < 7; k++)
+        call(2, k, 4, LAUNCHER, FIT, PL_MESSAGE_run, &nothing);
+    back(3, 6, PL_KIND_ERROR, &first);
+    back(4, 5, PL_KIND_ERROR, &later);
+    back(5, 4, PL_KIND_ERROR, &last);
+    back(5, 1, PL_KIND_ERROR, &last);
+    json_t *answer = read_back(true), *end = json_object_get(answer, "end");
+    is_int(json_array_size(json_object_get(end, "chain")), 3, "run, launcher and a rank");
+    is_text(text(end, "reason"), "rank 1 was killed", "the one that failed first");
+    json_decref(answer);
+}
+
 /* Ranks that are started again count their calls from 1. */
 static void an_error_of_a_former_life_explains_nothing(void)
 {
@@ -758,6 +780,7 @@ int main(void)
     run(the_time_between_two_lives_is_no_work);
     run(a_death_that_ended_it_is_looked_at);
     run(an_error_is_followed_to_the_rank_that_failed_first);
+    run(of_several_calls_one_failed_for_that_whose_words_it_has);
     run(an_error_of_a_former_life_explains_nothing);
     run(each_of_several_runs_is_told_of);
     run(what_is_missing_is_told);

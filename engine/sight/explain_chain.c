@@ -27,18 +27,23 @@ void explain_fault(explain_t *x, const pl_open_t *open, const pl_tap_record_t *r
                                             .error = *error};
 }
 
-/* The call that one failed for: one that was made while that was handled and failed just
- * before. */
+/* The call that one failed for: one that was made while that was handled and failed
+ * before; rather one whose words the error has, else the newest. */
 static const fault_t *fault_under(const explain_t *x, const fault_t *fault)
 {
+    const fault_t *newest = NULL;
     for (int k = x->fault_count - 1; k >= 0; k--) {
         const fault_t *other = &x->faults[k];
-        if (other != fault && other->origin == fault->origin
-            && other->epoch == fault->epoch && other->cause == fault->call
-            && other->time <= fault->time)
+        if (other == fault || other->origin != fault->origin
+            || other->epoch != fault->epoch || other->cause != fault->call
+            || other->time > fault->time)
+            continue;
+        if (strstr(fault->error.text, other->error.text))
             return other;
+        if (!newest)
+            newest = other;
     }
-    return NULL;
+    return newest;
 }
 
 /* Of the newest ranks the first that failed so; rather one whose words the error has. */
