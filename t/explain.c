@@ -672,6 +672,29 @@ static void of_several_calls_one_failed_for_that_whose_words_it_has(void)
     json_decref(answer);
 }
 
+static void a_run_that_was_cancelled_says_why(void)
+{
+    static const pl_body_t nothing;
+    const pl_error_t why = {.code = PL_ECANCELLED, .text = "rank 0 got SIGTERM"},
+                     told = {.code = PL_ECANCELLED,
+                             .text = "launcher: rank 0 got SIGTERM"},
+                     rest = {.code = PL_ECANCELLED, .text = "it was to end"};
+    journal_begins();
+    run_goes(1);
+    call(2, 4, 1, TRAINER, LAUNCHER, PL_MESSAGE_run, &nothing);
+    call(2, 5, 4, LAUNCHER, FIT, PL_MESSAGE_run, &nothing);
+    call(2, 6, 5, FIT, DEVICE, PL_MESSAGE_compile, &nothing);
+    back(3, 6, PL_KIND_ERROR, &rest);
+    back(3, 5, PL_KIND_ERROR, &rest);
+    back(4, 4, PL_KIND_ERROR, &why);
+    back(4, 1, PL_KIND_ERROR, &told);
+    json_t *answer = read_back(true), *end = json_object_get(answer, "end");
+    is_text(text(end, "status"), "failed", "a run that could not even begin");
+    is_text(text(end, "reason"), "rank 0 got SIGTERM", "has the reason of its end");
+    is_int(json_array_size(json_object_get(end, "chain")), 2, "and who gave it");
+    json_decref(answer);
+}
+
 /* Ranks that are started again count their calls from 1. */
 static void an_error_of_a_former_life_explains_nothing(void)
 {
@@ -781,6 +804,7 @@ int main(void)
     run(a_death_that_ended_it_is_looked_at);
     run(an_error_is_followed_to_the_rank_that_failed_first);
     run(of_several_calls_one_failed_for_that_whose_words_it_has);
+    run(a_run_that_was_cancelled_says_why);
     run(an_error_of_a_former_life_explains_nothing);
     run(each_of_several_runs_is_told_of);
     run(what_is_missing_is_told);

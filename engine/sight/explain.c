@@ -289,6 +289,14 @@ static void look_at_end(run_t *run, const pl_open_t *open, const pl_tap_record_t
 
 /* ---- the first pass ---- */
 
+/* What was cancelled has failed for something else, unless it was the run. */
+static bool is_fault(const pl_tap_record_t *record, const pl_error_t *error)
+{
+    return record->envelope.kind == PL_KIND_ERROR
+           && (error->code != PL_ECANCELLED
+               || (!record->origin && record->envelope.message == PL_MESSAGE_run));
+}
+
 static void first_pass_body(explain_t *x, run_t *run, const pl_open_t *open,
                             call_note_t *note, const pl_tap_record_t *record)
 {
@@ -300,7 +308,7 @@ static void first_pass_body(explain_t *x, run_t *run, const pl_open_t *open,
     look_at_batch(run, note, record, &body);
     if (run == x->chosen) {
         look_at_command(x, record, &body, &error);
-        if (record->envelope.kind == PL_KIND_ERROR && error.code != PL_ECANCELLED)
+        if (is_fault(record, &error))
             explain_fault(x, open, record, &error);
     }
     if (open && pl_ends_call(record))

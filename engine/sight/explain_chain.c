@@ -28,7 +28,7 @@ void explain_fault(explain_t *x, const pl_open_t *open, const pl_tap_record_t *r
 }
 
 /* The call that one failed for: one that was made while that was handled and failed
- * before; rather one whose words the error has, else the newest. */
+ * before; rather one whose words the error has, else the newest that nobody cancelled. */
 static const fault_t *fault_under(const explain_t *x, const fault_t *fault)
 {
     const fault_t *newest = NULL;
@@ -40,7 +40,7 @@ static const fault_t *fault_under(const explain_t *x, const fault_t *fault)
             continue;
         if (strstr(fault->error.text, other->error.text))
             return other;
-        if (!newest)
+        if (!newest && other->error.code != PL_ECANCELLED)
             newest = other;
     }
     return newest;
