@@ -258,17 +258,17 @@ static void the_time_of_a_rank_is_that_of_its_parts(void)
     journal_begins();
     run_goes(1);
     span(2.0, 2.2, 3, EPOCH, DATA, PL_MESSAGE_fetch_batch);
-    compute(2.2, 2.6, 3, "forward");
+    compute(2.2, 2.6, 3, "training_step");
     span(2.6, 2.9, 3, STRATEGY, COLLECTIVE, PL_MESSAGE_all_reduce);
-    compute(2.9, 3.0, 3, "optimizer");
+    compute(2.9, 3.0, 3, "optimizer_step");
     span(3.0, 3.4, 3, EPOCH, DATA, PL_MESSAGE_fetch_batch);
-    compute(3.6, 4.0, 3, "forward");
+    compute(3.6, 4.0, 3, "training_step");
     span(4.0, 4.3, 3, STRATEGY, COLLECTIVE, PL_MESSAGE_all_reduce);
-    compute(4.5, 4.6, 3, "optimizer");
+    compute(4.5, 4.6, 3, "optimizer_step");
     run_ends(5, 2);
     json_t *answer = read_back(true);
     json_t *r = json_array_get(at(answer, "times", "ranks"), 0);
-    is_near(seconds(r, "forward"), 0.8, 1e-9, "forward");
+    is_near(seconds(r, "backward"), 0.8, 1e-9, "backward");
     is_near(seconds(r, "optimizer"), 0.2, 1e-9, "optimizer");
     is_near(seconds(r, "data"), 0.4, 1e-9, "waits for data, of what lies between");
     is_near(seconds(r, "collective"), 0.6, 1e-9, "waits for a collective");
@@ -279,6 +279,38 @@ static void the_time_of_a_rank_is_that_of_its_parts(void)
     is_near(seconds(answer, "seconds"), 4, 1e-9, "the run");
     is_text(text(json_object_get(answer, "end"), "status"), "ok", "ended well");
     is_int(seconds(json_object_get(answer, "end"), "global_step"), 2, "after 2 steps");
+    json_decref(answer);
+}
+
+static void validation_is_no_part_of_the_steps(void)
+{
+    static const pl_body_t nothing;
+    journal_begins();
+    run_goes(1);
+    compute(2.2, 2.6, 3, "training_step");
+    call(2.7, 40, 2, FIT, EPOCH, PL_MESSAGE_evaluate, &nothing);
+    span(3.0, 3.4, 40, EPOCH, DATA, PL_MESSAGE_fetch_batch);
+    compute(3.4, 4.0, 40, "forward");
+    compute(4.0, 4.5, 40, "forward");
+    back(4.6, 40, PL_KIND_REPLY, &nothing);
+    span(4.6, 4.8, 3, EPOCH, DATA, PL_MESSAGE_fetch_batch);
+    compute(5.0, 5.4, 3, "training_step");
+    span(5.5, 5.9, 2, FIT, EPOCH, PL_MESSAGE_evaluate);   /* no batch for this rank */
+    compute(6.1, 6.2, 3, "training_step");
+    compute(6.3, 6.5, 3, "optimizer_step");
+    run_ends(7, 3);
+    json_t *answer = read_back(true);
+    json_t *r = json_array_get(at(answer, "times", "ranks"), 0),
+           *e = json_object_get(r, "evaluation");
+    is_near(seconds(r, "forward"), 0, 1e-9, "no step has its forward");
+    is_near(seconds(r, "backward"), 0.9, 1e-9, "what trains is a step's");
+    is_near(seconds(r, "optimizer"), 0.2, 1e-9, "all of it");
+    is_near(seconds(r, "data"), 0, 1e-9, "nor do they wait for its data");
+    is_near(seconds(r, "engine"), 0.1, 1e-9, "or for its beginning and end");
+    is_near(seconds(e, "forward"), 1.1, 1e-9, "it has its forward");
+    is_near(seconds(e, "data"), 0.6, 1e-9, "its waits for data");
+    is_near(seconds(e, "engine"), 1.4, 1e-9, "and the rest by itself");
+    is_near(seconds(e, "backward"), 0, 1e-9, "it does not train");
     json_decref(answer);
 }
 
@@ -313,16 +345,16 @@ static void a_pause_is_nobodys_work(void)
 {
     journal_begins();
     run_goes(1);
-    compute(2.0, 3.0, 3, "forward");
+    compute(2.0, 3.0, 3, "training_step");
     report(3.0, "train", 1);
     command(3.1, 3.4, "pause", 1);
     command(13.4, 13.6, "go_on", 1);
     span(13.5, 13.6, 3, EPOCH, DATA, PL_MESSAGE_fetch_batch);
-    compute(13.7, 14.7, 3, "forward");
+    compute(13.7, 14.7, 3, "training_step");
     run_ends(15, 2);
     json_t *answer = read_back(true), *times = json_object_get(answer, "times");
     json_t *r = json_array_get(json_object_get(times, "ranks"), 0);
-    is_near(seconds(r, "forward"), 2, 1e-9, "its work");
+    is_near(seconds(r, "backward"), 2, 1e-9, "its work");
     is_near(seconds(r, "paused"), 10, 1e-9, "its pause");
     is_near(seconds(r, "data"), 0.1, 1e-9, "data behind it");
     is_near(seconds(r, "engine"), 0.6, 1e-9, "and what the engine took");
@@ -577,13 +609,13 @@ static void the_time_between_two_lives_is_no_work(void)
     journal_begins();
     run_goes(1);
     origin = 1, epoch = 1;
-    compute(2, 3, 0, "forward");
+    compute(2, 3, 0, "training_step");
     epoch = 2;
-    compute(100, 101, 0, "forward");
-    compute(101.5, 102, 0, "forward");
+    compute(100, 101, 0, "training_step");
+    compute(101.5, 102, 0, "training_step");
     json_t *answer = read_back(false);
     json_t *r = json_array_get(at(answer, "times", "ranks"), 0);
-    is_near(seconds(r, "forward"), 2.5, 1e-9, "its work");
+    is_near(seconds(r, "backward"), 2.5, 1e-9, "its work");
     is_near(seconds(r, "engine"), 0.5, 1e-9, "and what it stood still within a life");
     json_decref(answer);
 }
@@ -723,7 +755,7 @@ static void each_of_several_runs_is_told_of(void)
     journal_begins();
     for (int k = 0; k < 3; k++) {
         run_goes(1 + 10 * k);
-        compute(2 + 10 * k, 3 + 10 * k + k, 3, "forward");
+        compute(2 + 10 * k, 3 + 10 * k + k, 3, "training_step");
         run_ends(8 + 10 * k + k, (uint64_t)(10 + k));
     }
     json_t *answer = read_back(true), *list = json_object_get(answer, "list");
@@ -741,7 +773,7 @@ static void each_of_several_runs_is_told_of(void)
         answer = explained((uint64_t)k + 1);
         is_near(seconds(answer, "seconds"), 7 + k, 1e-9, "or run %d", k + 1);
         json_t *r = json_array_get(at(answer, "times", "ranks"), 0);
-        is_near(seconds(r, "forward"), 1 + k, 1e-9, "with its own times");
+        is_near(seconds(r, "backward"), 1 + k, 1e-9, "with its own times");
         is_int(seconds(json_object_get(answer, "end"), "global_step"), 10 + k, "steps");
         json_decref(answer);
     }
@@ -788,6 +820,7 @@ static void what_is_missing_is_told(void)
 int main(void)
 {
     run(the_time_of_a_rank_is_that_of_its_parts);
+    run(validation_is_no_part_of_the_steps);
     run(the_time_of_one_call_is_cut);
     run(a_pause_is_nobodys_work);
     run(time_of_calls_at_once_counts_once);

@@ -44,7 +44,9 @@ a_run_that_ended_well() {
     like "$said" 'nothing$' "with nothing under way"
     like "$said" '^ +[0-9.]+ s  [a-z.]+ for [a-z0-9. ]+: [a-z_]+, [0-9]+ times?, ?' "who waited for whom"
     like "$said" 'those of different$|different actors overlap' "that waits overlap is said"
-    like "$said" 'rank 0 .*% .* s$' "and where the time went"
+    like "$said" 'Where the time of its steps went'$'\n.*\n''  rank 0 .*% .* s$' "and where the time went"
+    like "$said" 'Where that of validation, test and prediction went'$'\n.*\n''  rank 0 +[0-9.]+% +[0-9.]+% +0\.0% ' \
+        "a validation is told of by itself"
     try "$paceline" explain well.journal --json
     like "$out" '"whole":true' "JSON has it too"
     like "$out" '"status":"ok"' "for programs"

@@ -240,31 +240,36 @@ static double share_of(const json_t *rank, int part, double sum)
     return sum > 0 ? 100 * number_of(rank, parts[part]) / sum : 0;
 }
 
+static double sum_of(const json_t *work)
+{
+    double sum = 0;
+    for (int k = 0; k < PARTS; k++)
+        sum += number_of(work, parts[k]);
+    return sum;
+}
+
 /* Where there is no room for a table. */
-static void show_rank_narrow(const json_t *rank, double sum)
+static void show_rank_narrow(long long rank, const json_t *work, double sum)
 {
     char text[256] = "";
     for (int k = 0; k < PARTS; k++) {
         const size_t used = strlen(text);
         snprintf(text + used, sizeof text - used, " %s %.1f%%,", parts[k],
-                 share_of(rank, k, sum));
+                 share_of(work, k, sum));
     }
-    say(0, 2, "rank %lld:%s of %.*f s", count_of(rank, "rank"), text, sum < 1000 ? 3 : 1,
-        sum);
+    say(0, 2, "rank %lld:%s of %.*f s", rank, text, sum < 1000 ? 3 : 1, sum);
 }
 
-static void show_rank(const json_t *rank)
+static void show_rank(long long rank, const json_t *work)
 {
-    double sum = 0;
-    for (int k = 0; k < PARTS; k++)
-        sum += number_of(rank, parts[k]);
+    const double sum = sum_of(work);
     if (cli_width() < TABLE) {
-        show_rank_narrow(rank, sum);
+        show_rank_narrow(rank, work, sum);
         return;
     }
-    cli_print("  rank %-4lld", count_of(rank, "rank"));
+    cli_print("  rank %-4lld", rank);
     for (int k = 0; k < PARTS; k++)
-        cli_print(" %*.1f%%", width_of(k) - 1, share_of(rank, k, sum));
+        cli_print(" %*.1f%%", width_of(k) - 1, share_of(work, k, sum));
     cli_print(" %7.*f s\n", sum < 1000 ? 3 : 1, sum);
 }
 
@@ -278,18 +283,37 @@ static void show_headings(void)
     cli_print(" %9s\n", "all");
 }
 
+/* Of what a rank has at a key, or itself; nothing when none of them did any. */
+static void show_work(const json_t *ranks, const char *key, const char *title)
+{
+    size_t k;
+    const json_t *rank, *work;
+    bool has_title = false;
+    json_array_foreach(ranks, k, rank) {
+        work = key ? json_object_get(rank, key) : rank;
+        if (!(sum_of(work) > 0))
+            continue;
+        if (!has_title) {
+            cli_print("\n");
+            say(0, 0, "%s", title);
+            show_headings();
+        }
+        has_title = true;
+        show_rank(count_of(rank, "rank"), work);
+    }
+}
+
 static void show_times(const json_t *answer)
 {
-    const json_t *times_of = json_object_get(answer, "times"), *entry;
+    const json_t *times_of = json_object_get(answer, "times"), *entry,
+                 *ranks = json_object_get(times_of, "ranks");
     size_t k;
     char who[96], count[64];
-    cli_print("\nWhere the time of its steps went\n");
-    show_headings();
-    json_array_foreach(json_object_get(times_of, "ranks"), k, entry)
-        show_rank(entry);
+    show_work(ranks, NULL, "Where the time of its steps went");
     if (count_of(times_of, "slowest") >= 0)
         say(0, 2, "The slowest is rank %lld: the others wait for it.",
             count_of(times_of, "slowest"));
+    show_work(ranks, "evaluation", "Where that of validation, test and prediction went");
     if (number_of(times_of, "paused") > 0)
         say(0, 2, "It was paused for %.3f s of %.3f s, which below is nobody's time.",
             number_of(times_of, "paused"), number_of(answer, "seconds"));

@@ -330,8 +330,9 @@ static json_t *wait_json(const sum_t *s)
                      explain_seconds(s->most));
 }
 
-static int64_t working(const pl_rank_times_t *t)
+static int64_t working(const pl_rank_times_t *times)
 {
+    const pl_work_times_t *t = &times->steps;
     return t->part[PL_PART_DATA] + t->part[PL_PART_FORWARD] + t->part[PL_PART_BACKWARD]
            + t->part[PL_PART_OPTIMIZER] + t->engine;
 }

@@ -2,7 +2,10 @@
  *
  * A device does one thing after the other.  Between two of them it stands still: for data
  * when a batch was being fetched then, for other ranks when a collective was under way,
- * else for the engine.  While the run is paused nothing is waited for. */
+ * else for the engine.  While the run is paused nothing is waited for.
+ *
+ * A step is what trains: a validation lies between two of them.  What is computed for it,
+ * and the time around that, is counted by itself. */
 #include "sight/rank_times.h"
 
 #include "base/alloc.h"
@@ -43,7 +46,8 @@ static int64_t covered(const pl_time_span_t *spans, unsigned count, int64_t begi
     return sum;
 }
 
-static void waited(pl_rank_times_t *t, int64_t begin, int64_t end)
+static void waited(const pl_rank_times_t *t, pl_work_times_t *work, int64_t begin,
+                   int64_t end)
 {
     if (end <= begin)
         return;
@@ -51,15 +55,16 @@ static void waited(pl_rank_times_t *t, int64_t begin, int64_t end)
     int64_t data = covered(t->data, t->data_count, begin, end),
             collective = covered(t->collective, t->collective_count, begin, end);
     collective = collective < rest ? collective : rest;
-    t->part[PL_PART_COLLECTIVE] += collective;
+    work->part[PL_PART_COLLECTIVE] += collective;
     rest -= collective;
     data = data < rest ? data : rest;
-    t->part[PL_PART_DATA] += data;
-    t->engine += rest - data;
+    work->part[PL_PART_DATA] += data;
+    work->engine += rest - data;
 }
 
 /* Pauses come one after the other. */
-static void stood_still(pl_rank_times_t *t, int64_t begin, int64_t end)
+static void stood_still(const pl_rank_times_t *t, pl_work_times_t *work, int64_t begin,
+                        int64_t end)
 {
     unsigned k = t->pause_count > PL_RANK_SPANS ? t->pause_count - PL_RANK_SPANS : 0;
     for (; k < t->pause_count && begin < end; k++) {
@@ -68,11 +73,11 @@ static void stood_still(pl_rank_times_t *t, int64_t begin, int64_t end)
             continue;
         const int64_t from = p->begin > begin ? p->begin : begin,
                       to = p->end < end ? p->end : end;
-        waited(t, begin, from);
-        t->paused += to - from;
+        waited(t, work, begin, from);
+        work->paused += to - from;
         begin = to;
     }
-    waited(t, begin, end);
+    waited(t, work, begin, end);
 }
 
 void pl_rank_times_pause(pl_map_t *ranks, int64_t begin, int64_t end)
@@ -92,6 +97,18 @@ void pl_rank_times_again(pl_map_t *ranks)
             ((pl_rank_times_t *)ranks->value[k])->busy_until[PL_TRACK_COMPUTE] = 0;
 }
 
+/* So many spans, the first of which begins when the one before was over. */
+static void computed(pl_rank_times_t *t, const pl_time_span_t *spans, int count,
+                     int64_t before, bool evaluates)
+{
+    pl_work_times_t *work = evaluates ? &t->evaluation : &t->steps;
+    if (before)
+        stood_still(t, t->evaluated ? &t->evaluation : work, before, spans[0].begin);
+    t->evaluated = evaluates;
+    for (int k = 0; k < count; k++)
+        work->part[spans[k].part] += spans[k].end - spans[k].begin;
+}
+
 void pl_rank_times_take(pl_map_t *ranks, const pl_open_t *open,
                         const pl_tap_record_t *end)
 {
@@ -102,18 +119,16 @@ void pl_rank_times_take(pl_map_t *ranks, const pl_open_t *open,
         return;
     const int64_t before = t->busy_until[PL_TRACK_COMPUTE];
     const int count = pl_step_spans(open, end, t->busy_until, spans);
-    for (int k = 0; k < count; k++) {
-        const int64_t length = spans[k].end - spans[k].begin;
-        if (spans[k].track == PL_TRACK_DATA) {
-            t->data[t->data_count++ % PL_RANK_SPANS] = spans[k];
-        } else if (spans[k].track == PL_TRACK_COLLECTIVE) {
-            t->collective[t->collective_count++ % PL_RANK_SPANS] = spans[k];
-            t->all_reduce += length;
-        } else {
-            if (k == 0 && before)
-                stood_still(t, before, spans[0].begin);
-            t->part[spans[k].part] += length;
-        }
+    t->evaluated |= open->message == PL_MESSAGE_evaluate;
+    if (!count)
+        return;
+    switch (spans[0].track) {
+    case PL_TRACK_DATA: t->data[t->data_count++ % PL_RANK_SPANS] = spans[0]; break;
+    case PL_TRACK_COLLECTIVE:
+        t->collective[t->collective_count++ % PL_RANK_SPANS] = spans[0];
+        t->all_reduce += spans[0].end - spans[0].begin;
+        break;
+    default: computed(t, spans, count, before, open->what == PL_REPLAY_FORWARD);
     }
 }
 
@@ -122,14 +137,22 @@ static json_t *seconds(int64_t time)
     return json_real((double)time * 1e-9);
 }
 
+static json_t *work_json(const pl_work_times_t *work)
+{
+    json_t *json = json_object();
+    for (int part = 0; part < PL_PARTS; part++)
+        json_object_set_new(json, pl_step_part_names[part], seconds(work->part[part]));
+    json_object_set_new(json, "engine", seconds(work->engine));
+    json_object_set_new(json, "paused", seconds(work->paused));
+    return json;
+}
+
 static json_t *rank_json(int rank, const pl_rank_times_t *t)
 {
-    json_t *json = json_pack("{s:i}", "rank", rank);
-    for (int part = 0; part < PL_PARTS; part++)
-        json_object_set_new(json, pl_step_part_names[part], seconds(t->part[part]));
-    json_object_set_new(json, "engine", seconds(t->engine));
-    json_object_set_new(json, "paused", seconds(t->paused));
+    json_t *json = work_json(&t->steps);
+    json_object_set_new(json, "rank", json_integer(rank));
     json_object_set_new(json, "in_collectives", seconds(t->all_reduce));
+    json_object_set_new(json, "evaluation", work_json(&t->evaluation));
     return json;
 }
 

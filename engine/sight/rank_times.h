@@ -8,11 +8,17 @@
 
 enum { PL_RANK_SPANS = 16 };
 
+/* Of the steps, or of validation, test and prediction, ns. */
+typedef struct pl_work_times {
+    int64_t part[PL_PARTS], engine;              /* data, collective: the device waited */
+    int64_t paused;                              /* on somebody's wish */
+} pl_work_times_t;
+
 typedef struct pl_rank_times {
     int64_t busy_until[PL_TRACKS];
-    int64_t part[PL_PARTS], engine;          /* ns; data, collective: the device waited */
+    pl_work_times_t steps, evaluation;
+    bool evaluated;                          /* since it computed for a step */
     int64_t all_reduce;                      /* in collectives, also while it computed */
-    int64_t paused;                          /* on somebody's wish */
     pl_time_span_t data[PL_RANK_SPANS], collective[PL_RANK_SPANS],
         pause[PL_RANK_SPANS];                               /* the newest */
     unsigned data_count, collective_count, pause_count;
@@ -27,7 +33,8 @@ void pl_rank_times_pause(pl_map_t *ranks, int64_t begin, int64_t end);
 void pl_rank_times_again(pl_map_t *ranks);
 /* Whose times those of a key of the map are. */
 int pl_rank_times_rank(uint64_t key);
-/* Seconds of each part, of each rank in their order. */
+/* Seconds of each part of the steps, of each rank in their order; those of "evaluation"
+ * under that name. */
 json_t *pl_rank_times_json(const pl_map_t *ranks);
 void pl_rank_times_forget(pl_map_t *ranks);
 

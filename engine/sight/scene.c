@@ -56,12 +56,13 @@ static int what_of(const pl_tap_record_t *record)
     pl_error_t error;
     if (record->envelope.message != PL_MESSAGE_replay_plan
         || pl_frame_decode_record(record->frame, &body, &error, NULL) != PL_OK)
-        return PL_REPLAY_FORWARD;
+        return PL_REPLAY_OTHER;
     const char *what = body.replay_plan.what;
-    return strstr(what, "backward")    ? PL_REPLAY_BOTH
-           : strstr(what, "optimizer") ? PL_REPLAY_OPTIMIZER
-           : strstr(what, "training")  ? PL_REPLAY_STEP
-                                       : PL_REPLAY_FORWARD;
+    return !strcmp(what, "forward")           ? PL_REPLAY_FORWARD
+           : !strcmp(what, "forward_backward") ? PL_REPLAY_BOTH
+           : !strcmp(what, "optimizer_step")   ? PL_REPLAY_OPTIMIZER
+           : !strcmp(what, "training_step")    ? PL_REPLAY_STEP
+                                               : PL_REPLAY_OTHER;
 }
 
 pl_open_t *pl_scene_find(const pl_scene_t *scene, uint32_t origin, uint64_t call)
@@ -203,7 +204,8 @@ static int replay_spans(const pl_open_t *open, const pl_tap_record_t *end,
                         pl_time_span_t spans[PL_CALL_SPANS])
 {
     static const pl_step_part_t parts[] = {PL_PART_FORWARD, PL_PART_BACKWARD,
-                                           PL_PART_OPTIMIZER, PL_PART_BACKWARD};
+                                           PL_PART_OPTIMIZER, PL_PART_BACKWARD,
+                                           PL_PART_BACKWARD};
     pl_body_t body;
     pl_error_t error;
     int count = 1;

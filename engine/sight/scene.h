@@ -31,10 +31,11 @@ typedef struct pl_open {
 } pl_open_t;
 
 typedef enum pl_replay_what {
-    PL_REPLAY_FORWARD,
+    PL_REPLAY_FORWARD,                                      /* of no step: it evaluates */
     PL_REPLAY_BOTH,                                         /* forward and backward */
     PL_REPLAY_OPTIMIZER,
     PL_REPLAY_STEP,                                         /* all of it */
+    PL_REPLAY_OTHER,                         /* a strategy's own, with gradients */
 } pl_replay_what_t;
 
 typedef struct pl_scene {
