@@ -568,10 +568,10 @@ static void rank_trains(int which, uint32_t incarnation, double from)
     rank = 0;
 }
 
-static void rank_dies(double at_time, uint32_t which)
+static void rank_is(const char *event, double at_time, uint32_t which)
 {
-    const pl_watch_progress_t died = {.event = "died", .rank = which, .cause = "SIGKILL"};
-    back(at_time, 5, PL_KIND_PROGRESS, &died);
+    const pl_watch_progress_t told = {.event = event, .rank = which, .cause = "SIGKILL"};
+    back(at_time, 5, PL_KIND_PROGRESS, &told);
 }
 
 static void a_death_that_was_mended_is_no_end(void)
@@ -582,7 +582,7 @@ static void a_death_that_was_mended_is_no_end(void)
     call(1, 5, 1, TRAINER, LAUNCHER, PL_MESSAGE_watch, &nothing);
     rank_trains(0, 1, 2);
     rank_trains(1, 1, 2);
-    rank_dies(327, 1);
+    rank_is("died", 327, 1);
     shift = -1;                          /* loop.epoch has the number of loop.fit */
     rank_trains(0, 2, 330);
     rank_trains(1, 2, 330);
@@ -632,7 +632,7 @@ static void a_death_that_ended_it_is_looked_at(void)
     call(1, 5, 1, TRAINER, LAUNCHER, PL_MESSAGE_watch, &nothing);
     rank_trains(0, 1, 2);
     rank_trains(1, 1, 2);
-    rank_dies(327, 1);
+    rank_is("died", 327, 1);
     back(330, 2, PL_KIND_ERROR, &peer);
     back(331, 1, PL_KIND_ERROR, &peer);
     json_t *answer = read_back(true), *end = json_object_get(answer, "end");
@@ -644,6 +644,30 @@ static void a_death_that_ended_it_is_looked_at(void)
     ok(json_is_false(json_object_get(died, "recovered")), "which was not mended");
     ok(entry(at(answer, "then", "open"), "call", "train_batch", 0) != NULL,
        "what the other did then");
+    json_decref(answer);
+}
+
+/* A process that stood still runs for a moment when it is killed for that. */
+static void one_that_is_heard_of_as_it_is_killed_has_not_recovered(void)
+{
+    static const pl_body_t nothing;
+    const pl_error_t stuck = {.code = PL_ESTUCK, .text = "no sign of life"};
+    journal_begins();
+    run_goes(1);
+    call(1, 5, 1, TRAINER, LAUNCHER, PL_MESSAGE_watch, &nothing);
+    rank_is("mute", 4, 1);
+    rank_is("silent", 6, 1);
+    rank_is("heard", 6.1, 1);
+    rank_is("died", 7, 1);
+    back(8, 1, PL_KIND_ERROR, &stuck);
+    json_t *answer = read_back(true), *events = at(answer, "end", "events"), *event;
+    size_t k;
+    is_int(json_array_size(events), 4, "all is told");
+    json_array_foreach(events, k, event)
+        ok(json_is_false(json_object_get(event, "recovered")), "%s: it did not go on",
+           text(event, "event"));
+    is_near(seconds(json_object_get(answer, "then"), "time"), 6, 1e-9,
+            "what is looked at is its silence");
     json_decref(answer);
 }
 
@@ -835,6 +859,7 @@ int main(void)
     run(a_death_that_was_mended_is_no_end);
     run(the_time_between_two_lives_is_no_work);
     run(a_death_that_ended_it_is_looked_at);
+    run(one_that_is_heard_of_as_it_is_killed_has_not_recovered);
     run(an_error_is_followed_to_the_rank_that_failed_first);
     run(of_several_calls_one_failed_for_that_whose_words_it_has);
     run(a_run_that_was_cancelled_says_why);

@@ -98,12 +98,13 @@ one_whose_rank_was_killed() {
 }
 
 one_whose_rank_was_stuck() {
-    start_two stuck --set trainer.step_timeout=1
+    start_two stuck --set trainer.step_timeout=4                    # longer than until nothing is heard of it
     kill -STOP "${children[1]}"
     end_of_two stuck
     kill -CONT "${children[1]}" 2>/dev/null
     ok "the run fails" test "$status" -ne 0
     like "$said" 'rank [01] (silent|mute|died)' "the silent rank is told"
+    is "$(grep -E 'heard again|went on' <<<"$said")" "" "not as one that goes on when it is woken to die"
     like "$said" 'What was under way at' "and what was under way"
 }
 

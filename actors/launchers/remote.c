@@ -198,7 +198,8 @@ static void remote_event(void *self, pl_link_event_t event, const char *text)
         return;
     case PL_LINK_BACK:
     case PL_LINK_HEARD:
-        remote_tell(r, event == PL_LINK_BACK ? "back" : "heard", text);
+        if (r->end != REMOTE_KILLED)                        /* it was woken to die */
+            remote_tell(r, event == PL_LINK_BACK ? "back" : "heard", text);
         return;
     case PL_LINK_LEFT:
     case PL_LINK_GONE: remote_left(r, text); return;

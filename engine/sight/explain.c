@@ -124,8 +124,7 @@ static void keep(char room[REASON_MOST], const char *text)
         snprintf(room, REASON_MOST, "%s", text);
 }
 
-/* Ranks that were started again, or heard of again, go on: what came before has done no
- * lasting harm. */
+/* Ranks that were started again go on: what came before has done no lasting harm. */
 static void trouble_passes(explain_t *x)
 {
     size_t k;
@@ -142,21 +141,16 @@ static bool is_one_of(const char *word, const char *const *words)
     return *words;
 }
 
-/* What has become of a rank. */
+/* What has become of a rank.  One that was silent is killed for it, and may be heard of
+ * as it is woken to die; others that are heard of again were no trouble. */
 static void look_at_watch(explain_t *x, const pl_tap_record_t *record,
                           const pl_watch_progress_t *w)
 {
-    static const char *const bad[] = {"died", "silent", "gone", NULL}, *const good[] = {
-                                                                           "back",
-                                                                           "heard", NULL};
+    static const char *const bad[] = {"died", "silent", "gone", NULL};
     if (record->origin || pl_kind_level(record->envelope.to_kind) != PL_LEVEL_TRAINER)
         return;
-    if (x->trouble != INT64_MAX && x->trouble_rank == (int)w->rank
-        && is_one_of(w->event, good))
-        trouble_passes(x);
     if (x->trouble == INT64_MAX && is_one_of(w->event, bad)) {
         x->trouble = record->stamp.time;
-        x->trouble_rank = (int)w->rank;
         x->trouble_epoch = x->epoch;
     }
     if (json_array_size(x->events) < EVENTS_MOST)

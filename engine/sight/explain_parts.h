@@ -63,7 +63,6 @@ typedef struct explain {
     int64_t last;                                           /* ns of the stream */
     /* of the chosen run */
     int64_t trouble;                                      /* when it began  [INT64_MAX] */
-    int trouble_rank;
     uint32_t epoch, trouble_epoch;                          /* of ranks; when it began */
     fault_t faults[FAULTS];
     int fault_count;
