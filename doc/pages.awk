@@ -6,6 +6,8 @@
 # that is no macro; all others are links to it.  What has no comment, or a comment right below the group before, goes
 # with that one.
 
+BEGIN { WIDTH = 72 }            # of code: with the margin of a page no more than 80 columns
+
 function trimmed(text) {
     sub(/^[ \t]+/, "", text)
     sub(/[ \t]+$/, "", text)
@@ -58,31 +60,75 @@ function put_code(line) {
     code[++code_lines] = line
 }
 
-function put_wrapped(text, indent, first, further, width,    word, count, k, line) {
-    count = split(text, word, / +/)
+# A text that is broken where `between` stands, into lines that end with `end` but for the last.
+function put_wrapped(text, indent, first, further, between, end,    part, count, k, line) {
+    count = split(text, part, between)
     line = indent first
     for (k = 1; k <= count; k++) {
-        if (k > 1 && length(line) + length(word[k]) + 1 > width) {
-            put_code(line)
+        if (k > 1 && length(line) + length(part[k]) + 1 + length(end) > WIDTH) {
+            put_code(line end)
             line = indent further
         }
-        line = line (k > 1 && line != indent further ? " " : "") word[k]
+        line = line (k > 1 && line != indent further ? " " : "") part[k]
     }
     put_code(line)
+}
+
+function put_comment(text, indent) {
+    put_wrapped(text " */", indent, "/* ", " * ", " +", "")
+}
+
+# Code is broken behind commas and before operators, and not within a string: a type stays with its name.
+function put_broken(text, indent, further, end,    part, count, k) {
+    count = split(text, part, "\"")
+    text = ""
+    for (k = 1; k <= count; k++) {
+        if (k % 2) {
+            gsub(/, /, ",\n", part[k])
+            gsub(/ [|\/] /, "\n&", part[k])
+            gsub(/\n /, "\n", part[k])
+        }
+        text = text (k == 1 ? "" : "\"") part[k]
+    }
+    put_wrapped(text, indent, "", further, "\n", end)
+}
+
+# Arguments that do not fit stand below the first.
+function put_fitting(line, indent,    at) {
+    if (length(line) <= WIDTH) {
+        put_code(line)
+        return
+    }
+    at = index(line, ")(")
+    put_broken(trimmed(line), indent, at ? sprintf("%" at + 1 - length(indent) "s", "") : "    ", "")
 }
 
 # One line of code and what is said beside it.
 function put_line(line, comment,    indent) {
     match(line, /^ */)
     indent = substr(line, 1, RLENGTH)
-    if (comment != "" && trimmed(line) != "" && length(line) + length(comment) + 8 <= 78) {
+    if (comment != "" && trimmed(line) != "" && length(line) + length(comment) + 8 <= WIDTH) {
         put_code(line "  /* " comment " */")
         return
     }
     if (comment != "")
-        put_wrapped(comment " */", indent, "/* ", " * ", 78)
+        put_comment(comment, indent)
     if (trimmed(line) != "")
-        put_code(line)
+        put_fitting(line, indent)
+}
+
+# A line of a macro, which goes on with `end`.
+function put_macro(line,    end, indent) {
+    match(line, /^ */)
+    indent = substr(line, 1, RLENGTH)
+    end = line ~ / \\$/ ? " \\" : ""
+    sub(/ \\$/, "", line)
+    if (length(line end) <= WIDTH)
+        put_code(line end)
+    else if (line ~ /^ *\* /)
+        put_wrapped(trimmed(line) end, indent, "", "* ", " +", " \\")
+    else
+        put_broken(trimmed(line) end, indent, "  ", " \\")
 }
 
 # A prototype on as few lines as it takes.
@@ -91,8 +137,8 @@ function put_prototype(text, comment) {
     sub(/ PL_PRINTF\([0-9, ]*\)/, "", text)
     gsub(/[ \t]+/, " ", text)
     if (comment != "")
-        put_wrapped(comment " */", "", "/* ", " * ", 78)
-    put_wrapped(text, "", "", "    ", 78)
+        put_comment(comment, "")
+    put_broken(text, "", "    ", "")
 }
 
 # ---- groups ----
@@ -131,31 +177,28 @@ function find_name(d,    name) {
     add_name(name)
 }
 
-# What a group is, in a clause.
-function clause(g,    said, c) {
-    said = group_text[g]
-    if (said == "")
-        return kind_of(group_code[g]) ": " tolower(title[section_of[g]])
-    if (match(said, /\.([ \n]|$)/))
-        said = substr(said, 1, RSTART - 1)
-    if (length(said) > 100 && match(said, /[;:] /))
-        said = substr(said, 1, RSTART - 1)
-    if (length(said) > 100) {
-        said = substr(said, 1, 100)
-        sub(/[ ,(]+[^ ]*$/, "", said)
-        said = said " ..."
+# Where a mark stands, with what comes behind it, outside brackets; 0: nowhere.
+function outside(text, marks, behind,    k, c, deep) {
+    for (k = 1; k < length(text); k++) {
+        c = substr(text, k, 1)
+        if (index("([{", c))
+            deep++
+        else if (index(")]}", c))
+            deep--
+        else if (deep <= 0 && index(marks, c) && substr(text, k + 1, 1) ~ behind && substr(text, k - 1, 2) != "..")
+            return k
     }
-    return said ~ /^[A-Z][a-z ]/ ? tolower(substr(said, 1, 1)) substr(said, 2) : said
+    return 0
 }
 
-function kind_of(code) {
-    if (code ~ /^typedef enum/)
-        return "an enumeration"
-    if (code ~ /^(typedef )?struct/)
-        return "a struct"
-    if (code ~ /^#define/)
-        return "a macro"
-    return code ~ /^typedef/ ? "a type" : "functions"
+# What a group is: the first sentence, or of a long one what stands before the first colon.
+function clause(g,    said, at) {
+    said = group_text[g] "\n"
+    at = outside(said, ".", "[ \n]")
+    said = substr(said, 1, at ? at - 1 : length(said) - 1)
+    if (length(said) > 100 && (at = outside(said, ";:", " ")))
+        said = substr(said, 1, at - 1)
+    return said ~ /^[A-Z][a-z ]/ ? tolower(substr(said, 1, 1)) substr(said, 2) : said
 }
 
 # Names as they are told of in a text.
@@ -212,7 +255,7 @@ function read_code(line,    at, comment, rest, opened) {
         if (!continued)
             find_name(line)
         continued = line ~ /\\$/
-        put_code(line)
+        put_macro(line)
         return
     } else {
         held = line
@@ -260,7 +303,7 @@ function read_code(line,    at, comment, rest, opened) {
 
 !sections {                                                 # what stands before all
     if (NR > 2 && !opened_all) {
-        preamble = preamble "\n" ($0 ~ /\*\// ? said($0) : said($0))
+        preamble = preamble "\n" said($0)
         opened_all = $0 ~ /\*\//
     }
     next

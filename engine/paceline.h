@@ -83,10 +83,11 @@ typedef struct pl_error {
 /* Writes code and text (printf) into *err, unless err is NULL; returns code. */
 PL_API int pl_fail(pl_error_t *err, int code, const char *format, ...) PL_PRINTF(3, 4);
 
-/* "PL_EINVAL"; "PL_OK" for 0; "PL_E?" for an unknown number.  Static. */
+/* The name of a code: "PL_EINVAL"; "PL_OK" for 0; "PL_E?" for an unknown number.
+ * Static. */
 PL_API const char *pl_code_name(int code);
 
-/* The sentence of PL_ERRORS.  Static. */
+/* What a code means: the sentence of PL_ERRORS.  Static. */
 PL_API const char *pl_code_text(int code);
 
 /* ---- Memory and logs --------------------------------------------------------------- */
@@ -322,9 +323,9 @@ PL_API pl_options_t *pl_options_parse(const char *text, const char *name,
 PL_API pl_options_t *pl_options_clone(const pl_options_t *o, pl_error_t *err);
 PL_API void pl_options_free(pl_options_t *o);
 
-/* As --set KEY=VALUE: the value is JSON when it reads as JSON, else a text.  Setting an
- * option of a part keeps its name ("ddp" becomes {"name": "ddp", …}); a list grows by
- * setting the element behind its last. */
+/* Sets a key, as --set KEY=VALUE does: the value is JSON when it reads as JSON, else a
+ * text.  Setting an option of a part keeps its name ("ddp" becomes {"name": "ddp", …}); a
+ * list grows by setting the element behind its last. */
 PL_API int pl_options_set(pl_options_t *o, const char *key, const char *value,
                           pl_error_t *err);
 
@@ -350,7 +351,8 @@ PL_API char *pl_options_print(const pl_options_t *o, pl_error_t *err);
 /* As many axes as a tensor may have. */
 #define PL_DIMS 5
 
-/* Data are of the first five; the halves are for weights and inside graphs. */
+/* What a tensor's elements are.  Data are of the first five; the halves are for weights
+ * and inside graphs. */
 typedef enum pl_dtype {
     PL_F32,
     PL_F64,
@@ -483,7 +485,8 @@ typedef struct pl_launch_spec {
  * signal, or exits with status 75, or a node is gone, the others are killed and all are
  * started again; when one fails otherwise, or for the last time, the others get SIGTERM,
  * and after half a minute SIGKILL.  The texts of the spec must stay.  NULL: PL_EINVAL,
- * PL_ENOMEM, PL_EIO; what goes wrong later is told by on_end. */
+ * PL_ENOMEM, PL_EIO, PL_EBUSY when another program listens at the endpoint; what goes
+ * wrong later is told by on_end. */
 PL_API pl_launch_t *pl_launch_start(struct event_base *base, const pl_launch_spec_t *spec,
                                     pl_error_t *err);
 /* Sends the ranks of this node a signal. */
@@ -796,10 +799,10 @@ PL_API int pl_loop_save(pl_loop_t *loop, const char *name, pl_on_loop_t on_saved
  * schedule say. */
 PL_API int pl_loop_scale_lr(pl_loop_t *loop, double factor, pl_error_t *err);
 
-/* Ends it once all that was sent is done.  on_closed [nobody asks] comes last and has the
- * weights, unless the loop had failed; after it the loop is gone.  May be called from a
- * notification.  An engine that is closed or freed ends its loops, which are then not to
- * be closed. */
+/* Ends a loop once all that was sent is done.  on_closed [nobody asks] comes last and has
+ * the weights, unless the loop had failed; after it the loop is gone.  May be called from
+ * a notification.  An engine that is closed or freed ends its loops, which are then not
+ * to be closed. */
 PL_API void pl_loop_close(pl_loop_t *loop, pl_on_loop_t on_closed, void *user);
 
 /* ---- Calls that wait -------------------------------------------------------------- */
@@ -864,7 +867,7 @@ typedef struct pl_journal pl_journal_t;
 PL_API pl_journal_t *pl_journal_open(const char *path, pl_error_t *err);
 PL_API void pl_journal_close(pl_journal_t *journal);
 
-/* The next line of the stream, as doc/messages.md has it, or {"gap": messages, "rank":
+/* The next line of the stream, as doc/messages.md has it; or {"gap": messages, "rank":
  * whose} where some are missing (null: perhaps, as its process died), {"damaged": bytes,
  * "at": offset} where the file is and it goes on behind that; gone with the next call.
  * NULL: the end, with err->code PL_OK, or PL_EFORMAT where the file was cut off or
@@ -904,8 +907,8 @@ typedef struct pl_answers {
     const pl_result_tensor_t *output;                   /* [samples, …] each, float32 */
 } pl_answers_t;
 
-/* Answers for samples (see pl_arrays_t; their fields are the module's inputs, those that
- * only losses need may be left out).  "x" is to be as the files of the training data have
+/* Answers for samples in memory.  Their fields are the module's inputs, those that only
+ * losses need may be left out.  "x" is to be as the files of the training data have
  * it: what the data set did to it is done here too, as its facts say ("standardize": the
  * mean and deviation of each column of csv, the scaling of pixels from 0 to 255 of idx).
  * Other data sets have no such fact: what they made of their files has to be made before
@@ -1029,7 +1032,7 @@ typedef struct pl_metric {
     pl_average_t average;
 } pl_metric_t;
 
-/* A loss is such a pair, a mean. */
+/* Losses and figures of a step.  A loss is such a pair, a mean. */
 typedef pl_metric_t pl_loss_t;
 PL_API pl_loss_t pl_pair(pl_node_t sum, pl_node_t weight);
 /* What training makes smaller, and the figure "loss"; once in a step of training, and
@@ -1213,10 +1216,11 @@ typedef struct pl_adopted {
     bool transposed;                            /* a matrix that lies on its side there */
 } pl_adopted_t;
 
-/* Of a module that is trained in several ways, as the two sides of a GAN are: one of
- * them.  Each has its own loss, parameters and optimizer. */
+/* As many steps as a module may be trained by. */
 #define PL_STEPS 8
 
+/* One step of a module that is trained in several ways, as the two sides of a GAN are.
+ * Each has its own loss, parameters and optimizer. */
 typedef struct pl_module_step {
     const char *name;               /* "generator": its key in "optimizer" and
                                        "scheduler", and before the names of its figures */
@@ -1233,6 +1237,7 @@ typedef struct pl_module_step {
         NULL, NULL, NULL, NULL \
     }
 
+/* A module: what is trained.  From its graph come parameters, losses and outputs. */
 typedef struct pl_module_ops {
     PL_PART;
     /* Describes one step for a stage and the shapes at hand; self is the part's struct
@@ -1290,6 +1295,7 @@ typedef struct pl_kernel {
         NULL, NULL \
     }
 
+/* An operator of one's own: its shape, its gradient and what computes it. */
 typedef struct pl_operator_ops {
     PL_PART;                           /* size: plain values, up to PL_OPERATOR_SELF
                                           bytes; no options, for pl_apply() gives the
@@ -1359,6 +1365,7 @@ typedef struct pl_update {
     bool cycles;                    /* it does */
 } pl_update_t;
 
+/* An optimizer: how gradients change parameters. */
 typedef struct pl_optimizer_ops {
     PL_PART;                            /* options must have "lr" as the first, a float */
     int (*slots)(const void *self);     /* how many slots update() uses, 0 to PL_SLOTS */
@@ -1394,6 +1401,7 @@ typedef struct pl_moment {
     bool epoch_ends;                   /* with this step */
 } pl_moment_t;
 
+/* A schedule: what becomes of the learning rate over a run. */
 typedef struct pl_scheduler_ops {
     PL_PART;
     /* Factor on the optimizer's lr; pure, but for what observe() has kept in self. */
@@ -1484,6 +1492,7 @@ typedef struct pl_read_request {
                                             padding already */
 } pl_read_request_t;
 
+/* A data set: where samples come from. */
 typedef struct pl_dataset_ops {
     PL_PART;
     /* Opens files, checks them, fills *info.  Data thread. */
@@ -1570,7 +1579,8 @@ enum {
  * X(NAME, "name", what may be wished for there, "when") */
 #define PL_HOOKS(X) \
     X(FIT_START, "on_fit_start", PL_MAY_STOP | PL_MAY_RATE | PL_MAY_FREEZE, \
-      "before the first epoch; a run that goes on keeps the rate and what is frozen") \
+      "before the first epoch; a run that goes on keeps the rate and " \
+      "what is frozen") \
     X(TRAIN_EPOCH_START, "on_train_epoch_start", \
       PL_MAY_STOP | PL_MAY_RATE | PL_MAY_FREEZE | PL_MAY_ACCUMULATE, \
       "before the first batch of an epoch") \
@@ -1594,7 +1604,8 @@ enum {
     X(TEST_END, "on_test_end", PL_MAY_LOG, "after a test") \
     X(PREDICT_START, "on_predict_start", PL_MAY_STOP, "before a prediction of data") \
     X(PREDICT_BATCH_END, "on_predict_batch_end", PL_MAY_STOP | PL_MAY_SKIP, \
-      "when a batch is predicted; skip: its outputs are not kept for the result") \
+      "when a batch is predicted; skip: its outputs are not kept for " \
+      "the result") \
     X(PREDICT_END, "on_predict_end", 0, "after the last batch is predicted") \
     X(EXCEPTION, "on_exception", PL_MAY_SAVE, "when a fit fails, before it ends")
 
@@ -1641,8 +1652,10 @@ typedef struct pl_hook_event {
     bool validates;                        /* the run has validations */
     const char *metrics;                   /* JSON object of the newest figures by name */
     const char *error;                     /* at EXCEPTION: why it fails, in full; "" */
-    int output_count;                      /* at PREDICT_BATCH_END of the batch, at */
-    const pl_result_tensor_t *output;      /* PREDICT_END of all; [samples, …] each */
+    int output_count;                      /* of the next: at PREDICT_BATCH_END and
+                                              PREDICT_END; else 0 */
+    const pl_result_tensor_t *output;      /* of the batch at PREDICT_BATCH_END, of all at
+                                              PREDICT_END; [samples, …] each */
 } pl_hook_event_t;
 
 /* What a callback wants; comes as a wish for nothing. */
@@ -1670,8 +1683,9 @@ typedef struct pl_wish {
 PL_API int pl_wish_figure(pl_wish_t *wish, const char *name, double value,
                           pl_error_t *err);
 
-/* All of it runs on the rank's thread, where everything else of the rank waits: return
- * soon.  What may be wished for where is in PL_HOOKS; anything else fails the run. */
+/* A callback: what is asked at points of a run, and may wish for something there.  All of
+ * it runs on the rank's thread, where everything else of the rank waits: return soon.
+ * What may be wished for where is in PL_HOOKS; anything else fails the run. */
 typedef struct pl_callback_ops {
     PL_PART;
     unsigned points;                      /* where on() is called */
@@ -1720,10 +1734,10 @@ typedef struct pl_log_run {
     uint64_t behind;
 } pl_log_run_t;
 
-/* All of it runs on a thread of the logger's own, which may wait for a disk or a server.
- * An error costs figures, never the run, and is told; what failed to open is tried again
- * with the next figures.  Figures that come faster than they are taken are dropped and
- * counted. */
+/* A logger: where the figures of a run go.  All of it runs on a thread of the logger's
+ * own, which may wait for a disk or a server.  An error costs figures, never the run, and
+ * is told; what failed to open is tried again with the next figures.  Figures that come
+ * faster than they are taken are dropped and counted. */
 typedef struct pl_logger_ops {
     PL_PART;
     /* Before the first record  [nothing to do] */

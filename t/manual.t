@@ -83,6 +83,31 @@ man_finds_and_shows_them() {
     like "$out" '^ +paceline predict RUN.json \[OPTION\]\.\.\.$' "commands how they are used"
 }
 
+# name_of PAGE - what it says that it is about
+name_of() {
+    sed -n '/^\.SH NAME/{n;s/.* \\- *//p;q}' "$1" | tr -d '\\'
+}
+
+each_says_in_a_whole_clause_what_it_is() {
+    find "$man" -type f -name '*.[13]' | while read -r page; do
+        name=$(name_of "$page")
+        [[ $name && $name != *... && $(tr -cd '[({' <<<"$name" | wc -c) = $(tr -cd '])}' <<<"$name" | wc -c) ]] ||
+            echo "$page: $name"
+    done >wrong
+    is "$(text wrong)" "" "none is empty or cut"
+    like "$(name_of "$man/man3/pl_module_ops_t.3")" '^a module: ' "a module among them"
+    is "$(grep -L 'pl_error_t \*err' "$man/man3/pl_trainer_fit.3" "$man/man3/pl_trainer_tune_wait.3")" "" \
+        "a type stays with its name"
+}
+
+they_fit_the_width_that_is_usual() {
+    command -v man >/dev/null || { skip "no man here"; return; }
+    find "$man" -type f -name '*.[13]' | while read -r page; do
+        MANWIDTH=80 man "$page" | col -bx | awk -v page="${page##*/}" 'length($0) > 80 {print page ": " $0}'
+    done >wide
+    is "$(text wide)" "" "no line is wider than 80 columns"
+}
+
 they_are_well_formed() {
     pages=$(find "$man" -type f -name '*.[13]')
     if command -v mandoc >/dev/null; then
@@ -113,6 +138,8 @@ run every_command_has_a_page_with_its_options
 run it_tells_of_every_variable_file_and_status
 run every_function_has_a_page
 run man_finds_and_shows_them
+run each_says_in_a_whole_clause_what_it_is
+run they_fit_the_width_that_is_usual
 run they_are_well_formed
 run they_are_installed_and_removed
 done_testing

@@ -191,8 +191,8 @@ static const char *const tail =
     ".SH EXAMPLES\n"
     ".nf\npaceline fit examples/fashion\\-mlp.json \\-\\-set trainer.max_epochs=3\n"
     "paceline predict run.json \\-\\-checkpoint runs/latest \\-\\-output classes.npy\n"
-    "paceline fit run.json \\-\\-monitor ipc:///tmp/run & paceline monitor "
-    "ipc:///tmp/run\n.fi\n";
+    "paceline fit run.json \\-\\-monitor ipc:///tmp/run &\n"
+    "paceline monitor ipc:///tmp/run\n.fi\n";
 
 static void write_overview(void)
 {
