@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     pl_error_t error, err;
     bool is_frame = pl_frame_decode(frame, &body, &error, &err) == PL_OK;
     char *line = malloc(room);
-    size_t length = pl_message_json(frame, &stamp, line, room);
+    size_t length = pl_message_json(frame, &stamp, 7, line, room);
     json_t *json = length ? json_loadb(line, length, 0, NULL) : NULL;
     if ((is_frame && !length) || (length && !json) || length >= room)
         abort();

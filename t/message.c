@@ -366,7 +366,7 @@ static json_t *line_of(const pl_envelope_t *e, const void *fields, size_t room)
     pl_stamp_t stamp = {.seq = 71, .time = INT64_C(12000451999), .rank = 0};
     pl_frame_make(&frame, e, fields, NULL);
     char *exact = malloc(room);
-    size_t length = pl_message_json(pl_frame_bytes(&frame), &stamp, exact, room);
+    size_t length = pl_message_json(pl_frame_bytes(&frame), &stamp, 3, exact, room);
     memcpy(line, exact, length);
     line[length] = '\0';
     wrong += length != strlen(line) || length >= room;
@@ -414,7 +414,8 @@ static void a_line_is_written_as_documented(void)
         "\"rank\": 0, "
         "\"from\": \"?\", \"from_level\": 0, \"to\": \"?\", \"to_level\": 0, \"kind\": "
         "\"reply\", \"name\": \"ask_callbacks\", "
-        "\"call\": 17, \"cause\": 12, \"fields\": {\"stop\": true, \"by_clock\": false, "
+        "\"origin\": 3, \"call\": 17, \"cause\": 12, "
+        "\"fields\": {\"stop\": true, \"by_clock\": false, "
         "\"skip\": false, "
         "\"lr_factor\": 0.1, \"accumulate\": 0, \"figures\": \"\", "
         "\"freeze\": \"\", \"unfreeze\": \"\", \"save\": \"\", "
@@ -496,7 +497,7 @@ static void a_line_that_is_cut_is_still_json(void)
        "does not",
        cut, whole);
     pl_stamp_t stamp = {0};
-    is_int(pl_message_json((pl_bytes_t){text, 10}, &stamp, line, sizeof line), 0,
+    is_int(pl_message_json((pl_bytes_t){text, 10}, &stamp, 0, line, sizeof line), 0,
            "what is no frame makes no line");
 }
 
@@ -517,7 +518,7 @@ static void a_frame_that_is_cut_makes_a_line_of_what_is_there(void)
     for (size_t size = sizeof(pl_envelope_t); size <= all.size; size++) {
         char *copy = malloc(size);
         memcpy(copy, all.data, size);
-        pl_message_json((pl_bytes_t){copy, size}, &stamp, line, sizeof line);
+        pl_message_json((pl_bytes_t){copy, size}, &stamp, 0, line, sizeof line);
         free(copy);
         json_t *json = json_loads(line, 0, NULL);
         size_t count = json_object_size(json_object_get(json, "fields"));

@@ -89,11 +89,11 @@ static json_t *call_line(const json_t *lines, int64_t call)
 static void a_line_has_the_keys_that_clients_know(void)
 {
     static const char form[] =
-        "{s:i, s:I, s:f, s:s, s:I, s:I, s:s, s:I, s:s, s:I, s:s, s:s, s:I, s:I, s:o, "
-        "s:s !}";
+        "{s:i, s:I, s:f, s:s, s:I, s:I, s:s, s:I, s:s, s:I, s:s, s:s, s:I, s:I, s:I, "
+        "s:o, s:s !}";
     json_t *lines = record(), *line, *fields;
     const char *run, *from, *to, *kind, *name, *topic;
-    json_int_t n[7];
+    json_int_t n[8];
     double time;
     size_t k;
     int wrong = 0, unordered = 0, version = 0;
@@ -103,8 +103,8 @@ static void a_line_has_the_keys_that_clients_know(void)
                                   &n[0], "time", &time, "run", &run, "epoch", &n[1],
                                   "rank", &n[2], "from", &from, "from_level", &n[3], "to",
                                   &to, "to_level", &n[4], "kind", &kind, "name", &name,
-                                  "call", &n[5], "cause", &n[6], "fields", &fields,
-                                  "topic", &topic);
+                                  "origin", &n[7], "call", &n[5], "cause", &n[6],
+                                  "fields", &fields, "topic", &topic);
         char want[256];
         snprintf(want, sizeof want, "%lld.%s.%s", (long long)n[2], to, name);
         if ((code || version != PL_STREAM_VERSION || strcmp(want, topic)

@@ -294,6 +294,57 @@ static void the_stream_has_the_messages_of_all_processes(void)
     json_decref(stream);
 }
 
+/* The call or cause of a line, as it is known. */
+static const char *key_of(const json_t *line, const char *number)
+{
+    static char key[64];
+    snprintf(key, sizeof key, "%lld:%lld",
+             (long long)json_integer_value(json_object_get(line, "origin")),
+             (long long)json_integer_value(json_object_get(line, number)));
+    return key;
+}
+
+/* Calls of the stream, by origin and number; how many of them have the same. */
+static int calls_of(const json_t *stream, json_t *calls)
+{
+    size_t k;
+    json_t *line;
+    int twice = 0;
+    json_array_foreach(stream, k, line) {
+        if (strcmp(json_string_value(json_object_get(line, "kind")), "call") != 0)
+            continue;
+        twice += json_object_get(calls, key_of(line, "call")) != NULL;
+        json_object_set_new(calls, key_of(line, "call"), json_true());
+    }
+    return twice;
+}
+
+static void calls_are_told_apart_by_their_origin(void)
+{
+    size_t k;
+    json_t *line, *calls = json_object();
+    int unknown = 0;
+    bool origins[3] = {false};
+    rig_t *rig = far_new(.rig = {.trainer = "\"max_epochs\": 5", .stream = true});
+    is_text(rig_fit(rig)->status, "ok", "a run of two processes");
+    rig_free(&rig);
+    json_t *stream = rig_stream();
+    is_int(calls_of(stream, calls), 0, "no two calls of one origin have a number");
+    json_array_foreach(stream, k, line) {
+        const json_int_t rank = json_integer_value(json_object_get(line, "rank"));
+        if (rank >= 0 && rank < 2)
+            origins[rank + 1] |= json_integer_value(json_object_get(line, "origin")) > 0;
+        else
+            origins[0] |= json_integer_value(json_object_get(line, "origin")) == 0;
+        if (json_integer_value(json_object_get(line, "cause")))
+            unknown += !json_object_get(calls, key_of(line, "cause"));
+    }
+    ok(origins[0] && origins[1] && origins[2], "this process is 0, the others are not");
+    is_int(unknown, 0, "each cause is a call of the same origin");
+    json_decref(calls);
+    json_decref(stream);
+}
+
 static pl_socket_t *viewer;
 static char line_of_rank_one[2000];
 
@@ -365,6 +416,7 @@ int main(void)
     run(an_error_of_a_rank_is_the_runs);
     run(what_other_processes_cannot_find_is_refused);
     run(the_stream_has_the_messages_of_all_processes);
+    run(calls_are_told_apart_by_their_origin);
     run(who_begins_to_watch_later_sees_ranks_as_well);
     run(a_search_runs_there);
     return tap_done();

@@ -118,11 +118,12 @@ typedef struct pl_stamp {
                                                there changes, not when one is added */
 #define PL_LINE_LEAST 1024                  /* room that a line needs before its fields */
 
-/* One line of the stream (interface.md) for a frame, without a newline; its length, 0 for
- * what is no frame.  Always valid JSON: a text that does not fit ends in "…", a field
- * that does not fit or is malformed is left out. */
-size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, char *text,
-                       size_t room);
+/* One line of the stream (doc/messages.md) for a frame, without a newline; its length, 0
+ * for what is no frame.  origin: of the process whose numbers its calls have.  Always
+ * valid JSON: a text that does not fit ends in "…", a field that does not fit or is
+ * malformed is left out. */
+size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, uint32_t origin,
+                       char *text, size_t room);
 
 /* Where the next field of a type stands in its struct; *offset moves behind it. */
 size_t pl_field_place(pl_field_type_t type, size_t *offset);

@@ -247,7 +247,8 @@ static void add_actor(line_t *l, const char *role, const char *level, uint32_t k
     add_signed(l, pl_kind_level(kind));
 }
 
-size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, char *text, size_t room)
+size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, uint32_t origin,
+                       char *text, size_t room)
 {
     pl_envelope_t e;
     if (room < PL_LINE_LEAST || pl_envelope_read(frame, &e, NULL) != PL_OK)
@@ -275,6 +276,8 @@ size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, char *text, si
     add_plain(&l, pl_message_kinds[e.kind]);
     add_plain(&l, "\", \"name\": ");
     add_text(&l, pl_message_info(e.message)->name);
+    add_plain(&l, ", \"origin\": ");
+    add_digits(&l, origin, 10, 1);
     add_plain(&l, ", \"call\": ");
     add_count(&l, e.call);
     add_plain(&l, ", \"cause\": ");

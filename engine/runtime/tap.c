@@ -169,5 +169,5 @@ int pl_tap_add(pl_runtime_t *runtime, const pl_tap_ops_t *ops, void *self,
 
 size_t pl_tap_line(const pl_tap_record_t *record, char *text, size_t room)
 {
-    return pl_message_json(record->frame, &record->stamp, text, room);
+    return pl_message_json(record->frame, &record->stamp, record->origin, text, room);
 }
