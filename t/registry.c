@@ -33,8 +33,10 @@ static void an_unknown_part_is_an_error_that_helps(void)
     pl_part_find("optimizer", "lbfgs", &err);
     is_text(err.text, "there is no optimizer \"lbfgs\": known are adamw, sgd", "or all");
     pl_part_find("nothing", "x", &err);
-    is_text(err.text, "there is no nothing \"x\": none is known",
-            "or that there are none");
+    like(err.text,
+         "^there is no nothing \"x\": none is known, nor found in PACELINE_PLUGIN_PATH "
+         "\\([^)]+\\) nor in /",
+         "or that there are none, and where they would be");
 }
 
 static void parts_are_listed_in_order(void)

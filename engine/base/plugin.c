@@ -67,23 +67,27 @@ static bool in_folders(const char *file, char path[PATH_MAX])
     return false;
 }
 
+const char *pl_plugin_places(char text[PL_PLUGIN_PLACES])
+{
+    char shown[SHOWN];
+    const char *folders = getenv("PACELINE_PLUGIN_PATH");
+    snprintf(text, PL_PLUGIN_PLACES, "PACELINE_PLUGIN_PATH (%s) nor in " PL_PLUGIN_FOLDER,
+             folders ? pl_utf8_show(folders, shown, sizeof shown) : "not set");
+    return text;
+}
+
 /* A path is taken as it is, a bare name looked for in the folders. */
 static int find_file(const char *file, char path[PATH_MAX], pl_error_t *err)
 {
-    char shown[SHOWN], shown_folders[SHOWN];
-    const char *folders = getenv("PACELINE_PLUGIN_PATH");
+    char shown[SHOWN], places[PL_PLUGIN_PLACES];
     if (strchr(file, '/') && strlen(file) < PATH_MAX) {
         strcpy(path, file);
         return PL_OK;
     }
     if (in_folders(file, path))
         return PL_OK;
-    return pl_fail(err, PL_ENOTFOUND,
-                   "no plug-in %s in PACELINE_PLUGIN_PATH (%s) nor in " PL_PLUGIN_FOLDER
-                   ": give its path, with a '/'",
-                   pl_utf8_show(file, shown, sizeof shown),
-                   folders ? pl_utf8_show(folders, shown_folders, sizeof shown_folders)
-                           : "not set");
+    return pl_fail(err, PL_ENOTFOUND, "no plug-in %s in %s: give its path, with a '/'",
+                   pl_utf8_show(file, shown, sizeof shown), pl_plugin_places(places));
 }
 
 /* ---- what was loaded ---- */

@@ -16,6 +16,10 @@ int pl_plugin_offer(const char *name, pl_error_t *err);
  * and left out. */
 void pl_plugins_offer(void);
 
+/* Where none is: "PACELINE_PLUGIN_PATH (not set) nor in /usr/lib/paceline". */
+#define PL_PLUGIN_PLACES 320
+const char *pl_plugin_places(char text[PL_PLUGIN_PLACES]);
+
 /* A part's role and name stand as texts in the file that has it: so those that have not
  * both need not be loaded, with all the libraries that they bring.  Loads the others. */
 void pl_plugins_hunt(const char *role, const char *name);

@@ -231,7 +231,7 @@ static const pl_part_t *known(const char *role, const char *name)
 
 static void fail_unknown(const char *role, const char *name, pl_error_t *err)
 {
-    char text[PL_NEAREST_TEXT], shown[SHOWN];
+    char text[PL_NEAREST_TEXT], shown[SHOWN], places[PL_PLUGIN_PLACES];
     pl_nearest_t nearest;
     pl_nearest_init(&nearest, name);
     pthread_mutex_lock(&lock);
@@ -239,8 +239,14 @@ static void fail_unknown(const char *role, const char *name, pl_error_t *err)
          i++)
         pl_nearest_offer(&nearest, entries[i].part->name);
     pthread_mutex_unlock(&lock);
-    pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": %s", role,
-            pl_utf8_show(name, shown, sizeof shown), pl_nearest_text(&nearest, text));
+    pl_utf8_show(name, shown, sizeof shown);
+    pl_nearest_text(&nearest, text);
+    if (nearest.length)
+        pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": %s", role, shown, text);
+    else
+        pl_fail(err, PL_ENOTFOUND,
+                "there is no %s \"%s\": %s, nor found in %s", role, shown, text,
+                pl_plugin_places(places));
 }
 
 const void *pl_part_find(const char *role, const char *name, pl_error_t *err)
