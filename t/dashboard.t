@@ -161,8 +161,11 @@ its_buttons_reach_the_run() {
     like "$out" '"checkpoint": ?"' "a checkpoint is told by its name"
     post '{"command": "dance"}'
     like "$out" '"error": ?\{"code": ?"PL_EINVAL"' "what is no command is refused"
+    is "$code" 400 "by its status as well"
     post 'nonsense'
-    like "$out" '"error"' "so is what is no JSON"
+    like "$code $out" '^400 .*"error"' "so is what is no JSON"
+    post '{"command": "pause", "run": 7}'
+    like "$code $out" '^404 .*"PL_ENOTFOUND"' "a run that is not there"
     post '{"command": "stop"}'
     like "$out" '"ok": ?true' "it stops"
     wait "$fit"

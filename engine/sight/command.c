@@ -2,6 +2,7 @@
  *
  * The request waits for the engine's thread, which answers in its own time: by then its
  * connection may be gone, or the server. */
+#include <jansson.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -51,6 +52,23 @@ static void pending_gone(struct evhttp_connection *connection, void *user)
     p->request = NULL;
 }
 
+/* What is not there, what cannot be done now, and what is wrong. */
+static int status_of(const char *reply, size_t size)
+{
+    json_t *said = json_loadb(reply, size, 0, NULL);
+    const char *code = json_string_value(
+        json_object_get(json_object_get(said, "error"), "code"));
+    int status = code ? 400 : 200;
+    if (code && !strcmp(code, pl_code_name(PL_ENOTFOUND)))
+        status = 404;
+    else if (code
+             && (!strcmp(code, pl_code_name(PL_ESTATE))
+                 || !strcmp(code, pl_code_name(PL_EBUSY))))
+        status = 409;
+    json_decref(said);
+    return status;
+}
+
 static void pending_answer(void *argument)
 {
     pending_t *p = argument;
@@ -60,7 +78,8 @@ static void pending_answer(void *argument)
     if (p->request) {
         evhttp_connection_set_closecb(evhttp_request_get_connection(p->request), NULL,
                                       NULL);
-        http_answer(p->dashboard, p->request, body ? 200 : 503, "application/json", body);
+        http_answer(p->dashboard, p->request, body ? status_of(p->reply, p->size) : 503,
+                    "application/json", body);
     }
     pending_free(p);
 }

@@ -25,6 +25,7 @@ static const struct {
                {403, "Forbidden"},
                {404, "Not Found"},
                {405, "Method Not Allowed"},
+               {409, "Conflict"},
                {413, "Content Too Large"},
                {421, "Misdirected Request"},
                {500, "Internal Server Error"},

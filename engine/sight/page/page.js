@@ -215,9 +215,8 @@ function showSummary(run) {
 async function send(request) {
   const response = await fetch('command', {method: 'POST', headers: {'Content-Type': 'application/json', 'X-Paceline': '1'},
     body: JSON.stringify(request)});
-  const text = await response.text();
-  if (!response.ok) throw new Error(text);
-  const reply = JSON.parse(text);
+  if (!/json/.test(response.headers.get('Content-Type'))) throw new Error(await response.text());
+  const reply = await response.json();
   if (reply.error) throw new Error(reply.error.text);
   return reply;
 }
