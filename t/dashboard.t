@@ -553,7 +553,7 @@ an_address_beyond_this_machine_is_refused() {
     train
     try "$paceline" fit run.json --dashboard "$port"
     is "$status" 2 "a port that is taken is refused"
-    like "$err" "$port: Address already in use" "and named"
+    like "$err" "$port: Address already in use: choose another port, or 0 for any" "and named"
     stop
 }
 

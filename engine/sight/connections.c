@@ -205,8 +205,10 @@ int connections_listen(pl_dashboard_t *d, const char *address, pl_error_t *err)
                                           QUEUE, (struct sockaddr *)&place.address,
                                           (int)place.size);
     if (!d->listener)
-        return pl_fail(err, PL_EBUSY, "the dashboard cannot listen at %s: %s", address,
-                       strerror(errno));
+        return pl_fail(err, PL_EBUSY,
+                       "the dashboard cannot listen at %s: %s: choose another port, or 0 "
+                       "for any",
+                       address, strerror(errno));
     const evutil_socket_t fd = evconnlistener_get_fd(d->listener);
     /* What a connection inherits: how much the system keeps for who does not read. */
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &most, sizeof most);
