@@ -241,6 +241,8 @@ buttons_take_the_mouse() {
     js "return $cards.Epoch + '; ' + document.getElementById('ending').textContent"
     like "$out" '^[0-9]+ done; Stopped after [0-9,]+ epochs?, [0-9,]+ steps?: the dashboard. Saved as [^ ]+\.$' \
         "epochs, steps, why, and what was saved"
+    js "Object.assign(current(), {step: 9476, total_steps: 12660}); showSummary(current()); return $cards.Step"
+    is "$out" "9,476 / 12,660" "neither the step nor how many there are to be is rounded"
     shows "and leaves nothing to press" "[...document.querySelectorAll('#buttons button')].every(b => b.hidden)"
     shot stopped
 }

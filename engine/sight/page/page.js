@@ -188,7 +188,7 @@ function showSummary(run) {
   $('bar').style.width = share * 100 + '%';
   $('progress').setAttribute('aria-valuenow', Math.round(share * 100));
   const cards = !run ? [] : [
-    ['Step', short(run.step) + (run.total_steps ? ' / ' + brief(run.total_steps) : '')],
+    ['Step', run.step.toLocaleString('en') + (run.total_steps ? ' / ' + run.total_steps.toLocaleString('en') : '')],
     ['Epoch', epochs(run)],
     ['Loss', short(newest(run, 'train_loss*'))],
     ['Validation loss', short(newest(run, 'val_loss'))],
