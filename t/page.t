@@ -275,6 +275,10 @@ buttons_take_the_keyboard_alone() {
     ok "and on" tab_to do-stop
     press '\uE007'
     driver POST "$session/alert/dismiss" '{}'
+    ok "and to the scale of step times" tab_to log-time
+    press ' '
+    shows "which a space changes, and that of no other" "charts.time.options.scales.y.type === 'logarithmic'
+        && charts.loss.options.scales.y.type === 'linear' && document.activeElement.ariaPressed === 'true'"
     goes_on
     nothing_to_complain_of
     stop

@@ -10,7 +10,7 @@ const POINTS_MOST = 1000, SLOTS_MOST = 120, LOG_MOST = 200, SAVES_MOST = 24;
 const seen = {runs: new Map(), log: [], last: null};
 let chosen = null;          // number of the run that is shown; null: the newest
 let charts = null;          // by canvas; null: there is no Chart.js
-let logScale = false;
+const logScales = new Set();        // charts whose values stand on a scale of powers
 let refused = '';           // why the server sends nothing
 
 // ---- words ----
@@ -338,7 +338,7 @@ function showCharts(run) {
         borderDash: set.dash ? [5, 4] : [], pointRadius: set.few ? (set.many ? 1.5 : 3) : 0, spanGaps: true, tension: 0};
     });
     axisFit(chart.options.scales.y, sets);
-    chart.options.scales.y.type = id === 'loss' && logScale ? 'logarithmic' : 'linear';
+    chart.options.scales.y.type = logScales.has(id) ? 'logarithmic' : 'linear';
     chart.update('none');
     const told = sets.filter(s => s.data.length).map(s => s.label + ' ' + short(s.data[s.data.length - 1].y));
     $(id).setAttribute('aria-label', $(id).closest('figure').querySelector('figcaption').firstChild.textContent.trim() + ': '
@@ -590,11 +590,12 @@ function begin() {
     notice('The charts need Chart.js, which is not installed where the run is: apt-get install libjs-chart.js. '
       + 'Everything else on this page works without it.');
   }
-  $('log-scale').addEventListener('click', event => {
-    logScale = !logScale;
-    event.currentTarget.setAttribute('aria-pressed', String(logScale));
-    show();
-  });
+  for (const id of ['loss', 'time'])
+    $('log-' + id).addEventListener('click', event => {
+      if (!logScales.delete(id)) logScales.add(id);
+      event.currentTarget.setAttribute('aria-pressed', String(logScales.has(id)));
+      show();
+    });
   stagesHead();
   $('buttons').append(...buttons.map(buttonMake));
   showButtons(null);
