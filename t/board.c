@@ -690,12 +690,58 @@ static void checkpoints_that_are_gone_are_told_so(void)
     char *text = pl_board_json(board, until, &until);
     json_t *all = json_loads(text, 0, NULL);
     const json_t *saves = json_object_get(run_of(all, 1), "saves");
-    is_int((long long)json_array_size(saves), 3, "one that is new, two that changed");
+    is_int((long long)json_array_size(saves), 4, "all, as some have changed");
     json_array_foreach(saves, k, one)
-        is_int(json_is_true(json_object_get(one, "removed")), k < 2, "number %lld",
-               integer(one, "number"));
+        is_int(json_is_true(json_object_get(one, "removed")), k == 1 || k == 2,
+               "number %lld", integer(one, "number"));
     json_decref(all);
     pl_text_free(text);
+    text = pl_board_json(board, until, &until);
+    all = json_loads(text, 0, NULL);
+    is_int((long long)json_array_size(json_object_get(run_of(all, 1), "saves")), 0,
+           "none, as nothing has changed since");
+    json_decref(all);
+    pl_text_free(text);
+    pl_board_free(board);
+}
+
+/* The paths of the run's checkpoints that are told, with a comma behind each. */
+static void paths_of(pl_board_t *board, char *paths, size_t room)
+{
+    uint64_t until;
+    size_t k;
+    json_t *one;
+    char *text = pl_board_json(board, 0, &until);
+    json_t *all = json_loads(text, 0, NULL);
+    *paths = '\0';
+    json_array_foreach(json_object_get(run_of(all, 1), "saves"), k, one)
+        snprintf(paths + strlen(paths), room - strlen(paths), "%s,",
+                 json_string_value(json_object_get(one, "text")));
+    json_decref(all);
+    pl_text_free(text);
+}
+
+static void what_is_gone_makes_room_for_new_checkpoints(void)
+{
+    enum { MANY = 60 };
+    char path[32], removed[32] = "", paths[4096];
+    pl_board_t *board = pl_board_new(pl_now(), NULL);
+    begin_run(board, 100);
+    save(board, "c/asked", "");
+    for (int k = 0; k < MANY; k++) {
+        snprintf(path, sizeof path, "c/last=%d", k);
+        save(board, path, removed);
+        snprintf(removed, sizeof removed, "last=%d", k);
+    }
+    paths_of(board, paths, sizeof paths);
+    like(paths, "^c/asked,c/last=37,.*,c/last=59,$",
+         "what is still there is told, then the newest that are gone");
+    for (int k = 0; k < MANY; k++) {
+        snprintf(path, sizeof path, "c/kept=%d", k);
+        save(board, path, "");
+    }
+    paths_of(board, paths, sizeof paths);
+    like(paths, "^c/kept=36,.*,c/kept=59,$", "of more than there is room for the newest");
     pl_board_free(board);
 }
 
@@ -902,6 +948,7 @@ int main(void)
     run(times_of_the_newest_report_and_of_the_run_have_names_of_their_own);
     run(each_rank_has_its_stages);
     run(checkpoints_that_are_gone_are_told_so);
+    run(what_is_gone_makes_room_for_new_checkpoints);
     run(a_long_run_keeps_points_of_every_figure);
     run(hostile_text_is_data_for_the_page);
     run(hostile_text_is_a_label_of_the_metrics);

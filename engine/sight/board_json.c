@@ -90,17 +90,19 @@ static json_t *absent_json(const pl_board_t *b, const run_t *run)
     return all;
 }
 
+/* All of them, once one is new or changed; else none. */
 static json_t *saves_json(const run_t *run, uint64_t since)
 {
     json_t *all = json_array();
-    for (uint64_t k = oldest(run->saves, SAVES_MOST); k < run->saves; k++) {
-        const save_t *save = &run->save[k % SAVES_MOST];
-        if (save->item > since)
-            json_array_append_new(all, json_pack("{s:I, s:f, s:b, s:b, s:o}", "number",
-                                                 (json_int_t)save->number, "time",
-                                                 save->time, "failed", save->failed,
-                                                 "removed", save->removed, "text",
-                                                 text(save->text)));
+    bool changed = false;
+    for (int k = 0; k < run->saves; k++)
+        changed |= run->save[k].item > since;
+    for (int k = 0; changed && k < run->saves; k++) {
+        const save_t *save = &run->save[k];
+        json_array_append_new(all, json_pack("{s:I, s:f, s:b, s:b, s:o}", "number",
+                                             (json_int_t)save->number, "time", save->time,
+                                             "failed", save->failed, "removed",
+                                             save->removed, "text", text(save->text)));
     }
     return all;
 }

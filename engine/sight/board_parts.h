@@ -116,8 +116,8 @@ typedef struct run {
     int64_t slot_began;
     strip_slot_t strip[STRIP_SLOTS];
     uint64_t slots;                                         /* there have been */
-    save_t save[SAVES_MOST];
-    uint64_t saves;
+    save_t save[SAVES_MOST];                                /* the oldest first */
+    int saves;
 } run_t;
 
 /* One sort of actor. */

@@ -345,11 +345,25 @@ void run_spent(pl_board_t *board, run_t *run, pl_bytes_t spent, int64_t time)
         slot_end(board, run, time);
 }
 
+/* Room for one more: in place of the oldest that is no more, or of the oldest. */
+static save_t *save_room(run_t *run)
+{
+    int gone = 0;
+    if (run->saves < SAVES_MOST)
+        return &run->save[run->saves++];
+    while (gone < SAVES_MOST && !run->save[gone].removed && !run->save[gone].failed)
+        gone++;
+    gone %= SAVES_MOST;
+    memmove(&run->save[gone], &run->save[gone + 1],
+            (size_t)(SAVES_MOST - 1 - gone) * sizeof *run->save);
+    return &run->save[SAVES_MOST - 1];
+}
+
 void run_save(pl_board_t *board, run_t *run, const char *text, bool failed)
 {
-    save_t *save = &run->save[run->saves % SAVES_MOST];
+    save_t *save = save_room(run);
     *save = (save_t){.item = ++board->item,
-                     .number = run->saves++,
+                     .number = run->saves_done + run->saves_failed,
                      .time = board_now(board),
                      .failed = failed};
     snprintf(save->text, sizeof save->text, "%s", text);
@@ -367,9 +381,9 @@ void run_removed(pl_board_t *board, run_t *run, const char *names)
 {
     for (size_t length; *names; names += length + (names[length] == '\n')) {
         length = strcspn(names, "\n");
-        for (int k = 0; k < SAVES_MOST; k++) {
+        for (int k = 0; k < run->saves; k++) {
             save_t *save = &run->save[k];
-            if (!save->item || save->removed || !is_called(save, names, length))
+            if (save->removed || !is_called(save, names, length))
                 continue;
             save->removed = true;
             save->item = ++board->item;

@@ -6,7 +6,7 @@
 'use strict';
 
 const $ = id => document.getElementById(id);
-const POINTS_MOST = 1000, SLOTS_MOST = 120, LOG_MOST = 200, SAVES_MOST = 24;
+const POINTS_MOST = 1000, SLOTS_MOST = 120, LOG_MOST = 200;
 const seen = {runs: new Map(), log: [], last: null};
 let chosen = null;          // number of the run that is shown; null: the newest
 let charts = null;          // by canvas; null: there is no Chart.js
@@ -80,15 +80,6 @@ function keep(list, more, most) {
   if (list.length > most) list.splice(0, list.length - most);
 }
 
-// One that is told again has changed.
-function keepNumbered(list, more, most) {
-  for (const one of more) {
-    const at = list.findIndex(old => old.number === one.number);
-    if (at < 0) list.push(one); else list[at] = one;
-  }
-  keep(list, [], most);
-}
-
 function take(state) {
   if (state.since === 0) {
     seen.runs.clear();
@@ -98,10 +89,10 @@ function take(state) {
   keep(seen.log, state.log, LOG_MOST);
   for (const run of state.runs) {
     const old = seen.runs.get(run.number) || {points: [], strip: [], saves: []};
-    const points = run.whole ? [] : old.points, strip = old.strip, saves = old.saves;
+    const points = run.whole ? [] : old.points, strip = old.strip;
+    const saves = run.saves.length ? run.saves : old.saves;     // all, once one has changed
     keep(points, run.points, POINTS_MOST);
     keep(strip, run.strip, SLOTS_MOST);
-    keepNumbered(saves, run.saves, SAVES_MOST);
     seen.runs.set(run.number, Object.assign(run, {points, strip, saves}));
   }
   for (const number of seen.runs.keys())
@@ -491,11 +482,11 @@ function showNewest() {
 // ---- lists ----
 
 function showSaves(run) {
-  const body = $('saves').tBodies[0], saves = run ? run.saves : [];
+  const body = $('saves').tBodies[0], saves = run ? [...run.saves].reverse().sort((a, b) => a.removed - b.removed) : [];
   const key = run ? run.number + ':' + saves.map(save => save.number + (save.removed ? '-' : '')).join() : '';
   if (body.dataset.key === key) return;
   body.dataset.key = key;
-  body.replaceChildren(...(saves.length ? [...saves].reverse().map(save => row([[clock(save.time)],
+  body.replaceChildren(...(saves.length ? saves.map(save => row([[clock(save.time)],
     [save.failed ? 'failed: ' + save.text : save.text.split('/').pop() + (save.removed ? ' (removed since)' : ''),
       save.failed ? 'text level-error' : save.removed ? 'text quiet' : 'text']]))
     : [row([['None yet.', 'quiet']])]));
