@@ -236,6 +236,7 @@ a_run_is_shown_again() {
     try "$paceline" replay well.journal --speed max
     is "$status" 0 "a journal is shown"
     like "$out" 'host +> trainer +run' "as a monitor shows a run"
+    like "$out" ' model=[^ ]{110,}(…|\.\.\.) ' "where texts that are cut say so"
     lines=$(wc -l <<<"$out")
     "$paceline" replay well.journal --speed max --monitor 'ipc://stream' 2>notes.txt &
     pid=$!

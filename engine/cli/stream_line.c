@@ -65,13 +65,24 @@ static size_t bytes_of(const char *text, int columns)
     return at;
 }
 
+static const char *cut_mark(void)
+{
+    return cli_has_utf8() ? "…" : "...";
+}
+
+static void add_text(line_t *line, const char *name, const char *text)
+{
+    const size_t length = bytes_of(text, TEXT_MOST);
+    const char *quote = !*text || strpbrk(text, " =") ? "\"" : "";
+    add(line, " %s=%s%.*s%s%s", name, quote, (int)length, text,
+        text[length] ? cut_mark() : "", quote);
+}
+
 static void add_field(line_t *line, const char *name, const json_t *value)
 {
     const char *text = json_string_value(value);
-    if (text && (!*text || strpbrk(text, " =")))
-        add(line, " %s=\"%.*s\"", name, (int)bytes_of(text, TEXT_MOST), text);
-    else if (text)
-        add(line, " %s=%.*s", name, (int)bytes_of(text, TEXT_MOST), text);
+    if (text)
+        add_text(line, name, text);
     else if (json_is_integer(value))
         add(line, " %s=%lld", name, (long long)json_integer_value(value));
     else if (json_is_real(value))
@@ -128,6 +139,16 @@ void cli_stream_gap(long long rank, long long lost)
         cli_print("%9s %lld messages of rank %lld lost\n", "", lost, rank);
 }
 
+/* To so many columns, the mark among them. */
+static void cut(line_t *line, int columns)
+{
+    const int mark = cli_has_utf8() ? 1 : 3;
+    if (!line->text[bytes_of(line->text, columns)])
+        return;
+    line->at = bytes_of(line->text, columns > mark ? columns - mark : 0);
+    add(line, "%s", cut_mark());
+}
+
 void cli_stream_line(const json_t *message, int columns, char *text, size_t room)
 {
     line_t line = {text, 0, room};
@@ -145,5 +166,5 @@ void cli_stream_line(const json_t *message, int columns, char *text, size_t room
         if ((unsigned char)*c < ' ')
             *c = ' ';
     if (columns > 0)
-        text[bytes_of(text, columns)] = '\0';
+        cut(&line, columns);
 }
