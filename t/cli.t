@@ -756,6 +756,8 @@ monitor_shows_lines_for_people() {
         "to or from the strategy, with time, ends, name and fields"
     try "$paceline" monitor "$stream" --duration 0.2
     is "$status" 0 "or as long"
+    try timeout 30 "$paceline" monitor "$stream" $(seq -f '--topic nosuch%g' 1 3000) --topic 0.strategy --count 5
+    is "$(lines "$out")" 5 "of any number of topics"
     refused 1 '^paceline: a run is publishing at tcp://.*, but no message matched --topic' \
         monitor "$stream" --topic nosuch --duration 1
     local longest

@@ -33,6 +33,7 @@ static void set_limits(void *socket)
     int64_t most = MESSAGE_MOST;
     set_int(socket, ZMQ_LINGER, 0);
     set_int(socket, ZMQ_RCVHWM, QUEUE);
+    set_int(socket, ZMQ_SNDHWM, 0);           /* or subscriptions too many are dropped */
     set_int(socket, ZMQ_HANDSHAKE_IVL, 2000);
     set_int(socket, ZMQ_HEARTBEAT_IVL, 1000);
     set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, 3000);
