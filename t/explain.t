@@ -142,6 +142,18 @@ damage_costs_one_record_alone() {
     like "$out" 'host +< trainer +run' "and what comes behind it"
 }
 
+a_monitor_that_lacks_messages_does_not_know_the_end() {
+    head -c $(($(stat -c %s bad.journal) * 9 / 10)) bad.journal >lacking.journal
+    "$paceline" replay lacking.journal --speed max --monitor 'ipc://lacking' >/dev/null 2>&1 &
+    pid=$!
+    until [ -S lacking ] || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
+    try timeout 20 "$paceline" monitor ipc://lacking
+    wait $pid
+    like "$out" ' [0-9]+ messages (of rank -?[0-9]+ )?lost' "a gap in a stream is shown"
+    is "$status" 1 "where that is gone without the end of the run"
+    like "$err" 'has gone, and [0-9]+ of its messages were lost: how the run ended is not known' "nothing more is claimed"
+}
+
 all_runs_of_a_sweep_are_told_of() {
     fit sweep --set optimizer.lr=1e-3,3e-4 --set trainer.max_epochs=1
     is "$status" 0 "a sweep"
@@ -329,6 +341,7 @@ run one_that_was_killed_itself trains
 run a_run_is_shown_again trains
 run it_is_shown_at_the_speed_that_is_asked_for trains
 run damage_costs_one_record_alone trains
+run a_monitor_that_lacks_messages_does_not_know_the_end trains
 run all_runs_of_a_sweep_are_told_of trains
 run steps_are_those_of_the_answer trains
 run it_fits_a_terminal trains

@@ -31,6 +31,7 @@ typedef struct monitor {
     bool warned, refused, hinted;                 /* what has been said */
     int runs;                                     /* seen to begin, not to end */
     bool is_over;                                 /* the last one was seen to end */
+    long long lost;                               /* messages, since one began */
 } monitor_t;
 
 static int monitor_open(monitor_t *m, pl_error_t *err)
@@ -61,8 +62,10 @@ static void look_for_gap(monitor_t *m, const json_t *message)
     json_int_t seq = json_integer_value(json_object_get(message, "seq"));
     if (m->arguments->topic.count || rank < 0 || rank >= RANKS)
         return;
-    if (m->next[rank] && seq > m->next[rank])   /* what was before we came is not lost */
+    if (m->next[rank] && seq > m->next[rank]) { /* what was before we came is not lost */
         show_gap(m, (int)rank - 1, (long long)(seq - m->next[rank]));
+        m->lost += (long long)(seq - m->next[rank]);
+    }
     m->next[rank] = seq + 1;
 }
 
@@ -103,6 +106,8 @@ static void count_runs(monitor_t *m, const json_t *message)
         return;
     if (!begins && !ends)
         return;
+    if (begins && !m->runs)
+        m->lost = 0;
     if (begins || m->runs > 0)
         m->runs += begins ? 1 : -1;
     m->is_over = !m->runs;
@@ -219,7 +224,12 @@ static int monitor_status(const monitor_t *m)
         return cli_signal_status();
     if (cli_output_gone() || (m->count && !is_cut_short(m)))
         return CLI_DONE;
-    if (m->count)
+    if (m->count && m->lost)
+        pl_fail(&err, PL_EDIED,
+                "what published at %s has gone, and %lld of its messages were lost: how "
+                "the run ended is not known",
+                endpoint, m->lost);
+    else if (m->count)
         pl_fail(&err, PL_EDIED, "what published at %s has gone in the middle of a run",
                 endpoint);
     else if (!m->connection.connected && m->connection.refused)
