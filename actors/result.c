@@ -122,6 +122,11 @@ bool pl_result_metric(const pl_result_t *result, const char *name, double *value
     return result && metric_find(result->metrics, name, value);
 }
 
+bool pl_hook_metric(const pl_hook_event_t *event, const char *name, double *value)
+{
+    return event && metric_find(event->metrics, name, value);
+}
+
 bool pl_loop_metric(const pl_loop_result_t *result, const char *name, double *value)
 {
     return result && metric_find(result->metrics, name, value);

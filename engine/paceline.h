@@ -520,8 +520,8 @@ typedef struct pl_result {
     int weight_count;
     const pl_result_tensor_t *weight;              /* after a fit: the module's tensors */
     int output_count;
-    const pl_result_tensor_t *output;     /* after predicting: [samples, …] each, in the
-                                             data's order */
+    const pl_result_tensor_t *output;    /* after predicting: [samples, …] each, in the
+                                            data's order */
     const char *best_checkpoint;         /* of a fit whose model_checkpoint has a monitor:
                                             its path; "" */
     const char *callbacks;               /* JSON array: of each callback of a fit, on rank
@@ -1657,6 +1657,10 @@ typedef struct pl_hook_event {
     const pl_result_tensor_t *output;      /* of the batch at PREDICT_BATCH_END, of all at
                                               PREDICT_END; [samples, …] each */
 } pl_hook_event_t;
+
+/* The newest value of a metric, such as "val_acc", and whether it is known; *value stays
+ * as it is where it is not. */
+PL_API bool pl_hook_metric(const pl_hook_event_t *event, const char *name, double *value);
 
 /* What a callback wants; comes as a wish for nothing. */
 typedef struct pl_wish {

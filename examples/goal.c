@@ -32,9 +32,8 @@ static int goal_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
 {
     goal_t *goal = self;
     double value;
-    const pl_result_t newest = {.metrics = event->metrics};
     (void)point;
-    if (!pl_result_metric(&newest, goal->figure, &value))
+    if (!pl_hook_metric(event, goal->figure, &value))
         return pl_fail(err, PL_ENOTFOUND, "there is no figure \"%s\"", goal->figure);
     double left = goal->value - value;
     if (left <= 0) {

@@ -243,6 +243,30 @@ static rig_result_t *fit_of(const char *trainer, const char *from)
     return result;
 }
 
+/* The run file's "data" may be the size of a batch alone. */
+static void a_loop_needs_no_data_set(void)
+{
+    static const char text[] = "{\"module\": {\"name\": \"mlp\", \"hidden\": [8], "
+                               "\"classes\": 3}, \"optimizer\": \"adamw\", "
+                               "\"data\": {\"batch_size\": 32}}";
+    program_t p;
+    program_begin(&p);
+    pl_options_t *options = pl_options_parse(text, "run", &p.err);
+    const pl_loop_spec_t spec = usual();
+    p.loop = pl_loop_open(p.engine, options, &spec, on_ready, &p, &p.err);
+    if (ok(p.loop, "it is opened: %s", p.err.text)) {
+        until(&p, &p.ready, 1);
+        is_text(p.ready.error.text, "", "it is ready");
+    }
+    pl_trainer_t *trainer = pl_trainer_new(p.engine, options, &p.err);
+    is_int(pl_trainer_fit(trainer, NULL, NULL, &p.err), PL_ENOTFOUND, "a fit needs one");
+    is_text(p.err.text, "run:1:88: \"data\" names no data set: give \"data.name\"",
+            "and says which key is missing");
+    pl_trainer_free(trainer);
+    pl_options_free(options);
+    program_end(&p);
+}
+
 /* ---- what holds ---- */
 
 static void the_same_batches_give_the_bits_of_a_fit(void)
@@ -604,6 +628,7 @@ int main(void)
     if (!rig_has("cpu"))
         return tap_done();
     run(the_same_batches_give_the_bits_of_a_fit);
+    run(a_loop_needs_no_data_set);
     run(batches_of_any_size_and_sort_are_taken);
     run(what_is_wrong_with_a_batch_is_said_at_once);
     run(no_more_is_under_way_than_was_said);

@@ -320,6 +320,10 @@ int pl_options_needs_source(const pl_options_t *o, pl_stage_t stage, pl_error_t 
         return pl_options_fail(err, PL_EINVAL, o, "data.test",
                                "\"data.test\" is a list: name the one to predict as "
                                "\"data.predict\"");
+    if (!pl_data_has_sources(data) && json_is_object(data)
+        && !json_object_get(data, "name"))
+        return pl_options_fail(err, PL_ENOTFOUND, o, "data",
+                               "\"data\" names no data set: give \"data.name\"");
     if (pl_data_has_sources(data) && !source_apart(data, stage))
         return fail_missing(o, err, "the run names no such source: give \"data.%s\"",
                             pl_source_name(stage));

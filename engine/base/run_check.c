@@ -424,10 +424,25 @@ static int check_steps(const checker_t *c, const path_t *path,
     return one || c->deep ? check_part(c, path, section->role, false, value) : PL_OK;
 }
 
+/* Options of the data alone are enough for a loop whose batches the program sends; a
+ * stage that reads a data set asks for one (pl_options_needs_source()). */
+static bool has_data_options_only(const json_t *data)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)data, key, value)
+        if (!pl_option_find(pl_data_table, key))
+            return false;
+    return json_object_size(data) > 0;
+}
+
 static int check_data(const checker_t *c, const path_t *path, const json_t *data)
 {
+    const schema_t options = {.table = {pl_data_table}};
     if (pl_data_has_sources(data))
         return check_sources(c, path, data);
+    if (has_data_options_only(data))
+        return check_object(c, path, &options, data);
     if (!pl_part_name(data))
         return fail_form(
             c, path,
@@ -535,8 +550,7 @@ static int check_section_names(const checker_t *c)
         path_t path = {.key = key};
         if ((section_name = section_with(key)))
             return fail_at(c, &path, PL_JSON_KEY, PL_EINVAL,
-                           "unknown key \"%s\": it is \"%s.%s\"", key, section_name,
-                           key);
+                           "unknown key \"%s\": it is \"%s.%s\"", key, section_name, key);
         pl_nearest_t nearest;
         pl_nearest_init(&nearest, key);
         for (const pl_section_t *section = pl_sections; section->name; section++)
