@@ -60,9 +60,9 @@ typedef struct device {
     compiled_t *plan;
     int plan_count, plan_room;
     running_t *spare;
-    int running;                     /* calls under way */
+    int running;                                            /* calls under way */
     int64_t since;                   /* pl_now() when the newest replay began, or could */
-    bool halted;                     /* a replay that halts could not begin */
+    bool halted;                                 /* a replay that halts could not begin */
     bool ending;
     pl_call_t *measuring;                                   /* its peak  [NULL] */
     pl_rooms_t rooms;

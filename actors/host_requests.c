@@ -141,9 +141,10 @@ static int rate_read(const json_t *asked, pl_order_t *order, pl_error_t *err)
     order->what.is_factor = factor != NULL;
     order->what.value = json_number_value(lr ? lr : factor);
     int code = pl_order_check(order, err);
-    return code == PL_OK ? pl_order_optimizer(
-               order, json_string_value(json_object_get(asked, "optimizer")), err)
-                         : code;
+    return code == PL_OK
+               ? pl_order_optimizer(
+                   order, json_string_value(json_object_get(asked, "optimizer")), err)
+               : code;
 }
 
 static void order_carry_out(pl_request_t *request, pl_trainer_t *trainer,

@@ -65,9 +65,8 @@ static int place_convert(json_t *manifest, const json_t *now, const pl_job_t *jo
 /* "auto" is always a plain one; of one that is not known any more nothing is. */
 static bool is_plain(const char *strategy)
 {
-    const pl_actor_ops_t *ops = strcmp(strategy, "auto")
-                                    ? pl_part_find("strategy", strategy, NULL)
-                                    : NULL;
+    const pl_actor_ops_t *ops =
+        strcmp(strategy, "auto") ? pl_part_find("strategy", strategy, NULL) : NULL;
     return ops ? ops->plain : !strcmp(strategy, "auto");
 }
 

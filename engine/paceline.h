@@ -520,8 +520,8 @@ typedef struct pl_result {
     int weight_count;
     const pl_result_tensor_t *weight;              /* after a fit: the module's tensors */
     int output_count;
-    const pl_result_tensor_t *output;    /* after predicting: [samples, …] each, in the
-                                            data's order */
+    const pl_result_tensor_t *output;     /* after predicting: [samples, …] each, in the
+                                             data's order */
     const char *best_checkpoint;         /* of a fit whose model_checkpoint has a monitor:
                                             its path; "" */
     const char *callbacks;               /* JSON array: of each callback of a fit, on rank

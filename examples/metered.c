@@ -33,7 +33,7 @@ static int metered_open(void *self, const pl_seat_t *seat, char address[PL_ADDRE
     shm = pl_part_find("collective", "shm", err);
     if (!shm)
         return PL_ENOTFOUND;
-    metered->shm = calloc(1, shm->size);             /* options at 0: it sleeps at once */
+    metered->shm = calloc(1, shm->size);  /* options at 0: it sleeps at once */
     if (!metered->shm)
         return pl_fail(err, PL_ENOMEM, "out of memory");
     return shm->open(metered->shm, seat, address, descriptor, err);

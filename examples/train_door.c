@@ -24,22 +24,22 @@
 enum {
     BODY_MOST = 1 << 20,
     GUESTS_MOST = 128,
-    REQUEST_SECONDS = 10,                                /* for each piece of a request */
+    REQUEST_SECONDS = 10, /* for each piece of a request */
     ANSWER_SECONDS = 60,
-    SILENT_MS = 250                                  /* for a request while others wait */
+    SILENT_MS = 250 /* for a request while others wait */
 };
 
 /* Who is connected. */
 typedef struct guest {
-    struct bufferevent *bev;                                /* NULL: nobody */
+    struct bufferevent *bev; /* NULL: nobody */
     bool has_asked, was_seen;
 } guest_t;
 
 struct door {
     struct evhttp *http;
     struct evconnlistener *listener;
-    struct event *later;                                    /* pending: it is shut */
-    struct event *sweep;                                    /* now and then */
+    struct event *later; /* pending: it is shut */
+    struct event *sweep; /* now and then */
     guest_t guest[GUESTS_MOST];
     int most;
 };
@@ -170,7 +170,7 @@ static void on_later(evutil_socket_t fd, short what, void *user)
     for (int k = 0; k < GUESTS_MOST; k++) {
         guest_t *guest = &door->guest[k];
         if (guest->bev && !guest->has_asked && guest->was_seen)
-            shutdown(bufferevent_getfd(guest->bev), SHUT_RDWR);  /* evhttp sees it */
+            shutdown(bufferevent_getfd(guest->bev), SHUT_RDWR); /* evhttp sees it */
         guest->was_seen = true;
     }
     door_shut(door);

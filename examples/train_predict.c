@@ -20,9 +20,9 @@
 #include "train_service.h"
 
 enum {
-    NUMBERS_MOST = 1 << 22,                           /* of a question */
-    OPEN_MOST = 16,                                   /* questions */
-    PATIENCE = 2                                      /* s: then weights are not so new */
+    NUMBERS_MOST = 1 << 22,                                 /* of a question */
+    OPEN_MOST = 16,                                         /* questions */
+    PATIENCE = 2                                     /* s: then weights are not so new */
 };
 static const double FRESH = 1,                              /* s: they are new */
     SAVES_MOST = 0.1;                                       /* of a run's time */
@@ -49,8 +49,8 @@ struct predictor {
     pthread_mutex_t lock;
     pthread_cond_t asked;
     questions_t waiting, answered;
-    questions_t early;                        /* the loop's: their runs are being saved */
-    int open;                                 /* the loop's: questions */
+    questions_t early;                       /* the loop's: their runs are being saved */
+    int open;                                               /* the loop's: questions */
     bool ends;
     int pipe[2];
     struct event *readable;
@@ -338,7 +338,7 @@ void predictor_saved(run_t *run)
 
 static void on_saved(pl_trainer_t *trainer, const pl_command_result_t *result, void *user)
 {
-    (void)trainer, (void)result;                  /* without them, by those from before */
+    (void)trainer, (void)result;                 /* without them, by those from before */
     predictor_saved(user);
 }
 
@@ -359,12 +359,11 @@ static bool is_saved_soon(run_t *run)
     const double since = now() - run->saved_at;
     if (!run->trainer || (run->saved_at && since < FRESH + run->save_took / SAVES_MOST)
         || event_base_once(run->service->base, -1, EV_TIMEOUT, on_impatience, run,
-                           &patience)
-               != 0)
+                           &patience) != 0)
         return false;
     run->saving_since = now();
-    run->is_saving = pl_trainer_save_as(run->trainer, "newest", on_saved, run, NULL)
-                     == PL_OK;
+    run->is_saving =
+        pl_trainer_save_as(run->trainer, "newest", on_saved, run, NULL) == PL_OK;
     return run->is_saving;
 }
 

@@ -7,7 +7,7 @@
 
 #include "train_service.h"
 
-enum { AHEAD_MOST = 4096 };                                 /* bytes that nobody wants */
+enum { AHEAD_MOST = 4096 };                     /* bytes that nobody wants */
 
 /* What a run told is kept nowhere, and taken for nothing else.  Each connection carries
  * one request. */

@@ -432,7 +432,7 @@ static void on_signal(evutil_socket_t number, short what, void *user)
 
 static void service_free(service_t *service)
 {
-    door_free(service->door);                    /* tells who waits: its client is gone */
+    door_free(service->door);                  /* tells who waits: its client is gone */
     if (service->predictor)
         predictor_free(service->predictor);
     pl_engine_free(service->engine);
@@ -503,8 +503,8 @@ int main(int argc, char **argv)
     pl_error_t err = {0};
     service_t service = {0};
     pl_log_hook(on_log, PL_LOG_WARNING, NULL);
-    int code = pl_init(&argc, &argv, NULL, &err);  /* always first */
-    signal(SIGPIPE, SIG_IGN);                      /* a client that leaves ends nothing */
+    int code = pl_init(&argc, &argv, NULL, &err);           /* always first */
+    signal(SIGPIPE, SIG_IGN);                    /* a client that leaves ends nothing */
     const int port = words_read(&service, argc, argv);
     if (code == PL_OK && port < 0) {
         fprintf(port == -2 ? stdout : stderr,
@@ -515,7 +515,7 @@ int main(int argc, char **argv)
     }
     json_t *root = json_string(service.root);
     json_decref(root);
-    if (code == PL_OK && !root) {                      /* run files and answers name it */
+    if (code == PL_OK && !root) {                 /* run files and answers name it */
         fprintf(stderr, "train_service: the name of the folder ROOT is not UTF-8\n");
         return 2;
     }

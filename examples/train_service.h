@@ -27,13 +27,13 @@ struct run {
     char run_dir[512], error[PL_ERROR_TEXT];
     uint64_t global_step;
     json_t *metrics;
-    char *event[EVENTS_KEPT];                     /* the newest, by number  [forgotten] */
-    uint64_t events;                              /* the next one's number */
-    uint64_t end;                                 /* which end that was */
+    char *event[EVENTS_KEPT];                /* the newest, by number  [forgotten] */
+    uint64_t events;                                        /* the next one's number */
+    uint64_t end;                                           /* which end that was */
     stream_t *streams;
-    struct waiting *waiting;                   /* commands that are open */
-    bool is_saving;                            /* weights that predictions are to be by */
-    double saving_since, saved_at, save_took;  /* s */
+    struct waiting *waiting;                                /* commands that are open */
+    bool is_saving;                           /* weights that predictions are to be by */
+    double saving_since, saved_at, save_took;               /* s */
 };
 
 struct service {

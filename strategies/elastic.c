@@ -27,8 +27,8 @@ enum { UNDER_WAY_MOST = 16 };                               /* replays */
 static void compute_ended(pl_elastic_t *e)
 {
     e->began = false;
-    pl_replica_computed(&e->ddp.replica, e->of, e->guarded, e->forward, e->seconds,
-                        e->failure.code == PL_OK ? NULL : &e->failure);
+    pl_replica_computed(&e->ddp.replica, e->of, e->guarded, e->forward,
+                        e->seconds, e->failure.code == PL_OK ? NULL : &e->failure);
 }
 
 static void compute_send(pl_elastic_t *e);

@@ -246,7 +246,8 @@ static void local_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
     local_t *local = (local_t *)ddp;
     pl_error_t err = failure ? *failure : (pl_error_t){0};
     const double weight = failure ? 1
-                                  : pl_ddp_element(ddp, ddp->at.grads, weight_place(ddp));
+                                  : pl_ddp_element(ddp, ddp->at.grads,
+                                                   weight_place(ddp));
     local->halt = halt;
     if (failure
         || scaled_replay(local, STEP, "outer_step", 1 / weight, stepped, &err) != PL_OK)

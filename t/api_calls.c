@@ -144,11 +144,12 @@ static void arrays_read(void)
     static const double from[8][RIG_FEATURES];              /* of any type */
     static double into[4][RIG_FEATURES];
     const int64_t index[] = {0, 7, 3, drawn_one_in(4) ? drawn_int64() : 2};
-    const pl_arrays_t arrays = {.samples = 8,
-                                .field_count = drawn_one_in(8) ? drawn_int() : 1,
-                                .field = {any_readable()},
-                                .data = {drawn_one_in(8) ? NULL : from},
-                                .offset = drawn_one_in(2) ? NULL : offset};
+    const pl_arrays_t arrays = {
+        .samples = 8,
+        .field_count = drawn_one_in(8) ? drawn_int() : 1,
+        .field = {any_readable()},
+        .data = {drawn_one_in(8) ? NULL : from},
+        .offset = drawn_one_in(2) ? NULL : offset};
     const pl_read_request_t request = {.index = drawn_one_in(8) ? NULL : index,
                                        .count = drawn_one_in(8) ? -3 : drawn_below(5),
                                        .length = drawn_below(RIG_FEATURES + 1)};
@@ -506,8 +507,9 @@ static void a_run_ends_well(void)
 
 static void whatever_is_called_is_done_or_refused(void)
 {
-    static void (*const all[])(void) = {run_files,   parts,  data,   files,  answers,
-                                        arrays_read, launch, graphs, graphs, small};
+    static void (*const all[])(void) = {run_files, parts,       data,   files,
+                                        answers,   arrays_read, launch, graphs,
+                                        graphs,    small};
     pthread_t thread;
     const int64_t until = pl_now() + (int64_t)(seconds * 1e9);
     pthread_create(&thread, NULL, aside, NULL);

@@ -242,7 +242,8 @@ static void ranks_whose_connection_is_lost_while_they_meet_meet_again(void)
                                        "where one alone knows that the first is gone"};
     for (int k = 0; k < 2; k++) {
         far_open(50);
-        far_until(far.m[0].done) far_turn();
+        far_until(far.m[0].done)
+            far_turn();
         ok(far.m[0].arrived[1] && !far.m[1].arrived[0], "one has met the other");
         cuts[k]();
         far_meet(what[k]);
@@ -279,7 +280,7 @@ static void who_stops_reading_is_waited_for_in_bounded_memory(void)
 
 /* ---- how much travels ---- */
 
-static _Thread_local uint64_t sent;                         /* bytes, by this thread */
+static _Thread_local uint64_t sent;                        /* bytes, by this thread */
 
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
@@ -316,8 +317,8 @@ static void an_all_reduce_sends_no_more_than_a_ring(void)
 {
     for (int ranks = 2; ranks <= 5; ranks++) {
         uint64_t share[MEMBERS_MOST] = {0}, most = 0, least = UINT64_MAX;
-        const double ring = 2.0 * (ranks - 1) / ranks * TRAVELLING
-                            * (double)sizeof(float);
+        const double ring =
+            2.0 * (ranks - 1) / ranks * TRAVELLING * (double)sizeof(float);
         members_run("\"tcp\"", ranks, reduce_and_count, share);
         for (int k = 0; k < ranks; k++) {
             most = share[k] > most ? share[k] : most;

@@ -583,8 +583,8 @@ static void who_computes_beside_ranks_has_its_share(void)
         pthread_join(other, NULL);
         pthread_barrier_destroy(&crowd.ready);
         sched_setaffinity(0, sizeof all, &all);
-        const double share = (double)crowd.of_other
-                             / (double)(crowd.of_other + crowd.of_ranks);
+        const double share =
+            (double)crowd.of_other / (double)(crowd.of_other + crowd.of_ranks);
         ok(share >= (late ? 0.4 : 0.2), "%s: %.0f %% of the time of one processor",
            late ? "the processors become few" : "they are few", share * 100);
         ok(crowd.reductions > (late ? 20 : 2000), "while the ranks reduce: %d times",

@@ -396,7 +396,7 @@ static void stop_when_told(rig_t *rig, const pl_progress_t *progress)
     const json_t *ranks = json_object_get(metrics, "ranks"),
                  *data = json_object_get(ranks, "data");
     const bool is_told = json_integer_value(json_object_get(ranks, "slowest")) == 1;
-    if (is_told && slowest < 0) {                /* the other may get no processor once */
+    if (is_told && slowest < 0) {              /* the other may get no processor once */
         slowest = 1;
         is_int(json_integer_value(json_object_get(data, "slowest")), 1,
                "its data are slow");

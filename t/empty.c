@@ -139,7 +139,7 @@ static void a_measurement_of_nothing_has_no_figures(void)
 
 enum { COUNTED = 40 };
 
-static int reads[PL_PREDICT + 1];                          /* atomic: batches, by stage */
+static int reads[PL_PREDICT + 1];               /* atomic: batches, by stage */
 
 static int counted_open(void *self, const pl_data_request_t *request,
                         pl_data_info_t *info, pl_error_t *err)

@@ -254,7 +254,7 @@ static void a_limit_that_has_passed_is_still_a_limit(void)
 static void whoever_is_nearest_names_the_stuck_actor(void)
 {
     rig_open();
-    rig.runtime->grace_ms = 1000;             /* the boss has 250 ms more than its bees */
+    rig.runtime->grace_ms = 1000;         /* the boss has 250 ms more than its bees */
     pl_address_t keeper;
     uint64_t life = rig_spawn(&keeper_ops, PL_OWN_THREAD, "", &keeper);
     pl_cancel(rig.queen, life);

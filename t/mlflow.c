@@ -179,10 +179,10 @@ static void a_run_goes_on_where_it_was(void)
 static void a_password_is_of_the_environment(void)
 {
     pl_error_t err = {0};
-    pl_options_t *o =
-        pl_options_parse("{\"loggers\": [{\"name\": \"mlflow\", \"tracking_uri\": "
-                         "\"http://me:secret@127.0.0.1:1/x\"}]}",
-                         "run.json", &err);
+    pl_options_t *o = pl_options_parse(
+        "{\"loggers\": [{\"name\": \"mlflow\", \"tracking_uri\": "
+        "\"http://me:secret@127.0.0.1:1/x\"}]}",
+        "run.json", &err);
     is_int(pl_options_check(o, &err), PL_EINVAL, "none stands in the address");
     like(err.text, "loggers.*tracking_uri.*MLFLOW_TRACKING_PASSWORD", "which is told");
     ok(!strstr(err.text, "secret"), "without it");

@@ -21,7 +21,7 @@ enum {
     SERVED_MOST = 1024,                                     /* at a file */
     AT_PORT = 2048,
     CROWD = 3000,
-    CURIOUS = 1500,                                         /* come and go before them */
+    CURIOUS = 1500,                                      /* come and go before them */
     OVERSHOOT = 600,
     THOUSAND = 1000,
     EACH = 4,                                   /* lines a second to each of a thousand */
@@ -375,7 +375,7 @@ static void a_crowd_sees_bursts_what_is_rare_and_the_end(void)
             pl_monitor_offer(rig.reactor, pl_frame_bytes(&often[i]));
         usleep(10000);
         read_all(&v, &got);
-        if (k == LINES_MS / 20)                             /* at first all is new */
+        if (k == LINES_MS / 20)                  /* at first all is new */
             got = (got_t){0};
     }
     const int turns = (int)((pl_now() - began) / PL_SECOND / 2);

@@ -287,8 +287,8 @@ static int64_t steps_in_order(const rig_result_t *result)
     return newest;
 }
 
-static int left_out, back;                                 /* how often; atomic */
-static int64_t left_at, absent[2];                         /* ns; from one to the other */
+static int left_out, back;                                  /* how often; atomic */
+static int64_t left_at, absent[2];                     /* ns; from one to the other */
 
 static void log_look(pl_log_level_t level, int rank, const char *actor, const char *text,
                      void *user)
@@ -529,8 +529,8 @@ static void a_stop_before_another_beginning_is_a_stop(void)
     snprintf(data, sizeof data, "%s, \"epoch\": 2, \"times\": 4", mark("waiting"));
     rig_t *rig = run_new("{\"name\": \"spawn\", \"max_restarts\": 10}", 1, "SIGKILL",
                          data);
-    struct event *timer = event_new(rig_base(rig), -1, EV_PERSIST, stop_when_it_waits,
-                                    rig);
+    struct event *timer = event_new(rig_base(rig), -1, EV_PERSIST,
+                                    stop_when_it_waits, rig);
     event_add(timer, &each);
     rig_listen("all ranks are started again");
     const rig_result_t *result = rig_fit(rig);

@@ -190,10 +190,8 @@ static void who_is_stopped_while_ranks_join_ends_at_once(void)
         const char *launcher, *late;
         event_callback_fn end;
     } cases[] = {
-        {"\"spawn\"", "FAR_EARLY", stop},
-        {"\"spawn\"", "FAR_EARLY_1_1", stop},
-        {"\"script\"", "FAR_EARLY", stop},
-        {"\"spawn\"", "FAR_EARLY", close_engine},
+        {"\"spawn\"", "FAR_EARLY", stop},      {"\"spawn\"", "FAR_EARLY_1_1", stop},
+        {"\"script\"", "FAR_EARLY", stop},     {"\"spawn\"", "FAR_EARLY", close_engine},
         {"\"script\"", "FAR_EARLY", close_engine},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {

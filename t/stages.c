@@ -13,9 +13,9 @@
 /* What a tap has heard; the stream has ended when it is read. */
 typedef struct heard {
     int tellings;
-    double all;                                        /* s: of all stages together */
-    bool misfits;                                      /* of another size, or no number */
-    double spent[PL_SPENT_KINDS];                      /* s, together */
+    double all;                                       /* s: of all stages together */
+    bool misfits;                                     /* of another size, or no number */
+    double spent[PL_SPENT_KINDS];                     /* s, together */
 } heard_t;
 
 static void heard_record(void *self, const pl_tap_record_t *record)
@@ -174,9 +174,8 @@ static void nor_is_one_that_looks_on(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"callback", &brake},
-                                              {"callback", &onlooker},
-                                              PL_REGISTRATIONS_END};
+    static const pl_registration_t parts[] = {
+        {"callback", &brake}, {"callback", &onlooker}, PL_REGISTRATIONS_END};
     rig_init(parts);
     run(stages_are_those_of_the_device);
     run(a_step_of_two_batches_says_it_once);

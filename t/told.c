@@ -181,9 +181,8 @@ int main(int argc, char **argv)
     pl_options_t *options = engine ? pl_options_parse(run, "run", &err) : NULL;
     for (int k = 2; options && k < argc && code == PL_OK; k++)
         code = option_set(options, argv[k], &err);
-    pl_trainer_t *trainer = options && code == PL_OK
-                                ? pl_trainer_new(engine, options, &err)
-                                : NULL;
+    pl_trainer_t *trainer =
+        options && code == PL_OK ? pl_trainer_new(engine, options, &err) : NULL;
     if (trainer && program_begin(trainer, &program, &err) == PL_OK)
         event_base_dispatch(program.base);
     if (err.code != PL_OK)

@@ -25,9 +25,9 @@
 
 typedef struct reader {
     pl_address_t at;
-    int most, with;                        /* batches: to be with it, that are */
+    int most, with;                              /* batches: to be with it, that are */
     bool is_fed;                           /* it had as many: no more till half is read */
-    pl_batch_t *batch[READER_AHEAD];       /* with it; counted */
+    pl_batch_t *batch[READER_AHEAD];                        /* with it; counted */
 } reader_t;
 
 /* Fetches that wait for their batch, in order. */
@@ -316,9 +316,8 @@ static pl_feed_t *feed_of_batch(data_t *data, const pl_batch_t *batch)
 static int reader_most(const pl_batch_t *read)
 {
     const int64_t many = PL_MILLISECOND / (read->took + 1);
-    return many < READER_LEAST   ? READER_LEAST
-           : many > READER_AHEAD ? READER_AHEAD
-                                 : (int)many;
+    return many < READER_LEAST ? READER_LEAST : many > READER_AHEAD ? READER_AHEAD
+                                                                    : (int)many;
 }
 
 static void reader_done(data_t *data, const pl_batch_t *batch)

@@ -193,18 +193,21 @@ static int feed_make(pl_sources_t *sources, int place, pl_feed_t *feed,
                      pl_layout_t *layout, pl_error_t *err)
 {
     const pl_stage_t stage = stage_at(sources, place);
-    const pl_feed_spec_t spec = {
-        .dataset = sources->dataset[place],
-        .stage = stage,
-        .loader = place < PL_STAGES ? 0 : (uint32_t)(place - PL_STAGES + 1),
-        .order = order_of(sources, place),
-        .deal = {sources->deal.part, sources->deal.parts,
-                 sources->deal.even && place == PL_TRAIN, sources->deal.shards},
-        .batch_size = sources->batch_size ? sources->batch_size
-                                          : sources->job->data->batch_size,
-        .prefetch = sources->job->data->prefetch,
-        .buckets = sources->job->data->buckets,
-        .notice = sources->notice};
+    const pl_feed_spec_t spec = {.dataset = sources->dataset[place],
+                                 .stage = stage,
+                                 .loader = place < PL_STAGES
+                                               ? 0
+                                               : (uint32_t)(place - PL_STAGES + 1),
+                                 .order = order_of(sources, place),
+                                 .deal = {sources->deal.part, sources->deal.parts,
+                                          sources->deal.even && place == PL_TRAIN,
+                                          sources->deal.shards},
+                                 .batch_size = sources->batch_size
+                                                   ? sources->batch_size
+                                                   : sources->job->data->batch_size,
+                                 .prefetch = sources->job->data->prefetch,
+                                 .buckets = sources->job->data->buckets,
+                                 .notice = sources->notice};
     if (!spec.loader && !spec.dataset->info.samples)
         return pl_fail(err, PL_EFORMAT, "the first source of data.%s has no samples",
                        pl_source_name(stage));

@@ -233,9 +233,9 @@ static int slurm_find(pl_environment_t *e, get_t get, pl_error_t *err)
 }
 
 typedef struct ancestor {
-    char name[17];                               /* as the kernel has it: 15 characters */
+    char name[17];                          /* as the kernel has it: 15 characters */
     long id, parent;
-    unsigned long long began;                            /* ticks since the machine did */
+    unsigned long long began;               /* ticks since the machine did */
 } ancestor_t;
 
 static bool ancestor_read(ancestor_t *a, long id)
@@ -262,8 +262,8 @@ static int hydra_find(pl_environment_t *e, get_t get, pl_error_t *err)
     enum { DEPTH_MOST = 32 };
     ancestor_t a = {.parent = getppid()};
     (void)get, (void)err;
-    for (int k = 0; k < DEPTH_MOST && e->local_world_size == e->world_size && a.parent > 1
-                    && ancestor_read(&a, a.parent);
+    for (int k = 0; k < DEPTH_MOST && e->local_world_size == e->world_size
+                    && a.parent > 1 && ancestor_read(&a, a.parent);
          k++)
         if (!strcmp(a.name, "hydra_pmi_proxy")) {
             snprintf(e->job, sizeof e->job, "hydra-%ld-%llu", a.id, a.began);

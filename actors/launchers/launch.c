@@ -75,8 +75,8 @@ static void child_left(void *user, int rank, const char *text)
 int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_t *err)
 {
     char trail[PL_DOOR_TEXT], departures[PL_DOOR_TEXT];
-    const bool has_first = launch->host;      /* rank zero keeps a trail, so that it knows
-                                                 where it was when it is started again */
+    const bool has_first = launch->host;    /* rank zero keeps a trail, so that it knows
+                                               where it was when it is started again */
     const pl_children_spec_t spec = {
         .argv = launch->spec.argv,
         .count = launch->spec.devices,

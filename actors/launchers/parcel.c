@@ -294,15 +294,13 @@ static json_t *error_say(const pl_error_t *error)
 pl_blob_t *pl_outcome_pack(const pl_outcome_t *o, pl_error_t *err)
 {
     size_t bytes = 0, at;
-    json_t *object =
-        json_pack("{s:b,s:s,s:o,s:I,s:I,s:f,s:s?,s:s?,s:s?,s:s?,s:s?,s:s?,s:o,s:o}",
-                  "stopped", (int)o->stopped, "reason", o->reason, "error",
-                  error_say(&o->error), "global_step", (json_int_t)o->global_step,
-                  "epoch", (json_int_t)o->epoch, "seconds", o->seconds, "metrics",
-                  o->metrics, "run_dir", o->run_dir, "callbacks", o->callbacks, "best",
-                  o->best, "text", o->text, "back", o->back, "weights",
-                  weights_say(o->weights, &bytes), "outputs",
-                  outputs_say(o->outputs, &bytes));
+    json_t *object = json_pack(
+        "{s:b,s:s,s:o,s:I,s:I,s:f,s:s?,s:s?,s:s?,s:s?,s:s?,s:s?,s:o,s:o}", "stopped",
+        (int)o->stopped, "reason", o->reason, "error", error_say(&o->error),
+        "global_step", (json_int_t)o->global_step, "epoch", (json_int_t)o->epoch,
+        "seconds", o->seconds, "metrics", o->metrics, "run_dir", o->run_dir, "callbacks",
+        o->callbacks, "best", o->best, "text", o->text, "back", o->back, "weights",
+        weights_say(o->weights, &bytes), "outputs", outputs_say(o->outputs, &bytes));
     pl_blob_t *blob = parcel_new(object, bytes, &at, err);
     json_decref(object);
     if (blob && o->weights)

@@ -221,8 +221,9 @@ static int remote_control(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
     remote_t *r = self;
-    return r->job == REMOTE_SERVED ? control_pass(r, call, &body->control, err)
-                                   : pl_held_add(&r->held, call, &body->control, err);
+    return r->job == REMOTE_SERVED
+               ? control_pass(r, call, &body->control, err)
+               : pl_held_add(&r->held, call, &body->control, err);
 }
 
 /* The rank has the job: it may be told to begin. */

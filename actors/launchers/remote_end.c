@@ -232,9 +232,9 @@ void remote_cancel(void *self, pl_call_t *call)
             pl_fail(&err, PL_ESTUCK, "rank %d (%s) was cut off %s", (int)r->rank,
                     r->about, when_text(r, (char[48]){""}));
         else
-            pl_fail(&err, PL_ESTUCK, "the process of rank %d, %d, was ended %s",
-                    (int)r->rank, pl_process_id(r->process),
-                    when_text(r, (char[48]){""}));
+            pl_fail(&err, PL_ESTUCK,
+                    "the process of rank %d, %d, was ended %s", (int)r->rank,
+                    pl_process_id(r->process), when_text(r, (char[48]){""}));
         remote_kill(r, &err);
     }
 }

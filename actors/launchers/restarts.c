@@ -128,7 +128,7 @@ void pl_restarts_begin(pl_restarts_t *r)
     if (!r->waits)
         return;
     r->waits = false;
-    if (ranks->stops && pl_ranks_outcome(ranks)) {          /* it had paused */
+    if (ranks->stops && pl_ranks_outcome(ranks)) {                  /* it had paused */
         pl_ranks_answer(ranks);
         return;
     }
@@ -136,7 +136,7 @@ void pl_restarts_begin(pl_restarts_t *r)
                                  1, &err);
     if (!job || pl_wires_renew(ranks->wires, ranks->count, &err) != PL_OK
         || pl_ranks_begin(ranks, job, &err) != PL_OK) {
-        pl_object_unref(ranks->outcome);             /* of a pause: the run is not over */
+        pl_object_unref(ranks->outcome);         /* of a pause: the run is not over */
         ranks->outcome = NULL;
         ranks->error = err;
         pl_ranks_answer(ranks);

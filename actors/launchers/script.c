@@ -194,9 +194,9 @@ static int script_stop(void *self, pl_call_t *call, const pl_body_t *body,
 static int script_control(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
-    return pl_place_in_script()
-               ? pl_guest_control(self, "the program that started it", err)
-               : pl_ranks_control(self, call, body, err);
+    return pl_place_in_script() ? pl_guest_control(self, "the program that started it",
+                                                   err)
+                                : pl_ranks_control(self, call, body, err);
 }
 
 /* The program sees all ranks. */

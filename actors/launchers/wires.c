@@ -38,7 +38,7 @@ struct pl_wires {
     bool has_tried;                         /* to let them come */
     struct pl_crew *crew;                   /* whose it is  [NULL] */
     pl_runtime_t *runtime;
-    uint64_t launched;                         /* the call that all of them are part of */
+    uint64_t launched;                      /* the call that all of them are part of */
     pl_link_t *link;
     pl_bulk_t *bulk;
     pl_place_t place;                                       /* of any rank */

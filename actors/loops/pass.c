@@ -225,8 +225,8 @@ void pl_pass_begin(pl_pass_t *pass, pl_call_t *call)
     if (pass->known)
         call_begin(pass);
     else
-        pass_sent(pass,
-                  pl_call_figure_names(pass, pass->strategy, &msg, how, &pass->failure));
+        pass_sent(pass, pl_call_figure_names(pass, pass->strategy, &msg, how,
+                                             &pass->failure));
 }
 
 void pl_pass_resume(pl_pass_t *pass, pl_call_t *call)

@@ -244,8 +244,9 @@ static void fail_unknown(const char *role, const char *name, pl_error_t *err)
     if (nearest.length)
         pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": %s", role, shown, text);
     else
-        pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": %s, nor found in %s", role,
-                shown, text, pl_plugin_places(places));
+        pl_fail(err, PL_ENOTFOUND,
+                "there is no %s \"%s\": %s, nor found in %s", role, shown, text,
+                pl_plugin_places(places));
 }
 
 const void *pl_part_find(const char *role, const char *name, pl_error_t *err)

@@ -35,7 +35,7 @@ extern const char pl_usual_logger[];
 /* "trainer": names are Lightning's. */
 typedef struct pl_trainer_options {
     pl_choice_t accelerator, strategy, launcher, precision;
-    pl_span_t devices;                                      /* on each node; 0: auto */
+    pl_span_t devices;                                    /* on each node; 0: auto */
     int64_t num_nodes;                                      /* 0: auto */
     int64_t max_epochs, max_steps;                          /* -1: no limit */
     int64_t min_epochs, min_steps;

@@ -12,8 +12,8 @@
 #include <zmq.h>
 
 enum {
-    QUEUE = 100000,                  /* messages that may wait for us */
-    MESSAGE_MOST = 64 << 20,         /* bytes */
+    QUEUE = 100000,                          /* messages that may wait for us */
+    MESSAGE_MOST = 64 << 20,                 /* bytes */
     TOPIC_MOST = 199,                /* longer ones are framed wrongly by some versions */
 };
 
@@ -33,7 +33,7 @@ static void set_limits(void *socket)
     int64_t most = MESSAGE_MOST;
     set_int(socket, ZMQ_LINGER, 0);
     set_int(socket, ZMQ_RCVHWM, QUEUE);
-    set_int(socket, ZMQ_SNDHWM, 0);            /* or subscriptions too many are dropped */
+    set_int(socket, ZMQ_SNDHWM, 0);           /* or subscriptions too many are dropped */
     set_int(socket, ZMQ_HANDSHAKE_IVL, 2000);
     set_int(socket, ZMQ_HEARTBEAT_IVL, 1000);
     set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, 3000);

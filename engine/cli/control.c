@@ -16,13 +16,13 @@
 #include "cli/session.h"
 #include "cli/watch.h"
 
-enum { REQUEST_MOST = 4096 };                               /* bytes, that a run takes */
+enum { REQUEST_MOST = 4096 };                     /* bytes, that a run takes */
 
 static const double ABSENCE = 2, PATIENCE = 3, GREETING = 30, TURN = 0.2;  /* s */
 
 typedef struct order {
-    const char *word, *command;                          /* what is typed; what is sent */
-    const char *figure;                                  /* that goes with it  [none] */
+    const char *word, *command;             /* what is typed; what is sent */
+    const char *figure;                     /* that goes with it  [none] */
     bool takes_optimizer, takes_name, takes_reason;
 } order_t;
 
@@ -117,9 +117,7 @@ static int check_length(const char *request, const cli_control_t *a, pl_error_t 
                    "the request would have %zu bytes, and a run takes %d: give a shorter "
                    "%s",
                    length, REQUEST_MOST,
-                   a->reason ? "--reason"
-                   : a->name ? "--name"
-                             : "--optimizer");
+                   a->reason ? "--reason" : a->name ? "--name" : "--optimizer");
 }
 
 /* ---- the answer ---- */
@@ -127,7 +125,7 @@ static int check_length(const char *request, const cli_control_t *a, pl_error_t 
 static json_t *reply_wait(cli_connection_t *c, const cli_control_t *a, pl_error_t *err)
 {
     const double began = cli_now();
-    double there = began;                                   /* when somebody was, last */
+    double there = began;                                 /* when somebody was, last */
     const char *text = NULL;
     bool hinted = false;
     size_t length;

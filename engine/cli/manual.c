@@ -39,7 +39,8 @@ static void write_synopsis(const cli_command_t *command)
 {
     static const char options[] = ".RI [ OPTION ]...\n";
     const bool ends = cli_ends_with_words(command);
-    fprintf(page, ".SH SYNOPSIS\n.B paceline %s\n%s", command->name, ends ? options : "");
+    fprintf(page, ".SH SYNOPSIS\n.B paceline %s\n%s", command->name,
+            ends ? options : "");
     for (const cli_option_t *option = command->options; option->name; option++)
         if (cli_is_operand(option)) {
             fputs(option->needed ? ".I " : ".RI [ ", page);

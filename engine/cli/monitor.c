@@ -19,7 +19,7 @@ enum {
     ABSENCE = 1,                             /* s until it is said that nobody is there */
     SILENCE = 3,                             /* s until a hint is given */
 };
-static const double TURN = 0.2;                         /* s between looks at the clock */
+static const double TURN = 0.2;              /* s between looks at the clock */
 
 typedef struct monitor {
     const cli_monitor_t *arguments;
@@ -62,7 +62,7 @@ static void look_for_gap(monitor_t *m, const json_t *message)
     json_int_t seq = json_integer_value(json_object_get(message, "seq"));
     if (m->arguments->topic.count || rank < 0 || rank >= RANKS)
         return;
-    if (m->next[rank] && seq > m->next[rank]) {  /* what was before we came is not lost */
+    if (m->next[rank] && seq > m->next[rank]) { /* what was before we came is not lost */
         show_gap(m, (int)rank - 1, (long long)(seq - m->next[rank]));
         m->lost += (long long)(seq - m->next[rank]);
     }
@@ -127,7 +127,8 @@ static void keep_message(monitor_t *m, const char *text, size_t length)
                             .text = is_shown ? copy_of(text, length) : NULL};
     const bool is_wanted = json_object_get(message, "kind")
                            || (is_shown && m->arguments->topic.count);
-    if (is_wanted && (one.text || !is_shown) && cli_in_time_add(&m->queue, &one))
+    if (is_wanted && (one.text || !is_shown)
+        && cli_in_time_add(&m->queue, &one))
         return;
     json_decref(message);
     free(one.text);

@@ -253,7 +253,8 @@ void cli_sweep_words(const json_t *set, char *text, size_t room)
     json_t *value;
     size_t at = 0;
     text[0] = '\0';
-    json_object_foreach((json_t *)set, key, value) {
+    json_object_foreach((json_t *)set, key, value)
+    {
         char words[CELL];
         value_words(value, words, sizeof words);
         if (at < room)
@@ -296,8 +297,10 @@ static int columns_of(const json_t *rows, const char *beginning, const char **na
     json_t *row, *value;
     const char *name;
     int count = 0;
-    json_array_foreach((json_t *)rows, k, row) {
-        json_object_foreach(json_object_get(row, "metrics"), name, value) {
+    json_array_foreach((json_t *)rows, k, row)
+    {
+        json_object_foreach(json_object_get(row, "metrics"), name, value)
+        {
             bool known = strncmp(name, beginning, strlen(beginning)) != 0;
             for (int i = 0; i < count; i++)
                 known = known || !strcmp(names[i], name);
@@ -361,7 +364,8 @@ static int column_width(const json_t *rows, int column, const char *const *figur
     if (!cell_text(NULL, column, figures, set, text))
         return 0;
     int width = (int)strlen(text);
-    json_array_foreach((json_t *)rows, k, row) {
+    json_array_foreach((json_t *)rows, k, row)
+    {
         int length = (int)strlen(cell_text(row, column, figures, set, text));
         width = length > width ? length : width;
     }
@@ -386,7 +390,8 @@ static void show_best(const json_t *rows, const char *figure)
     double least = 0;
     size_t k;
     json_t *row;
-    json_array_foreach((json_t *)rows, k, row) {
+    json_array_foreach((json_t *)rows, k, row)
+    {
         const json_t *value = json_object_get(json_object_get(row, "metrics"), figure);
         if (!json_is_number(value) || (best && json_number_value(value) >= least))
             continue;
@@ -412,7 +417,6 @@ void cli_sweep_show(cli_sweep_t *sweep)
     size_t k;
     json_t *row;
     show_row(rows, NULL, figures, set);
-    json_array_foreach((json_t *)rows, k, row)
-        show_row(rows, row, figures, set);
+    json_array_foreach((json_t *)rows, k, row) show_row(rows, row, figures, set);
     show_best(rows, validated ? "val_loss" : "train_loss");
 }

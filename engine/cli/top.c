@@ -21,17 +21,17 @@
 #include "cli/top_view.h"
 #include "cli/watch.h"
 
-enum { STATES = 8 };                         /* that rates are of: those of two seconds */
+enum { STATES = 8 };                 /* that rates are of: those of two seconds */
 static const double DRAW = 0.25, SILENCE = 3, LOOK = 1, NOTED = 8;  /* s */
 
 typedef struct top {
     const cli_top_t *arguments;
     cli_connection_t stream, desk;
-    json_t *state[STATES];                        /* newest first  [none] */
-    double came, asked, drawn;                    /* s: the newest; "list"; the screen */
-    bool is_paused, is_sure;                      /* sure: it was asked whether to stop */
-    char note[CLI_VIEW_WIDTH];                    /* on what was asked for */
-    double noted;                                 /* s: since when; 0: none */
+    json_t *state[STATES];                                  /* newest first  [none] */
+    double came, asked, drawn;               /* s: the newest; "list"; the screen */
+    bool is_paused, is_sure;                 /* sure: it was asked whether to stop */
+    char note[CLI_VIEW_WIDTH];               /* on what was asked for */
+    double noted;                            /* s: since when; 0: none */
     bool wants_end, is_dirty;
 } top_t;
 
@@ -209,9 +209,8 @@ static const char *standing_of(const top_t *top, char text[CLI_VIEW_WIDTH])
     else if (top->stream.parted && *cli_view_end(run, end))
         snprintf(text, CLI_VIEW_WIDTH, "its process has ended; waiting for another");
     else if (top->stream.parted)
-        snprintf(text, CLI_VIEW_WIDTH,
-                 "its process has gone without a word; waiting for "
-                 "another");
+        snprintf(text, CLI_VIEW_WIDTH, "its process has gone without a word; waiting for "
+                                       "another");
     else if (!top->state[0])
         snprintf(text, CLI_VIEW_WIDTH, "a run is there; nothing has come yet");
     else if (cli_now() - top->came > SILENCE)

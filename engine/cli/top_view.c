@@ -136,9 +136,9 @@ static void flow_add(flow_t *flow, const char *format, ...)
 /* ---- tables ---- */
 
 typedef struct column {
-    const char *title, *brief;                             /* brief: where it is narrow */
-    int width, narrow;                                     /* with a blank before it */
-    int rank;                                              /* the highest goes first */
+    const char *title, *brief;                     /* brief: where it is narrow */
+    int width, narrow;                                      /* with a blank before it */
+    int rank;                                               /* the highest goes first */
 } column_t;
 
 typedef struct table {
@@ -306,11 +306,11 @@ static void add_figures(flow_t *flow, const json_t *run)
 /* ---- ranks ---- */
 
 static const column_t rank_columns[] = {
-    {"rank", "rank", 5, 5, 0},        {"memory", "memory", 10, 9, 7},
-    {"a step", "step", 9, 9, 6},      {"data", "data", 7, 5, 1},
-    {"forward", "fwd", 9, 5, 1},      {"backward", "bwd", 10, 5, 1},
-    {"collective", "coll", 12, 6, 1}, {"optimizer", "opt", 11, 5, 1},
-    {"engine", "eng", 7, 5, 5},       {NULL, NULL, 0, 0, 0},
+    {"rank", "rank", 5, 5, 0},          {"memory", "memory", 10, 9, 7},
+    {"a step", "step", 9, 9, 6},        {"data", "data", 7, 5, 1},
+    {"forward", "fwd", 9, 5, 1},        {"backward", "bwd", 10, 5, 1},
+    {"collective", "coll", 12, 6, 1},   {"optimizer", "opt", 11, 5, 1},
+    {"engine", "eng", 7, 5, 5},         {NULL, NULL, 0, 0, 0},
 };
 static const char *const parts[] = {"data",       "forward",   "backward",
                                     "collective", "optimizer", "engine"};
@@ -377,7 +377,7 @@ static void show_ranks(cli_view_t *view, const json_t *before, const json_t *now
         return;
     table_begin(&t);
     room = count > room ? room - (room > 1) : count;
-    if (count == room + 1)                         /* it has the line that would say so */
+    if (count == room + 1)                      /* it has the line that would say so */
         room = count;
     for (size_t k = 0; k < room; k++) {
         const json_t *rank = json_array_get(ranks, k);
@@ -392,9 +392,9 @@ static void show_ranks(cli_view_t *view, const json_t *before, const json_t *now
 /* ---- actors ---- */
 
 static const column_t actor_columns[] = {
-    {"actor", "actor", 28, 21, 0},     {"waiting", "wait", 9, 6, 1},
-    {"messages/s", "msg/s", 12, 7, 2}, {"seen", "seen", 12, 10, 3},
-    {"level", "level", 8, 6, 4},       {NULL, NULL, 0, 0, 0},
+    {"actor", "actor", 28, 21, 0},       {"waiting", "wait", 9, 6, 1},
+    {"messages/s", "msg/s", 12, 7, 2},   {"seen", "seen", 12, 10, 3},
+    {"level", "level", 8, 6, 4},         {NULL, NULL, 0, 0, 0},
 };
 
 static int by_messages(const void *a, const void *b)

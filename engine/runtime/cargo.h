@@ -102,8 +102,8 @@ typedef enum pl_spent {
                                           them apart */
     PL_SPENT_COLLECTIVE,
     PL_SPENT_OPTIMIZER,
-    PL_SPENT_ABSENT,                     /* it waits, and would not notice: it is stopped,
-                                            or gets no processor */
+    PL_SPENT_ABSENT,                   /* it waits, and would not notice: it is stopped,
+                                          or gets no processor */
     PL_SPENT_KINDS
 } pl_spent_t;
 

@@ -156,7 +156,7 @@ static int make_room(const struct sockaddr_un *address, pl_error_t *err)
 static int bind_and_listen(int fd, const struct sockaddr_un *address, pl_error_t *err)
 {
     const struct sockaddr *name = (const struct sockaddr *)address;
-    fchmod(fd, 0600);                                 /* which the file gets at bind(2) */
+    fchmod(fd, 0600);                             /* which the file gets at bind(2) */
     int failed = bind(fd, name, sizeof *address);
     if (failed && errno == EADDRINUSE) {
         int code = make_room(address, err);

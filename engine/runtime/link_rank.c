@@ -193,9 +193,10 @@ bool rank_tick(pl_link_t *link, int64_t now)
             "the same?",
             link->spec.endpoint, link->spec.rank, t->join / 1e3, link->spec.host);
     if (!is_awaited && expired(peer->heard, now, t->lease))
-        return link_end(link, peer, PL_LINK_GONE,
-                        "nothing was heard of %s for %g s: the lease has run out",
-                        link->spec.host, t->lease / 1e3);
+        return link_end(
+            link, peer, PL_LINK_GONE,
+            "nothing was heard of %s for %g s: the lease has run out", link->spec.host,
+            t->lease / 1e3);
     if (peer->state == PL_LINK_IS_CUT && expired(peer->cut, now, t->rejoin))
         return link_end(link, peer, PL_LINK_GONE,
                         "the connection to %s was cut for longer than %g s",

@@ -35,7 +35,7 @@ enum {
     WOKEN_A_SECOND = 200,                        /* viewers, by bursts */
     SORTS_MOST = 1 << 16,
     HELD_LEAST_MS = 20,
-    HELD_MOST_MS = 1000,                                    /* 1 for each viewer */
+    HELD_MOST_MS = 1000,                         /* 1 for each viewer */
     HELD_BYTES = 256 << 10,
 };
 static const int64_t SAY_EVERY = 10 * PL_SECOND;
@@ -45,15 +45,15 @@ typedef struct sort {
     uint64_t looked;                             /* audience_t.looked when it was known */
     bool is_wanted;                              /* somebody takes them */
     struct {
-        int64_t shown;                               /* pl_now(), last */
-        int64_t since;                               /* when its turn began */
-        unsigned came, before;                       /* in that turn; in the one before */
+        int64_t shown;                           /* pl_now(), last */
+        int64_t since;                           /* when its turn began */
+        unsigned came, before;                   /* in that turn; in the one before */
     } kind[PL_KINDS];
 } sort_t;
 
 /* A line that waits for others. */
 typedef struct held {
-    size_t topic, line;                                     /* bytes, which follow */
+    size_t topic, line;                          /* bytes, which follow */
 } held_t;
 
 /* ---- who wants what ---- */

@@ -30,13 +30,8 @@
 #include "runtime/descriptors.h"
 #include "runtime/monitor.h"
 
-enum {
-    TURN_MESSAGES = 64,
-    ENDPOINT_ROOM = 48,
-    REACTOR_DESCRIPTORS = 8,
-    EXPECT_WAKES = 16,
-    LONGEST_HANDLERS = 8
-};
+enum { TURN_MESSAGES = 64, ENDPOINT_ROOM = 48, REACTOR_DESCRIPTORS = 8,
+       EXPECT_WAKES = 16, LONGEST_HANDLERS = 8 };
 static const int64_t TURN_TIME = PL_MILLISECOND, HOLD_MOST = 8 * PL_MILLISECOND,
                      HOLD_LEAST = PL_MILLISECOND / 4, LOOP_LEAST = PL_MILLISECOND / 4;
 

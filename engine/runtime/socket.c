@@ -145,8 +145,9 @@ static int connect_to(pl_socket_t *socket, const char *endpoint, pl_error_t *err
 
 static int zmq_open(pl_socket_t *socket, const pl_socket_spec_t *spec, pl_error_t *err)
 {
-    static const int types[] = {ZMQ_ROUTER, ZMQ_DEALER, ZMQ_XPUB,  ZMQ_SUB,
-                                ZMQ_PAIR,   ZMQ_REP,    ZMQ_ROUTER};
+    static const int types[] = {ZMQ_ROUTER, ZMQ_DEALER, ZMQ_XPUB,
+                                ZMQ_SUB,    ZMQ_PAIR,   ZMQ_REP,
+                                ZMQ_ROUTER};
     int code = pl_endpoint_check(spec->endpoint, spec->keys != NULL, err);
     if (code != PL_OK)
         return code;

@@ -82,10 +82,10 @@ static json_t *absent_json(const pl_board_t *b, const run_t *run)
     json_t *all = json_array();
     for (int k = 0; k < run->absents && !run->ended; k++) {
         const absent_t *a = &run->absent[k];
-        json_array_append_new(all,
-                              json_pack("{s:i, s:s, s:f, s:o}", "rank", a->rank, "event",
-                                        a->event, "seconds", board_now(b) - a->since,
-                                        "text", text(a->text)));
+        json_array_append_new(all, json_pack("{s:i, s:s, s:f, s:o}", "rank", a->rank,
+                                             "event", a->event, "seconds",
+                                             board_now(b) - a->since, "text",
+                                             text(a->text)));
     }
     return all;
 }
@@ -135,17 +135,15 @@ static json_t *run_json(const pl_board_t *b, const run_t *run, uint64_t since)
                             "error", text(run->error), "ended", run->ended, "began",
                             run->began, "seconds", run_seconds(b, run), "clip",
                             run->clip);
-    json_t *more =
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:b, s:o, s:o, s:f, s:o}",
-                  "step", (json_int_t)run->step, "total_steps",
-                  (json_int_t)run->total_steps, "epoch", (json_int_t)run->epoch, "batch",
-                  (json_int_t)run->batch, "batches", (json_int_t)run->batches, "samples",
-                  (json_int_t)run->samples, "run_p50",
-                  number(pl_durations_quantile(&run->all, 0.5)), "run_p95",
-                  number(pl_durations_quantile(&run->all, 0.95)), "whole", whole,
-                  "epochs", run->epochs < 0 ? json_null() : json_integer(run->epochs),
-                  "reason", text(run->reason), "stalled", run_stalled(b, run), "absent",
-                  absent_json(b, run));
+    json_t *more = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:b, s:o, s:o, s:f, s:o}", "step",
+        (json_int_t)run->step, "total_steps", (json_int_t)run->total_steps, "epoch",
+        (json_int_t)run->epoch, "batch", (json_int_t)run->batch, "batches",
+        (json_int_t)run->batches, "samples", (json_int_t)run->samples, "run_p50",
+        number(pl_durations_quantile(&run->all, 0.5)), "run_p95",
+        number(pl_durations_quantile(&run->all, 0.95)), "whole", whole, "epochs",
+        run->epochs < 0 ? json_null() : json_integer(run->epochs), "reason",
+        text(run->reason), "stalled", run_stalled(b, run), "absent", absent_json(b, run));
     json_t *lists =
         json_pack("{s:o, s:o, s:o, s:o, s:o}", "columns", columns_json(b, run), "points",
                   points_json(run, whole ? 0 : since), "strip", strip_json(run, since),

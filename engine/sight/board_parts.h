@@ -11,8 +11,8 @@
 #include "sight/durations.h"
 
 enum {
-    RUNS_MOST = 16,                               /* that are shown: a newer one takes the
-                                                     place of one that has ended */
+    RUNS_MOST = 16,                             /* that are shown: a newer one takes the
+                                                   place of one that has ended */
     COLUMNS_MOST = 20,
     POINTS_MOST = 1000,                         /* of a run; then neighbours become one */
     RANKS_MOST = 64,                            /* told apart; of more, neighbours share a
@@ -86,7 +86,7 @@ typedef struct run {
     double clip;                                   /* of the norm of gradients; 0: none */
     uint64_t step, total_steps, steps_seen, samples, saves_done, saves_failed;
     uint32_t epoch, batch, batches;
-    int64_t epochs;                                    /* done, at its end; -1: unknown */
+    int64_t epochs;                                /* done, at its end; -1: unknown */
 
     char name[COLUMNS_MOST][48];
     int columns;
@@ -109,7 +109,7 @@ typedef struct run {
 
     absent_t absent[ABSENT_MOST];
     int absents;
-    int ranks, all_ranks;                                   /* told apart; there are */
+    int ranks, all_ranks;                             /* told apart; there are */
     double spent[RANKS_MOST][PL_SPENT_KINDS];               /* s, in the slot to come */
     uint64_t spent_steps;
     float stage[RANKS_MOST][PL_SPENT_KINDS];                /* s a step, in the newest */

@@ -68,7 +68,8 @@ void http_add_to_error(pl_dashboard_t *d, struct evbuffer *out, size_t added)
     char line[64];
     struct evbuffer_ptr at;
     if (added >= sizeof line
-        || evbuffer_ptr_set(out, &at, evbuffer_get_length(out) - added, EVBUFFER_PTR_SET)
+        || evbuffer_ptr_set(out, &at, evbuffer_get_length(out) - added,
+                            EVBUFFER_PTR_SET)
                != 0)
         return;
     evbuffer_copyout_from(out, &at, line, added);

@@ -66,9 +66,9 @@ static json_t *messages_list(void)
     unsigned number;
     const pl_message_info_t *info;
     for (int k = 0; list && (info = pl_message_at(k, &number)); k++)
-        if (json_array_append_new(list,
-                                  json_pack("[I, s, I]", (json_int_t)number, info->name,
-                                            (json_int_t)pl_journal_hash(info)))
+        if (json_array_append_new(list, json_pack("[I, s, I]", (json_int_t)number,
+                                                  info->name,
+                                                  (json_int_t)pl_journal_hash(info)))
             != 0) {
             json_decref(list);
             list = NULL;

@@ -164,7 +164,8 @@ static void write_run_info(sheet_t *s, const pl_board_t *b)
                        "paceline_run_info{run=\"%" PRIu64
                        "\",run_dir=\"%s\",module=\"%s\",status=\"%s\"} 1\n",
                        b->run[k].number, quoted(b->run[k].dir, dir),
-                       quoted(b->run[k].module, module), quoted(b->run[k].doing, status));
+                       quoted(b->run[k].module, module),
+                       quoted(b->run[k].doing, status));
 }
 
 static void write_figures(sheet_t *s, const pl_board_t *b)
@@ -267,8 +268,8 @@ static void write_standstill(sheet_t *s, const pl_board_t *b)
     family(s, "rank_up", "gauge",
            "Whether a rank is heard of: 1, or 0 when it is silent, cut off or has died.");
     for (int k = 0; k < RUNS_MOST; k++)
-        for (int rank = 0; b->run[k].call && !b->run[k].ended && rank < b->run[k].ranks;
-             rank++)
+        for (int rank = 0;
+             b->run[k].call && !b->run[k].ended && rank < b->run[k].ranks; rank++)
             write_line(s, "paceline_rank_up{run=\"%" PRIu64 "\",rank=\"%d\"} %d\n",
                        b->run[k].number, rank, is_up(&b->run[k], rank));
 }

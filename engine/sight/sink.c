@@ -41,13 +41,13 @@ struct pl_sink {
     const pl_sink_kind_t *kind;
     pl_reactor_t *writer;
     int fd;
-    bool is_file;                         /* no pipe, no device */
-    off_t size;                           /* the writer's: so far */
+    bool is_file;                                           /* no pipe, no device */
+    off_t size;                                             /* the writer's: so far */
     int64_t until;                        /* atomic: the rest is to be gone by then [0] */
-    bool has_failed;                      /* atomic */
-    bool is_last;                         /* the writer has left */
-    buffer_t *buffers;                    /* [BUFFERS] */
-    buffer_t *filling;                    /* [all are leaving] */
+    bool has_failed;                                        /* atomic */
+    bool is_last;                                           /* the writer has left */
+    buffer_t *buffers;                                      /* [BUFFERS] */
+    buffer_t *filling;                                      /* [all are leaving] */
 };
 
 /* ---- the writer's side ---- */
@@ -56,8 +56,8 @@ static void tell_failure(pl_sink_t *sink, const char *why)
 {
     __atomic_store_n(&sink->has_failed, true, __ATOMIC_RELEASE);
     pl_log_line(PL_LOG_WARNING, -1, "",
-                "the %s %s ends here: %s; the run goes on without it", sink->kind->name,
-                sink->path, why);
+                "the %s %s ends here: %s; the run goes on without it",
+                sink->kind->name, sink->path, why);
 }
 
 /* Who reads a pipe may take its time, but does not hold up the end. */
@@ -142,7 +142,7 @@ bool pl_sink_put(pl_sink_t *sink, const void *data, size_t size)
 
 static void file_leave(int *fd)
 {
-    flock(*fd, LOCK_UN);                        /* a child may have it still, if forked */
+    flock(*fd, LOCK_UN);                       /* a child may have it still, if forked */
     close(*fd);
     *fd = -1;
 }
@@ -264,8 +264,8 @@ static int file_open(pl_sink_t *sink, pl_error_t *err)
     for (int k = 0; k < LOOKS; k++) {
         const bool is_there = lstat(sink->path, &there) == 0;
         if (is_there && (S_ISCHR(there.st_mode) || S_ISFIFO(there.st_mode))) {
-            sink->fd = open(sink->path,
-                            O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW);
+            sink->fd = open(sink->path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY
+                                            | O_NOFOLLOW);
             return sink->fd >= 0 ? PL_OK : cannot_write(sink, err);
         }
         if (is_there && !S_ISREG(there.st_mode))

@@ -16,8 +16,8 @@
 #include "sight/rank_times.h"
 
 enum {
-    CALLS_MOST = 1 << 16,                     /* open ones; of so many some were missed */
-    MEMORY_TICKS = 4,                         /* between looks at it */
+    CALLS_MOST = 1 << 16,                    /* open ones; of so many some were missed */
+    MEMORY_TICKS = 4,                                       /* between looks at it */
 };
 
 typedef struct state {
@@ -25,12 +25,12 @@ typedef struct state {
     pl_known_t *known;
     pl_board_t *board;                                      /* [nobody watches] */
     pl_scene_t scene;
-    pl_map_t ranks;                           /* of rank_times.h */
-    uint64_t pausing;                         /* the newest call for a pause */
-    int64_t paused_at;                        /* since when all is held up  [it is not] */
+    pl_map_t ranks;                                         /* of rank_times.h */
+    uint64_t pausing;                        /* the newest call for a pause */
+    int64_t paused_at;                       /* since when all is held up  [it is not] */
     json_t *memory;
     unsigned ticks;
-    bool was_kept;                             /* what it hears, of a run that has been */
+    bool was_kept;                           /* what it hears, of a run that has been */
 } state_t;
 
 static void state_forget(state_t *s)

@@ -17,7 +17,8 @@ static void names_of(json_t *metrics, char text[NAMES])
     json_t *value;
     size_t length = 0;
     snprintf(text, NAMES, "none yet");
-    json_object_foreach(metrics, name, value) {
+    json_object_foreach(metrics, name, value)
+    {
         int added = snprintf(text + length, NAMES - length, "%s%s", length ? ", " : "",
                              name);
         if (added < 0 || (size_t)added >= NAMES - length)

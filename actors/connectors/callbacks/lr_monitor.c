@@ -39,7 +39,8 @@ static int lr_monitor_on(void *self, pl_hook_t point, const pl_hook_event_t *eve
                                    err);
     if (!metrics)
         return err->code;
-    json_object_foreach(metrics, name, value) {
+    json_object_foreach(metrics, name, value)
+    {
         if (code == PL_OK && !strncmp(name, "lr-", 3))
             code = pl_wish_figure(wish, name, json_number_value(value), err);
     }

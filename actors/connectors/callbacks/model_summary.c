@@ -50,7 +50,8 @@ static void shape_text(const json_t *shape, char text[CELL])
     size_t length = 1, k;
     json_t *axis;
     snprintf(text, CELL, "[");
-    json_array_foreach(shape, k, axis) {
+    json_array_foreach(shape, k, axis)
+    {
         if (length < CELL - 24)
             length += (size_t)snprintf(text + length, CELL - length, "%s%lld",
                                        k ? ", " : "",
@@ -168,7 +169,8 @@ static int model_summary_on(void *self, pl_hook_t point, const pl_hook_event_t *
     int count = 0;
     size_t k;
     if (rows) {
-        json_array_foreach(layers, k, layer) {
+        json_array_foreach(layers, k, layer)
+        {
             if (m->max_depth)
                 layer_put(layer, m->max_depth, rows, &count);
         }

@@ -42,9 +42,8 @@ static int progress_on(void *self, pl_hook_t point, const pl_hook_event_t *event
     line_add(&line, "%s %u, step %llu",
              point == PL_HOOK_VALIDATION_END ? "validation in epoch" : "epoch",
              event->epoch, (unsigned long long)event->global_step);
-    json_object_foreach(metrics, name, value)
-        if (json_is_number(value))
-            line_add(&line, ", %s %.4g", name, json_number_value(value));
+    json_object_foreach(metrics, name, value) if (json_is_number(value))
+        line_add(&line, ", %s %.4g", name, json_number_value(value));
     json_decref(metrics);
     pl_log_line(PL_LOG_INFO, event->rank, "progress", "%s", line.text);
     return PL_OK;
