@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
@@ -505,6 +506,57 @@ static void nothing_stays_open(void)
     is_int(descriptors(), before, "of descriptors");
 }
 
+/* ---- many ranks ---- */
+
+enum { CROWD = MEMBERS_MOST };
+
+static bool has_descriptors(int most)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < (rlim_t)most) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    return limit.rlim_cur >= (rlim_t)most;
+}
+
+/* Everything that the others send lies unread in rank 0 when it begins. */
+static void lend_when_all_others_have(member_t *m, void *user)
+{
+    pthread_barrier_t *others_have = user;
+    pl_operation_t op = {.want = {.move = PL_MOVE_lend_memory, .count = sizeof(float)}};
+    int code = m->rank ? member_begin(m, &op) : PL_OK;
+    pthread_barrier_wait(others_have);
+    if (m->rank == 0)
+        code = member_begin(m, &op);
+    if (code == PL_OK)
+        code = member_wait(m, 60000);
+    if (code == PL_OK)
+        *(float *)op.memory->data = 1;
+    if (code == PL_OK
+        && member_move(m, PL_MOVE_all_reduce, op.memory, 0, 1) == PL_OK
+        && *(float *)op.memory->data != (float)m->size)
+        pl_fail(&m->err, PL_EBUG, "%g of %d", *(float *)op.memory->data, m->size);
+    pl_object_unref(op.memory);
+}
+
+static void a_rank_reads_what_all_others_have_sent(void)
+{
+    static const char *const of_many[] = {"\"shm\"", "\"tcp\"", "\"best\""};
+    pthread_barrier_t others_have;
+    if (!has_descriptors(2 * CROWD * CROWD)) {
+        tap_skip("%d ranks take %d descriptors", CROWD, 2 * CROWD * CROWD);
+        return;
+    }
+    pthread_barrier_init(&others_have, NULL, CROWD);
+    for (int kind = 0; kind < 3; kind++) {
+        members_run(of_many[kind], CROWD, lend_when_all_others_have, &others_have);
+        is_int(members_error.code, PL_OK, "%d ranks of %s lend memory and add up: %s",
+               CROWD, of_many[kind], members_error.text);
+    }
+    pthread_barrier_destroy(&others_have);
+}
+
 /* ---- one processor for all ---- */
 
 typedef struct crowd {
@@ -666,6 +718,7 @@ int main(int argc, char **argv)
     run(strangers_are_not_listened_to);
     run(memory_may_run_out_at_any_point);
     run(nothing_stays_open);
+    run(a_rank_reads_what_all_others_have_sent);
     run(who_computes_beside_ranks_has_its_share);
     run(what_is_chosen_is_said);
     run(ranks_of_several_machines_meet_over_tcp);

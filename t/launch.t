@@ -152,6 +152,21 @@ parameters_are_swept() {
     ok "with folders of their own" test -s runs/swept-2/model.safetensors
 }
 
+# PACELINE_TEST_LONG=1: fifty times.
+forty_eight_ranks_train() {
+    local launcher k failed=0 times=2
+    [ -z "$PACELINE_TEST_LONG" ] || times=50
+    for launcher in inline spawn; do
+        for ((k = 0; k < times; k++)); do
+            try "$paceline" fit run.json --set trainer.devices=48 --set data.batch_size=1 \
+                --set trainer.launcher=$launcher --set trainer.limit_train_batches=2 \
+                --set trainer.max_epochs=1
+            [ "$status" = 0 ] || { failed=$((failed + 1)); sed "s|^|# |" <<<"$err"; }
+        done
+    done
+    is "$failed" 0 "of $((2 * times)) runs none fails"
+}
+
 run processes_train_what_threads_do trains
 run sockets_may_lie_in_a_folder_with_blanks trains
 run signals_to_the_command_stop_all trains
@@ -163,4 +178,5 @@ run an_error_names_one_step_of_the_rank_that_failed trains
 run what_a_rank_is_left_out_for_is_told_before trains
 run the_stream_has_all_ranks trains
 run parameters_are_swept trains
+run forty_eight_ranks_train trains
 done_testing

@@ -28,7 +28,8 @@ static void the_tree_is_that_of_its_definition(void)
             wrong += memcmp(&want, &out[k], sizeof want) != 0;
         }
     }
-    is_int(wrong, 0, "each element is the sum that the definition gives, 1 to 8 ranks");
+    is_int(wrong, 0, "each element is the sum that the definition gives, 1 to %d ranks",
+           MEMBERS_MOST);
     pl_tree_reduce(in[2], inputs, 3, N, PL_F32, PL_REDUCE_SUM);
     pl_tree_reduce(out, (const void *[]){in[2]}, 1, N, PL_F32, PL_REDUCE_SUM);
     ok(!memcmp(out, in[2], sizeof out), "the sum may replace one of the inputs");

@@ -97,8 +97,8 @@ int shm_meet(shm_t *s, const pl_world_t *world, pl_error_t *err);
 bool shm_all_met(const shm_t *s);
 /* Nobody is waited for any more. */
 void shm_met(shm_t *s);
-/* Reads what has come, connects again where that is due; an error of somebody else's
- * making goes to pl_underway_break(). */
+/* Reads everything that has come, connects again where that is due; an error of another
+ * rank goes to pl_underway_break(). */
 void shm_listen(shm_t *s);
 /* Wakes those that wait. */
 void shm_ring(shm_t *s);

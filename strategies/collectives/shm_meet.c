@@ -456,12 +456,19 @@ static void hear(shm_t *s, uint32_t from)
         stranger_hear(s, (int)(from - FROM_STRANGER));
 }
 
+/* Everything that had come when it was called, however many ranks have sent something:
+ * agreed() relies on that.  One call of epoll_wait() returns as many events as its array
+ * holds; the next call continues behind them. */
 void shm_listen(shm_t *s)
 {
-    struct epoll_event event[16];
-    int count = epoll_wait(s->epoll, event, 16, 0);
-    for (int k = 0; k < count; k++)
-        hear(s, event[k].data.u32);
+    enum { EVENTS = 64 };
+    struct epoll_event event[EVENTS];
+    const int watched = s->size + 3 + SHM_STRANGERS;
+    for (int seen = 0, count = EVENTS; count == EVENTS && seen < watched; seen += count) {
+        count = epoll_wait(s->epoll, event, EVENTS, 0);
+        for (int k = 0; k < count; k++)
+            hear(s, event[k].data.u32);
+    }
 }
 
 /* ---- what goes to the others ---- */

@@ -361,16 +361,27 @@ static void abort_put(tcp_t *t)
 
 /* ---- turns ---- */
 
+static void event_take(tcp_t *t, const struct epoll_event *event)
+{
+    const uint32_t from = event->data.u32;
+    if (from >= PL_RANKS_MOST)
+        tcp_hear(t, from);
+    else if (t->peer[from].link && event->events & ~(uint32_t)EPOLLOUT)
+        peer_hear(t, (int)from);
+}
+
+/* Each connection once, however many there are: left_check() blames a rank for its loss
+ * unless another connection has already told the reason.  One call of epoll_wait()
+ * returns as many events as its array holds; the next call continues behind them. */
 static void hear(tcp_t *t)
 {
-    struct epoll_event event[32];
-    int count = epoll_wait(t->epoll, event, 32, 0);
-    for (int k = 0; k < count && !t->now.broken.code; k++) {
-        const uint32_t from = event[k].data.u32;
-        if (from >= PL_RANKS_MOST)
-            tcp_hear(t, from);
-        else if (t->peer[from].link && event[k].events & ~(uint32_t)EPOLLOUT)
-            peer_hear(t, (int)from);
+    enum { EVENTS = 64 };
+    struct epoll_event event[EVENTS];
+    const int watched = 2 * t->size + t->stranger_count + 2;
+    for (int seen = 0, count = EVENTS; count == EVENTS && seen < watched; seen += count) {
+        count = epoll_wait(t->epoll, event, EVENTS, 0);
+        for (int k = 0; k < count && !t->now.broken.code; k++)
+            event_take(t, &event[k]);
     }
 }
 
