@@ -32,9 +32,9 @@ each_package_has_what_it_should() {
     like "$(field libpaceline0 Recommends)" 'libjs-chart.js' "as are the page's charts"
     like "$(field paceline Depends)" 'libpaceline0 \(= ' "the command needs its library"
     ok "functions have pages" test -e "$root/usr/share/man/man3/pl_trainer_fit.3.gz"
-    (cd "$root/usr/share/doc/libpaceline-dev/doc" && grep -oE '\]\([^)#:]+' -- *.md | sed 's/.*](//' | grep -vxE 'https?' | sort -u) >links
+    (cd "$root/usr/share/doc/paceline/doc" && grep -oE '\]\([^)#:]+' -- *.md | sed 's/.*](//' | grep -vxE 'https?' | sort -u) >links
     ok "documents name others" test "$(wc -l <links)" -gt 15
-    is "$(cd "$root/usr/share/doc/libpaceline-dev/doc" && xargs -a "$folder/links" ls -d 2>&1 >/dev/null)" "" "which are there"
+    is "$(cd "$root/usr/share/doc/paceline/doc" && xargs -a "$folder/links" ls -d 2>&1 >/dev/null)" "" "which are there"
     ok "commands have pages" test -e "$root/usr/share/man/man1/paceline-fit.1.gz"
     ok "bash completes" test -e "$root/usr/share/bash-completion/completions/paceline"
     ok "the library has a list of symbols" \
@@ -55,7 +55,7 @@ the_command_runs_from_there() {
 
 a_program_is_built_with_it() {
     export PKG_CONFIG_SYSROOT_DIR=$root PKG_CONFIG_PATH=$libraries/pkgconfig
-    try ${CC:-cc} "$root/usr/share/doc/libpaceline-dev/examples/embed.c" -o embed \
+    try ${CC:-cc} "$root/usr/share/doc/paceline/examples/embed.c" -o embed \
         $(pkg-config --cflags --libs paceline libevent_core) -Wl,-rpath-link,"$libraries"
     is "$status$err" 0 "by pkg-config"
     try ./embed

@@ -7,13 +7,13 @@ packages_of_quickstart() {
 }
 
 the_list_of_messages_is_the_newest() {
-    try "$builddir/doc/messages_doc"
+    try "$builddir/engine/generate/messages"
     is "$status" 0 "it is written"
     ok "doc/messages.md says the same (make doc)" cmp "$folder/.out" "$srcdir/doc/messages.md"
 }
 
 the_list_of_callbacks_is_the_newest() {
-    try "$builddir/doc/callbacks_doc"
+    try env PACELINE_PLUGIN_PATH="$builddir/examples/.libs" "$builddir/engine/generate/callbacks"
     is "$status" 0 "it is written"
     ok "doc/callbacks.md says the same (make doc)" cmp "$folder/.out" "$srcdir/doc/callbacks.md"
 }
@@ -25,7 +25,7 @@ the_list_of_options_is_the_newest() {
     fi
     local plugins=$builddir/examples/.libs:$builddir/actors/connectors/loggers/.libs
     try env PACELINE_PLUGIN_PATH="$plugins:$builddir/strategies/collectives/.libs" \
-        "$builddir/doc/options_doc"
+        "$builddir/engine/generate/options"
     is "$status" 0 "it is written"
     ok "doc/options.md says the same (make doc)" cmp "$folder/.out" "$srcdir/doc/options.md"
 }
@@ -233,6 +233,38 @@ each_hook_of_lightning_has_a_line() {
     is "$missing" "" "what is there instead, or why nothing is"
 }
 
+every_page_is_in_the_index_and_is_installed() {
+    for page in "$srcdir"/doc/*.md; do
+        name=${page##*/}
+        [ "$name" = README.md ] || ok "$name is in doc/README.md" grep -qF "| [$name]($name) |" "$srcdir/doc/README.md"
+    done
+    try env -u MAKEFLAGS -u MFLAGS make -C "$builddir" install-dist_pagesDATA install-nodist_pagesDATA \
+        install-dist_docDATA DESTDIR="$folder/pages"
+    is "$status" 0 "make can install the pages"
+    is "$(find pages -name '*.md' | sed 's|.*/||' | sort)" \
+        "$(cd "$srcdir" && ls README.md CONTRIBUTING.md doc/*.md | sed 's|.*/||' | sort)" "all of them"
+}
+
+the_site_has_every_page_and_no_broken_link() {
+    if ! command -v doxygen >/dev/null; then
+        skip "doxygen is not installed"
+        return
+    fi
+    sed "s|^OUTPUT_DIRECTORY.*|OUTPUT_DIRECTORY = $folder|; s|^WARN_LOGFILE.*||" \
+        "$builddir/engine/generate/Doxyfile" >Doxyfile
+    try doxygen Doxyfile
+    is "$status$err" 0 "Doxygen reads the pages without a warning"
+    for page in "$srcdir"/doc/*.md; do
+        name=${page##*/}
+        ok "$name is a page" test -s "html/md_doc_${name%.md}.html"
+    done
+    broken=$(cd html && grep -ohE '(href|src)="[^"#:?]+"' -- *.html | sed 's/.*="//; s/"$//' | sort -u |
+        while read -r file; do [ -e "$file" ] || echo "$file"; done)
+    is "$broken" "" "every link leads to a file"
+    ok "a function has its description" grep -q 'returns at once\|returns when\|Enqueues\|Trains' html/paceline_8h.html
+    ok "functions can be searched" grep -q pl_trainer_fit html/search/all_*.js
+}
+
 run every_event_is_described
 run the_list_of_options_is_the_newest
 run the_list_of_options_has_every_part_and_key
@@ -247,4 +279,6 @@ run the_programs_of_readme_compile
 run a_program_is_built_from_the_tree_as_readme_says
 run examples_of_parts_are_built_as_readme_says
 run what_readme_runs_can_be_run
+run every_page_is_in_the_index_and_is_installed
+run the_site_has_every_page_and_no_broken_link
 done_testing

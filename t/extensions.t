@@ -4,7 +4,7 @@
 
 read -ra cc <<<"${CC:-cc}"                                # "ccache gcc"
 installed="install-pkgincludeHEADERS install-nobase_pkgincludeHEADERS install-runtimeincludeHEADERS
-    install-tensorincludeHEADERS install-libLTLIBRARIES install-pkgconfigDATA"
+    install-tensorincludeHEADERS install-libLTLIBRARIES install-pkgconfigDATA install-nodist_cmakeDATA"
 
 headers_are_installed() {
     try env -u MAKEFLAGS -u MFLAGS make -C "$builddir" $installed DESTDIR="$folder/root"
@@ -36,6 +36,35 @@ a_program_is_built_with_what_was_installed() {
         try env LD_LIBRARY_PATH="$(dirname "$(find "$folder/root" -name libpaceline.so.0)")" ./epoll_host
         like "$out" '^ok$' "and trains"
     fi
+}
+
+a_program_is_built_by_cmake() {
+    if ! command -v cmake >/dev/null; then
+        skip "cmake is not installed"
+        return
+    fi
+    mkdir -p cmake
+    cat >cmake/CMakeLists.txt <<END
+cmake_minimum_required(VERSION 3.13)
+project(embedded C)
+find_package(Paceline ${1-0.1} REQUIRED)
+add_executable(epoll_host $srcdir/examples/epoll_host.c)
+target_link_libraries(epoll_host Paceline::paceline)
+END
+    prefix=$(dirname "$(dirname "$(dirname "$(find "$folder/root" -name paceline-config.cmake)")")")
+    try cmake -S cmake -B cmake/build -DCMAKE_C_COMPILER="${cc[-1]}" -DCMAKE_C_FLAGS="$(sanitized)" \
+        -DPaceline_DIR="$prefix/cmake/Paceline"
+    is "$status" 0 "find_package(Paceline) finds it"
+    try cmake --build cmake/build
+    is "$status" 0 "a program can be built"
+    if "$paceline" list accelerators | grep -q '^cpu '; then
+        try env LD_LIBRARY_PATH="$prefix" cmake/build/epoll_host
+        like "$out" '^ok$' "and trains"
+    fi
+    sed -i 's/find_package(Paceline [0-9.]*/find_package(Paceline 7/' cmake/CMakeLists.txt
+    try cmake -S cmake -B cmake/seven -DPaceline_DIR="$prefix/cmake/Paceline"
+    ok "version 7 is refused" test "$status" != 0
+    like "$err" 'version: 0\.1' "with the version that is there"
 }
 
 # As doc/embedding.md says.
@@ -146,6 +175,7 @@ else
         built "$part"
     done
     run a_program_is_built_with_what_was_installed
+    run a_program_is_built_by_cmake
     run so_is_the_service_of_the_examples
     run a_dataset_and_a_callback_of_users_work
     run so_does_a_strategy

@@ -1,6 +1,6 @@
-# pages.awk - writes paceline(3) and a page for each group of functions, out of engine/paceline.h
+# functions.awk - writes paceline(3) and a page for each group of functions, out of engine/paceline.h
 #
-#     awk -v folder=man3 -v version=0.1.0 -v date=2026-01-01 -f pages.awk paceline.h
+#     awk -v folder=man3 -v version=0.1.0 -v date=2026-01-01 -f functions.awk paceline.h
 #
 # A group is what stands below one comment, up to the next comment or an empty line.  The page has the first name
 # that is no macro; all others are links to it.  What has no comment, or a comment right below the group before, goes

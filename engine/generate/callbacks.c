@@ -1,8 +1,8 @@
-/* callbacks_doc.c - writes doc/callbacks.md from the tables of hooks and callbacks, at
+/* callbacks.c - writes doc/callbacks.md from paceline.h and the registered callbacks, at
  * `make doc` */
 #include <stdio.h>
 
-#include "actors/connectors/callbacks/callbacks.h"
+#include "paceline.h"
 
 static const char *const head =
     "# Callbacks\n"
@@ -57,14 +57,13 @@ static const char *const wishes =
     "| `on_save_checkpoint`, `on_load_checkpoint`, `state_dict`, `load_state_dict` | "
     "`state`, `restore` |\n"
     "\n"
-    "## Built in\n";
-
-/* A bar ends a cell of a table. */
-static void put(const char *text)
-{
-    for (; *text; text++)
-        printf(*text == '|' ? "\\|" : "%c", *text);
-}
+    "## Callbacks that come with Paceline\n"
+    "\n"
+    "[options.md](options.md#role-callback) lists their options. `goal` is a plug-in, an "
+    "example.\n"
+    "\n"
+    "| callback | what it does |\n"
+    "|---|---|\n";
 
 static void write_points(void)
 {
@@ -93,26 +92,19 @@ static void write_points(void)
     }
 }
 
-static void write_callback(const pl_callback_ops_t *ops)
+int main(int argc, char **argv)
 {
-    printf("\n### %s\n\n%s.\n", ops->name, ops->help);
-    if (ops->options)
-        printf("\n| option | default | takes | meaning |\n|---|---|---|---|\n");
-    for (const pl_option_t *o = ops->options; o && o->name; o++) {
-        printf("| `%s` | %s | ", o->name, o->fallback ? o->fallback : "must be given");
-        put(o->range ? o->range : "");
-        printf(" | ");
-        put(o->help);
-        printf(" |\n");
+    pl_error_t err;
+    const pl_part_t *callback;
+    if (pl_init(&argc, &argv, NULL, &err) != PL_OK) {
+        fprintf(stderr, "callbacks: %s\n", err.text);
+        return 1;
     }
-}
-
-int main(void)
-{
     fputs(head, stdout);
     write_points();
     fputs(wishes, stdout);
-    for (const pl_registration_t *part = pl_callback_parts; part->role; part++)
-        write_callback(part->table);
+    for (int k = 0; (callback = pl_part_at("callback", k)); k++)
+        printf("| [`%s`](options.md#role-callback) | %s |\n", callback->name,
+               callback->help);
     return fflush(stdout) == 0 && !ferror(stdout) ? 0 : 1;
 }

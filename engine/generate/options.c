@@ -1,4 +1,4 @@
-/* options_doc.c - writes doc/options.md from the tables of the parts, at `make doc` */
+/* options.c - writes doc/options.md from the tables of the parts, at `make doc` */
 #include <stdio.h>
 #include <string.h>
 
@@ -64,7 +64,7 @@ int main(int argc, char **argv)
     pl_error_t err;
     const char *role;
     if (pl_init(&argc, &argv, NULL, &err) != PL_OK) {
-        fprintf(stderr, "options_doc: %s\n", err.text);
+        fprintf(stderr, "options: %s\n", err.text);
         return 1;
     }
     fputs(head, stdout);

@@ -1,4 +1,4 @@
-/* messages_doc.c - writes doc/messages.md from messages.def, at `make doc` */
+/* messages.c - writes doc/messages.md from messages.def, at `make doc` */
 #include <stdio.h>
 
 #include "runtime/message.h"
@@ -97,7 +97,8 @@ static const char *const head =
     "| type | on the wire | in the stream |\n"
     "|---|---|---|\n"
     "| u32, u64 | unsigned integer, little-endian | number |\n"
-    "| f64 | IEEE 754 double | number; `\"nan\"`, `\"inf\"` or `\"-inf\"` when it is not finite |\n"
+    "| f64 | IEEE 754 double | number; `\"nan\"`, `\"inf\"` or `\"-inf\"` when it is not "
+    "finite |\n"
     "| flag | u32: 0 or 1 | `true`, `false` |\n"
     "| string | u32 length, UTF-8, NUL | string |\n"
     "| data | u32 length, bytes | number of bytes |\n"
