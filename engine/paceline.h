@@ -324,7 +324,7 @@ PL_API pl_options_t *pl_options_clone(const pl_options_t *o, pl_error_t *err);
 PL_API void pl_options_free(pl_options_t *o);
 
 /* Sets a key, as --set KEY=VALUE does: the value is JSON when it reads as JSON, else a
- * text.  Setting an option of a part keeps its name ("ddp" becomes {"name": "ddp", …}); a
+ * text; an option of type text takes it as text in any case, without JSON's quotes.  Setting an option of a part keeps its name ("ddp" becomes {"name": "ddp", …}); a
  * list grows by setting the element behind its last. */
 PL_API int pl_options_set(pl_options_t *o, const char *key, const char *value,
                           pl_error_t *err);

@@ -73,6 +73,42 @@ static void what_was_set_is_what_is_got(void)
     pl_options_free(o);
 }
 
+static void an_option_of_type_text_takes_what_is_set_as_text(void)
+{
+    static const char *const texts[] = {"2024", "1e3",  "007",   "1.0", "-0",
+                                        "true", "null", "[1, 2]", "{}",  "\"7\""};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        pl_options_t *o = sample_run("{\"data\": \"idx\"}");
+        const char *want = texts[i][0] == '"' ? "7" : texts[i];
+        pl_options_set(o, "data.path", texts[i], &err);
+        pl_options_set(o, "trainer.default_root_dir", texts[i], &err);
+        is_int(pl_options_check(o, &err), PL_OK, "%s is in order: %s", texts[i],
+               err.text);
+        is_value(o, "data.path", want);
+        is_value(o, "trainer.default_root_dir", want);
+        pl_options_free(o);
+    }
+    pl_options_t *o = sample_run("{}");
+    pl_options_set(o, "data.path", "12", &err);
+    pl_options_set(o, "data.name", "idx", &err);
+    is_int(pl_options_check(o, &err), PL_OK, "the part may be named afterwards");
+    is_value(o, "data.path", "12");
+    pl_options_free(o);
+}
+
+static void a_number_in_a_run_file_is_no_text(void)
+{
+    pl_options_t *o = sample_run("{\"data\": {\"name\": \"idx\", \"path\": 5}}");
+    is_int(pl_options_check(o, &err), PL_EINVAL, "refused");
+    is_text(err.text, "run.json:1:34: \"data.path\" takes text, not 5", "%s", err.text);
+    pl_options_free(o);
+    o = sample_run("{}");
+    pl_options_set(o, "data.path", "5", &err);
+    pl_options_set(o, "data", "{\"name\": \"idx\", \"path\": 6}", &err);
+    is_int(pl_options_check(o, &err), PL_EINVAL, "nor what another value has replaced");
+    pl_options_free(o);
+}
+
 static void a_part_takes_options_however_it_was_written(void)
 {
     static const char *const ways[] = {
@@ -386,6 +422,8 @@ int main(void)
     is_int(pl_register(sample_parts, &err), PL_OK, "the samples are in order");
     run(an_empty_run_has_all_defaults);
     run(what_was_set_is_what_is_got);
+    run(an_option_of_type_text_takes_what_is_set_as_text);
+    run(a_number_in_a_run_file_is_no_text);
     run(a_part_takes_options_however_it_was_written);
     run(setting_nonsense_is_refused);
     run(a_refused_change_leaves_no_trace);

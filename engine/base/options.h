@@ -16,7 +16,7 @@
 
 struct pl_options {
     json_t *root;                        /* as given: no defaults */
-    json_t *set;                         /* the keys given to pl_options_set(), as keys */
+    json_t *set;                         /* key -> text, as given to pl_options_set() */
     char *name;                          /* of the file  [the run came from no text] */
     char *text;                          /* what root was read from, for positions */
     size_t length;

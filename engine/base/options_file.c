@@ -96,14 +96,14 @@ pl_options_t *pl_options_load(const char *path, pl_error_t *err)
 /* ---- One key ---- */
 
 /* The changed copy: root and the keys that were set; the rest stays o's. */
-static int changed(const pl_options_t *o, const char *key, json_t *value,
-                   pl_options_t *copy, pl_error_t *err)
+static int changed(const pl_options_t *o, const char *key, const char *text,
+                   json_t *value, pl_options_t *copy, pl_error_t *err)
 {
     *copy = *o;
     copy->root = pl_json_copy(o->root);
     copy->set = pl_json_copy(o->set);
     if (!copy->root || !copy->set
-        || json_object_set_new(copy->set, key, json_true()) != 0) {
+        || json_object_set_new(copy->set, key, json_string(text)) != 0) {
         json_decref(value);
         return pl_no_memory(err);
     }
@@ -111,22 +111,8 @@ static int changed(const pl_options_t *o, const char *key, json_t *value,
     return rc == PL_OK ? pl_run_check(copy, PL_CHECK_SHALLOW, err) : rc;
 }
 
-/* Takes the value. */
-static int value_set(pl_options_t *o, const char *key, json_t *value, pl_error_t *err)
-{
-    pl_options_t copy, old = *o;
-    int rc = changed(o, key, value, &copy, err);
-    if (rc == PL_OK)
-        *o = copy;
-    json_decref(rc == PL_OK ? old.root : copy.root);
-    json_decref(rc == PL_OK ? old.set : copy.set);
-    return rc;
-}
-
-/* A number where text is wanted is text that looks like one: max_time=60. */
 int pl_options_set(pl_options_t *o, const char *key, const char *value, pl_error_t *err)
 {
-    pl_error_t why = {0};
     if (pl_given(o, "a run", err) != PL_OK || pl_given(key, "a key", err) != PL_OK
         || pl_given(value, "a value", err) != PL_OK)
         return PL_EINVAL;
@@ -135,13 +121,11 @@ int pl_options_set(pl_options_t *o, const char *key, const char *value, pl_error
     json_t *parsed = pl_json_loose(value, err);
     if (!parsed)
         return err ? err->code : PL_EINVAL;
-    const bool is_number = json_is_number(parsed);
-    int rc = value_set(o, key, parsed, &why);
-    json_t *text = rc != PL_OK && rc != PL_ENOMEM && is_number ? json_string(value)
-                                                               : NULL;
-    if (text && value_set(o, key, text, NULL) == PL_OK)
-        return PL_OK;
-    if (rc != PL_OK && err)
-        *err = why;
+    pl_options_t copy, old = *o;
+    int rc = changed(o, key, value, parsed, &copy, err);
+    if (rc == PL_OK)
+        *o = copy;
+    json_decref(rc == PL_OK ? old.root : copy.root);
+    json_decref(rc == PL_OK ? old.set : copy.set);
     return rc;
 }

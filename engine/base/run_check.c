@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/json_place.h"
 #include "base/json_text.h"
+#include "base/json_walk.h"
 #include "base/nearest.h"
 #include "base/option.h"
 #include "base/registry.h"
@@ -24,6 +25,7 @@
 typedef struct checker {
     const pl_options_t *o;
     bool deep, elsewhere;
+    bool trial;                          /* nothing is changed by it */
     pl_error_t *err;
 } checker_t;
 
@@ -167,10 +169,60 @@ static int check_parts(const checker_t *c, const path_t *path, const char *role,
     return rc;
 }
 
+/* What pl_options_set() was given for the value at a path, if that is the value there. */
+static const char *set_text(const checker_t *c, const path_t *path, const json_t *value)
+{
+    char whole[PATH_TEXT];
+    const char *raw = json_string_value(json_object_get(
+        c->o->set, pl_json_path_text(path, whole, sizeof whole)));
+    json_t *parsed = raw ? pl_json_loose(raw, NULL) : NULL;
+    const bool same = parsed && json_equal(parsed, value);
+    json_decref(parsed);
+    return same ? raw : NULL;
+}
+
+/* Text that looks like JSON, such as run_name=2024: the option's table alone can tell, so
+ * it becomes text only here. */
+static int make_text(const checker_t *c, const path_t *path, const json_t **value)
+{
+    char whole[PATH_TEXT];
+    const char *raw = c->trial || json_is_string(*value) ? NULL
+                                                         : set_text(c, path, *value);
+    json_t *text = raw ? json_string(raw) : NULL;
+    if (!raw)
+        return PL_OK;
+    *value = text;
+    return !text ? pl_no_memory(c->err)
+                 : pl_json_put(c->o->root, pl_json_path_text(path, whole, sizeof whole),
+                               text, c->err);
+}
+
+static int make_texts(const checker_t *c, const path_t *path, const pl_option_t *option,
+                      const json_t **value)
+{
+    int rc = PL_OK;
+    const char *key;
+    json_t *entry;
+    pl_field_value_t field;
+    if (option->type == PL_OPTION_TEXT
+        && pl_option_read(option, *value, &field, NULL) != PL_OK)
+        return make_text(c, path, value);
+    if (option->type != PL_OPTION_TEXTS)
+        return PL_OK;
+    json_object_foreach((json_t *)*value, key, entry) {
+        const path_t at = {.up = path, .key = key};
+        const json_t *text = entry;
+        rc = rc == PL_OK ? make_text(c, &at, &text) : rc;
+    }
+    return rc;
+}
+
 static int check_option(const checker_t *c, const path_t *path, const pl_option_t *option,
                         const json_t *value)
 {
     pl_error_t why = {0};
+    if (make_texts(c, path, option, &value) != PL_OK)
+        return PL_ENOMEM;
     pl_field_value_t field;
     if (option->type != PL_OPTION_PART && pl_option_is_automatic(option)
         && pl_is_auto(value))
@@ -193,6 +245,7 @@ static int check_any_of(const checker_t *c, const path_t *path, const schema_t *
     const pl_part_t *part;
     pl_error_t why = {0};
     checker_t trial = *c;
+    trial.trial = true;
     trial.err = &why;
     for (int k = 0; (part = pl_part_at(schema->any_of, k)); k++) {
         const pl_option_t *option = pl_option_find(part->options, path->key);
