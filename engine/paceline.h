@@ -538,17 +538,19 @@ PL_API bool pl_result_metric(const pl_result_t *result, const char *name, double
  * epoch.  A program that does not read them for long finds the newest 256 of each
  * trainer, in order, and every piece of text. */
 typedef struct pl_progress {
-    const char *event;                       /* "train", "validate", "validated", "epoch",
-                                                "rollback", "test", "predict", "text": as
-                                                in doc/messages.md */
-    uint64_t global_step, total_steps;       /* optimizer steps; total 0: unknown */
-    uint32_t epoch;                          /* from 0 */
-    uint32_t batch, batches;                 /* of the epoch or evaluation; batches 0:
-                                                unknown */
-    const char *metrics;                     /* JSON object of the newest figures, and as
-                                                "ranks" of what the steps of several take
-                                                (doc/distributed.md); "text": a JSON
-                                                string */
+    const char *event;                      /* "train", "validate", "validated", "epoch",
+                                               "rollback", "test", "predict", "text": as
+                                               in doc/messages.md */
+    uint64_t global_step, total_steps;      /* optimizer steps; total 0: unknown */
+    uint32_t epoch;                         /* from 0 */
+    uint32_t batch, batches;                /* of the epoch or evaluation; batches 0:
+                                               unknown */
+    const char *metrics;                    /* JSON object of the newest metrics: those of
+                                               training steps, such as train_loss, are
+                                               means since the report before; and as
+                                               "ranks" of what the steps of several take
+                                               (doc/distributed.md); "text": a JSON
+                                               string */
 } pl_progress_t;
 
 /* Who is told how a run ended, once; and how far it is. */

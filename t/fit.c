@@ -405,6 +405,70 @@ static void a_logged_loss_is_the_mean_since_the_last(void)
     rig_result_free(third);
 }
 
+/* Of progress: the step, what it is, and its training loss. */
+typedef struct reports {
+    int count;
+    uint64_t step[256];
+    double loss[256];
+} reports_t;
+
+static void keep_loss(rig_t *rig, const pl_progress_t *progress)
+{
+    reports_t *reports = rig_user(rig);
+    const pl_result_t as_result = {.metrics = progress->metrics};
+    const int k = reports->count;
+    if (k == 256 || !pl_result_metric(&as_result, "train_loss", &reports->loss[k]))
+        return;
+    reports->step[k] = progress->global_step;
+    reports->count++;
+}
+
+/* Whether a loss is the mean of those of the steps from one that was reported before up
+ * to this one; what the host had not read in time was replaced by a newer report. */
+static bool is_mean_since(const rig_series_t *each, uint64_t before, uint64_t step,
+                          double loss)
+{
+    double sum = 0;
+    for (uint64_t k = step; k > before && k <= (uint64_t)each->count; k--) {
+        sum += each->value[k - 1];
+        if (fabs(sum / (double)(step - k + 1) - loss) < 1e-6)
+            return true;
+    }
+    return false;
+}
+
+static void a_reported_loss_is_the_mean_since_the_report_before(void)
+{
+    static const char *const every[] = {"1000", "7", "1"};
+    const char *still = "{\"name\": \"sgd\", \"lr\": 0}", *data = "\"batch_size\": 2";
+    rig_result_t *one = fit(.data = data, .optimizer = still,
+                            .trainer = "\"max_epochs\": 2, \"log_every_n_steps\": 1");
+    const rig_series_t losses = rig_series(one, "train_loss");
+    is_int(losses.count, 40, "the loss of each step is known");
+    for (int k = 0; k < 3; k++) {
+        reports_t reports = {0};
+        char trainer[96];
+        int wrong = 0;
+        snprintf(trainer, sizeof trainer, "\"max_epochs\": 2, \"log_every_n_steps\": %s",
+                 every[k]);
+        rig_result_t *result = fit(.data = data, .optimizer = still, .trainer = trainer,
+                                   .script = "replay of forward_backward takes 20 ms",
+                                   .on_progress = keep_loss, .user = &reports);
+        for (int r = 1; r < reports.count; r++)
+            wrong += reports.step[r] > reports.step[r - 1]
+                     && !is_mean_since(&losses, reports.step[r - 1], reports.step[r],
+                                       reports.loss[r]);
+        ok(reports.count > 3, "log_every_n_steps %s: %d reports", every[k],
+           reports.count);
+        is_int(wrong, 0, "have the mean of the steps since the one before");
+        is_int(reports.step[reports.count - 1], 40, "the last of them too");
+        const rig_series_t logged = rig_series(result, "train_loss");
+        ok(k < 2 || !series_distance(&logged, &losses), "log lines keep their values");
+        rig_result_free(result);
+    }
+    rig_result_free(one);
+}
+
 static void files_progress_and_result_agree(void)
 {
     heard_t heard = {0};
@@ -595,6 +659,7 @@ int main(void)
     run(validations_come_at_their_interval);
     run(steps_are_logged_at_their_interval);
     run(a_logged_loss_is_the_mean_since_the_last);
+    run(a_reported_loss_is_the_mean_since_the_report_before);
     run(files_progress_and_result_agree);
     run(the_last_validation_is_one_like_others);
     run(a_schedule_reaches_its_end);

@@ -8,6 +8,7 @@
 
 #include "actors/host.h"
 #include "rig.h"
+#include "rig_stream.h"
 #include "runtime/runtime.h"
 #include "scarce.h"
 #include "tap.h"
@@ -559,6 +560,56 @@ static void gradients_of_several_batches_make_a_step(void)
     program_end(&p);
 }
 
+/* Of progress, what the loop itself has sent. */
+static int check_reports(const json_t *stream, const double *losses)
+{
+    int reports = 0;
+    int64_t before = 0;
+    size_t k;
+    json_t *message;
+    json_array_foreach(stream, k, message) {
+        const json_t *sent = json_object_get(message, "fields");
+        const char *from = json_string_value(json_object_get(message, "from")),
+                   *event = json_string_value(json_object_get(sent, "event"));
+        if (!from || strcmp(from, "loop.own") || !event || strcmp(event, "train"))
+            continue;
+        const pl_result_t as_result = {
+            .metrics = json_string_value(json_object_get(sent, "metrics"))};
+        const int64_t step = json_integer_value(json_object_get(sent, "global_step"));
+        double sum = 0, reported = NAN;
+        pl_result_metric(&as_result, "train_loss", &reported);
+        for (int64_t s = before; s < step; s++)
+            sum += losses[s];
+        is_near(reported, sum / (double)(step - before), 1e-6,
+                "the mean of steps %lld to %lld", (long long)before + 1, (long long)step);
+        before = step;
+        reports++;
+    }
+    return reports;
+}
+
+static void progress_has_the_mean_since_the_report_before(void)
+{
+    enum { MANY = 20 };
+    double losses[MANY];
+    program_t p;
+    device = FAKE("replay of forward_backward takes 20 ms");
+    program_begin(&p);
+    rig_stream_t *stream = rig_stream_new(pl_engine_runtime(p.engine));
+    ok(loop_try(&p, MLP, "", usual()), "a loop is opened: %s", p.err.text);
+    until(&p, &p.ready, 1);
+    for (int k = 0; k < MANY; k++) {
+        train(&p, k % STEPS * BATCH, BATCH);
+        until(&p, &p.step, k + 1);
+        losses[k] = p.step.loss;
+    }
+    program_end(&p);
+    json_t *messages = rig_stream_take(&stream);
+    ok(check_reports(messages, losses) > 2, "several reports have come");
+    json_decref(messages);
+    device = CPU;
+}
+
 static void the_rate_follows_the_program(void)
 {
     program_t p;
@@ -640,6 +691,7 @@ int main(void)
     run(what_cannot_be_is_refused_with_the_reason);
     run(an_engine_ends_its_loops);
     run(gradients_of_several_batches_make_a_step);
+    run(progress_has_the_mean_since_the_report_before);
     run(the_rate_follows_the_program);
     run(lack_of_memory_harms_nothing);
     return tap_done();

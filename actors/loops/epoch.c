@@ -118,6 +118,7 @@ static void batch_count(pl_epoch_t *e, const pl_train_batch_reply_t *reply,
         return;                                /* of a step that is going to be skipped */
     pl_figures_add(&e->sums, reply->figures);
     pl_figures_add(&e->since_log, reply->figures);
+    pl_figures_add_steps(&e->since_report, reply->figures);
 }
 
 /* What is due behind the newest batch, while others are under way. */
@@ -136,8 +137,8 @@ static void batch_ended(pl_epoch_t *e)
 {
     look_at_clock(e);
     batch_look(e);
-    if (e->pass.call && pl_now() - e->reported >= REPORT_EVERY)
-        pl_epoch_report_now(e, "train");
+    if (e->pass.call && pl_now() - e->reported_at >= REPORT_EVERY)
+        pl_epoch_report(e, "train");
 }
 
 static void batch_done(void *self, const pl_answer_t *answer)
@@ -286,7 +287,7 @@ static void epoch_what(const pl_pass_t *pass, char text[160])
 /* An error says nothing of how far it came. */
 static void epoch_fail(pl_pass_t *pass)
 {
-    pl_epoch_report_now((pl_epoch_t *)pass, "alive");
+    pl_epoch_report((pl_epoch_t *)pass, "alive");
     pl_call_fail(pl_pass_call(pass), &pass->failure);
 }
 
@@ -295,7 +296,7 @@ static void epoch_finish(pl_epoch_t *e)
     pl_pass_t *pass = &e->pass;
     char *text = pl_metrics_text(e->newest, &pass->failure);
     if (pass->done == e->due.end && !e->owes)
-        pl_epoch_report(e, "epoch", e->newest);
+        pl_epoch_report(e, "epoch");
     else
         pl_epoch_tell(e, "alive", "");                      /* what follows it may fail */
     pl_call_t *call = pl_pass_call(pass);
@@ -377,6 +378,7 @@ static void epoch_names(pl_pass_t *pass, const char *names)
     pl_epoch_t *e = (pl_epoch_t *)pass;
     pl_figures_name(&e->sums, "train_", names);
     pl_figures_name(&e->since_log, "train_", names);
+    pl_figures_name(&e->since_report, "train_", names);
     pl_epoch_sums_restore(e);
 }
 
@@ -559,7 +561,8 @@ static int epoch_start(void *self, pl_call_t *call, const pl_body_t *body,
     e->lr_factor = 1;
     e->may_skip = !strcmp(e->pass.options->nan_policy, "skip");
     e->newest = json_object();
-    if (!e->newest)
+    e->reported = json_object();
+    if (!e->newest || !e->reported)
         return pl_no_memory(err);
     pl_actor_ready(self);
     return PL_OK;
@@ -569,12 +572,14 @@ static void epoch_release(void *self)
 {
     pl_epoch_t *e = self;
     json_decref(e->newest);
+    json_decref(e->reported);
     json_decref(e->kept);
     json_decref(e->pass_over);
     pl_asking_release(&e->asking);
     pl_times_release(&e->times);
     pl_figures_release(&e->sums);
     pl_figures_release(&e->since_log);
+    pl_figures_release(&e->since_report);
 }
 
 static const pl_handler_t epoch_handlers[] = {

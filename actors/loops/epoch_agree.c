@@ -102,4 +102,5 @@ void pl_epoch_settled(pl_epoch_t *e, const pl_settle_reply_t *reply)
     e->settled = e->pass.done;
     pl_figures_add(&e->sums, reply->figures);
     pl_figures_add(&e->since_log, reply->figures);
+    pl_figures_add_steps(&e->since_report, reply->figures);
 }

@@ -247,7 +247,7 @@ static void validation_keep(pl_epoch_t *e, const char *metrics)
     if (!pl_is_nobody(e->asking.logger))
         pl_call_log_metrics(e, e->asking.logger, &log, (pl_how_t){0}, &e->pass.failure);
     if (e->pass.call)
-        pl_epoch_report_now(e, "validated");
+        pl_epoch_report(e, "validated");
 }
 
 static void validated(void *self, const pl_answer_t *answer)

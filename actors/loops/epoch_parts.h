@@ -58,19 +58,22 @@ typedef struct pl_epoch {
     json_t *kept;                          /* sums to go on from, once they have their
                                               names  [none] */
     pl_figures_t sums, since_log;          /* over the epoch; since the newest log line */
-    json_t *newest;                        /* figures by name, over the run */
+    pl_figures_t since_report;             /* since the newest progress report */
+    json_t *newest;                        /* metrics by name, over the run: of log lines
+                                              and validations */
+    json_t *reported;                      /* metrics of steps in the newest report */
     pl_times_t times;                      /* of the ranks' steps */
-    int64_t reported;                      /* when progress was told last */
+    int64_t reported_at;                   /* pl_now() of the newest report */
 } pl_epoch_t;
 
 /* ---- epoch_report.c: progress and log lines ---- */
 
 void pl_epoch_tell(const pl_epoch_t *e, const char *event, const char *metrics);
-void pl_epoch_report(pl_epoch_t *e, const char *event, const json_t *metrics);
 /* What came since the newest log line. */
 int pl_epoch_newest(const pl_epoch_t *e, json_t *into, pl_error_t *err);
-/* With what no log line has said yet. */
-void pl_epoch_report_now(pl_epoch_t *e, const char *event);
+/* Progress with the newest metric of each name; those of training steps are means since
+ * the previous report. */
+void pl_epoch_report(pl_epoch_t *e, const char *event);
 /* A line of what came since the newest to the loggers, at its end with what the epoch
  * comes to; `then` hears that they have it  [nobody]. */
 bool pl_epoch_log(pl_epoch_t *e, pl_on_answer_t then);

@@ -20,35 +20,52 @@ void pl_epoch_tell(const pl_epoch_t *e, const char *event, const char *metrics)
                                                          .metrics = metrics});
 }
 
+/* The steps that the loss scale skipped are a metric of the strategy; this loop adds
+ * those that nan_policy skipped. */
+static int add_skipped(const pl_epoch_t *e, json_t *into, pl_error_t *err)
+{
+    const json_t *scaling = json_object_get(into, "skipped_steps");
+    return e->skipped
+               ? pl_metric_put(into, "skipped_steps",
+                               json_number_value(scaling) + (double)e->skipped, err)
+               : PL_OK;
+}
+
 int pl_epoch_newest(const pl_epoch_t *e, json_t *into, pl_error_t *err)
 {
     if (e->skipped)
-        json_object_del(into, "skipped_steps");             /* a sum: see below */
+        json_object_del(into, "skipped_steps");             /* it has both counts */
     int code = pl_figures_put(&e->since_log, PL_FIGURES_OF_STEPS, into, err);
-    const json_t *scaling = json_object_get(into, "skipped_steps");
+    return code == PL_OK ? add_skipped(e, into, err) : code;
+}
+
+/* A report after no step repeats the means of the one before.  e->newest itself changes
+ * at decisions only, not by the clock: callbacks and log lines depend on it. */
+static json_t *metrics_now(pl_epoch_t *e)
+{
+    json_t *now = json_copy(e->newest);
+    int code = now ? pl_figures_put(&e->since_report, PL_FIGURES_OF_STEPS, e->reported,
+                                    NULL)
+                   : PL_ENOMEM;
+    pl_figures_clear(&e->since_report);
     if (code == PL_OK && e->skipped)
-        code = pl_metric_put(into, "skipped_steps",
-                             json_number_value(scaling) + (double)e->skipped, err);
-    return code;
+        json_object_del(now, "skipped_steps");
+    if (code == PL_OK && json_object_update(now, e->reported) == 0
+        && add_skipped(e, now, NULL) == PL_OK)
+        return now;
+    json_decref(now);
+    return NULL;
 }
 
-void pl_epoch_report(pl_epoch_t *e, const char *event, const json_t *metrics)
+void pl_epoch_report(pl_epoch_t *e, const char *event)
 {
-    char *text = pl_metrics_text(metrics, NULL);
-    e->reported = pl_now();
-    pl_epoch_tell(e, event, text ? text : "");
-    pl_free(text);
-}
-
-/* With what no log line has said yet.  e->newest itself changes at decisions only, not by
- * the clock. */
-void pl_epoch_report_now(pl_epoch_t *e, const char *event)
-{
-    json_t *now = json_copy(e->newest), *ranks = pl_times_tell(&e->times, pl_now());
+    json_t *now = metrics_now(e), *ranks = pl_times_tell(&e->times, pl_now());
     if (ranks && !strcmp(event, "train"))
         now = pl_json_with(now, "ranks", json_incref(ranks));
-    if (now && pl_epoch_newest(e, now, NULL) == PL_OK)
-        pl_epoch_report(e, event, now);
+    char *text = now ? pl_metrics_text(now, NULL) : NULL;
+    e->reported_at = pl_now();
+    pl_epoch_tell(e, event, text ? text : "");
+    pl_free(text);
     json_decref(now);
 }
 

@@ -87,16 +87,37 @@ static void newest_clear(pl_figures_t *figures, const char *sums, size_t count)
     }
 }
 
+static void range_add(pl_figures_t *figures, pl_bytes_t sums, size_t from, size_t count)
+{
+    const size_t there = sums.size / sizeof(double);
+    for (size_t k = from; k < from + count && k < there && k < figures->size; k++) {
+        double one;
+        memcpy(&one, (const char *)sums.data + k * sizeof one, sizeof one);
+        figures->sum[k] += one;
+    }
+}
+
+static bool add_begin(pl_figures_t *figures, pl_bytes_t sums)
+{
+    if (!pl_figures_begin(figures))
+        return false;
+    newest_clear(figures, sums.data, sums.size / sizeof(double));
+    return true;
+}
+
 void pl_figures_add(pl_figures_t *figures, pl_bytes_t sums)
 {
-    size_t count = sums.size / sizeof(double);
-    const char *from = sums.data;
-    if (pl_figures_begin(figures))
-        newest_clear(figures, from, count);
-    for (size_t k = 0; k < count && k < figures->size && figures->sum; k++) {
-        double one;
-        memcpy(&one, from + k * sizeof one, sizeof one);
-        figures->sum[k] += one;
+    if (add_begin(figures, sums))
+        range_add(figures, sums, 0, figures->size);
+}
+
+void pl_figures_add_steps(pl_figures_t *figures, pl_bytes_t sums)
+{
+    const bool begun = add_begin(figures, sums);
+    for (int k = 0; begun && k < figures->count; k++) {
+        const pl_figure_t *f = &figures->figure[k];
+        if (f->on_step || f->is_newest)
+            range_add(figures, sums, f->from, f->count);
     }
 }
 

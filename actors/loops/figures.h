@@ -33,6 +33,8 @@ bool pl_figures_begin(pl_figures_t *figures);
 bool pl_figures_are_finite(pl_bytes_t sums);
 /* Adds the float64 sums of a batch. */
 void pl_figures_add(pl_figures_t *figures, pl_bytes_t sums);
+/* Adds only those that PL_FIGURES_OF_STEPS puts: a confusion matrix may be large. */
+void pl_figures_add_steps(pl_figures_t *figures, pl_bytes_t sums);
 /* What sums are of.  A figure that is wanted at steps has the epoch's mean under a name
  * of its own. */
 typedef enum pl_figures_of {

@@ -146,23 +146,46 @@ static void own_finish(pl_own_t *o)
 
 /* ---- what a batch came to ---- */
 
-static int metrics_of(pl_own_t *o, pl_stage_t stage, pl_bytes_t figures, char **text_p,
-                      pl_error_t *err)
+static json_t *sums_json(const pl_figures_t *sums, pl_error_t *err)
 {
-    pl_figures_t *sums = &o->figures[stage];
     json_t *metrics = json_object();
     int code = metrics ? PL_OK : pl_no_memory(err);
-    pl_figures_clear(sums);
-    pl_figures_add(sums, figures);
     if (code == PL_OK)
         code = pl_figures_put(sums, PL_FIGURES_OF_PASS, metrics, err);
     if (code == PL_OK)
         code = pl_figures_put(sums, PL_FIGURES_OF_STEPS, metrics, err);
-    if (code == PL_OK && json_object_update(o->newest, metrics))
+    if (code == PL_OK)
+        return metrics;
+    json_decref(metrics);
+    return NULL;
+}
+
+static int metrics_of(pl_own_t *o, pl_stage_t stage, pl_bytes_t figures, char **text_p,
+                      pl_error_t *err)
+{
+    pl_figures_t *sums = &o->figures[stage];
+    pl_figures_clear(sums);
+    pl_figures_add(sums, figures);
+    json_t *metrics = sums_json(sums, err);
+    int code = metrics ? PL_OK : err->code;
+    if (metrics && json_object_update(o->newest, metrics))
         code = pl_no_memory(err);
     *text_p = code == PL_OK ? pl_metrics_text(metrics, err) : NULL;
     json_decref(metrics);
     return *text_p ? PL_OK : err->code;
+}
+
+static void step_report(pl_own_t *o)
+{
+    json_t *metrics = sums_json(&o->since_report, NULL);
+    char *text = metrics ? pl_metrics_text(metrics, NULL) : NULL;
+    o->reported_at = pl_now();
+    pl_figures_clear(&o->since_report);
+    pl_progress_run(o->run, &(pl_run_progress_t){.event = "train",
+                                                 .global_step = o->global_step,
+                                                 .metrics = text ? text : ""});
+    pl_free(text);
+    json_decref(metrics);
 }
 
 static void step_told(pl_own_t *o, const char *metrics)
@@ -171,12 +194,8 @@ static void step_told(pl_own_t *o, const char *metrics)
     const pl_log_metrics_t msg = {.global_step = o->global_step, .metrics = metrics};
     if (every && o->global_step % (uint64_t)every == 0 && !pl_is_nobody(o->logger))
         pl_call_log_metrics(o, o->logger, &msg, (pl_how_t){0}, NULL);
-    if (!o->run || pl_now() - o->reported < REPORT_EVERY)
-        return;
-    o->reported = pl_now();
-    pl_progress_run(o->run, &(pl_run_progress_t){.event = "train",
-                                                 .global_step = o->global_step,
-                                                 .metrics = metrics});
+    if (o->run && pl_now() - o->reported_at >= REPORT_EVERY)
+        step_report(o);
 }
 
 static void item_reply(pl_own_t *o, pl_own_item_t *item, pl_bytes_t figures,
@@ -240,6 +259,8 @@ static void batch_trained(void *self, const pl_answer_t *answer)
         const pl_train_batch_reply_t *reply = &answer->body->train_batch_reply;
         o->global_step += item->step_due;
         o->samples += (uint64_t)item->batch->count;
+        if (!o->may_skip || pl_figures_are_finite(reply->figures))
+            pl_figures_add(&o->since_report, reply->figures);
         item_reply(o, item, reply->figures, reply->skipped ? reply->bad : "", NULL);
     }
     own_go_on(o);
@@ -500,6 +521,7 @@ static void own_release(void *self)
     list_free(&o->out);
     for (int k = 0; k <= PL_PREDICT; k++)
         pl_figures_release(&o->figures[k]);
+    pl_figures_release(&o->since_report);
     json_decref(o->newest);
     pl_object_unref(o->outcome);
     pl_object_unref(o->layout);

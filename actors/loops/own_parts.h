@@ -31,11 +31,12 @@ typedef struct pl_own {
     const pl_trainer_options_t *options;
     pl_address_t strategy, checkpoint, logger;
     pl_call_t *run;                                 /* NULL: it has ended, or not begun */
-    int64_t began, reported;
+    int64_t began, reported_at;
     pl_layout_t *layout;                          /* counted: what there are plans for */
     pl_layout_t *wanted;                          /* counted: being made  [NULL] */
     pl_stage_t asks;                              /* whose figures' names are asked for */
-    pl_figures_t figures[PL_PREDICT + 1];
+    pl_figures_t figures[PL_PREDICT + 1];         /* of one batch */
+    pl_figures_t since_report;                    /* training since the newest report */
     bool named[PL_PREDICT + 1];
     json_t *newest;                                         /* figures by name */
 

@@ -31,8 +31,11 @@ static void names_answered(void *self, const pl_answer_t *answer)
     pl_figures_name(&o->figures[o->asks], pl_stages[o->asks].prefix,
                     answer->body->figure_names_reply.names);
     o->named[o->asks] = true;
-    if (o->asks == PL_TRAIN)
+    if (o->asks == PL_TRAIN) {
+        pl_figures_name(&o->since_report, pl_stages[PL_TRAIN].prefix,
+                        answer->body->figure_names_reply.names);
         pl_own_ready(o);
+    }
     pl_own_idle(o);
 }
 
