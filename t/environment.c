@@ -48,7 +48,8 @@ static void is_place(const char *source, int rank, int world, int local, int loc
 
 static void nobody_has_told_anything(void)
 {
-    is_int(READ("HOME=/root", "RANK=3", "WORLD_SIZE=4"), PL_OK, "nor is that an error");
+    is_int(READ("HOME=/root", "MASTER_ADDR=n", "MASTER_PORT=1"), PL_OK,
+           "nor is that an error");
     ok(!e.source, "no source");
 }
 
@@ -173,6 +174,53 @@ static void kubernetes_is_understood(void)
     is_text(e.job, "my-job", "the job");
     is_int(READ("JOB_COMPLETION_INDEX=2"), PL_EINVAL, "it does not tell how many");
     like(err.text, "Kubernetes.*PACELINE_WORLD_SIZE", "what to set is said");
+}
+
+static void rank_and_world_size_alone_are_understood(void)
+{
+    READ("RANK=5", "WORLD_SIZE=8", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4",
+         "MASTER_ADDR=job-master-0", "MASTER_PORT=23456");
+    is_place("the environment", 5, 8, 1, 4, -1);
+    is_text(e.endpoint, "tcp://job-master-0:23456", "where rank 0 is");
+    is_text(e.job, "", "the job has no name");
+    READ("RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=m", "MASTER_PORT=1");
+    is_place("the environment", 1, 2, 0, 0, -1);
+    READ("RANK=1", "WORLD_SIZE=2", "PACELINE_ENDPOINT=n:1");
+    is_text(e.endpoint, "n:1", "or the place is given");
+    is_int(READ("RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=m", "MASTER_PORT=1"), PL_OK,
+           "a world of one rank");
+    ok(!e.source, "is a program by itself");
+    READ("RANK=2", "WORLD_SIZE=4", "PMI_RANK=2", "PMI_SIZE=4");
+    is_text(e.source, "MPICH", "every other source comes before");
+}
+
+static void a_rank_never_trains_alone_because_a_variable_is_missing(void)
+{
+    static const struct {
+        const char *const all[5];
+        const char *text;
+    } wrong[] = {
+        {{"RANK=1", "MASTER_ADDR=m", "MASTER_PORT=1"},
+         "RANK is 1 and WORLD_SIZE is not set"},
+        {{"WORLD_SIZE=4"}, "WORLD_SIZE is 4 and RANK is not set"},
+        {{"RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=m"}, "MASTER_ADDR are set and MASTER_PORT is not"},
+        {{"RANK=1", "WORLD_SIZE=4", "MASTER_PORT=7"}, "MASTER_PORT are set and MASTER_ADDR is not"},
+        {{"RANK=1", "WORLD_SIZE=1"}, "RANK is 1 and WORLD_SIZE is 1"},
+        {{"RANK=4", "WORLD_SIZE=4"}, "RANK is 4 and WORLD_SIZE is 4"},
+        {{"RANK=one", "WORLD_SIZE=4"}, "RANK is \"one\""},
+        {{"RANK=1", "WORLD_SIZE=many"}, "WORLD_SIZE is \"many\""},
+        {{"RANK=1", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=4"},
+         "LOCAL_WORLD_SIZE is 4 and WORLD_SIZE is 2"},
+        {{"PACELINE_WORLD_SIZE=3"}, "PACELINE_WORLD_SIZE is 3 and PACELINE_RANK is not"},
+        {{"PMI_SIZE=2"}, "PMI_SIZE is 2 and PMI_RANK is not set"},
+        {{"JSM_NAMESPACE_RANK=1", "JSM_NAMESPACE_SIZE=2"}, "LSB_DJOB_RANKFILE is not"},
+        {{"RANK=0", "WORLD_SIZE=2", "PMI_RANK=1", "PMI_SIZE=2"},
+         "MPICH says PMI_RANK is 1, the environment says RANK is 0"},
+    };
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        is_int(read_all(wrong[k].all), PL_EINVAL, "refused");
+        like(err.text, wrong[k].text, "%s", wrong[k].text);
+    }
 }
 
 static void own_variables_win(void)
@@ -308,6 +356,8 @@ int main(void)
     run(mpich_is_understood);
     run(lsf_is_understood);
     run(kubernetes_is_understood);
+    run(rank_and_world_size_alone_are_understood);
+    run(a_rank_never_trains_alone_because_a_variable_is_missing);
     run(own_variables_win);
     run(contradictions_are_refused_with_both_names);
     run(sources_may_agree);

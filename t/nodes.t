@@ -84,6 +84,26 @@ nobody_to_meet_is_an_error() {
     like "$err" 'use paceline launch' "or what to use"
 }
 
+# As Kubeflow's PyTorchJob or a script starts them, without torchrun.
+rank_and_world_size_alone_make_one_run() {
+    free_port
+    export WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$port
+    RANK=1 timeout 60 "$paceline" fit run.json >out.1 2>err.1 </dev/null &
+    local other=$!
+    RANK=0 try timeout 60 "$paceline" fit run.json --set trainer.run_name=plain
+    is "$status" 0 "rank 0"
+    wait "$other"
+    is $? 0 "rank 1"
+    like "$err" 'rank 0 of 2, as the environment says' "it says why"
+    ok "the bits of two ranks" cmp "$(inline_model 2)" runs/plain/model.safetensors
+    RANK=1 refused 2 'the environment has started 2 ranks' fit run.json --set trainer.launcher=inline
+    unset MASTER_PORT
+    RANK=1 refused 2 'MASTER_PORT is not: set it' fit run.json
+    refused 2 'WORLD_SIZE is 2 and RANK is not set' fit run.json
+    unset WORLD_SIZE MASTER_ADDR
+    is "$(ls -d runs/plain*)" runs/plain "one folder"
+}
+
 what_all_ranks_find_is_told_once() {
     local text='"trainer.devices" is 3, but Paceline has started 2 ranks'
     try timeout 60 "$paceline" launch --devices 2 -- bash -c 'trap "" TERM; "$0" "$@"; exit' \
@@ -482,6 +502,7 @@ run the_key_is_found_by_its_variable
 run a_process_may_train_again trains
 run what_contradicts_is_refused_with_both_names trains
 run nobody_to_meet_is_an_error trains
+run rank_and_world_size_alone_make_one_run trains
 run what_all_ranks_find_is_told_once trains
 run what_is_found_late_is_no_wrong_request trains
 run one_that_fails_ends_all

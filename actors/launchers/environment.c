@@ -3,7 +3,8 @@
  * A source is an entry of the table: how it is recognised, and under which names it tells
  * what.  What no name tells by itself a function of the entry finds out.  Conventions as
  * documented by each: torchrun ("Environment Variables"), Slurm (srun(1)), Open MPI
- * (mpirun(1)), Hydra (its PMI), LSF (Job Step Manager), Kubernetes ("Indexed Job"). */
+ * (mpirun(1)), Hydra (its PMI), LSF (Job Step Manager), Kubernetes ("Indexed Job"),
+ * PyTorch ("Environment variable initialization"). */
 #include "actors/launchers/environment.h"
 
 #include <stdio.h>
@@ -272,6 +273,40 @@ static int hydra_find(pl_environment_t *e, get_t get, pl_error_t *err)
     return PL_OK;
 }
 
+/* These names are not one program's own: PyTorch reads them ("env://"), and Kubeflow's
+ * PyTorchJob and many scripts set them.  A world of one rank is the program by itself. */
+static bool plain_is_meant(get_t get)
+{
+    int size = 0;
+    return text_of(get, "RANK") && text_of(get, "WORLD_SIZE")
+           && (number_read(get, "WORLD_SIZE", 1, &size, NULL) != PL_OK || size > 1
+               || strcmp(text_of(get, "RANK"), "0") != 0);
+}
+
+static int plain_find(pl_environment_t *e, get_t get, pl_error_t *err)
+{
+    const bool has_host = text_of(get, "MASTER_ADDR"),
+               has_port = text_of(get, "MASTER_PORT");
+    (void)e;
+    if (has_host == has_port)
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL,
+                   "RANK, WORLD_SIZE and %s are set and %s is not: set it, to the %s of "
+                   "rank 0",
+                   has_host ? "MASTER_ADDR" : "MASTER_PORT",
+                   has_host ? "MASTER_PORT" : "MASTER_ADDR", has_host ? "port" : "host");
+}
+
+static int plain_miss(get_t get, pl_error_t *err)
+{
+    if (!text_of(get, "RANK") || text_of(get, "WORLD_SIZE"))
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL,
+                   "RANK is %.40s and WORLD_SIZE is not set: set it to the number of "
+                   "ranks, or unset RANK for one process",
+                   text_of(get, "RANK"));
+}
+
 /* The lines of the rank file are hosts, that of the launching one first. */
 static int lsf_find(pl_environment_t *e, get_t get, pl_error_t *err)
 {
@@ -386,6 +421,18 @@ static const source_t sources[] = {
         .world_size = "PACELINE_WORLD_SIZE",
         .find = kubernetes_find,
     },
+    {
+        .name = "the environment",
+        .is_meant = plain_is_meant,
+        .rank = "RANK",
+        .world_size = "WORLD_SIZE",
+        .local_rank = "LOCAL_RANK",
+        .local_world_size = "LOCAL_WORLD_SIZE",
+        .host = "MASTER_ADDR",
+        .port = "MASTER_PORT",
+        .find = plain_find,
+        .miss = plain_miss,
+    },
 };
 
 enum { SOURCES = sizeof sources / sizeof *sources };
@@ -483,6 +530,13 @@ static int source_read(pl_environment_t *e, const source_t *source, get_t get,
                            source->local_world_size ? source->local_world_size
                                                     : "the number of ranks on the node",
                            e->local_world_size, err);
+    if (code == PL_OK && e->local_world_size > e->world_size)
+        code = pl_fail(err, PL_EINVAL,
+                       "%s is %d and %s is %d: a node cannot have more ranks than all "
+                       "nodes together",
+                       source->local_world_size ? source->local_world_size
+                                                : "the number of ranks on the node",
+                       e->local_world_size, source->world_size, e->world_size);
     if (code == PL_OK && e->local_world_size == e->world_size && e->node_rank < 0)
         e->node_rank = 0;
     return code;
@@ -534,6 +588,23 @@ static int others_agree(const pl_environment_t *e, const source_t *chosen, get_t
                                  chosen->world_size, e->world_size, err);
 }
 
+/* A process of several ranks whose rank is not known would train alone, as if it were all
+ * of them. */
+static int alone_check(const source_t *source, get_t get, pl_error_t *err)
+{
+    int size = 1;
+    const char *lacks = !text_of(get, source->rank) ? source->rank : source->needs;
+    if (source->miss)
+        return source->miss(get, err);
+    int code = number_read(get, source->world_size, 1, &size, err);
+    if (code != PL_OK || size == 1)
+        return code;
+    return pl_fail(err, PL_EINVAL,
+                   "%s is %d and %s is not set, so this process does not know its rank: "
+                   "set it, or unset %s for one process",
+                   source->world_size, size, lacks, source->world_size);
+}
+
 static int detect(pl_environment_t *e, get_t get, pl_error_t *err)
 {
     if (text_of(get, paceline.rank))
@@ -543,9 +614,9 @@ static int detect(pl_environment_t *e, get_t get, pl_error_t *err)
             int code = source_read(e, s, get, err);
             return code == PL_OK ? others_agree(e, s, get, err) : code;
         }
-    int code = PL_OK;
+    int code = alone_check(&paceline, get, err);
     for (const source_t *s = sources; s < sources + SOURCES && code == PL_OK; s++)
-        code = s->miss ? s->miss(get, err) : PL_OK;
+        code = alone_check(s, get, err);
     return code;
 }
 

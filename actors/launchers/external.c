@@ -139,7 +139,8 @@ static int endpoint_find(external_t *x, pl_error_t *err)
     if (!*told && !*given)
         return pl_fail(err, PL_EINVAL,
                        "%s has started the ranks, but nothing tells where they meet: set "
-                       "PACELINE_ENDPOINT to HOST:PORT of rank 0",
+                       "PACELINE_ENDPOINT to HOST:PORT of rank 0 (or MASTER_ADDR and "
+                       "MASTER_PORT, where RANK and WORLD_SIZE are set)",
                        x->environment.source);
     int code = pl_rendezvous_read(*told ? told : given, x->endpoint, ENDPOINT, err);
     if (code != PL_OK || !*told || !*given)

@@ -163,7 +163,7 @@ static const char *const tail =
     "can be shown\n"
     ".PP\nA rank that somebody else has started is told its place by\n.BR "
     "paceline\\-launch "
-    "(1),\nor finds it in the environment of torchrun, Slurm, MPI, LSF or Kubernetes.  "
+    "(1),\nor finds it in the environment of torchrun, Slurm, MPI, LSF or Kubernetes,\nor in RANK and WORLD_SIZE.  "
     "These variables count first:\n"
     ".TP\n.BR PACELINE_RANK ,\\  PACELINE_WORLD_SIZE\nwhich rank this is, from 0, and "
     "how "
