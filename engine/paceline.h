@@ -1480,6 +1480,10 @@ typedef struct pl_data_request {
                                             for validation data, and with weights that it
                                             was used for; borrowed for the call [NULL:
                                             nothing is known] */
+    double val_split;                    /* of training data that is not ordered: share
+                                            that the run keeps for validation [0: none] */
+    bool stratify;                       /* with the proportions of the classes in "y" */
+    uint32_t rank;                       /* that reads; what concerns all is logged by 0 */
 } pl_data_request_t;
 
 /* Which samples to read into a batch. */

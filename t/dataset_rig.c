@@ -53,6 +53,17 @@ rig_t rig_open_told(const pl_dataset_ops_t *ops, pl_stage_t stage, const char *f
                           options);
 }
 
+rig_t rig_open_split(const pl_dataset_ops_t *ops, double val_split, bool stratify,
+                     const char *options)
+{
+    return open_requested(ops,
+                          (pl_data_request_t){.stage = PL_TRAIN,
+                                              .to = 1 - val_split,
+                                              .val_split = val_split,
+                                              .stratify = stratify},
+                          options);
+}
+
 rig_t rig_open(const pl_dataset_ops_t *ops, pl_stage_t stage, const char *format, ...)
 {
     char options[2048];

@@ -26,6 +26,10 @@ rig_t rig_open_share(const pl_dataset_ops_t *ops, pl_stage_t stage, double from,
 rig_t rig_open_told(const pl_dataset_ops_t *ops, pl_stage_t stage, const char *facts,
                     const char *options);
 
+/* The same for training, of which a share is kept for validation. */
+rig_t rig_open_split(const pl_dataset_ops_t *ops, double val_split, bool stratify,
+                     const char *options);
+
 /* With all of the data, options by printf. */
 rig_t rig_open(const pl_dataset_ops_t *ops, pl_stage_t stage, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

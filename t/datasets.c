@@ -1,5 +1,6 @@
 /* datasets.c - tests of actors/connectors/datasets: idx.c, csv.c, npy.c */
 #include "actors/connectors/datasets/datasets.h"
+#include "actors/connectors/order.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -135,6 +136,64 @@ static void mnist_is_served(void)
     rig_close(&rig);
 }
 
+/* ---- splits ---- */
+
+#define SPLIT_SAMPLES 1000
+
+/* 1000 samples: 700 of class 0, 250 of 1, 49 of -7, one of 90000. */
+static void put_classes(int64_t target[SPLIT_SAMPLES])
+{
+    for (int k = 0; k < SPLIT_SAMPLES; k++)
+        target[(k * 7) % SPLIT_SAMPLES] = k < 700   ? 0
+                                          : k < 950 ? 1
+                                          : k < 999 ? -7
+                                                    : 90000;
+}
+
+static int held_of(const pl_split_t *split, const int64_t *target, int64_t class)
+{
+    int count = 0;
+    for (int64_t k = 0; k < split->held_count; k++)
+        count += target[split->held[k]] == class;
+    return count;
+}
+
+static void a_stratified_split_keeps_the_proportions_of_classes(void)
+{
+    int64_t target[SPLIT_SAMPLES];
+    pl_error_t err = {0};
+    pl_split_t split, again, other;
+    put_classes(target);
+    pl_split_spec_t spec = {.seed = 7, .total = SPLIT_SAMPLES, .share = 0.2,
+                            .target = target};
+    is_int(pl_split_make(&split, &spec, &err), PL_OK, "made");
+    is_int(split.held_count, 200, "as many as asked for");
+    is_int(held_of(&split, target, 0), 140, "of the largest class its share");
+    is_int(held_of(&split, target, 1), 50, "of the next");
+    is_int(held_of(&split, target, -7), 10, "of a small one, rounded");
+    is_int(held_of(&split, target, 90000), 0, "a single one stays in training");
+    bool rising = true;
+    for (int64_t k = 1; k < split.held_count; k++)
+        rising = rising && split.held[k - 1] < split.held[k];
+    ok(rising, "each once, rising");
+    pl_split_make(&again, &spec, NULL);
+    ok(!memcmp(again.held, split.held, 200 * sizeof(int64_t)), "the seed alone decides");
+    spec.seed = 8;
+    pl_split_make(&other, &spec, NULL);
+    ok(memcmp(other.held, split.held, 200 * sizeof(int64_t)), "another has others");
+    pl_split_release(&split);
+    pl_split_release(&again);
+    pl_split_release(&other);
+    for (int k = 0; k < SPLIT_SAMPLES; k++)
+        target[k] = k;
+    is_int(pl_split_make(&split, &spec, &err), PL_EINVAL, "classes of one sample each");
+    like(err.text, "data.stratify: no class has two samples", "are refused");
+    spec.share = 0.0001;
+    is_int(pl_split_make(&split, &spec, &err), PL_EINVAL, "a share of nothing");
+    like(err.text, "data.val_split 0.0001 of 1000 samples leaves nothing to validate on",
+         "is refused");
+}
+
 /* ---- csv ---- */
 
 static void csv_tells_classes_from_values(void)
@@ -146,7 +205,10 @@ static void csv_tells_classes_from_values(void)
     ok(rig.info.samples == 3 && has_field(&rig, 0, "x", PL_F32, "2")
            && has_field(&rig, 1, "y", PL_I64, ""),
        "whole labels are classes");
-    is_text(rig.info.facts, "{\"classes\": 3, \"shape\": [2]}", "facts");
+    is_text(rig.info.facts,
+            "{\"classes\": 3, \"shape\": [2], \"columns\": {\"x\":[\"a\",\"b\"],"
+            "\"y\":[\"c\"]}}",
+            "facts");
     rig_read(&rig, INDEX(2, 0));
     ok(((float *)rig.field[0])[0] == 3 && ((float *)rig.field[0])[1] == 10
            && ((float *)rig.field[0])[2] == 1,
@@ -161,7 +223,9 @@ static void csv_tells_classes_from_values(void)
     rig_read(&rig, INDEX(1));
     ok(has_field(&rig, 1, "y", PL_F32, "") && ((float *)rig.field[1])[0] == 2,
        "or values, when asked; any column");
-    is_text(rig.info.facts, "{\"shape\": [2]}", "without classes");
+    is_text(rig.info.facts,
+            "{\"shape\": [2], \"columns\": {\"x\":[\"b\",\"c\"],\"y\":[\"a\"]}}",
+            "without classes");
     rig_close(&rig);
 
     rig = rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\", \"target\": \"none\"}",
@@ -287,6 +351,164 @@ static void csv_standardizes_by_the_moments_of_the_training_data(void)
     refused(open_told("no JSON", rows[0], ""), PL_EFORMAT, "facts:1:1", "no facts");
 }
 
+/* What the data sets log, one line after the other. */
+static char logged[4096];
+
+static void hear(pl_log_level_t level, int rank, const char *actor, const char *text,
+                 void *user)
+{
+    (void)rank, (void)actor, (void)user;
+    const size_t length = strlen(logged);
+    snprintf(logged + length, sizeof logged - length, "%d %s\n", (int)level, text);
+}
+
+static rig_t open_stage(const char *facts, pl_stage_t stage, const char *text,
+                        const char *more)
+{
+    char options[2048];
+    snprintf(options, sizeof options, "{\"path\": \"%s\"%s}",
+             file_put_text("other.csv", text), more);
+    logged[0] = '\0';
+    pl_log_hook(hear, PL_LOG_DEBUG, NULL);
+    rig_t rig = rig_open_told(&pl_csv_dataset, stage, facts, options);
+    pl_log_hook(NULL, PL_LOG_ERROR, NULL);
+    return rig;
+}
+
+#define NAMED "a,b,w,y\n1,10,5,0\n2,20,6,1\n3,60,7,2\n"
+
+static void csv_columns_are_matched_by_name(void)
+{
+    static const pl_stage_t stages[] = {PL_VALIDATE, PL_TEST, PL_PREDICT, PL_TRAIN};
+    static const char weighed[] = ", \"fields\": {\"weight\": \"2\"}";
+    char options[256];
+    snprintf(options, sizeof options, "{\"path\": \"%s\"%s}",
+             file_put_text("train.csv", NAMED), weighed);
+    rig_t train = rig_open_split(&pl_csv_dataset, 0, false, options);
+    is_int(train.code, PL_OK, "opened: %s", train.err.text);
+    rig_read(&train, INDEX(0, 1, 2));
+    for (int k = 0; k < 4; k++) {
+        rig_t other = open_stage(train.info.facts, stages[k],
+                                 "y,w,b,z,a\n0,5,10,9,1\n1,6,20,9,2\n2,7,60,9,3\n",
+                                 weighed);
+        is_int(other.code, PL_OK, "opened: %s", other.err.text);
+        rig_read(&other, INDEX(0, 1, 2));
+        ok(!memcmp(other.field[0], train.field[0], 6 * sizeof(float)), "the features");
+        ok(!memcmp(other.field[1], train.field[1], 3 * sizeof(int64_t)), "the target");
+        ok(!memcmp(other.field[2], train.field[2], 3 * sizeof(float)),
+           "a further field, which was given by number");
+        is_text(other.info.facts, train.info.facts, "the training data's names stay");
+        like(logged, "^2 .*other.csv: 1 column is not used, .*: \"z\"\n$", "%s", logged);
+        rig_close(&other);
+    }
+    rig_t bare = open_stage(train.info.facts, PL_PREDICT, "b,a\n60,3\n", "");
+    rig_read(&bare, INDEX(0));
+    ok(bare.code == PL_OK && bare.info.field_count == 1
+           && !memcmp(bare.field[0], (float *)train.field[0] + 4, 2 * sizeof(float)),
+       "what is to be predicted needs no target: %s", bare.err.text);
+    rig_close(&bare);
+    refused(open_stage(train.info.facts, PL_TEST, "a,b\n1,2\n", ""), PL_ENOTFOUND,
+            "other.csv: there is no column \"y\", which the training data has",
+            "a test needs one");
+    refused(open_stage(train.info.facts, PL_TEST, "a,y\n1,2\n", ""), PL_ENOTFOUND,
+            "other.csv: there is no column \"b\"", "a feature that is missing");
+    refused(open_stage(train.info.facts, PL_TEST, "a,b,b,y\n1,2,3,0\n", ""), PL_EFORMAT,
+            "other.csv: two columns are called \"b\"", "a name that is there twice");
+    rig_close(&train);
+}
+
+static void csv_columns_without_names_are_taken_by_position(void)
+{
+    rig_t train = open_stage(NULL, PL_TRAIN, NAMED, "");
+    rig_t plain = open_stage(train.info.facts, PL_TEST, "1,10,5,0\n", "");
+    is_int(plain.code, PL_OK, "opened: %s", plain.err.text);
+    like(logged, "^1 .*by their position: there is no header", "%s", logged);
+    rig_close(&plain);
+    rig_close(&train);
+    train = open_stage(NULL, PL_TRAIN, "1,10,0\n2,20,1\n", "");
+    plain = open_stage(train.info.facts, PL_TEST, "b,a,y\n1,10,0\n", "");
+    is_int(plain.code, PL_OK, "opened: %s", plain.err.text);
+    like(logged, "^1 .*by their position: the names .* are not known", "%s", logged);
+    rig_close(&plain);
+    plain = open_stage(train.info.facts, PL_TEST, "1,10,0\n", "");
+    is_text(logged, "", "two without a header are no reason to warn");
+    rig_close(&plain);
+    rig_close(&train);
+}
+
+static void csv_statistics_leave_out_what_is_kept_for_validation(void)
+{
+    char text[4096] = "", options[256];
+    double sum = 0, squares = 0;
+    pl_split_t split = {0};
+    const pl_split_spec_t spec = {.seed = 42, .total = 100, .share = 0.3};
+    pl_split_make(&split, &spec, NULL);
+    for (int k = 0; k < 100; k++) {
+        const bool held = pl_split_holds(&split, k);
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%d,%d\n",
+                 held ? 1000000 + k : k, k % 2);
+        sum += held ? 0 : k / 70.0;
+    }
+    for (int k = 0; k < 100; k++)
+        squares += pl_split_holds(&split, k) ? 0 : (k - sum) * (k - sum) / 70;
+    snprintf(options, sizeof options, "{\"path\": \"%s\"}",
+             file_put_text("split.csv", text));
+    rig_t rig = rig_open_split(&pl_csv_dataset, 0.3, false, options);
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    double worst = 0;
+    for (int64_t k = 0; k < 100; k++) {
+        rig_read(&rig, 1, &k);
+        if (!pl_split_holds(&split, k))
+            worst = fmax(worst, fabs(*(float *)rig.field[0]
+                                     - ((double)k - sum) / sqrt(squares)));
+    }
+    ok(worst < 1e-6, "mean and deviation are those of the rows that are trained on");
+    rig_close(&rig);
+    pl_split_release(&split);
+}
+
+static void put_labels(char *text, size_t size, int rows, int classes)
+{
+    text[0] = '\0';
+    for (int k = 0; k < rows; k++)
+        snprintf(text + strlen(text), size - strlen(text), "1,%d\n", k % classes);
+}
+
+static void csv_decides_once_what_the_target_is(void)
+{
+    static char text[65536];
+    static const struct {
+        int rows, classes;
+        pl_dtype_t dtype;
+    } cases[] = {{10, 10, PL_I64}, {11, 11, PL_F32}, {40, 20, PL_I64},
+                 {41, 21, PL_F32}, {301, 301, PL_F32}, {3000, 1001, PL_F32}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put_labels(text, sizeof text, cases[i].rows, cases[i].classes);
+        rig_t rig = open_stage(NULL, PL_TRAIN, text, "");
+        ok(rig.code == PL_OK && rig.info.field[1].dtype == cases[i].dtype,
+           "%d rows with labels below %d", cases[i].rows, cases[i].classes);
+        like(logged,
+             cases[i].dtype == PL_I64
+                 ? "^2 .*column 1, is one of [0-9]+ classes in [0-9]+ rows; .*value"
+                 : "^2 .*column 1, is a value: .*classes in [0-9]+ rows; .*class",
+             "%s", logged);
+        rig_close(&rig);
+    }
+    rig_t train = open_stage(NULL, PL_TRAIN, "1,0.5\n2,3\n", "");
+    like(logged, "^2 .*is a value: not all", "%s", logged);
+    rig_t test = open_stage(train.info.facts, PL_TEST, "1,1\n2,3\n", "");
+    ok(test.code == PL_OK && test.info.field[1].dtype == PL_F32,
+       "whole numbers of another file are values, too: %s", test.err.text);
+    is_text(logged, "", "which is no new decision");
+    rig_close(&test);
+    rig_close(&train);
+    train = open_stage(NULL, PL_TRAIN, "1,0\n2,1\n", "");
+    refused(open_stage(train.info.facts, PL_TEST, "1,0.5\n", ""), PL_EFORMAT,
+            "label is 0.5.*training data has classes.*train with \"target\": \"value\"",
+            "a value where training had classes");
+    rig_close(&train);
+}
+
 static void csv_names_what_is_wrong(void)
 {
     const char *path = file_put_text("w.csv", "a,b\n1,0\n2,0.5\n1e300,1\n");
@@ -320,7 +542,7 @@ static void iris_and_digits_are_served(void)
                          "{\"path\": \"%s\", \"header\": \"yes\"}", path);
     ok(rig.info.samples == 150 && has_field(&rig, 0, "x", PL_F32, "4"), "iris");
     like(rig.info.facts,
-         "\\{\"classes\": 3, \"shape\": \\[4\\], \"standardize\": .*\\]\\]\\}$", "facts");
+         "\\{\"classes\": 3, \"shape\": \\[4\\], \"columns\": .*, \"standardize\": .*\\]\\]\\}$", "facts");
     rig_close(&rig);
     rig = rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
                    tap_data("tabular/digits.csv.gz"));
@@ -482,6 +704,11 @@ int main(void)
     run(csv_takes_the_target_by_its_name);
     run(csv_standardizes_each_column);
     run(csv_standardizes_by_the_moments_of_the_training_data);
+    run(a_stratified_split_keeps_the_proportions_of_classes);
+    run(csv_columns_are_matched_by_name);
+    run(csv_columns_without_names_are_taken_by_position);
+    run(csv_statistics_leave_out_what_is_kept_for_validation);
+    run(csv_decides_once_what_the_target_is);
     run(csv_names_what_is_wrong);
     run(iris_and_digits_are_served);
     run(npy_serves_every_type);

@@ -223,6 +223,34 @@ static void a_line_is_a_sample_as_long_as_it_is(void)
     rig_close(&rig);
 }
 
+static void line_ends_of_windows_and_its_mark_are_no_text(void)
+{
+    static const char *const sets[] = {"char", "byte"};
+    const pl_dataset_ops_t *const ops[] = {&pl_text_dataset, &pl_lines_dataset};
+    for (int k = 0; k < 4; k++) {
+        rig_t rig[2];
+        const char *text[] = {"ab\nb\n\nca\rb\n", "\xEF\xBB\xBF"
+                                                  "ab\r\nb\r\n\r\nca\rb\r\n"};
+        for (int i = 0; i < 2; i++)
+            rig[i] = rig_open(ops[k / 2], PL_VALIDATE,
+                              "{\"path\": \"%s\", \"context\": 4, \"vocabulary\": "
+                              "\"%s\"}",
+                              file_put_text(i ? "crlf.txt" : "lf.txt", text[i]),
+                              sets[k % 2]);
+        is_int(rig[1].code, PL_OK, "opened: %s", rig[1].err.text);
+        is_text(rig[1].info.facts, rig[0].info.facts, "the vocabulary is the same");
+        is_int(rig[1].info.samples, rig[0].info.samples, "as many samples");
+        for (int64_t i = 0; i < rig[0].info.samples; i++) {
+            rig_read(&rig[0], 1, &i);
+            rig_read(&rig[1], 1, &i);
+            const size_t bytes = sizeof(int64_t) * (size_t)(k < 2 ? 4 : rig[0].length);
+            ok(!memcmp(rig[0].field[0], rig[1].field[0], bytes), "of the same tokens");
+        }
+        rig_close(&rig[0]);
+        rig_close(&rig[1]);
+    }
+}
+
 static void what_has_no_lines_is_refused(void)
 {
     refused(rig_open(&pl_lines_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
@@ -375,6 +403,7 @@ int main(void)
     run(tiny_shakespeare_has_65_characters);
     run(a_share_or_file_has_the_vocabulary_of_the_training);
     run(a_line_is_a_sample_as_long_as_it_is);
+    run(line_ends_of_windows_and_its_mark_are_no_text);
     run(what_has_no_lines_is_refused);
     run(arrays_of_the_program_are_served);
     run(a_function_of_the_program_is_served);

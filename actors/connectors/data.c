@@ -224,8 +224,10 @@ static void data_on_source(void *self, const pl_answer_t *answer)
     data_t *data = self;
     pl_error_t err = {0};
     const pl_dataset_t *opened = answer->context;
-    if (answer->kind == PL_ANSWER_ERROR)
-        open_fail(data, answer->error);
+    if (answer->kind == PL_ANSWER_ERROR) {
+        pl_sources_blame(&data->sources, opened, answer->error, &err);
+        open_fail(data, &err);
+    }
     if (answer->kind != PL_ANSWER_REPLY)
         return;
     pl_stage_t stage = opened->request.stage;

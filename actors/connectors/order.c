@@ -17,25 +17,128 @@ static int compare_samples(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-int pl_split_make(pl_split_t *split, uint64_t seed, int64_t total, double share,
-                  pl_error_t *err)
+/* ---- a split that keeps the proportions of classes ---- */
+
+typedef struct member {
+    int64_t target, sample;
+    uint64_t key;                                           /* the order within a class */
+} member_t;
+
+typedef struct group {
+    int64_t begin, count, take;
+    double rest;                                 /* what rounding down leaves out of take */
+} group_t;
+
+static int compare_members(const void *a, const void *b)
 {
-    int64_t count = llround(share * (double)total);
+    const member_t *x = a, *y = b;
+    if (x->target != y->target)
+        return (x->target > y->target) - (x->target < y->target);
+    if (x->key != y->key)
+        return (x->key > y->key) - (x->key < y->key);
+    return (x->sample > y->sample) - (x->sample < y->sample);
+}
+
+static int compare_groups(const void *a, const void *b)
+{
+    const group_t *x = a, *y = b;
+    if (x->rest != y->rest)
+        return (x->rest < y->rest) - (x->rest > y->rest);
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* What each class gives: its share rounded down, and one more of those that lose most by
+ * rounding, till there are `count`.  One sample of each class at least stays. */
+static int64_t groups_share(group_t *group, int64_t groups, double share, int64_t count)
+{
+    int64_t taken = 0;
+    for (int64_t k = 0; k < groups; k++) {
+        const double wanted = share * (double)group[k].count;
+        group[k].take = (int64_t)floor(wanted);
+        group[k].rest = wanted - (double)group[k].take;
+        taken += group[k].take;
+    }
+    qsort(group, (size_t)groups, sizeof *group, compare_groups);
+    for (bool more = true; more && taken < count;) {
+        more = false;
+        for (int64_t k = 0; k < groups && taken < count; k++)
+            if (group[k].take + 1 < group[k].count) {
+                group[k].take++;
+                taken++;
+                more = true;
+            }
+    }
+    return taken;
+}
+
+static int64_t groups_find(const member_t *member, int64_t total, group_t *group)
+{
+    int64_t groups = 0;
+    for (int64_t k = 0; k < total; k++) {
+        if (k == 0 || member[k].target != member[k - 1].target)
+            group[groups++] = (group_t){.begin = k};
+        group[groups - 1].count++;
+    }
+    return groups;
+}
+
+/* Fills held [count]; -> how many, fewer where classes are too small. */
+static int64_t split_by_class(const pl_split_spec_t *spec, uint64_t key, int64_t count,
+                              member_t *member, group_t *group, int64_t *held)
+{
+    int64_t made = 0;
+    for (int64_t k = 0; k < spec->total; k++)
+        member[k] = (member_t){spec->target[k], k, pl_random_u64(key, (uint64_t)k)};
+    qsort(member, (size_t)spec->total, sizeof *member, compare_members);
+    const int64_t groups = groups_find(member, spec->total, group);
+    groups_share(group, groups, spec->share, count);
+    for (int64_t k = 0; k < groups; k++)
+        for (int64_t i = 0; i < group[k].take && made < count; i++)
+            held[made++] = member[group[k].begin + i].sample;
+    return made;
+}
+
+int pl_split_make(pl_split_t *split, const pl_split_spec_t *spec, pl_error_t *err)
+{
+    const int64_t total = spec->total;
+    int64_t count = llround(spec->share * (double)total);
     if (count < 1 || count >= total)
         return pl_fail(err, PL_EINVAL,
                        "data.val_split %g of %lld samples leaves %s: choose another, or "
                        "none",
-                       share, (long long)total,
+                       spec->share, (long long)total,
                        count < 1 ? "nothing to validate on" : "nothing to train on");
     int64_t *held = pl_alloc_array((size_t)count, sizeof *held);
     if (!held)
         return pl_no_memory(err);
-    uint64_t key = pl_mix(seed, pl_hash("data.val_split"));
-    for (int64_t k = 0; k < count; k++)
+    uint64_t key = pl_mix(spec->seed, pl_hash("data.val_split"));
+    for (int64_t k = 0; k < count && !spec->target; k++)
         held[k] = pl_permute_index(key, total, k);
+    if (spec->target) {
+        member_t *member = pl_alloc_array((size_t)total, sizeof *member);
+        group_t *group = pl_alloc_array((size_t)total, sizeof *group);
+        count = member && group ? split_by_class(spec, key, count, member, group, held)
+                                : -1;
+        pl_free(member);
+        pl_free(group);
+    }
+    if (count < 1) {
+        pl_free(held);
+        return count < 0 ? pl_no_memory(err)
+                         : pl_fail(err, PL_EINVAL,
+                                   "data.stratify: no class has two samples: there is "
+                                   "nothing to validate on");
+    }
     qsort(held, (size_t)count, sizeof *held, compare_samples);
     *split = (pl_split_t){total, count, held};
     return PL_OK;
+}
+
+bool pl_split_holds(const pl_split_t *split, int64_t sample)
+{
+    return split->held_count > 0
+           && bsearch(&sample, split->held, (size_t)split->held_count, sizeof sample,
+                      compare_samples);
 }
 
 void pl_split_release(pl_split_t *split)

@@ -14,9 +14,18 @@ typedef struct pl_split {
     int64_t *held;                                          /* [held_count], rising */
 } pl_split_t;
 
-/* Holds back that share of total samples.  PL_EINVAL: nothing is left on either side. */
-int pl_split_make(pl_split_t *split, uint64_t seed, int64_t total, double share,
-                  pl_error_t *err);
+typedef struct pl_split_spec {
+    uint64_t seed;
+    int64_t total;                                          /* samples */
+    double share;                                           /* of them, held back */
+    const int64_t *target;               /* [total] classes, each of which is cut in the
+                                            same proportion  [no classes] */
+} pl_split_spec_t;
+
+/* Holds back a share of the samples.  PL_EINVAL: nothing is left on either side. */
+int pl_split_make(pl_split_t *split, const pl_split_spec_t *spec, pl_error_t *err);
+/* Whether a sample is held back. */
+bool pl_split_holds(const pl_split_t *split, int64_t sample);
 void pl_split_release(pl_split_t *split);
 
 /* How samples are dealt out: one by one, and each part makes batches of its own; or, so

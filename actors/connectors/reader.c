@@ -175,6 +175,72 @@ static int dataset_open(pl_dataset_t *dataset, pl_error_t *err)
     return code == PL_OK ? lengths_find(dataset, err) : code;
 }
 
+/* ---- Targets, for a split that keeps the proportions of classes ---- */
+
+#define TARGETS_AT_ONCE 256
+
+/* Samples [from, from + count), into memory for their fields. */
+static int targets_read_some(pl_dataset_t *dataset, void *const field[], int y,
+                             int64_t from, int count, pl_error_t *err)
+{
+    const pl_dataset_ops_t *ops = dataset->part.ops;
+    int64_t index[TARGETS_AT_ONCE];
+    for (int i = 0; i < count; i++)
+        index[i] = from + i;
+    const pl_read_request_t request = {.index = index,
+                                       .count = count,
+                                       .seed = dataset->request.seed,
+                                       .stage = dataset->request.stage,
+                                       .length = dataset->longest};
+    int code = ops->read(dataset->part.self, &request, field, err);
+    if (code != PL_OK)
+        return dataset_fault(code, err);
+    for (int i = 0; i < count; i++)
+        dataset->target[from + i] = dataset->info.field[y].dtype == PL_I64
+                                        ? ((const int64_t *)field[y])[i]
+                                        : ((const int32_t *)field[y])[i];
+    return PL_OK;
+}
+
+static int targets_find(const pl_data_info_t *info, int *y, pl_error_t *err)
+{
+    for (*y = 0; *y < info->field_count && strcmp(info->field[*y].name, "y");)
+        ++*y;
+    const pl_field_t *field = &info->field[*y];
+    if (!info->ordered && *y < info->field_count && field->shape.rank == 0
+        && (field->dtype == PL_I64 || field->dtype == PL_I32))
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL,
+                   "data.stratify needs classes: a field \"y\" of one whole number for "
+                   "each sample; leave it out, or make the targets classes");
+}
+
+static int targets_read(pl_dataset_t *dataset, pl_error_t *err)
+{
+    const pl_data_info_t *info = &dataset->info;
+    void *field[PL_FIELDS] = {0};
+    int y, code = targets_find(info, &y, err);
+    if (code != PL_OK)
+        return code;
+    dataset->target = pl_alloc_array((size_t)info->samples, sizeof *dataset->target);
+    code = dataset->target ? PL_OK : pl_no_memory(err);
+    for (int k = 0; k < info->field_count && code == PL_OK; k++) {
+        const int64_t elements = elements_of(&info->field[k], dataset->longest);
+        field[k] = pl_alloc_array(TARGETS_AT_ONCE * (size_t)elements, sizeof(int64_t));
+        code = field[k] ? PL_OK : pl_no_memory(err);
+    }
+    for (int64_t from = 0; from < info->samples && code == PL_OK;
+         from += TARGETS_AT_ONCE) {
+        const int64_t left = info->samples - from;
+        code = targets_read_some(dataset, field, y, from,
+                                 left < TARGETS_AT_ONCE ? (int)left : TARGETS_AT_ONCE,
+                                 err);
+    }
+    for (int k = 0; k < info->field_count; k++)
+        pl_free(field[k]);
+    return code;
+}
+
 /* Those that nobody refers to any more. */
 static void reader_close(reader_t *reader)
 {
@@ -198,6 +264,8 @@ static int reader_on_open(void *self, pl_call_t *call, const pl_body_t *body,
         return pl_no_memory(err);
     reader->opened[reader->opened_count++] = pl_object_ref(dataset);
     int code = dataset_open(dataset, &why);
+    if (code == PL_OK && dataset->request.val_split > 0 && dataset->request.stratify)
+        code = targets_read(dataset, &why);
     if (code != PL_OK)
         return pl_fail(err, code, "data set \"%s\": %s", dataset_name(dataset), why.text);
     return pl_reply_open_source(call, &(pl_open_source_reply_t){0});

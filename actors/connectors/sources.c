@@ -5,6 +5,7 @@
  * that the data set itself cuts: then it is opened twice. */
 #include "actors/connectors/sources.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -81,12 +82,16 @@ int pl_sources_prepare(pl_sources_t *sources, pl_stage_t stage, uint32_t loader,
                                  .from = 0,
                                  .to = 1,
                                  .seed = sources->job->trainer->seed,
-                                 .facts = facts_for(sources, facts)};
+                                 .facts = facts_for(sources, facts),
+                                 .rank = sources->deal.part};
     pl_stage_t source = stage;
     double rest = 1 - sources->job->data->val_split;
     pl_instance_t part = {0};
-    if (stage == PL_TRAIN)
+    if (stage == PL_TRAIN) {
         request.to = rest;
+        request.val_split = sources->job->data->val_split;
+        request.stratify = sources->job->data->stratify;
+    }
     if (stage == PL_VALIDATE && !has_source(sources, "data.val")) {
         source = PL_TRAIN;
         request.from = rest;
@@ -96,6 +101,52 @@ int pl_sources_prepare(pl_sources_t *sources, pl_stage_t stage, uint32_t loader,
         return code;
     *into = pl_dataset_new(&part, &request, err);
     return *into ? PL_OK : PL_ENOMEM;
+}
+
+/* ---- A file that cannot be read ---- */
+
+/* Finds the text option that an error quotes, in an object of options or one below it. */
+static bool key_find(const json_t *object, const char *error, char *key, size_t size)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)object, name, value) {
+        const char *text = json_string_value(value);
+        const size_t length = strlen(key);
+        if (!strcmp(name, "name"))
+            continue;
+        snprintf(key + length, size - length, ".%s", name);
+        if (text ? *text && strstr(error, text) : key_find(value, error, key, size))
+            return true;
+        key[length] = '\0';
+    }
+    return false;
+}
+
+int pl_sources_blame(const pl_sources_t *sources, const pl_dataset_t *dataset,
+                     const pl_error_t *error, pl_error_t *err)
+{
+    const pl_options_t *options = sources->job->options;
+    char key[256] = "data";
+    int place = 0;
+    while (place < PL_SOURCES && sources->dataset[place] != dataset)
+        place++;
+    if (place == PL_SOURCES || (error->code != PL_ENOTFOUND && error->code != PL_EIO))
+        return pl_fail(err, error->code, "%s", error->text);
+    if (pl_options_has_sources(options)) {
+        const pl_stage_t stage = dataset->request.stage;
+        const char *name = pl_source_name(stage);
+        snprintf(key, sizeof key, "data.%s", name);
+        if (stage == PL_PREDICT && !pl_options_value(options, key))
+            snprintf(key, sizeof key, "data.%s", pl_source_name(PL_TEST));
+        if (json_is_array(pl_options_value(options, key)))
+            snprintf(key + strlen(key), sizeof key - strlen(key), ".%d",
+                     place < PL_STAGES ? 0 : place - PL_STAGES + 1);
+    }
+    if (!key_find(pl_options_value(options, key), error->text, key, sizeof key))
+        return pl_fail(err, error->code, "%s", error->text);
+    return pl_options_fail(err, error->code, options, key, "\"%s\": %s", key,
+                           error->text);
 }
 
 /* ---- Which samples ---- */
@@ -119,8 +170,11 @@ static int split_make(pl_sources_t *sources, pl_error_t *err)
     pl_dataset_t *train = sources->dataset[PL_TRAIN];
     if (!train || sources->dataset[PL_VALIDATE] || !(sources->job->data->val_split > 0))
         return PL_OK;
-    int code = pl_split_make(&sources->split, sources->job->trainer->seed,
-                             train->info.samples, sources->job->data->val_split, err);
+    const pl_split_spec_t spec = {.seed = sources->job->trainer->seed,
+                                  .total = train->info.samples,
+                                  .share = sources->job->data->val_split,
+                                  .target = train->target};
+    int code = pl_split_make(&sources->split, &spec, err);
     if (code == PL_OK)
         sources->dataset[PL_VALIDATE] = pl_object_ref(train);
     return code;

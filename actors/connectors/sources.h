@@ -38,6 +38,11 @@ int pl_source_place(pl_stage_t stage, uint32_t loader);
 /* How many a stage has. */
 uint32_t pl_sources_loaders(const pl_sources_t *sources, pl_stage_t stage);
 
+/* The error of a data set that could not be opened: where a file cannot be read, with the
+ * key that names it and that key's place in the run file. */
+int pl_sources_blame(const pl_sources_t *sources, const pl_dataset_t *dataset,
+                     const pl_error_t *error, pl_error_t *err);
+
 /* Whether validation needs a data set of its own; once the training data is open. */
 bool pl_sources_validation_is_apart(const pl_sources_t *sources);
 

@@ -165,6 +165,10 @@ static pl_job_t *job_make(const json_t *said, pl_error_t *err)
         return NULL;
     }
     pl_options_t *options = pl_options_parse(run, "run", err);
+    if (options) {                       /* its lines are not those of the run file */
+        pl_free(options->text);
+        options->text = NULL;
+    }
     pl_job_t *job = options && pl_options_check(options, err) == PL_OK
                         ? pl_job_new(options, (pl_stage_t)stage, err)
                         : NULL;

@@ -116,6 +116,8 @@ const pl_option_t pl_data_table[] = {
     PL_INT(pl_data_options_t, batch_size, "32", "1..", "samples in a batch of one rank"),
     PL_FLOAT(pl_data_options_t, val_split, "0", "[0..1)",
              "share of the training data kept for validation"),
+    PL_BOOL(pl_data_options_t, stratify, "false",
+            "keep the proportions of the classes in what val_split keeps"),
     PL_BOOL(pl_data_options_t, shuffle, "true", "train in another order in each epoch"),
     PL_INT(pl_data_options_t, prefetch, "4", "1..", "batches prepared ahead"),
     PL_INT(pl_data_options_t, buckets, "4", "1..8",

@@ -85,6 +85,7 @@ int pl_trainer_check(const pl_options_t *o, pl_error_t *err);
 typedef struct pl_data_options {
     int64_t batch_size;                                   /* samples per rank */
     double val_split;                                     /* share of the training data */
+    bool stratify;
     bool shuffle;
     int64_t prefetch;                             /* batches */
     int64_t buckets;                              /* lengths that samples are padded to */

@@ -489,8 +489,20 @@ static bool has_data_options_only(const json_t *data)
     return json_object_size(data) > 0;
 }
 
+static int check_stratify(const checker_t *c, const path_t *path, const json_t *data)
+{
+    const path_t at = {.up = path, .key = "stratify"};
+    if (!json_is_true(json_object_get(data, "stratify"))
+        || json_number_value(json_object_get(data, "val_split")) > 0)
+        return PL_OK;
+    return fail_at(c, &at, PL_JSON_VALUE, PL_EINVAL,
+                   "\"data.stratify\" needs \"data.val_split\": the share to keep");
+}
+
 static int check_data(const checker_t *c, const path_t *path, const json_t *data)
 {
+    if (c->deep && check_stratify(c, path, data) != PL_OK)
+        return PL_EINVAL;
     const schema_t options = {.table = {pl_data_table}};
     if (pl_data_has_sources(data))
         return check_sources(c, path, data);

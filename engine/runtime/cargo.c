@@ -185,6 +185,7 @@ static void dataset_release(pl_object_t *object)
         ops->close(dataset->part.self);
     pl_text_free(dataset->info.facts);
     pl_free(dataset->length);
+    pl_free(dataset->target);
     pl_free(dataset->facts);
     pl_instance_release(&dataset->part);
     pl_free(dataset);

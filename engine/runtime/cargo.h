@@ -152,6 +152,8 @@ typedef struct pl_dataset {
     int64_t *length;                           /* [samples]  [no field varies] */
     int64_t longest;                           /* of them; 0: no field varies */
     bool opened;                               /* or tried to: it is to be closed */
+    int64_t *target;                     /* [samples] of a stratified split, until then;
+                                            written by a reader  [none] */
 } pl_dataset_t;
 
 /* Takes the part over, also on failure, and copies the request.  The last reference

@@ -2,26 +2,40 @@
  *
  * Columns may be fields of their own, by name: a sample's weight, a second input.
  * Whole-number targets are classes, others a value to predict.  Features are brought to
- * mean 0 and deviation 1, column by column, unless that is switched off.  The moments
- * behind that are the training data's, always: a model would take the same row for
- * another if each file had its own.  So they are among the facts that other data is
- * opened with. */
+ * mean 0 and deviation 1, column by column, unless that is switched off.
+ *
+ * What the columns are called and for, whether targets are classes, and the moments are
+ * decided once, from the training data: a model would take the same row for another if
+ * each file decided anew.  So they are among the facts that other data is opened with. */
 #include "formats/csv.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "actors/connectors/datasets/datasets.h"
 #include "actors/connectors/datasets/moments.h"
+#include "actors/connectors/order.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/json_walk.h"
+#include "base/log.h"
+#include "base/utf8.h"
+
+/* The fact: the names of the columns of each field, {"x": ["a", "b"], "y": ["c"]}. */
+#define COLUMNS "columns"
+
+/* Classes that "auto" takes for such: more are likelier a quantity. */
+#define CLASSES_FEW 10                                      /* with any number of rows */
+#define CLASSES_MOST 1000                                   /* with two rows for each */
 
 typedef enum csv_target { TARGET_NONE, TARGET_CLASS, TARGET_VALUE } csv_target_t;
 
 /* What a column is for; from 0 on: its place among those of further fields. */
-enum { FOR_FEATURE = -1, FOR_TARGET = -2 };
+enum { FOR_FEATURE = -1, FOR_TARGET = -2, FOR_NOTHING = -3 };
 
 typedef struct csv {
     const char *path, *header, *target;
@@ -33,10 +47,16 @@ typedef struct csv {
     csv_target_t kind;
     int column;                                             /* of the target; -1: none */
     int *use;                                               /* [columns] */
+    int *from;                                           /* [features]: their columns */
+    uint32_t rank;
     int features, other_columns;
     int width[PL_FIELDS];                                /* columns of each other field */
     float *other;                                        /* [rows, other_columns] */
     int64_t classes;                                     /* 0: no classes */
+    json_t *places;                                         /* name -> column, while it is
+                                                               opened */
+    json_t *names;                                       /* of the columns, for the facts
+                                                            [by position] */
     pl_moments_t *moments;                               /* [features] */
     float *x;                                            /* [rows, features] */
     double *y;                                           /* [rows]  [no target] */
@@ -49,8 +69,9 @@ static const pl_option_t csv_options[] = {
     PL_INT(csv_t, label, "-1", "-1..", "column of the target, from 0; -1 for the last"),
     PL_TEXT(
         csv_t, target, "\"auto\"", "auto|class|value|none",
-        "what the target is; auto: class when all are whole numbers from 0; none: every "
-        "column is a feature"),
+        "what the target is; auto: as in the training data, and there class when all are "
+        "whole numbers from 0, up to 10 classes, or up to 1000 with two rows for each; "
+        "none: every column is a feature"),
     {"fields", PL_OPTION_TEXTS, offsetof(csv_t, others), "{}", NULL,
      "columns that are fields of their own, by name or number: {\"weight\": \"w\", "
      "\"place\": \"3,4\"}; \"y\" names the target's, as label does by number"},
@@ -61,6 +82,19 @@ static const pl_option_t csv_options[] = {
 static double csv_at(const csv_t *csv, int64_t row, int column)
 {
     return csv->table.value[row * csv->table.columns + column];
+}
+
+/* A line of the run, not of each rank. */
+static PL_PRINTF(3, 4) void csv_log(const csv_t *csv, pl_log_level_t level,
+                                    const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (csv->rank == 0)
+        pl_log_line(level, 0, "data set csv", "%s: %s", csv->path, text);
 }
 
 static bool is_class(double value)
@@ -83,6 +117,11 @@ static int csv_column(const csv_t *csv, const char *text, size_t length)
     return whole && number >= 0 && number < csv->table.columns ? (int)number : -1;
 }
 
+static bool is_free(const csv_t *csv, int column)
+{
+    return csv->use[column] == FOR_FEATURE || csv->use[column] == FOR_NOTHING;
+}
+
 /* "a,b": the columns of further field k. */
 static int csv_claim(csv_t *csv, int k, pl_error_t *err)
 {
@@ -97,13 +136,13 @@ static int csv_claim(csv_t *csv, int k, pl_error_t *err)
     for (size_t length;; text += length + 1) {
         length = strcspn(text, ",");
         int column = csv_column(csv, text, length);
-        if (column < 0 || csv->use[column] != FOR_FEATURE)
+        if (column < 0 || !is_free(csv, column))
             return pl_fail(err, PL_EINVAL, "%s: field \"%s\": %s column \"%.*s\"%s",
                            csv->path, name, column < 0 ? "there is no" : "the",
                            (int)(length < 40 ? length : 40), text,
                            column < 0 ? "" : " is for something else already");
+        csv->features -= csv->use[column] == FOR_FEATURE;
         csv->use[column] = csv->other_columns++;
-        csv->features--;
         csv->width[k]++;
         if (!text[length])
             return PL_OK;
@@ -130,80 +169,340 @@ static int csv_name_target(csv_t *csv, pl_error_t *err)
     return PL_OK;
 }
 
-static int csv_find_uses(csv_t *csv, pl_error_t *err)
+/* By position: the target, further fields, and what is left are features. */
+static int csv_use_by_position(csv_t *csv, pl_error_t *err)
 {
     const pl_csv_t *table = &csv->table;
-    if (csv_name_target(csv, err) != PL_OK)
-        return PL_EINVAL;
     csv->column = !strcmp(csv->target, "none") ? -1
                   : csv->label < 0             ? table->columns - 1
                                                : (int)csv->label;
     if (csv->label >= table->columns)
         return pl_fail(err, PL_EINVAL, "%s: label is %lld, but the columns are 0 to %d",
                        csv->path, (long long)csv->label, table->columns - 1);
-    csv->use = pl_alloc_array((size_t)table->columns, sizeof *csv->use);
-    if (!csv->use)
-        return pl_no_memory(err);
     for (int k = 0; k < table->columns; k++)
         csv->use[k] = k == csv->column ? FOR_TARGET : FOR_FEATURE;
     csv->features = table->columns - (csv->column >= 0);
     int code = PL_OK;
-    if (csv->others.count > PL_FIELDS - 2)
-        return pl_fail(err, PL_EINVAL, "%s: at most %d further fields", csv->path,
-                       PL_FIELDS - 2);
     for (int k = 0; k < csv->others.count && !code; k++)
         code = csv_claim(csv, k, err);
     if (!code && csv->features == 0)
         code = pl_fail(err, PL_EFORMAT, "%s: %s: there are no features", csv->path,
                        csv->other_columns ? "every column is the label or a field"
                                           : "the only column is the label");
+    for (int k = 0, feature = 0; k < table->columns && !code; k++)
+        if (csv->use[k] == FOR_FEATURE)
+            csv->from[feature++] = k;
     return code;
 }
 
-/* What the target's column holds. */
+/* ---- The same by the names that the training data had ---- */
+
+#define TWICE (-1)
+
+/* Where each name of the header stands, or TWICE. */
+static int csv_find_places(csv_t *csv, pl_error_t *err)
+{
+    csv->places = json_object();
+    int failed = !csv->places;
+    for (int k = 0; k < csv->table.columns && !failed; k++) {
+        const char *name = csv->table.name[k];
+        const bool again = json_object_get(csv->places, name);
+        failed = json_object_set_new_nocheck(csv->places, name,
+                                             json_integer(again ? TWICE : k));
+    }
+    return failed ? pl_no_memory(err) : PL_OK;
+}
+
+/* Takes the column of a name for something. */
+static int csv_use_name(csv_t *csv, const json_t *name, int use, int *column,
+                        pl_error_t *err)
+{
+    const char *text = json_string_value(name);
+    const json_t *place = text ? json_object_get(csv->places, text) : NULL;
+    if (!place)
+        return pl_fail(err, PL_ENOTFOUND,
+                       "%s: there is no column \"%.60s\", which the training data has",
+                       csv->path, text ? text : "");
+    *column = (int)json_integer_value(place);
+    if (*column == TWICE)
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: two columns are called \"%.60s\": which of them the "
+                       "training data has cannot be told",
+                       csv->path, text);
+    if (csv->use[*column] != FOR_NOTHING)
+        return pl_fail(err, PL_EINVAL,
+                       "%s: the column \"%.60s\" is for something else already",
+                       csv->path, text);
+    csv->use[*column] = use;
+    return PL_OK;
+}
+
+/* The target may be missing from what is to be predicted. */
+static int csv_use_target(csv_t *csv, const json_t *known, pl_stage_t stage,
+                          pl_error_t *err)
+{
+    const json_t *name = json_array_get(json_object_get(known, "y"), 0);
+    pl_error_t why = {0};
+    csv->column = -1;
+    if (!strcmp(csv->target, "none") || !name)
+        return PL_OK;
+    int column, code = csv_use_name(csv, name, FOR_TARGET, &column, &why);
+    if (code == PL_ENOTFOUND && stage == PL_PREDICT)
+        return PL_OK;
+    if (code)
+        return pl_fail(err, code, "%s", why.text);
+    csv->column = column;
+    return PL_OK;
+}
+
+/* "3,4": nothing but numbers, which are those of the training data's columns. */
+static bool is_numbers(const char *text)
+{
+    return *text && !text[strspn(text, "0123456789,")];
+}
+
+static int csv_use_other(csv_t *csv, const json_t *known, int k, pl_error_t *err)
+{
+    const json_t *names = json_object_get(known, csv->others.name[k]);
+    if (!names || !is_numbers(csv->others.text[k]))
+        return csv_claim(csv, k, err);
+    int code = PL_OK, column;
+    for (size_t i = 0; i < json_array_size(names) && !code; i++, csv->width[k]++)
+        code = csv_use_name(csv, json_array_get(names, i), csv->other_columns++, &column,
+                            err);
+    return code;
+}
+
+static void csv_log_ignored(const csv_t *csv)
+{
+    char names[200] = "";
+    int count = 0, length = 0;
+    for (int k = 0; k < csv->table.columns; k++) {
+        if (csv->use[k] != FOR_NOTHING)
+            continue;
+        if (length < (int)sizeof names - 60)
+            length += snprintf(names + length, sizeof names - (size_t)length,
+                               "%s\"%.40s\"", count ? ", " : "", csv->table.name[k]);
+        count++;
+    }
+    if (count)
+        csv_log(csv, PL_LOG_INFO,
+                "%d column%s not used, which the training data did not use: %s%s", count,
+                count > 1 ? "s are" : " is", names,
+                length < (int)sizeof names - 60 ? "" : ", …");
+}
+
+static int csv_use_by_name(csv_t *csv, const json_t *known, pl_stage_t stage,
+                           pl_error_t *err)
+{
+    const json_t *x = json_object_get(known, "x");
+    for (int k = 0; k < csv->table.columns; k++)
+        csv->use[k] = FOR_NOTHING;
+    int code = csv_use_target(csv, known, stage, err);
+    for (; (size_t)csv->features < json_array_size(x) && !code; csv->features++) {
+        if (csv->features == csv->table.columns)
+            return pl_fail(err, PL_ENOTFOUND,
+                           "%s: %d columns, but the training data has %zu features",
+                           csv->path, csv->table.columns, json_array_size(x));
+        code = csv_use_name(csv, json_array_get(x, (size_t)csv->features), FOR_FEATURE,
+                            &csv->from[csv->features], err);
+    }
+    for (int k = 0; k < csv->others.count && !code; k++)
+        code = csv_use_other(csv, known, k, err);
+    if (!code)
+        csv_log_ignored(csv);
+    return code;
+}
+
+static int csv_find_uses(csv_t *csv, const json_t *facts, pl_stage_t stage,
+                         pl_error_t *err)
+{
+    const json_t *known = json_object_get(facts, COLUMNS);
+    if (csv_name_target(csv, err) != PL_OK)
+        return PL_EINVAL;
+    if (csv->others.count > PL_FIELDS - 2)
+        return pl_fail(err, PL_EINVAL, "%s: at most %d further fields", csv->path,
+                       PL_FIELDS - 2);
+    csv->use = pl_alloc_array((size_t)csv->table.columns, sizeof *csv->use);
+    csv->from = pl_alloc_array((size_t)csv->table.columns, sizeof *csv->from);
+    if (!csv->use || !csv->from)
+        return pl_no_memory(err);
+    if (csv->table.name && csv_find_places(csv, err) != PL_OK)
+        return PL_ENOMEM;
+    if (known && csv->table.name)
+        return csv_use_by_name(csv, known, stage, err);
+    if (known || (facts && csv->table.name))
+        csv_log(csv, PL_LOG_WARNING,
+                "columns are taken by their position: %s",
+                known ? "there is no header, which the training data has"
+                      : "the names of the training data's columns are not known");
+    return csv_use_by_position(csv, err);
+}
+
+/* {"x": ["a", "b"], "y": ["c"], …} for the facts; NULL without a code: there is nothing
+ * by which another file could be matched. */
+static int csv_names(const csv_t *csv, json_t **names_p, pl_error_t *err)
+{
+    char **name = csv->table.name;
+    for (int k = 0; name && k < csv->table.columns; k++) {
+        if (json_integer_value(json_object_get(csv->places, name[k])) != TWICE
+            && pl_utf8_ok(name[k], strlen(name[k])))
+            continue;
+        csv_log(csv, PL_LOG_WARNING,
+                "columns of other files are taken by their position: the name \"%.40s\" "
+                "is there twice, or no UTF-8",
+                name[k]);
+        return PL_OK;
+    }
+    if (!name)
+        return PL_OK;
+    json_t *names = json_object(), *list = json_array();
+    for (int k = 0; k < csv->features; k++)
+        list = pl_json_append(list, json_string(name[csv->from[k]]));
+    names = pl_json_with(names, "x", list);
+    if (csv->column >= 0) {
+        list = pl_json_append(json_array(), json_string(name[csv->column]));
+        names = pl_json_with(names, "y", list);
+    }
+    for (int k = 0, at = 0; k < csv->others.count; at += csv->width[k++]) {
+        list = json_array();
+        for (int i = at; i < at + csv->width[k]; i++)
+            for (int column = 0; column < csv->table.columns; column++)
+                if (csv->use[column] == i)
+                    list = pl_json_append(list, json_string(name[column]));
+        names = pl_json_with(names, csv->others.name[k], list);
+    }
+    *names_p = names;
+    return names ? PL_OK : pl_no_memory(err);
+}
+
+/* ---- What the target's column holds ---- */
+
+/* A label that is no class, or -1. */
+static int64_t csv_first_value(const csv_t *csv)
+{
+    for (int64_t row = 0; row < csv->rows; row++)
+        if (!is_class(csv_at(csv, row, csv->column)))
+            return row;
+    return -1;
+}
+
+static double csv_largest(const csv_t *csv)
+{
+    double largest = -1;
+    for (int64_t row = 0; row < csv->rows; row++)
+        largest = fmax(largest, csv_at(csv, row, csv->column));
+    return largest;
+}
+
+/* "auto" of the training data: whole numbers that are many for so few rows are rather a
+ * quantity. */
+static csv_target_t csv_decide_target(const csv_t *csv)
+{
+    char column[80];
+    if (csv->table.name)
+        snprintf(column, sizeof column, "\"%.60s\"", csv->table.name[csv->column]);
+    else
+        snprintf(column, sizeof column, "%d", csv->column);
+    if (csv_first_value(csv) >= 0) {
+        csv_log(csv, PL_LOG_INFO,
+                "the target, column %s, is a value: not all of it are whole numbers from "
+                "0",
+                column);
+        return TARGET_VALUE;
+    }
+    const double classes = csv_largest(csv) + 1;
+    const bool many = classes > CLASSES_FEW
+                      && (classes > CLASSES_MOST || 2 * classes > (double)csv->rows);
+    csv_log(csv, PL_LOG_INFO,
+            many ? "the target, column %s, is a value: its whole numbers would be %.0f "
+                   "classes in %lld rows; \"target\": \"class\" makes them classes"
+                 : "the target, column %s, is one of %.0f classes in %lld rows; "
+                   "\"target\": \"value\" makes it a value",
+            column, classes, (long long)csv->rows);
+    return many ? TARGET_VALUE : TARGET_CLASS;
+}
+
 static int csv_find_target(csv_t *csv, const json_t *facts, pl_error_t *err)
 {
-    const bool values = csv->rows == 0 && !json_object_get(facts, "classes");
-    csv->kind = csv->column < 0                           ? TARGET_NONE
-                : values || !strcmp(csv->target, "value") ? TARGET_VALUE
-                                                          : TARGET_CLASS;
-    for (int64_t row = 0; row < csv->rows && csv->kind == TARGET_CLASS; row++) {
-        double value = csv_at(csv, row, csv->column);
-        if (is_class(value))
-            continue;
-        if (!strcmp(csv->target, "class"))
-            return pl_fail(err, PL_EFORMAT,
-                           "%s:%lld: the label is %g; classes are whole numbers from 0",
-                           csv->path, (long long)csv->table.line[row], value);
-        csv->kind = TARGET_VALUE;
-    }
-    return PL_OK;
+    const bool is_auto = !strcmp(csv->target, "auto");
+    csv->kind = TARGET_NONE;
+    if (csv->column < 0)
+        return PL_OK;
+    if (!is_auto)
+        csv->kind = !strcmp(csv->target, "class") ? TARGET_CLASS : TARGET_VALUE;
+    else if (facts)
+        csv->kind = json_object_get(facts, "classes") ? TARGET_CLASS : TARGET_VALUE;
+    else
+        csv->kind = csv_decide_target(csv);
+    const int64_t row = csv->kind == TARGET_CLASS ? csv_first_value(csv) : -1;
+    return row < 0 ? PL_OK
+                   : pl_fail(err, PL_EFORMAT,
+                             "%s:%lld: the label is %g; classes are whole numbers from "
+                             "0%s",
+                             csv->path, (long long)csv->table.line[row],
+                             csv_at(csv, row, csv->column),
+                             is_auto ? ", and the training data has classes: to predict "
+                                       "a value, train with \"target\": \"value\""
+                                     : ": \"target\": \"value\" is for others");
 }
 
 /* ---- Moments ---- */
 
-/* Those that bring a column to mean 0 and deviation 1; a constant one to 0. */
-static pl_moments_t csv_measure(const csv_t *csv, int column)
+/* Those that bring a column to mean 0 and deviation 1; a constant one to 0.  Of the rows
+ * that are trained on: a split's others are not to be known by it. */
+static pl_moments_t csv_measure(const csv_t *csv, const pl_split_t *split, int column)
 {
-    double rows = (double)csv->rows, sum = 0, squares = 0;
+    const double rows = (double)(csv->rows - split->held_count);
+    double sum = 0, squares = 0, first = NAN;
     bool constant = true;
     for (int64_t row = 0; row < csv->rows; row++) {
-        sum += csv_at(csv, row, column) / rows;
-        constant = constant && csv_at(csv, row, column) == csv_at(csv, 0, column);
+        if (pl_split_holds(split, row))
+            continue;
+        const double value = csv_at(csv, row, column);
+        first = isnan(first) ? value : first;
+        sum += value / rows;
+        constant = constant && value == first;
     }
     for (int64_t row = 0; row < csv->rows; row++) {
-        double distance = csv_at(csv, row, column) - sum;
-        squares += distance * distance / rows;
+        const double distance = csv_at(csv, row, column) - sum;
+        squares += pl_split_holds(split, row) ? 0 : distance * distance / rows;
     }
-    return (pl_moments_t){constant ? csv_at(csv, 0, column) : sum,
-                          squares > 0 ? 1 / sqrt(squares) : 1};
+    return (pl_moments_t){constant ? first : sum, squares > 0 ? 1 / sqrt(squares) : 1};
 }
 
-static void csv_measure_all(csv_t *csv)
+/* The split that the run will make of these rows.  Where none can be made, the run says
+ * so. */
+static int csv_find_split(const csv_t *csv, const pl_data_request_t *request,
+                          pl_split_t *split, pl_error_t *err)
 {
-    for (int column = 0, feature = 0; column < csv->table.columns; column++)
-        if (csv->use[column] == FOR_FEATURE)
-            csv->moments[feature++] = csv_measure(csv, column);
+    pl_error_t why = {0};
+    pl_split_spec_t spec = {.seed = request->seed,
+                            .total = csv->rows,
+                            .share = request->val_split};
+    int64_t *target = NULL;
+    if (!(request->val_split > 0))
+        return PL_OK;
+    if (request->stratify && csv->kind == TARGET_CLASS) {
+        spec.target = target = pl_alloc_array((size_t)csv->rows, sizeof *target);
+        if (!target)
+            return pl_no_memory(err);
+        for (int64_t row = 0; row < csv->rows; row++)
+            target[row] = (int64_t)csv_at(csv, row, csv->column);
+    }
+    const int code = pl_split_make(split, &spec, &why);
+    pl_free(target);
+    return code == PL_ENOMEM ? pl_no_memory(err) : PL_OK;
+}
+
+static int csv_measure_all(csv_t *csv, const pl_data_request_t *request, pl_error_t *err)
+{
+    pl_split_t split = {0};
+    int code = csv_find_split(csv, request, &split, err);
+    for (int k = 0; k < csv->features && !code; k++)
+        csv->moments[k] = csv_measure(csv, &split, csv->from[k]);
+    pl_split_release(&split);
+    return code;
 }
 
 /* Those of the training data: [[mean, factor], ...]. */
@@ -228,7 +527,8 @@ static int csv_recall(csv_t *csv, const json_t *facts, pl_error_t *err)
                              csv->path, bad);
 }
 
-static int csv_find_moments(csv_t *csv, const json_t *facts, pl_error_t *err)
+static int csv_find_moments(csv_t *csv, const pl_data_request_t *request,
+                            const json_t *facts, pl_error_t *err)
 {
     csv->moments = pl_alloc_array((size_t)csv->features, sizeof *csv->moments);
     if (!csv->moments)
@@ -237,16 +537,17 @@ static int csv_find_moments(csv_t *csv, const json_t *facts, pl_error_t *err)
         csv->moments[k] = (pl_moments_t){0, 1};
     if (!csv->standardize)
         return PL_OK;
-    if (facts)
-        return csv_recall(csv, facts, err);
-    csv_measure_all(csv);
-    return PL_OK;
+    return facts ? csv_recall(csv, facts, err) : csv_measure_all(csv, request, err);
 }
 
-/* What all data sets tell, and the moments; NULL: out of memory. */
+/* What all data sets tell, the columns' names and the moments; NULL: out of memory. */
 static char *csv_facts(const csv_t *csv, const pl_shape_t *shape)
 {
     char *facts = pl_dataset_facts(csv->classes, shape);
+    if (csv->names) {
+        char *names = pl_json_write(csv->names, PL_JSON_COMPACT);
+        facts = pl_dataset_tell(&facts, COLUMNS, &names);
+    }
     return csv->standardize ? pl_moments_tell(&facts, csv->moments, csv->features)
                             : facts;
 }
@@ -313,10 +614,10 @@ static int csv_make_all(csv_t *csv, pl_error_t *err)
     if (!csv->x || !csv->other)
         return pl_no_memory(err);
     int code = csv->column >= 0 ? csv_make_target(csv, err) : PL_OK;
-    for (int column = 0, feature = 0; column < csv->table.columns && !code; column++)
-        if (csv->use[column] == FOR_FEATURE)
-            code = csv_make_feature(csv, column, feature++, err);
-        else if (csv->use[column] != FOR_TARGET)
+    for (int k = 0; k < csv->features && !code; k++)
+        code = csv_make_feature(csv, csv->from[k], k, err);
+    for (int column = 0; column < csv->table.columns && !code; column++)
+        if (csv->use[column] >= 0)
             code = csv_make_other(csv, column, err);
     return code;
 }
@@ -324,17 +625,17 @@ static int csv_make_all(csv_t *csv, pl_error_t *err)
 /* What is there, or was in the training data. */
 static void csv_count_classes(csv_t *csv, const json_t *facts)
 {
-    double largest = -1;
     if (csv->kind != TARGET_CLASS)
         return;
-    for (int64_t row = 0; row < csv->rows; row++)
-        largest = fmax(largest, csv->y[row]);
+    const double largest = csv_largest(csv);
     int64_t known = json_integer_value(json_object_get(facts, "classes"));
     csv->classes = known > (int64_t)largest + 1 ? known : (int64_t)largest + 1;
 }
 
-static int csv_load(csv_t *csv, const json_t *facts, bool may_be_empty, pl_error_t *err)
+static int csv_load(csv_t *csv, const pl_data_request_t *request, const json_t *facts,
+                    pl_error_t *err)
 {
+    const bool may_be_empty = facts && pl_may_be_empty(request->stage);
     pl_csv_header_t header = !strcmp(csv->header, "yes")  ? PL_CSV_YES
                              : !strcmp(csv->header, "no") ? PL_CSV_NO
                                                           : PL_CSV_AUTO;
@@ -344,16 +645,22 @@ static int csv_load(csv_t *csv, const json_t *facts, bool may_be_empty, pl_error
         code = pl_fail(err, PL_EFORMAT, "%s: there is nothing below the header",
                        csv->path);
     if (!code)
-        code = csv_find_uses(csv, err);
+        code = csv_find_uses(csv, facts, request->stage, err);
     if (!code)
         code = csv_find_target(csv, facts, err);
     if (!code)
-        code = csv_find_moments(csv, facts, err);
+        code = csv_find_moments(csv, request, facts, err);
+    if (!code && facts)
+        csv->names = json_incref(json_object_get(facts, COLUMNS));
+    else if (!code)
+        code = csv_names(csv, &csv->names, err);
     if (!code)
         code = csv_make_all(csv, err);
     if (!code)
         csv_count_classes(csv, facts);
     pl_csv_release(&csv->table);
+    json_decref(csv->places);
+    csv->places = NULL;
     return code;
 }
 
@@ -367,7 +674,8 @@ static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t
     json_t *facts = text ? pl_json_read(text, strlen(text), "facts", err) : NULL;
     if (text && !facts)
         return err ? err->code : PL_EFORMAT;
-    int code = csv_load(csv, facts, facts && pl_may_be_empty(request->stage), err);
+    csv->rank = request->rank;
+    int code = csv_load(csv, request, facts, err);
     json_decref(facts);
     if (code)
         return code;
@@ -423,11 +731,14 @@ static void csv_close(void *self)
     csv_t *csv = self;
     pl_free(csv->moments);
     pl_free(csv->use);
+    pl_free(csv->from);
+    json_decref(csv->names);
     pl_free(csv->other);
     pl_free(csv->x);
     pl_free(csv->y);
     csv->moments = NULL;
-    csv->use = NULL;
+    csv->use = csv->from = NULL;
+    csv->names = NULL;
     csv->other = NULL;
     csv->x = NULL;
     csv->y = NULL;

@@ -2,6 +2,9 @@
 #include "actors/connectors/datasets/datasets.h"
 
 #include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
 
 int pl_dataset_check(const char *what, const pl_read_request_t *request, int64_t samples,
                      pl_error_t *err)
@@ -39,4 +42,16 @@ char *pl_dataset_facts(int64_t classes, const pl_shape_t *shape)
     if (classes > 0)
         snprintf(known, sizeof known, "\"classes\": %lld, ", (long long)classes);
     return pl_text("{%s\"shape\": [%s]}", known, axes);
+}
+
+char *pl_dataset_tell(char **facts_p, const char *key, char **json_p)
+{
+    char *facts = NULL;
+    if (*facts_p && *json_p)
+        facts = pl_text("%.*s, \"%s\": %s}", (int)strlen(*facts_p) - 1, *facts_p, key,
+                        *json_p);
+    pl_text_free(*json_p);
+    pl_text_free(*facts_p);
+    *facts_p = *json_p = NULL;
+    return facts;
 }

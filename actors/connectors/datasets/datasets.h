@@ -35,4 +35,8 @@ pl_shape_t pl_dataset_sample_shape(const pl_shape_t *shape);
  * any; NULL: out of memory. */
 char *pl_dataset_facts(int64_t classes, const pl_shape_t *shape);
 
+/* The facts, not empty, with one more, whose value is JSON; both texts are consumed, also
+ * NULL.  NULL: out of memory. */
+char *pl_dataset_tell(char **facts_p, const char *key, char **json_p);
+
 #endif

@@ -1,9 +1,7 @@
 /* moments.c - what a data set did to the numbers of "x", told among its facts */
 #include "actors/connectors/datasets/moments.h"
 
-#include <string.h>
-
-#include "base/alloc.h"
+#include "actors/connectors/datasets/datasets.h"
 #include "base/json_text.h"
 
 int pl_moments_read(const json_t *list, pl_moments_t *moments)
@@ -35,12 +33,6 @@ static char *moments_text(const pl_moments_t *moments, int count)
 
 char *pl_moments_tell(char **facts_p, const pl_moments_t *moments, int count)
 {
-    char *told = *facts_p ? moments_text(moments, count) : NULL, *facts = NULL;
-    if (told)
-        facts = pl_text("%.*s, \"" PL_MOMENTS "\": %s}", (int)strlen(*facts_p) - 1,
-                        *facts_p, told);
-    pl_text_free(told);
-    pl_text_free(*facts_p);
-    *facts_p = NULL;
-    return facts;
+    char *told = *facts_p ? moments_text(moments, count) : NULL;
+    return pl_dataset_tell(facts_p, PL_MOMENTS, &told);
 }

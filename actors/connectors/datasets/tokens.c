@@ -94,6 +94,18 @@ static int tokens_take(pl_tokens_t *tokens, const pl_tokens_request_t *request,
     return code;
 }
 
+/* Leaves out the mark that Windows programs put first, and the CR of line ends. */
+static void text_normalise(pl_file_bytes_t *bytes)
+{
+    uint8_t *text = bytes->data;
+    size_t from = bytes->size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3) ? 3 : 0, to = 0;
+    for (; from < bytes->size; from++)
+        if (text[from] != '\r' || from + 1 == bytes->size || text[from + 1] != '\n')
+            text[to++] = text[from];
+    text[to] = '\0';
+    bytes->size = to;
+}
+
 int pl_tokens_load(pl_tokens_t *tokens, const pl_tokens_request_t *request, char **facts,
                    pl_error_t *err)
 {
@@ -103,6 +115,7 @@ int pl_tokens_load(pl_tokens_t *tokens, const pl_tokens_request_t *request, char
     int code = pl_file_read(request->path, pl_file_limit(), &bytes, err);
     if (code != PL_OK)
         return code;
+    text_normalise(&bytes);
     code = tokens_take(&made, request, &bytes, facts, &why);
     pl_file_bytes_release(&bytes);
     if (code == PL_OK) {
