@@ -16,15 +16,11 @@ static pl_error_t err;
 
 /* ---- IDX ---- */
 
-/* A reader needs data that it may write to, aligned. */
 static int read_idx(const uint8_t *data, size_t size, pl_error_t *error)
 {
-    pl_array_t array;
-    uint8_t *copy = malloc(size ? size : 1);
-    if (size)
-        memcpy(copy, data, size);
-    int code = pl_idx_read(copy, size, "file", &array, error);
-    free(copy);
+    pl_array_t array = {0};
+    int code = pl_idx_read(data, size, "file", &array, error);
+    pl_array_release(&array);
     return code;
 }
 
@@ -52,8 +48,31 @@ static void idx_words_come_in_this_machines_order(void)
     ok(array.dtype == PL_I32 && ((const int32_t *)array.data)[0] == -2
            && ((const int32_t *)array.data)[1] == 65536,
        "have their values");
+    pl_array_release(&array);
     is_int(pl_idx_read(floats, sizeof floats, "file", &array, &err), PL_OK, "floats");
     ok(array.dtype == PL_F32 && *(const float *)array.data == -2.5f, "have theirs");
+    pl_array_release(&array);
+}
+
+static void idx_short_and_double_elements_are_read(void)
+{
+    const uint8_t bytes[] = {0, 0, 9, 1, 0, 0, 0, 2, 0x80, 127},
+                  shorts[] = {0, 0, 11, 1, 0, 0, 0, 2, 0x80, 0, 1, 2},
+                  doubles[] = {0, 0, 14, 1, 0, 0, 0, 1, 0xc0, 4, 0, 0, 0, 0, 0, 0};
+    pl_array_t array = {0};
+    is_int(pl_idx_read(bytes, sizeof bytes, "file", &array, &err), PL_OK, "signed bytes");
+    const int32_t *n = array.data;
+    ok(array.dtype == PL_I32 && n[0] == -128 && n[1] == 127, "as int32");
+    pl_array_release(&array);
+    is_int(pl_idx_read(shorts, sizeof shorts, "file", &array, &err), PL_OK, "short");
+    n = array.data;
+    ok(array.dtype == PL_I32 && n[0] == -32768 && n[1] == 258, "as int32");
+    pl_array_release(&array);
+    is_int(pl_idx_read(doubles, sizeof doubles, "file", &array, &err), PL_OK, "double");
+    ok(array.dtype == PL_F64 && *(const double *)array.data == -2.5, "as float64");
+    pl_array_release(&array);
+    is_int(read_idx(shorts, sizeof shorts - 1, &err), PL_EFORMAT, "half of one");
+    like(err.text, "truncated at byte 11 of 12, in record 1", "is named: %s", err.text);
 }
 
 static void idx_refuses_what_it_cannot_hold(void)
@@ -63,8 +82,8 @@ static void idx_refuses_what_it_cannot_hold(void)
          "the text says where");
     ok(read_idx(IDX(0, 0, 8, 1, 0, 0, 0, 1, 1, 2), &err) == PL_EFORMAT, "too long");
     like(err.text, "file: byte 9: 1 bytes more", "the text says where");
-    ok(read_idx(IDX(0, 0, 9, 1, 0, 0, 0, 1, 1), &err) == PL_EUNSUPPORTED, "signed bytes");
-    like(err.text, "byte 2: elements of type 0x09", "are named");
+    ok(read_idx(IDX(0, 0, 10, 1, 0, 0, 0, 1, 1), &err) == PL_EUNSUPPORTED, "another type");
+    like(err.text, "byte 2: elements of type 0x0a", "is named");
     ok(read_idx(IDX(0, 0, 8, 6, 0, 0, 0, 1), &err) == PL_EFORMAT, "six axes");
     ok(read_idx(IDX(0, 0, 8, 0), &err) == PL_EFORMAT, "no axis");
     ok(read_idx(IDX(0x1f, 0x8b, 8, 1), &err) == PL_EFORMAT, "another format");
@@ -106,8 +125,10 @@ static void mnist_is_read(void)
 
 static int read_npy(const uint8_t *data, size_t size, pl_error_t *error)
 {
-    pl_array_t array;
-    return pl_npy_read(data, size, "file", &array, error);
+    pl_array_t array = {0};
+    int code = pl_npy_read(data, size, "file", &array, error);
+    pl_array_release(&array);
+    return code;
 }
 
 /* Reads a version 1 file with that header and `bytes` of zeros. */
@@ -138,6 +159,97 @@ static void npy_files_of_numpy_are_read(void)
     ok(array.dtype == PL_I64 && array.count == 4 && n[0] == -1 && n[1] == INT64_C(1) << 62
            && n[3] == 7,
        "have theirs");
+    pl_array_release(&array);
+}
+
+/* A file of that type and those elements [2, 3], of NumPy's
+ * numpy.save(f, numpy.array(…, dtype)), whose header alone is told. */
+static pl_array_t npy_of(const char *descr, const char *order, const void *data,
+                         size_t size)
+{
+    uint8_t file[256] = "\x93NUMPY\x01";
+    pl_array_t array = {0};
+    char header[128];
+    const int n = snprintf(header, sizeof header,
+                           "{'descr': '%s', 'fortran_order': %s, 'shape': (2, 3), }",
+                           descr, order);
+    file[8] = (uint8_t)n;
+    memcpy(file + 10, header, (size_t)n);
+    memcpy(file + 10 + n, data, size);
+    err.text[0] = '\0';
+    pl_npy_read(file, 10 + (size_t)n + size, "file", &array, &err);
+    if (!array.owned.data)
+        array = (pl_array_t){0};            /* a view of what is gone */
+    return array;
+}
+
+static double value_at(const pl_array_t *array, int k)
+{
+    const void *x = array->data;
+    switch (array->dtype) {
+    case PL_U8: return ((const uint8_t *)x)[k];
+    case PL_I32: return ((const int32_t *)x)[k];
+    case PL_I64: return (double)((const int64_t *)x)[k];
+    case PL_F32: return ((const float *)x)[k];
+    default: return ((const double *)x)[k];
+    }
+}
+
+#define BYTES(...) (const uint8_t[]){__VA_ARGS__}, sizeof((const uint8_t[]){__VA_ARGS__})
+
+static void npy_elements_of_every_type_are_read(void)
+{
+    static const struct {
+        const char *descr;
+        pl_dtype_t dtype;
+        uint8_t data[48];
+        size_t width;
+        double value[6];
+    } cases[] = {
+        {"|b1", PL_U8, {0, 1, 1, 0, 1, 0}, 1, {0, 1, 1, 0, 1, 0}},
+        {"|i1", PL_I32, {0, 1, 127, 128, 255, 2}, 1, {0, 1, 127, -128, -1, 2}},
+        {"<i2", PL_I32, {0, 128, 1, 2, 255, 255, 0, 0, 1, 0, 2, 0}, 2,
+         {-32768, 513, -1, 0, 1, 2}},
+        {">i2", PL_I32, {128, 0, 2, 1, 255, 255, 0, 0, 0, 1, 0, 2}, 2,
+         {-32768, 513, -1, 0, 1, 2}},
+        {"<u2", PL_I32, {0, 128, 255, 255, 0, 0, 1, 0, 2, 0, 3, 0}, 2,
+         {32768, 65535, 0, 1, 2, 3}},
+        {">u4", PL_I64, {255, 255, 255, 254, 0, 0, 0, 1, 128}, 4,
+         {4294967294., 1, 2147483648., 0, 0, 0}},
+        {"<u8", PL_I64, {255, 255, 255, 255, 255, 255, 3}, 8, {1125899906842623., 0}},
+        {">i8", PL_I64, {255, 255, 255, 255, 255, 255, 255, 254}, 8, {-2}},
+        {"<f2", PL_F32, {0, 0x3c, 0, 0xc0, 1, 0, 0xff, 0x7b, 0, 0x7c, 0x66, 0x2e}, 2,
+         {1, -2, 0x1p-24, 65504, INFINITY, 0.0999755859375}},
+        {">f4", PL_F32, {0xc0, 0x20}, 4, {-2.5}},
+        {">f8", PL_F64, {0xc0, 4}, 8, {-2.5}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_array_t array = npy_of(cases[i].descr, "False", cases[i].data,
+                                  6 * cases[i].width);
+        bool same = array.data && array.dtype == cases[i].dtype && array.count == 6;
+        for (int k = 0; k < 6 && same; k++)
+            same = value_at(&array, k) == cases[i].value[k];
+        ok(same, "%s: %s", cases[i].descr, err.text);
+        pl_array_release(&array);
+    }
+    pl_array_t array = npy_of("<u8", "False", (const uint8_t[48]){[15] = 128}, 48);
+    ok(!array.data, "a number past int64 is refused");
+    like(err.text, "file: element 1 is 9223372036854775808, more than 2\\^63 - 1",
+         "and named: %s", err.text);
+    array = npy_of("<i2", "False", BYTES(0, 0, 1));
+    ok(!array.data, "too few bytes are refused");
+    like(err.text, "truncated at byte [0-9]+ of [0-9]+, in element 1", "%s", err.text);
+}
+
+static void npy_arrays_in_fortran_order_are_read(void)
+{
+    pl_array_t array = npy_of("|u1", "True", BYTES(1, 4, 2, 5, 3, 6));
+    for (int k = 0; k < 6; k++)
+        ok(array.data && value_at(&array, k) == k + 1, "element %d", k);
+    pl_array_release(&array);
+    array = npy_of(">i2", "True", BYTES(0, 1, 0, 4, 0, 2, 0, 5, 0, 3, 0, 6));
+    for (int k = 0; k < 6; k++)
+        ok(array.data && value_at(&array, k) == k + 1, "element %d of big endian", k);
     pl_array_release(&array);
 }
 
@@ -189,12 +301,13 @@ static void npy_says_what_it_refuses(void)
        "the form of it is right");
     ok(!read_header("{\"shape\":(2,1),\"fortran_order\":False,\"descr\":\"<f4\"}\n", 8),
        "any order and quotes");
-    is_int(read_header("{'descr': '>f4', 'fortran_order': False, 'shape': (2,), }", 8),
-           PL_EUNSUPPORTED, "big endian");
-    like(err.text, "file: byte 20: elements of type '>f4'", "is named with its place");
-    is_int(read_header("{'descr': '<f4', 'fortran_order': True, 'shape': (2,), }", 8),
-           PL_EUNSUPPORTED, "Fortran order");
-    like(err.text, "file: byte 44: Fortran order", "is named with its place");
+    is_int(read_header("{'descr': '<c8', 'fortran_order': False, 'shape': (1,), }", 8),
+           PL_EUNSUPPORTED, "complex numbers");
+    like(err.text, "file: byte 20: elements of type '<c8'", "are named with their place");
+    is_int(read_header("{'descr': '<i3', 'fortran_order': False, 'shape': (2,), }", 6),
+           PL_EUNSUPPORTED, "a width that is none");
+    is_int(read_header("{'descr': '<f4', 'fortran_order': Maybe, 'shape': (2,), }", 8),
+           PL_EFORMAT, "an order that is none");
     is_int(read_header(
                "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }", 8),
            PL_EUNSUPPORTED, "records");
@@ -294,10 +407,13 @@ int main(void)
 {
     run(idx_bytes_are_a_view);
     run(idx_words_come_in_this_machines_order);
+    run(idx_short_and_double_elements_are_read);
     run(idx_refuses_what_it_cannot_hold);
     run(idx_survives_damage);
     run(mnist_is_read);
     run(npy_files_of_numpy_are_read);
+    run(npy_elements_of_every_type_are_read);
+    run(npy_arrays_in_fortran_order_are_read);
     run(npy_comes_back_as_it_was_written);
     run(npy_writes_what_numpy_writes);
     run(npy_says_what_it_refuses);

@@ -7,7 +7,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    pl_array_t array;
+    pl_array_t array = {0};
     pl_error_t err;
     if (pl_npy_read(data, size, "fuzz", &array, &err))
         return 0;
@@ -16,5 +16,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (size_t i = 0; i < bytes; i++)
         last ^= ((const volatile uint8_t *)
                      array.data)[i];         /* every element that is promised is there */
+    pl_array_release(&array);
     return last * 0;
 }

@@ -1,6 +1,13 @@
 /* array.c - an array as a file holds it */
 #include "formats/array.h"
 
+#include <endian.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/half.h"
+
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "npy and safetensors are read as they lie in the file");
 
@@ -39,4 +46,111 @@ bool pl_array_size(pl_dtype_t dtype, const pl_shape_t *shape, int64_t *count,
     *count = elements;
     *bytes = (size_t)total;
     return true;
+}
+
+/* ---- What a file holds otherwise than memory ---- */
+
+bool pl_raw_dtype(const pl_raw_t *raw, pl_dtype_t *dtype)
+{
+    static const struct {
+        char kind;
+        size_t width;
+        pl_dtype_t dtype;
+    } types[] = {
+        {'b', 1, PL_U8},  {'u', 1, PL_U8},  {'i', 1, PL_I32}, {'i', 2, PL_I32},
+        {'u', 2, PL_I32}, {'i', 4, PL_I32}, {'u', 4, PL_I64}, {'i', 8, PL_I64},
+        {'u', 8, PL_I64}, {'f', 2, PL_F32}, {'f', 4, PL_F32}, {'f', 8, PL_F64},
+    };
+    for (size_t k = 0; k < sizeof types / sizeof *types; k++)
+        if (types[k].kind == raw->kind && types[k].width == raw->width) {
+            *dtype = types[k].dtype;
+            return true;
+        }
+    return false;
+}
+
+/* The bits of an element, in this machine's order. */
+static uint64_t raw_bits(const uint8_t *at, const pl_raw_t *raw)
+{
+    uint64_t bits = 0;
+    memcpy(&bits, at, raw->width);
+    return raw->big_endian ? be64toh(bits) >> (64 - 8 * raw->width) : bits;
+}
+
+static double raw_float(uint64_t bits, size_t width)
+{
+    double wide;
+    float narrow;
+    const uint32_t word = (uint32_t)bits;
+    if (width == 2)
+        return pl_f16_float((uint16_t)bits);
+    memcpy(&wide, &bits, sizeof wide);
+    memcpy(&narrow, &word, sizeof narrow);
+    return width == 4 ? (double)narrow : wide;
+}
+
+/* false: a number past int64. */
+static bool raw_store(uint64_t bits, const pl_raw_t *raw, pl_dtype_t dtype, void *data,
+                      int64_t at)
+{
+    const size_t unused = 64 - 8 * raw->width;
+    const int64_t whole = raw->kind == 'i' ? (int64_t)(bits << unused) >> unused
+                                           : (int64_t)bits;
+    switch (dtype) {
+    case PL_U8: ((uint8_t *)data)[at] = raw->kind == 'b' ? bits != 0 : (uint8_t)bits; break;
+    case PL_I32: ((int32_t *)data)[at] = (int32_t)whole; break;
+    case PL_I64: ((int64_t *)data)[at] = whole; break;
+    case PL_F32: ((float *)data)[at] = (float)raw_float(bits, raw->width); break;
+    default: ((double *)data)[at] = raw_float(bits, raw->width); break;
+    }
+    return raw->kind != 'u' || whole >= 0;
+}
+
+/* Steps an index of the array, last axis fastest; -> the place in Fortran order. */
+static int64_t fortran_next(const pl_shape_t *shape, int64_t index[PL_DIMS])
+{
+    int64_t place = 0;
+    for (int axis = shape->rank - 1; axis >= 0; axis--) {
+        if (++index[axis] < shape->dim[axis])
+            break;
+        index[axis] = 0;
+    }
+    for (int axis = shape->rank - 1; axis >= 0; axis--)
+        place = place * shape->dim[axis] + index[axis];
+    return place;
+}
+
+int pl_array_decode(pl_array_t *array, const void *elements, const pl_raw_t *raw,
+                    const char *name, pl_error_t *err)
+{
+    const size_t width = pl_array_width(array->dtype);
+    const bool turned = raw->fortran && array->shape.rank > 1;
+    if (raw->width == width && raw->kind != 'b' && !turned
+        && (raw->kind != 'u' || width == 1) && (!raw->big_endian || width == 1)) {
+        array->data = elements;
+        return PL_OK;
+    }
+    if ((size_t)array->count > pl_file_limit() / width)
+        return pl_fail(err, PL_EFORMAT, "%s: more than %zu bytes in memory, which is the "
+                                        "limit",
+                       name, pl_file_limit());
+    uint8_t *data = pl_alloc_array((size_t)array->count + 1, width);
+    if (!data)
+        return pl_no_memory(err);
+    int64_t index[PL_DIMS] = {0}, from = 0;
+    for (int64_t i = 0; i < array->count; i++) {
+        const uint64_t bits = raw_bits((const uint8_t *)elements
+                                           + (size_t)from * raw->width,
+                                       raw);
+        if (!raw_store(bits, raw, array->dtype, data, i)) {
+            pl_free(data);
+            return pl_fail(err, PL_EFORMAT,
+                           "%s: element %lld is %llu, more than 2^63 - 1", name,
+                           (long long)i, (unsigned long long)bits);
+        }
+        from = turned ? fortran_next(&array->shape, index) : i + 1;
+    }
+    array->owned = (pl_file_bytes_t){data, (size_t)array->count * width};
+    array->data = data;
+    return PL_OK;
 }

@@ -4,13 +4,17 @@
 #include <endian.h>
 #include <string.h>
 
-static int idx_dtype(uint8_t code, pl_dtype_t *dtype)
+static bool idx_raw(uint8_t code, pl_raw_t *raw)
 {
+    raw->big_endian = true;
     switch (code) {
-    case 0x08: *dtype = PL_U8; return PL_OK;
-    case 0x0C: *dtype = PL_I32; return PL_OK;
-    case 0x0D: *dtype = PL_F32; return PL_OK;
-    default: return PL_EUNSUPPORTED;
+    case 0x08: raw->kind = 'u', raw->width = 1; return true;
+    case 0x09: raw->kind = 'i', raw->width = 1; return true;
+    case 0x0B: raw->kind = 'i', raw->width = 2; return true;
+    case 0x0C: raw->kind = 'i', raw->width = 4; return true;
+    case 0x0D: raw->kind = 'f', raw->width = 4; return true;
+    case 0x0E: raw->kind = 'f', raw->width = 8; return true;
+    default: return false;
     }
 }
 
@@ -22,15 +26,15 @@ static uint32_t big_endian_at(const uint8_t *p)
 }
 
 static int idx_magic(const uint8_t *p, size_t size, const char *name, pl_array_t *array,
-                     pl_error_t *err)
+                     pl_raw_t *raw, pl_error_t *err)
 {
     if (size < 4 || p[0] || p[1])
         return pl_fail(err, PL_EFORMAT, "%s: byte 0: this is no IDX file", name);
-    if (idx_dtype(p[2], &array->dtype))
+    if (!idx_raw(p[2], raw) || !pl_raw_dtype(raw, &array->dtype))
         return pl_fail(
             err, PL_EUNSUPPORTED,
-            "%s: byte 2: elements of type 0x%02x; only 0x08 (bytes), 0x0c (int) and 0x0d "
-            "(float) are read",
+            "%s: byte 2: elements of type 0x%02x; 0x08 (bytes), 0x09 (signed bytes), 0x0b "
+            "(short), 0x0c (int), 0x0d (float) and 0x0e (double) are read",
             name, p[2]);
     if (p[3] < 1 || p[3] > PL_DIMS)
         return pl_fail(err, PL_EFORMAT, "%s: byte 3: %d axes; 1 to %d are possible", name,
@@ -39,20 +43,13 @@ static int idx_magic(const uint8_t *p, size_t size, const char *name, pl_array_t
     return PL_OK;
 }
 
-static void idx_to_machine_order(uint8_t *data, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t word = big_endian_at(data + 4 * i);
-        memcpy(data + 4 * i, &word, sizeof word);
-    }
-}
-
-int pl_idx_read(void *data, size_t size, const char *name, pl_array_t *array,
+int pl_idx_read(const void *data, size_t size, const char *name, pl_array_t *array,
                 pl_error_t *err)
 {
-    uint8_t *p = data;
+    const uint8_t *p = data;
     pl_array_t found = {0};
-    int code = idx_magic(p, size, name, &found, err);
+    pl_raw_t raw = {0};
+    int code = idx_magic(p, size, name, &found, &raw, err);
     if (code)
         return code;
     size_t start = 4 + 4 * (size_t)found.shape.rank, bytes;
@@ -64,6 +61,7 @@ int pl_idx_read(void *data, size_t size, const char *name, pl_array_t *array,
     if (!pl_array_size(found.dtype, &found.shape, &found.count, &bytes))
         return pl_fail(err, PL_EFORMAT,
                        "%s: byte 4: the axes make more elements than can be", name);
+    bytes = (size_t)found.count * raw.width;        /* no more than in memory */
     if (size - start < bytes)
         return pl_fail(err, PL_EFORMAT, "%s: truncated at byte %zu of %zu, in record %zu",
                        name, size, start + bytes,
@@ -72,11 +70,10 @@ int pl_idx_read(void *data, size_t size, const char *name, pl_array_t *array,
         return pl_fail(err, PL_EFORMAT,
                        "%s: byte %zu: %zu bytes more than the header says", name,
                        start + bytes, size - start - bytes);
-    if (found.dtype != PL_U8)
-        idx_to_machine_order(p + start, found.count);
-    found.data = p + start;
-    *array = found;
-    return PL_OK;
+    code = pl_array_decode(&found, p + start, &raw, name, err);
+    if (code == PL_OK)
+        *array = found;
+    return code;
 }
 
 int pl_idx_load(const char *path, size_t limit, pl_array_t *array, pl_error_t *err)
@@ -86,7 +83,7 @@ int pl_idx_load(const char *path, size_t limit, pl_array_t *array, pl_error_t *e
     if (code)
         return code;
     code = pl_idx_read(bytes.data, bytes.size, path, array, err);
-    if (code)
+    if (code || array->owned.data)
         pl_file_bytes_release(&bytes);
     else
         array->owned = bytes;

@@ -28,6 +28,7 @@ typedef struct npy_header {
     const char *file, *at, *end;
     bool has_descr, has_order, has_shape;
     pl_array_t array;
+    pl_raw_t raw;
     pl_error_t *err;
 } npy_header_t;
 
@@ -83,15 +84,17 @@ static int npy_descr(npy_header_t *h)
     if (!npy_text(h, &text, &length))
         return npy_bad(h, "the element type is missing");
     h->has_descr = true;
-    for (size_t i = 0; i < NPY_TYPES; i++)
-        if (length == 3 && !memcmp(text, npy_types[i].descr, 3)) {
-            h->array.dtype = npy_types[i].dtype;
+    if (length == 3 && strchr("<>|=", text[0]) && text[2] > '0' && text[2] <= '8') {
+        h->raw.big_endian = text[0] == '>';
+        h->raw.kind = text[1];
+        h->raw.width = (size_t)(text[2] - '0');
+        if (pl_raw_dtype(&h->raw, &h->array.dtype))
             return PL_OK;
-        }
+    }
     return pl_fail(
         h->err, PL_EUNSUPPORTED,
-        "%s: byte %zu: elements of type '%.*s'; <f4, <f8, <i4, <i8 and |u1 are read: "
-        "convert with astype()",
+        "%s: byte %zu: elements of type '%.*s'; bool, i1 to i8, u1 to u8 and f2 to f8 are "
+        "read: convert with astype()",
         h->name, (size_t)(start - h->file), (int)(length < 16 ? length : 16), text);
 }
 
@@ -100,12 +103,8 @@ static int npy_order(npy_header_t *h)
     h->has_order = true;
     if (npy_take(h, "False"))
         return PL_OK;
-    if (npy_take(h, "True"))
-        return pl_fail(
-            h->err, PL_EUNSUPPORTED,
-            "%s: byte %zu: Fortran order; save numpy.ascontiguousarray(…) instead",
-            h->name, (size_t)(h->at - h->file) - 4);
-    return npy_bad(h, "True or False is missing");
+    h->raw.fortran = npy_take(h, "True");
+    return h->raw.fortran ? PL_OK : npy_bad(h, "True or False is missing");
 }
 
 static bool npy_number(npy_header_t *h, int64_t *number)
@@ -215,16 +214,16 @@ static int npy_check_size(const npy_header_t *h, size_t size, pl_array_t *array)
         return pl_fail(h->err, PL_EFORMAT,
                        "%s: the shape in the header makes more elements than can be",
                        h->name);
+    bytes = (size_t)array->count * h->raw.width;    /* no more than in memory */
     if (size - start < bytes)
         return pl_fail(h->err, PL_EFORMAT,
                        "%s: truncated at byte %zu of %zu, in element %zu", h->name, size,
-                       start + bytes, (size - start) / pl_array_width(array->dtype));
+                       start + bytes, (size - start) / h->raw.width);
     if (size - start > bytes)
         return pl_fail(h->err, PL_EFORMAT,
                        "%s: byte %zu: %zu bytes more than the shape needs", h->name,
                        start + bytes, size - start - bytes);
-    array->data = h->end;
-    return PL_OK;
+    return pl_array_decode(array, h->end, &h->raw, h->name, h->err);
 }
 
 int pl_npy_read(const void *data, size_t size, const char *name, pl_array_t *array,
@@ -254,6 +253,11 @@ int pl_npy_load(const char *path, size_t limit, pl_array_t *array, pl_error_t *e
         return code;
     }
     size_t width = pl_array_width(found.dtype);
+    if (found.owned.data) {
+        pl_file_bytes_release(&bytes);
+        *array = found;
+        return PL_OK;
+    }
     if ((uintptr_t)found.data % width)                     /* a header of an odd length */
         found.data = memmove(bytes.data, found.data, (size_t)found.count * width);
     found.owned = bytes;
