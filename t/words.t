@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# words.t - tests that texts which users see are plain technical English, by t/words
+. "$(dirname "$0")/tap.sh"
+
+sources_have_plain_words() {
+    for folder_of in accelerators actors engine examples strategies; do
+        is "$(cd "$srcdir" && t/words $(find "$folder_of" -name '*.[ch]' -o -name '*.def' -o -name '*.js' -o -name '*.html' |
+            LC_ALL=C sort))" "" "texts of $folder_of/"
+    done
+}
+
+pages_have_plain_words_and_short_sentences() {
+    is "$(cd "$srcdir" && t/words README.md CONTRIBUTING.md doc/*.md)" "" "README.md, CONTRIBUTING.md, doc/"
+}
+
+a_word_that_is_refused_is_found() {
+    printf 'int f(void) { return pl_fail(err, PL_EINVAL, "%%s goes on anew"); }\n' >bad.c
+    like "$("$srcdir/t/words" bad.c)" '^bad\.c:1:%s goes on anew$' "in a source"
+    printf 'Somebody\nelse.\n\n```\nnobody\n```\n\n%s.\n' "$(printf 'word %.0s' {1..31})" >bad.md
+    try "$srcdir/t/words" bad.md
+    is "$(cut -d: -f1-3 <<<"$out")" $'bad.md:1:Somebody\nbad.md:8:31 words' "in a page, not in its code, and a long sentence"
+}
+
+run a_word_that_is_refused_is_found
+run sources_have_plain_words
+run pages_have_plain_words_and_short_sentences
+done_testing
