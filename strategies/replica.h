@@ -63,10 +63,16 @@ typedef struct pl_replica_rate {
     bool aims;
 } pl_replica_rate_t;
 
+/* Weights of an older version came without a count. */
+#define PL_STEPS_UNKNOWN UINT64_MAX
+
 /* One of the ways in which the module is trained. */
 typedef struct pl_replica_step {
-    const pl_module_step_t *table;                          /* [the module's only one] */
-    int64_t every;                                          /* optimizer steps */
+    const pl_module_step_t *table;       /* [the module's only one] */
+    int64_t every;                       /* optimizer steps */
+    uint64_t made, sent;                 /* its optimizer's steps that were made, and with
+                                            those under way; not those that were skipped
+                                            [PL_STEPS_UNKNOWN: as many as the run's] */
     struct pl_optimizer *optimizer;
     pl_instance_t scheduler;
     pl_replica_rate_t rate;

@@ -79,15 +79,28 @@ static bool look_follows(pl_replica_t *r)
     return true;
 }
 
+/* The device has lowered the factor, and there is nothing to be named: see scaling.h. */
+static bool scaling_skipped(const pl_replica_t *r, const pl_part_of_round_t *part)
+{
+    return r->model->scaling && part->scaling[0] > 0;
+}
+
 /* What was sent behind the bad step is back as well, and has not run. */
 static void look_end(pl_replica_t *r)
 {
     pl_rounds_t *rounds = r->rounds;
+    pl_round_t *round = rounds->first;
+    pl_part_of_round_t *part = (pl_part_of_round_t *)pl_round_guarded(round);
     if (look_follows(r))
         return;
-    bad_tell(r);
     rounds->resumes = true;
-    pl_rounds_again(r);
+    if (round->failure.code == PL_OK && scaling_skipped(r, part)) {
+        part->guarded = false;
+        pl_rounds_again(r, part->step + 1);
+    } else {
+        bad_tell(r);
+        pl_rounds_again(r, 0);
+    }
     pl_rounds_settle(r);
 }
 
@@ -128,9 +141,14 @@ void pl_rounds_look(pl_replica_t *r)
     pl_read_region_t read = {.region = PL_REGION_GRADS,
                              .count = (uint64_t)r->model->params};
     pl_replay_plan_t restore = {.what = "restore"};
-    bad_describe(r, NULL);
     rounds->awaits = rounds->out > 0;
     rounds->looking += rounds->awaits;
+    if (scaling_skipped(r, pl_round_guarded(round))) {
+        if (!rounds->looking)
+            look_end(r);
+        return;
+    }
+    bad_describe(r, NULL);
     rounds->looking +=
         pl_call_read_region(r, r->accelerator, &read,
                             (pl_how_t){.on_answer = looked, .context = round},

@@ -67,6 +67,10 @@ double pl_replica_rate(pl_replica_t *r, int step, const pl_train_batch_t *msg);
 int pl_replica_keep_rates(const pl_replica_t *r, json_t *into, pl_error_t *err);
 int pl_replica_restore_rates(pl_replica_t *r, const json_t *from, pl_error_t *err);
 
+/* How many steps each optimizer has made. */
+int pl_replica_keep_counts(const pl_replica_t *r, json_t *into, pl_error_t *err);
+int pl_replica_restore_counts(pl_replica_t *r, const json_t *from, pl_error_t *err);
+
 /* The momentum that its schedule gives; NaN: the optimizer's option holds. */
 double pl_replica_momentum(const pl_replica_t *r, int step, const pl_train_batch_t *msg);
 

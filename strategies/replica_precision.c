@@ -24,6 +24,7 @@ int pl_replica_bind_precision(pl_replica_t *r, pl_error_t *err)
     r->model->precision = r->precision.ops;
     if (r->model->precision->scales)
         r->model->scaling = r->precision.self;
+    r->model->micro_batches = (int)r->job->trainer->accumulate_grad_batches;
     return PL_OK;
 }
 

@@ -98,8 +98,9 @@ int pl_rounds_fail_behind(const pl_rounds_t *rounds, uint64_t number, pl_error_t
 
 /* ---- replica_train.c ---- */
 
-/* Those that came meanwhile, or that did not run, are sent. */
-void pl_rounds_again(pl_replica_t *r);
+/* Sends the rounds that did not run or that came since: the first from one of the module's
+ * objectives on  [0: whole], the others whole. */
+void pl_rounds_again(pl_replica_t *r, int objective);
 
 /* ---- replica_meet.c: figures, and what a rank brings to a meeting ---- */
 
@@ -158,7 +159,8 @@ void pl_rounds_met(pl_replica_t *r);
 
 /* Of which of the module's steps, or NULL. */
 const pl_part_of_round_t *pl_round_guarded(const pl_round_t *round);
-/* Looks what was not finite in the oldest, then fails it or goes on behind it. */
+/* Looks what was not finite in the oldest, then fails it or runs what is behind it; of a
+ * step that scaling has skipped the rest of the oldest runs, too. */
 void pl_rounds_look(pl_replica_t *r);
 /* What follows the optimizer step that was passed over has ended. */
 void pl_rounds_followed(pl_replica_t *r, const pl_error_t *failure, bool halt);

@@ -3,6 +3,7 @@
  *
  * Most modules have one step, which trains all.  Of several each has parameters of its
  * own, so that gradients, slots and norms of one never touch those of another. */
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -76,6 +77,39 @@ void pl_replica_release_steps(pl_replica_t *r)
         pl_instance_release(&r->step[k].scheduler);
         pl_free(r->step[k].exchange);
     }
+}
+
+/* ---- in checkpoints: {"optimizer_steps": [made, …]}, one for each objective ---- */
+
+int pl_replica_keep_counts(const pl_replica_t *r, json_t *into, pl_error_t *err)
+{
+    json_t *counts = json_array();
+    int failed = counts ? 0 : -1;
+    for (int k = 0; k < r->steps && !failed; k++)
+        failed = r->step[k].made == PL_STEPS_UNKNOWN
+                     ? 0
+                     : json_array_append_new(counts,
+                                             json_integer((json_int_t)r->step[k].made));
+    if (!failed && json_array_size(counts))
+        failed = json_object_set(into, "optimizer_steps", counts);
+    json_decref(counts);
+    return failed ? pl_no_memory(err) : PL_OK;
+}
+
+int pl_replica_restore_counts(pl_replica_t *r, const json_t *from, pl_error_t *err)
+{
+    const json_t *counts = json_object_get(from, "optimizer_steps");
+    for (int k = 0; k < r->steps; k++) {
+        const json_t *made = json_array_get(counts, (size_t)k);
+        if (counts && !(json_is_integer(made) && json_integer_value(made) >= 0))
+            return pl_fail(err, PL_EFORMAT,
+                           "the weights come with optimizer_steps that are not a count "
+                           "for each of the module's %d objectives",
+                           r->steps);
+        r->step[k].made = r->step[k].sent = counts ? (uint64_t)json_integer_value(made)
+                                                   : PL_STEPS_UNKNOWN;
+    }
+    return PL_OK;
 }
 
 /* ---- whose parameters ---- */

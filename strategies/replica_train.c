@@ -114,7 +114,8 @@ static void part_follow(pl_replica_t *r, pl_part_of_round_t *part)
                    pl_figures_before(r, part->step + 1) - from);
 }
 
-static void optimizer_told(pl_part_of_round_t *part, bool guarded, pl_bytes_t bytes)
+static void optimizer_told(pl_replica_t *r, pl_part_of_round_t *part, bool guarded,
+                           pl_bytes_t bytes)
 {
     double figures[8] = {0};                             /* four pairs: see optimizer.h */
     if (bytes.size)
@@ -125,6 +126,7 @@ static void optimizer_told(pl_part_of_round_t *part, bool guarded, pl_bytes_t by
     part->scaling[0] = figures[4];
     part->scaling[1] = figures[6];
     part->guarded = guarded;
+    r->step[part->step].made += !guarded;
 }
 
 static void optimizer_answered(void *self, const pl_answer_t *answer)
@@ -133,7 +135,7 @@ static void optimizer_answered(void *self, const pl_answer_t *answer)
     if (answer->kind == PL_ANSWER_REPLY) {
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
         pl_rounds_spent(self, PL_SPENT_OPTIMIZER, 0, reply->seconds);
-        optimizer_told(part, reply->guarded, reply->figures);
+        optimizer_told(self, part, reply->guarded, reply->figures);
         if (part->guarded)
             rounds_hold_back(self);
         else if (pl_rounds_follow(self))
@@ -159,7 +161,7 @@ static void step_answered(void *self, const pl_answer_t *answer)
                                      reply->figures.size - batch.size};
         }
         batch_told(self, part, batch);
-        optimizer_told(part, reply->guarded, optimizer);
+        optimizer_told(self, part, reply->guarded, optimizer);
         pl_rounds_spent(self, PL_SPENT_BACKWARD, reply->forward, reply->seconds);
         pl_rounds_spent(self, PL_SPENT_OPTIMIZER, 0, reply->then);
     }
@@ -183,20 +185,18 @@ static const pl_replica_plan_t *plan_of(const pl_replica_t *r,
     return pl_replica_plan(r, &like, err);
 }
 
-/* An optimizer counts its own steps, not the run's.  What is 0 at the end is not told:
- * that are most, and a message of it all would be four times as long. */
+/* An optimizer counts the steps that it made: none of another objective, and none that was
+ * skipped.  Zeros at the end are not sent: they are most of the scalars. */
 static int optimizer_fill(pl_replica_t *r, const pl_part_of_round_t *part,
                           double scalars[static PL_STEP_SCALARS], pl_bytes_t *told,
                           pl_error_t *err)
 {
     size_t count = PL_STEP_SCALARS;
     pl_optimizer_t *optimizer = r->step[part->step].optimizer;
-    const uint64_t every = (uint64_t)r->step[part->step].every;
     memset(scalars, 0, PL_STEP_SCALARS * sizeof *scalars);
     if (!isnan(part->momentum) && pl_optimizer_cycle(optimizer, part->momentum, err) < 0)
         return err->code;
-    pl_optimizer_scalars(optimizer, part->lr_factor, part->round->number / every,
-                         scalars);
+    pl_optimizer_scalars(optimizer, part->lr_factor, ++r->step[part->step].sent, scalars);
     scalars[PL_SCALAR_AVERAGE] = part->round->average_share;
     while (count && scalars[count - 1] == 0)
         count--;
@@ -433,20 +433,23 @@ void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt)
     pl_rounds_settle(r);
 }
 
-/* Those that came meanwhile, or that did not run, are sent. */
-void pl_rounds_again(pl_replica_t *r)
+void pl_rounds_again(pl_replica_t *r, int objective)
 {
     pl_rounds_t *rounds = r->rounds;
+    int from = objective;
+    for (int k = 0; k < r->steps; k++)
+        r->step[k].sent = r->step[k].made;
     for (pl_round_t *round = rounds->first; round; round = round->next) {
-        round->begun = false;
-        round->pending = 0;
-        for (pl_part_of_round_t *p = round->part; p < round->part + r->steps; p++) {
-            p->phase = PL_PART_UNSENT;
-            p->guarded = false;
+        round->begun = from > 0;
+        round->pending = from > 0;
+        for (; from < r->steps; from++) {
+            round->part[from].phase = PL_PART_UNSENT;
+            round->part[from].guarded = false;
         }
+        from = 0;
     }
     rounds->sending = rounds->first;
-    rounds->part = 0;
+    rounds->part = objective;
     rounds->held_back = false;
     rounds_go_on(r);
 }
@@ -476,6 +479,9 @@ int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *m
                           .step_due = msg->step_due,
                           .may_skip = msg->may_skip,
                           .average_share = pl_replica_average_share(r, msg)};
+    for (int k = 0; k < r->steps && r->step[k].made == PL_STEPS_UNKNOWN; k++)
+        r->step[k].made = r->step[k].sent = (msg->global_step - 1)
+                                            / (uint64_t)r->step[k].every;
     for (int k = 0; k < r->steps; k++)
         round->part[k] = (pl_part_of_round_t){.round = round,
                                               .step = k,
@@ -502,6 +508,8 @@ void pl_rounds_begin_anew(pl_replica_t *r)
         r->rounds->held_back = false;
         r->rounds->resumes = true;
         r->failure.code = PL_OK;
+        for (int k = 0; k < r->steps; k++)
+            r->step[k].sent = r->step[k].made;
     }
     if (!r->rounds->first)
         r->rounds->ended_by = 0;
@@ -525,6 +533,6 @@ void pl_rounds_release(pl_replica_t *r, const pl_error_t *failure)
     for (pl_round_t *round = rounds->first; round && failure; round = round->next)
         round->failure = *failure;
     if (!failure)
-        pl_rounds_again(r);
+        pl_rounds_again(r, 0);
     pl_rounds_settle(r);
 }

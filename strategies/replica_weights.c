@@ -74,6 +74,8 @@ static int state_keep(const pl_replica_t *r, char **text_p, pl_error_t *err)
     if (code == PL_OK)
         code = pl_replica_keep_rates(r, state, err);
     if (code == PL_OK)
+        code = pl_replica_keep_counts(r, state, err);
+    if (code == PL_OK)
         code = pl_replica_keep_plans(r, state, err);
     if (code == PL_OK && r->read[PL_REGION_SCALING])
         code = pl_replica_keep_scaling(r->read[PL_REGION_SCALING], state, err);
@@ -407,6 +409,8 @@ static int state_restore(pl_replica_t *r, const char *text, pl_error_t *err)
         code = pl_replica_restore_frozen(r, state, err);
     if (code == PL_OK)
         code = pl_replica_restore_rates(r, state, err);
+    if (code == PL_OK)
+        code = pl_replica_restore_counts(r, state, err);
     if (code == PL_OK)
         code = pl_replica_restore_scaling(r, state, import_answered, err);
     if (code == PL_OK)

@@ -298,10 +298,10 @@ static left_t fit_and_go_on(rig_t *rig)
     return whole;
 }
 
-static void the_factor_of_the_loss_and_its_good_steps(void)
+static void the_factor_of_the_loss_its_good_steps_and_those_of_adam(void)
 {
     rig_t *rig = rig_new(.accelerator = "cpu", .data = RAGGED,
-                         .callbacks = "[" KEEPS_ALL "]",
+                         .callbacks = "[" KEEPS_ALL "]", .optimizer = "\"adam\"",
                          .trainer = STEPS "\"max_epochs\": 2, \"precision\": "
                                           "{\"name\": \"16-mixed\", \"init_scale\": 1e6, "
                                           "\"growth_interval\": 4}");
@@ -463,7 +463,7 @@ int main(void)
         {"callback", &adder},  {"module", &speaker}, PL_REGISTRATIONS_END};
     rig_init(parts);
     pl_memory_data("sentences", &sentences_data, NULL);
-    run(the_factor_of_the_loss_and_its_good_steps);
+    run(the_factor_of_the_loss_its_good_steps_and_those_of_adam);
     run(the_rate_that_callbacks_asked_for);
     run(a_wish_to_stop_that_has_to_wait);
     run(the_count_of_samples);

@@ -165,6 +165,8 @@ static int describe(training_t *t, pl_error_t *err)
     if (c->tokens)
         fields[1].shape = fields[0].shape;
     t->nominal = (double)(c->tokens ? pl_elements(c->shape) : c->shape.dim[0]);
+    if (c->nominal > 0)
+        t->nominal = c->nominal;
     t->step = pl_graph_new(t->model, PL_TRAIN, fields, 2, c->shape.dim[0], err);
     if (!t->step)
         return PL_ENOMEM;
@@ -195,7 +197,7 @@ int training_init(training_t *t, const training_case_t *of, pl_error_t *err)
     if (t->model && of->precision)
         t->model->precision = of->precision;
     if (t->model)
-        t->model->scaling = of->scaling;
+        t->model->scaling = of->scaling, t->model->micro_batches = of->micro_batches;
     bool whole = t->module && t->options && t->model && t->x_samples && t->x_tokens
                  && t->y;
     int code = whole ? describe(t, err) : pl_no_memory(err);

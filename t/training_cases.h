@@ -27,6 +27,8 @@ typedef struct training_case {
     int64_t classes;
     const pl_precision_ops_t *precision;                    /* [32-true] */
     const pl_loss_scaling_t *scaling;                       /* [none] */
+    int micro_batches;                                      /* to a step  [1] */
+    double nominal;                                         /* [the loss's weight] */
 } training_case_t;
 
 extern const training_case_t training_cases[];

@@ -28,6 +28,8 @@ typedef struct backward {
     int *parameter, parameters;                 /* tensors that are one, offsets rising */
     double nominal;
     bool accumulate;
+    pl_node_t seed, unscale;                  /* d(loss sum); factor of each gradient from
+                                                 there to 1/nominal  [PL_NO_NODE: 1] */
 } backward_t;
 
 static void contribute(backward_t *b, int32_t to, pl_node_t part)
@@ -162,6 +164,8 @@ static void finish_parameter(backward_t *b, int32_t value)
     if (sum.id < 0)
         return;
     b->assigned[k] = true;
+    if (b->unscale.id >= 0)
+        sum = pl_mul(g, sum, b->unscale);
     assign_grad(b, g->model->tensor[k].offset, sum);
 }
 
@@ -242,14 +246,29 @@ static int check_step(pl_graph_t *g, pl_error_t *err)
     return PL_OK;
 }
 
-/* Of the loss's sum. */
-static pl_node_t first_gradient(pl_graph_t *g, double nominal)
+/* A scaled backward starts as GradScaler's does, from factor / (loss weight * micro-batches
+ * to a step): float16 gradients then have the magnitude that PyTorch's have.  Float32
+ * gradients leave it at once, as gradients of sum/nominal, so that those of batches and
+ * ranks with other weights can be added.  Ranks that exchange the moments of a batch norm
+ * in backward need one scale for all of them. */
+static void backward_scale(backward_t *b)
 {
-    pl_node_t share = pl_scalar(g, 1 / nominal);
+    pl_graph_t *g = b->g;
+    b->seed = pl_scalar(g, 1 / b->nominal);
+    b->unscale = PL_NO_NODE;
     if (!g->model->scaling)
-        return share;
-    return pl_mul(g, share,
-                  pl_region_view(g, PL_REGION_SCALING, PL_SCALING_FACTOR, pl_shape(0)));
+        return;
+    const double micro_batches = g->model->micro_batches ? g->model->micro_batches : 1;
+    pl_node_t one = pl_scalar(g, 1), weight = pl_node_of(g->fetch[0].weight),
+              factor = pl_region_view(g, PL_REGION_SCALING, PL_SCALING_FACTOR,
+                                      pl_shape(0));
+    if (g->model->together)
+        weight = pl_scalar(g, b->nominal);
+    pl_node_t has_weight = pl_emit(g, PL_OP_relu_grad, (pl_node_t[]){one, weight}, 2,
+                                   NULL, NULL);
+    pl_node_t divisor = pl_add(g, weight, pl_sub(g, one, has_weight));
+    b->seed = pl_div(g, factor, pl_scale(g, divisor, micro_batches));
+    b->unscale = pl_div(g, pl_scale(g, weight, micro_batches / b->nominal), factor);
 }
 
 /* What has a gradient, from the parameters that this step trains. */
@@ -285,7 +304,8 @@ static void describe(backward_t *b)
     pl_model_freeze(g->model);                 /* from here on offsets are in the graph */
     assign_grad(b, loss, pl_node_of(g->fetch[0].value));
     assign_grad(b, loss + 1, pl_node_of(g->fetch[0].weight));
-    contribute(b, g->fetch[0].value, first_gradient(g, b->nominal));
+    backward_scale(b);
+    contribute(b, g->fetch[0].value, b->seed);
     walk(b);
     assign_zeros(b);
 }

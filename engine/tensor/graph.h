@@ -241,9 +241,8 @@ static inline bool pl_op_writes(const pl_op_t *op, int k)
 PL_API pl_node_t pl_emit(pl_graph_t *g, pl_opcode_t code, const pl_node_t *inputs,
                          int input_count, const pl_attr_t *attr, pl_node_t *extra);
 
-/* Ends the description of a training step: appends backward from d(loss sum) = 1/nominal
- * (times the factor of a model that scales its loss)
- * and the assignments of each parameter's gradient, of the loss sum and of its weight
+/* Ends the description of a training step: appends backward and the
+ * assignments of each parameter's gradient, with d(loss sum) = 1/nominal, of the loss sum and of its weight
  * into PL_REGION_GRADS (added to what is there when accumulate).  Only parameters that
  * the model says the graph's step trains have gradients; those of them that the loss does
  * not reach get zeros.  Freezes the model, for its offsets are in the graph now: describe

@@ -31,6 +31,8 @@ typedef struct pl_model {
     int64_t params, state;                 /* elements of each region, padding included */
     const pl_precision_ops_t *precision;   /* how they are kept and computed with */
     const pl_loss_scaling_t *scaling;      /* of the loss  [none] */
+    int micro_batches;                     /* to an optimizer step, for the scaling
+                                              [0: 1] */
     bool together;                         /* a batch norm's batch is that of all ranks */
     bool frozen;
 } pl_model_t;

@@ -180,8 +180,6 @@ static pl_node_t gradient_factor(pl_graph_t *g, const pl_model_t *model, int ste
     pl_node_t weight = pl_region_view(g, PL_REGION_GRADS, at + 1, pl_shape(0));
     pl_emit(g, PL_OP_guard, &weight, 1, &(pl_attr_t){.empty = true}, NULL);
     pl_node_t factor = pl_div(g, pl_scalar(g, nominal), weight);
-    if (model->scaling)
-        factor = pl_div(g, factor, pl_scaling_factor(g));
     pl_node_t norm = pl_mul(g, pl_sqrt(g, sum_of_squares(g, model, step)), factor);
     figure(g, "loss", loss, weight);
     figure(g, "grad_norm", norm, pl_scalar(g, 1));

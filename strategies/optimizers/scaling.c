@@ -1,8 +1,9 @@
 /* scaling.c - the factor of the loss: used, checked and moved by the optimizer's step
  *
  * torch.cuda.amp.GradScaler; Micikevicius et al., "Mixed precision training", 2018.  All
- * of it is arithmetic on the device: the host, several steps ahead, never waits to learn
- * whether one was skipped.  A comparison is relu's gradient, which is its first input
+ * of it is arithmetic on the device: the host, several steps ahead, waits for none that is
+ * finite.  A skipped one is guarded, so that the steps behind it run only when the host
+ * has given them the step numbers of an optimizer that did not make it.  A comparison is relu's gradient, which is its first input
  * where the second is above zero, and zero where it is not or is NaN. */
 #include "strategies/optimizers/scaling.h"
 
@@ -11,11 +12,6 @@
 static pl_node_t slot(pl_graph_t *g, pl_scaling_t which)
 {
     return pl_region_view(g, PL_REGION_SCALING, which, pl_shape(0));
-}
-
-pl_node_t pl_scaling_factor(pl_graph_t *g)
-{
-    return slot(g, PL_SCALING_FACTOR);
 }
 
 static pl_node_t where_positive(pl_graph_t *g, pl_node_t value, pl_node_t x)
@@ -31,16 +27,6 @@ static pl_node_t one_where_positive(pl_graph_t *g, pl_node_t x)
 static pl_node_t larger(pl_graph_t *g, pl_node_t a, double b)
 {
     return pl_neg(g, pl_minimum(g, pl_neg(g, a), pl_scalar(g, -b)));
-}
-
-/* Not finite even at the lowest is an error. */
-static void guard_lowest(pl_graph_t *g, const pl_loss_scaling_t *s, pl_node_t figure,
-                         pl_node_t bad)
-{
-    pl_node_t lowest = pl_sub(g, pl_scalar(g, pl_scaling_lowest(s)),
-                              pl_scaling_factor(g));
-    pl_node_t fault = where_positive(g, figure, pl_mul(g, bad, lowest));
-    pl_emit(g, PL_OP_guard, &fault, 1, NULL, NULL);
 }
 
 /* Forward may have put what is not finite into it. */
@@ -60,11 +46,14 @@ void pl_scaling_step(pl_graph_t *g, const pl_model_t *model, pl_node_t loss,
                      pl_node_t norm)
 {
     const pl_loss_scaling_t *s = model->scaling;
-    pl_node_t one = pl_scalar(g, 1), factor = pl_scaling_factor(g);
+    pl_node_t one = pl_scalar(g, 1), factor = slot(g, PL_SCALING_FACTOR);
     pl_node_t both = pl_add(g, pl_scale(g, loss, 0), norm);
     pl_node_t good = one_where_positive(g, pl_add(g, pl_sub(g, both, both), one));
     pl_node_t bad = pl_sub(g, one, good);
-    guard_lowest(g, s, both, bad);
+    /* Above zero where the step is not finite even at the lowest factor: an error. */
+    pl_node_t lowest = pl_sub(g, pl_scalar(g, pl_scaling_lowest(s)), factor);
+    pl_node_t is_fault = pl_mul(g, bad, lowest);
+    pl_node_t fault = where_positive(g, both, is_fault);
 
     pl_node_t count = pl_mul(g, good, pl_add(g, slot(g, PL_SCALING_GOOD), one));
     pl_node_t enough = pl_scalar(g, (double)s->growth_interval - 0.5);
@@ -74,11 +63,13 @@ void pl_scaling_step(pl_graph_t *g, const pl_model_t *model, pl_node_t loss,
     pl_node_t next = pl_minimum(g, larger(g, pl_mul(g, factor, by), s->min_scale),
                                 pl_scalar(g, FACTOR_MOST));
     pl_node_t skipped = pl_add(g, slot(g, PL_SCALING_SKIPPED), bad);
-    pl_log(g, "loss_scale", (pl_loss_t){next, one}, PL_ON_STEP);
+    pl_node_t told = pl_sub(g, next, where_positive(g, next, is_fault));
+    pl_log(g, "loss_scale", (pl_loss_t){told, one}, PL_ON_STEP);
     pl_log(g, "skipped_steps", (pl_loss_t){skipped, one}, PL_ON_STEP);
+    pl_emit(g, PL_OP_guard, &fault, 1, NULL, NULL);
     pl_assign(g, factor, next);
     pl_assign(g, slot(g, PL_SCALING_GOOD), pl_mul(g, count, pl_sub(g, one, grows)));
     pl_assign(g, slot(g, PL_SCALING_SKIPPED), skipped);
     restore_state(g, model, good, bad);
-    pl_emit(g, PL_OP_guard, &good, 1, &(pl_attr_t){.empty = true}, NULL);
+    pl_emit(g, PL_OP_guard, &both, 1, NULL, NULL);
 }
