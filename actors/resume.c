@@ -1,7 +1,11 @@
 /* resume.c - a checkpoint that a run goes on from, as the worker hands it out */
 #include "actors/resume.h"
 
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -95,7 +99,8 @@ static int same_check(json_t *manifest, const pl_job_t *job, void *worker,
     const json_t *then = json_object_get(manifest, "run");
     char *text = pl_options_print(job->options, err);
     json_t *now = text ? pl_json_read(text, strlen(text), "run", err) : NULL;
-    int code = now ? pl_run_same(then, now, err) : err->code;
+    const bool by_content = json_object_get(manifest, "data") != NULL;
+    int code = now ? pl_run_same(then, now, by_content, err) : err->code;
     if (code == PL_OK)
         code = strategy_check(then, now, err);
     if (code == PL_OK)
@@ -155,6 +160,56 @@ static int back_take(json_t *manifest, const char *back, pl_error_t *err)
     return !more ? err->code : failed ? pl_no_memory(err) : PL_OK;
 }
 
+/* ---- where it goes on ---- */
+
+static bool is_same_folder(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev
+           && x.st_ino == y.st_ino;
+}
+
+/* Whether "run_name" or "default_root_dir" is given and names another place than the run
+ * directory of the checkpoint. */
+static bool is_asked_elsewhere(const pl_job_t *job, const char *run_dir)
+{
+    char whole[PATH_MAX];
+    const char *name = job->trainer->run_name, *root = job->trainer->default_root_dir;
+    char *slash = realpath(run_dir, whole) ? strrchr(whole, '/') : NULL;
+    if (!slash)
+        return false;
+    if (*name && strcmp(name, slash + 1) != 0)
+        return true;
+    *slash = '\0';
+    return pl_options_value(job->options, "trainer.default_root_dir")
+           && !is_same_folder(*root ? root : ".", *whole ? whole : "/");
+}
+
+/* In another directory than its own a run has none of the checkpoints that callbacks had
+ * kept, and its log files begin with it. */
+static int state_for_new_dir(json_t *manifest, pl_error_t *err)
+{
+    json_t *entry, *callbacks = json_object_get(manifest, "callbacks");
+    size_t at;
+    int failed = json_object_set_new(manifest, "loggers", json_null());
+    json_array_foreach(callbacks, at, entry) {
+        const char *text = json_string_value(json_object_get(entry, "state"));
+        json_t *state = text ? json_loads(text, 0, NULL) : NULL;
+        char *changed = NULL;
+        if (json_object_get(state, "kept")) {
+            json_object_set_new(state, "kept", json_array());
+            changed = pl_json_write(state, PL_JSON_COMPACT);
+            failed |= !changed
+                      || json_object_set_new(entry, "state", json_string(changed));
+        }
+        pl_text_free(changed);
+        json_decref(state);
+    }
+    return failed ? pl_no_memory(err) : PL_OK;
+}
+
+/* ---- what was found ---- */
+
 int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
                    const pl_find_checkpoint_reply_t *found, pl_error_t *err)
 {
@@ -169,20 +224,79 @@ int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
     resume->manifest = pl_json_read(text, strlen(text), found->path, err);
     if (!resume->manifest)
         return err->code;
+    resume->elsewhere = *found->run_dir && is_asked_elsewhere(job, found->run_dir);
+    const bool stays = *found->run_dir && !resume->elsewhere;
     if (!(resume->path = pl_strdup(found->path))
-        || (*found->run_dir && !(resume->run_dir = pl_strdup(found->run_dir))))
+        || (stays && !(resume->run_dir = pl_strdup(found->run_dir))))
         return pl_no_memory(err);
     int code = same_check(resume->manifest, job, worker, found->path, err);
     if (code == PL_OK && job->back)
         code = back_take(resume->manifest, job->back, err);
     if (code == PL_OK)
         code = origin_add(resume->manifest, err);
+    if (code == PL_OK && !resume->run_dir)
+        code = state_for_new_dir(resume->manifest, err);
     if (code == PL_OK && speaks(worker))
         pl_log_line(PL_LOG_INFO, pl_actor_rank(worker), pl_actor_name(worker),
                     "goes on after step %lld: %s",
                     (long long)json_integer_value(
                         json_object_get(resume->manifest, "global_step")),
                     found->path);
+    return code;
+}
+
+/* ---- the data ---- */
+
+static int data_fail(const pl_resume_t *resume, const char *source, const char *how,
+                     pl_error_t *err)
+{
+    return pl_fail(err, PL_EINVAL,
+                   "%s: the run cannot go on with other data than it was trained on: "
+                   "data.%s %s; give it the same data, or start a new run from these "
+                   "weights with module.init_from",
+                   resume->path, source, how);
+}
+
+static int source_compare(const pl_resume_t *resume, const char *source,
+                          const json_t *then, const json_t *now, pl_error_t *err)
+{
+    char how[160];
+    const json_int_t was = json_integer_value(json_object_get(then, "samples")),
+                     is = json_integer_value(json_object_get(now, "samples"));
+    const json_t *sum = json_object_get(then, "crc32c"),
+                 *other = json_object_get(now, "crc32c");
+    if (!now)
+        return data_fail(resume, source, "is not given any more", err);
+    if (was != is) {
+        snprintf(how, sizeof how, "had %lld samples and has %lld", (long long)was,
+                 (long long)is);
+        return data_fail(resume, source, how, err);
+    }
+    if (!sum || !other || json_equal(sum, other))
+        return PL_OK;
+    snprintf(how, sizeof how,
+             "has as many samples as before, %lld, but other values or another order",
+             (long long)is);
+    return data_fail(resume, source, how, err);
+}
+
+int pl_resume_data(const pl_resume_t *resume, const pl_job_t *job, const char *content,
+                   pl_error_t *err)
+{
+    const json_t *then = json_object_get(resume->manifest, "data");
+    const char *source;
+    json_t *value;
+    int code = PL_OK;
+    if (!then || !*content || job->trainer->reload_dataloaders_every_n_epochs)
+        return PL_OK;
+    json_t *now = pl_json_value(content, strlen(content), err);
+    if (!now)
+        return err->code;
+    json_object_foreach((json_t *)then, source, value)
+        if (code == PL_OK)
+            code = source_compare(resume, source, value, json_object_get(now, source),
+                                  err);
+    json_decref(now);
     return code;
 }
 

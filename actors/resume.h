@@ -11,6 +11,7 @@ typedef struct pl_resume {
     json_t *manifest;
     char *path;                                 /* of the checkpoint */
     char *run_dir;                              /* that it goes on in  [one of its own] */
+    bool elsewhere;                             /* its own, because the user asks for it */
 } pl_resume_t;
 
 /* What is to be looked for: what the ranks agreed on, or what the job says  [NULL]. */
@@ -21,6 +22,11 @@ int pl_resume_wanted(const pl_job_t *job, const char *agreed,
  * saved in all that changes arithmetic or order: PL_EINVAL names what does not. */
 int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
                    const pl_find_checkpoint_reply_t *found, pl_error_t *err);
+
+/* The run must read the samples that the one that was saved has read; content is that of
+ * open_data.  PL_EINVAL says which source differs, and how. */
+int pl_resume_data(const pl_resume_t *resume, const pl_job_t *job, const char *content,
+                   pl_error_t *err);
 
 /* What a part of the run had kept, "" for nothing; from pl_text(). */
 char *pl_resume_state(const pl_resume_t *resume, const char *part, pl_error_t *err);

@@ -245,6 +245,14 @@ static void data_opened(void *self, const pl_answer_t *answer)
         return;
     const pl_open_data_reply_t *reply = &answer->body->open_data_reply;
     pl_layout_t *layout = (pl_layout_t *)reply->layout;
+    pl_error_t err = {0};
+    w->content = pl_strdup(reply->content);
+    if (!w->content || pl_resume_data(&w->resume, w->job, w->content, &err) != PL_OK) {
+        if (!w->content)
+            pl_no_memory(&err);
+        pl_worker_fail(w, &err);
+        return;
+    }
     if (pl_is_nobody(w->asking.agreement))
         data_found(w, layout, reply->facts);
     else
@@ -548,6 +556,7 @@ static void worker_release(void *self)
     pl_object_unref(w->layout);
     pl_free(w->facts);
     pl_text_free(w->found);
+    pl_free(w->content);
     pl_object_unref(w->job);
 }
 

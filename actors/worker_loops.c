@@ -124,7 +124,7 @@ static bool spawn_loops(pl_worker_t *w, pl_error_t *err)
 
 static bool spawn_savers(pl_worker_t *w, pl_error_t *err)
 {
-    char *options = pl_run_options_text(w->run_dir, err);
+    char *options = pl_run_options_text(w->run_dir, w->content, err);
     pl_start_t start = {.options = options, .context = &w->job->object};
     pl_peers_add(&start.peers, "writer", w->writer);
     pl_peers_add(&start.peers, "keeper", w->keeper);
@@ -255,7 +255,8 @@ static void make_run_dir(pl_worker_t *w)
                              .run = run,
                              .there = w->resume.run_dir ? w->resume.run_dir : "",
                              .aside = (w->job->resumes || w->job->again)
-                                      && !w->resume.run_dir};
+                                      && !w->resume.run_dir
+                                      && (!w->resume.elsewhere || w->job->again)};
     pl_how_t how = {.on_answer = run_dir_made};
     pl_worker_sent(w, root ? pl_call_make_run_dir(w, w->writer, &msg, how, &err) : 0,
                    &err);

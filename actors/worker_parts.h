@@ -24,6 +24,7 @@ typedef struct pl_worker {
     pl_layout_t *layout;                  /* of the data, counted, and what they know and
                                              are, until all ranks have the same  [NULL] */
     char *facts, *found;
+    char *content;                        /* of the data, for checkpoints  [not known] */
     pl_resume_t resume;
     int given;                                     /* parts that have their state again */
     bool loops;                                    /* the loop has been told to run */

@@ -1,6 +1,6 @@
 #!/bin/bash
 # saving.t - tests of saves that are cut short or fail: a kill at each call that touches a checkpoint, a disk that fails
-# at each of them
+# at each of them; and of where, and with what data, a run goes on
 . "${top_srcdir:-$(dirname "$0")/..}/t/tap.sh"
 
 fault=$builddir/t/.libs/fault.so
@@ -97,6 +97,93 @@ a_kill_at_any_system_call_of_a_save_leaves_a_whole_checkpoint() {
     is "$lost" 0 "killed at $kills system calls the run went on to the same weights"
 } 2>/dev/null
 
+# longer WORDS... - resumes with one more epoch
+longer() {
+    try "$paceline" fit run.json --set trainer.max_epochs=2 "$@"
+}
+
+# first ROOT - a run of one epoch there, and a list of its files with their sums
+first() {
+    rm -rf "$1"
+    run_file "$1" && "$paceline" fit run.json >/dev/null 2>&1
+    sums "$1/0001" >before
+}
+
+sums() {
+    (cd "$1" && find . -type f -exec cksum {} + | sort)
+}
+
+a_resume_writes_where_it_is_asked_to() {
+    local step
+    first asked
+    longer --resume asked/0001 --set trainer.run_name=named
+    is "$status" 0 'a run goes on under another name'
+    ok 'with its weights there' test -f asked/named/model.safetensors
+    is "$(sums asked/0001)" "$(cat before)" 'and the first run stays as it was'
+    step=$(head -n 1 asked/named/metrics.jsonl | grep -oE '"global_step": ?[0-9]+')
+    ok "its log begins where it goes on ($step)" test "${step##*[: ]}" -gt 6
+    longer --resume asked/0001 --set trainer.run_name=named
+    is "$status" 2 'a name that is taken'
+    like "$err" 'asked/named.*there is a run of that name' 'is refused'
+    longer --resume asked/0001 --set trainer.default_root_dir=other
+    is "$status" 0 'a run goes on below another root'
+    ok 'with its weights there' test -f other/0001/model.safetensors
+    is "$(sums asked/0001)" "$(cat before)" 'and the first run stays as it was'
+    ok 'to the weights of the other' cmp other/0001/model.safetensors asked/named/model.safetensors
+    longer --resume asked/0001 --set trainer.run_name=0001 --set trainer.default_root_dir="$PWD/asked"
+    is "$status" 0 'its own name and root are no other place'
+    ok 'to the same weights' cmp other/0001/model.safetensors asked/0001/model.safetensors
+}
+
+a_resume_notices_other_data() {
+    first data
+    cp data.csv kept.csv
+    echo 1,2,0 >>data.csv
+    longer --resume data/0001
+    is "$status" 2 'a row more'
+    like "$err" 'data.train had 24 samples and has 25; give it the same data' 'is named'
+    { head -n 1 kept.csv; tail -n +2 kept.csv | tac; } >data.csv
+    longer --resume data/0001
+    is "$status" 2 'rows in another order'
+    like "$err" 'data.train has as many samples as before, 24, but other values or another order' 'are named'
+    sed '7s/^./9/' kept.csv >data.csv
+    longer --resume data/0001
+    like "$err" 'other values' 'so is one value that has changed'
+    is "$(sums data/0001)" "$(cat before)" 'the run stays as it was'
+    rm data.csv
+    gzip <kept.csv >moved.csv.gz
+    longer --resume data/0001 --set data.path=moved.csv.gz
+    is "$status" 0 'the same rows in another file, compressed, are the same data'
+}
+
+# as_reader WORDS... - the command with the directory data/0001 read-only
+as_reader() {
+    if [ "$(id -u)" = 0 ]; then
+        try unshare -m sh -c 'mount --bind data/0001 data/0001 && mount -o remount,bind,ro data/0001 && exec "$@"' - "$@"
+    else
+        chmod -R a-w data/0001
+        try "$@"
+        chmod -R u+w data/0001
+    fi
+}
+
+a_resume_into_a_directory_that_cannot_be_written_ends_at_once() {
+    first data
+    if [ "$(id -u)" = 0 ] && ! unshare -m sh -c 'mount --bind data data && mount -o remount,bind,ro data' 2>/dev/null; then
+        skip 'mounts cannot be made here'
+        return
+    fi
+    as_reader "$paceline" fit run.json --json --set trainer.max_epochs=2 --resume data/0001
+    is "$status" 1 'it fails'
+    like "$err" 'data/0001: the run would go on here, but nothing can be written .*trainer.default_root_dir' 'and says why'
+    ok 'before a step' test -z "$(grep -e '"event":"train"' -e '"event":"epoch"' <<<"$out")"
+    as_reader "$paceline" fit run.json --set trainer.max_epochs=2 --resume data/0001 --set trainer.default_root_dir=free
+    is "$status" 0 'elsewhere it can go on'
+}
+
+run a_resume_writes_where_it_is_asked_to trains
+run a_resume_notices_other_data trains
+run a_resume_into_a_directory_that_cannot_be_written_ends_at_once trains
 run a_kill_at_any_call_of_a_save_leaves_a_whole_checkpoint trains
 run a_disk_that_fails_costs_checkpoints_and_not_the_run trains
 if ! strace -qq -o /dev/null -e trace=none true 2>/dev/null; then

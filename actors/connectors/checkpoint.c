@@ -77,9 +77,12 @@ static int checkpoint_on_start(void *self, pl_call_t *call, const pl_body_t *bod
     (void)call;
     checkpoint_t *checkpoint = self;
     char *run_dir = NULL;
-    int code = pl_run_options(body->start.options, &run_dir, err);
-    if (code != PL_OK)
+    json_t *data = NULL;
+    int code = pl_run_options(body->start.options, &run_dir, &data, err);
+    if (code != PL_OK) {
+        json_decref(data);
         return code;
+    }
     const pl_job_t *job = (const pl_job_t *)body->start.context;
     if (run_dir) {
         checkpoint->level = is_listed_in(job->options) ? PL_LOG_INFO : PL_LOG_DEBUG;
@@ -88,7 +91,9 @@ static int checkpoint_on_start(void *self, pl_call_t *call, const pl_body_t *bod
         checkpoint->fixed = fixed_of(job, err);
     }
     bool failed = run_dir
-                  && !(checkpoint->path && checkpoint->folder && checkpoint->fixed);
+                  && !(checkpoint->path && checkpoint->folder && checkpoint->fixed
+                       && (!data || !json_object_set(checkpoint->fixed, "data", data)));
+    json_decref(data);
     pl_free(run_dir);
     if (failed)
         return pl_no_memory(err);

@@ -12,6 +12,7 @@
 
 #include "actors/connectors/reader.h"
 #include "actors/connectors/sources.h"
+#include "actors/request.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -198,6 +199,11 @@ static void open_done(data_t *data)
     int code = pl_sources_feeds(&data->sources, data->feed, &layout, &facts, &err);
     if (code == PL_OK)
         code = open_keep(data, layout, facts, &err);
+    char *content = code == PL_OK && data->sources.sums
+                        ? pl_sources_content(&data->sources, &err)
+                        : NULL;
+    if (code == PL_OK && data->sources.sums && !content)
+        code = err.code;
     if (code != PL_OK) {
         pl_object_unref(layout);
         feeds_close(data);
@@ -215,7 +221,9 @@ static void open_done(data_t *data)
         pl_reply_reload_data(call, &(pl_reload_data_reply_t){.layout = &layout->object});
     else
         pl_reply_open_data(call, &(pl_open_data_reply_t){.facts = facts,
+                                                         .content = content ? content : "",
                                                          .layout = &layout->object});
+    pl_text_free(content);
     pl_object_unref(layout);
 }
 
@@ -279,6 +287,8 @@ static int data_on_open(void *self, pl_call_t *call, const pl_body_t *body,
     data->sources.deal = (pl_deal_t){body->open_data.part, body->open_data.parts,
                                      body->open_data.even, body->open_data.shards};
     data->facts = body->open_data.facts;
+    data->sources.sums = data->sources.wanted == PL_TRAIN && pl_actor_rank(data) <= 0
+                         && pl_request_writes(data->job);
     int code = source_open(data, pl_sources_first(&data->sources), 0, data->facts, err);
     if (code == PL_OK)
         data->opening = call;
@@ -298,6 +308,7 @@ static int data_on_reload(void *self, pl_call_t *call, const pl_body_t *body,
     pl_sources_drop(&data->sources);
     data->sources.batch_size = (int64_t)body->reload_data.batch_size;
     data->reloads = true;
+    data->sources.sums = false;
     data->facts = data->known;
     int code = source_open(data, pl_sources_first(&data->sources), 0, data->facts, err);
     if (code == PL_OK)

@@ -98,7 +98,7 @@ static int logger_on_start(void *self, pl_call_t *call, const pl_body_t *body,
     (void)call;
     const pl_job_t *job = (const pl_job_t *)body->start.context;
     char *run_dir = NULL;
-    int code = pl_run_options(body->start.options, &run_dir, err);
+    int code = pl_run_options(body->start.options, &run_dir, NULL, err);
     if (code == PL_OK && !run_dir)
         code = pl_fail(err, PL_EINVAL, "the logger needs {\"run_dir\": …}");
     if (code == PL_OK)

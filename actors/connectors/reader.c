@@ -10,7 +10,9 @@
 #include "actors/connectors/datasets/datasets.h"
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/crc32c.h"
 #include "base/error.h"
+#include "base/run_same.h"
 #include "runtime/cargo.h"
 
 typedef struct reader {
@@ -241,6 +243,74 @@ static int targets_read(pl_dataset_t *dataset, pl_error_t *err)
     return code;
 }
 
+/* ---- A checksum of the samples ---- */
+
+/* Samples as they are read, in order: so another file, format or compression of the same
+ * samples is the same data.  All of up to SUM_MOST bytes, of more as many bytes in blocks
+ * at even distances, the first and the last samples among them: a start does not wait
+ * for a large file to be read, and rows that were added, sorted or shuffled are seen. */
+enum { SUM_MOST = 16 << 20, SUM_BLOCK = 64 };
+
+/* Where field k of a block of samples lies in memory; the size of all. */
+static size_t block_layout(const pl_dataset_t *dataset, int count, size_t at[PL_FIELDS + 1])
+{
+    const int64_t length = dataset->longest ? dataset->longest : 1;
+    at[0] = 0;
+    for (int k = 0; k < dataset->info.field_count; k++) {
+        const pl_field_t *field = &dataset->info.field[k];
+        const size_t bytes = (size_t)(count * elements_of(field, length))
+                             * pl_dtype_size(field->dtype);
+        at[k + 1] = at[k] + (bytes + 15) / 16 * 16;
+    }
+    return at[dataset->info.field_count];
+}
+
+static int block_sum(pl_dataset_t *dataset, int64_t first, int count, char *memory)
+{
+    const pl_dataset_ops_t *ops = dataset->part.ops;
+    int64_t index[SUM_BLOCK];
+    size_t at[PL_FIELDS + 1];
+    void *field[PL_FIELDS];
+    const size_t size = block_layout(dataset, count, at);
+    pl_error_t why = {0};
+    for (int k = 0; k < count; k++)
+        index[k] = first + k;
+    for (int k = 0; k < dataset->info.field_count; k++)
+        field[k] = memory + at[k];
+    memset(memory, 0, size);
+    const pl_read_request_t request = {index,
+                                       count,
+                                       dataset->request.seed,
+                                       0,
+                                       dataset->request.stage,
+                                       dataset->longest ? dataset->longest : 1};
+    const int code = ops->read(dataset->part.self, &request, field, &why);
+    dataset->crc32c = pl_crc32c(dataset->crc32c, memory, size);
+    return code;
+}
+
+/* A sample that cannot be read is told when it is trained on. */
+static void dataset_sum(pl_dataset_t *dataset)
+{
+    size_t at[PL_FIELDS + 1];
+    const size_t sample = block_layout(dataset, 1, at) + 1;
+    const int64_t samples = dataset->info.samples;
+    const int each = sample > SUM_MOST / SUM_BLOCK ? 1 : SUM_BLOCK;
+    const int64_t all = (samples + each - 1) / each,
+                  most = SUM_MOST / (int64_t)sample / each + 2,
+                  blocks = all < most ? all : most;
+    char *memory = samples ? pl_alloc(block_layout(dataset, each, at)) : NULL;
+    bool whole = memory;
+    for (int64_t k = 0; whole && k < blocks; k++) {
+        const int64_t block = blocks == all ? k : k * (all - 1) / (blocks - 1),
+                      first = block * each, left = samples - first;
+        whole = block_sum(dataset, first, left < each ? (int)left : each, memory)
+                == PL_OK;
+    }
+    dataset->summed = whole;
+    pl_free(memory);
+}
+
 /* Those that nobody refers to any more. */
 static void reader_close(reader_t *reader)
 {
@@ -268,6 +338,8 @@ static int reader_on_open(void *self, pl_call_t *call, const pl_body_t *body,
         code = targets_read(dataset, &why);
     if (code != PL_OK)
         return pl_fail(err, code, "data set \"%s\": %s", dataset_name(dataset), why.text);
+    if (dataset->sums && pl_run_reads_files(dataset_name(dataset)))
+        dataset_sum(dataset);
     return pl_reply_open_source(call, &(pl_open_source_reply_t){0});
 }
 

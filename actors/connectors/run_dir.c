@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "actors/connectors/checkpoint_io.h"
 #include "actors/connectors/writer.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -317,6 +318,43 @@ int pl_run_dir_hold(const char *path, int *held, pl_error_t *err)
     } else {
         close(fd);
     }
+    return code;
+}
+
+/* By a file of no name, which nobody sees and nothing leaves behind; where the file
+ * system has none of these, by a hidden one. */
+static int folder_try(const char *path, pl_error_t *err)
+{
+    char *hidden = NULL;
+    int fd = open(path, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
+        hidden = pl_text("%s/.writable-%ld", path, (long)getpid());
+        if (!hidden)
+            return pl_no_memory(err);
+        fd = open(hidden, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+    }
+    int code = PL_OK;
+    if (fd < 0)
+        code = pl_fail(err, PL_EIO,
+                       "%s: the run would go on here, but nothing can be written (%m): "
+                       "make the directory writable, or give another "
+                       "trainer.default_root_dir",
+                       path);
+    if (fd >= 0 && hidden)
+        unlink(hidden);
+    if (fd >= 0)
+        close(fd);
+    pl_text_free(hidden);
+    return code;
+}
+
+int pl_run_dir_is_writable(const char *path, pl_error_t *err)
+{
+    char *folder = pl_text("%s/" PL_CHECKPOINTS_FOLDER, path);
+    int code = folder ? folder_try(path, err) : pl_no_memory(err);
+    if (code == PL_OK && access(folder, F_OK) == 0)
+        code = folder_try(folder, err);
+    pl_text_free(folder);
     return code;
 }
 

@@ -100,6 +100,8 @@ int pl_sources_prepare(pl_sources_t *sources, pl_stage_t stage, uint32_t loader,
     if (code != PL_OK)
         return code;
     *into = pl_dataset_new(&part, &request, err);
+    if (*into)
+        (*into)->sums = sources->sums;
     return *into ? PL_OK : PL_ENOMEM;
 }
 
@@ -354,6 +356,30 @@ int pl_sources_feeds(pl_sources_t *sources, pl_feed_t *feed, pl_layout_t **layou
     *facts_p = first->info.facts ? first->info.facts : "{}";
     *layout_p = layout;
     return PL_OK;
+}
+
+char *pl_sources_content(const pl_sources_t *sources, pl_error_t *err)
+{
+    json_t *all = json_object();
+    int failed = !all;
+    for (int k = 0; k < PL_SOURCES && !failed; k++) {
+        const pl_dataset_t *dataset = sources->dataset[k];
+        if (!dataset || (k != PL_TRAIN && dataset == sources->dataset[PL_TRAIN]))
+            continue;
+        char name[24], sum[9];
+        snprintf(name, sizeof name, k < PL_STAGES ? "%s" : "%s.%d",
+                 pl_source_name(stage_at(sources, k)), k - PL_STAGES + 1);
+        snprintf(sum, sizeof sum, "%08x", dataset->crc32c);
+        failed = json_object_set_new(all, name,
+                                     json_pack("{s:I, s:s*}", "samples",
+                                               (json_int_t)dataset->info.samples,
+                                               "crc32c", dataset->summed ? sum : NULL));
+    }
+    char *text = failed ? NULL : pl_json_write(all, PL_JSON_COMPACT);
+    json_decref(all);
+    if (!text)
+        pl_no_memory(err);
+    return text;
 }
 
 int pl_sources_same(const pl_layout_t *was, const char *facts_were, const pl_layout_t *is,

@@ -17,6 +17,7 @@ typedef struct pl_sources {
     int64_t batch_size;                      /* 0: the job's */
     pl_deal_t deal;                          /* of the samples of each; even: of those to
                                                 train on */
+    bool sums;                               /* checksums of the samples are asked for */
     pl_split_t split;
     pl_dataset_t *dataset[PL_SOURCES];                      /* counted  [no such data] */
 } pl_sources_t;
@@ -53,6 +54,10 @@ bool pl_sources_tests_training(const pl_sources_t *sources);
  * for the reply. */
 int pl_sources_feeds(pl_sources_t *sources, pl_feed_t *feed, pl_layout_t **layout_p,
                      const char **facts_p, pl_error_t *err);
+
+/* What a checkpoint keeps of all that are open: JSON, to be freed by pl_text_free();
+ * NULL: out of memory. */
+char *pl_sources_content(const pl_sources_t *sources, pl_error_t *err);
 
 /* Whether a module made for one layout and the facts that came with it can go on with
  * another: PL_EINVAL says what has changed. */

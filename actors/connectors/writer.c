@@ -63,6 +63,8 @@ static int writer_on_run_dir(void *self, pl_call_t *call, const pl_body_t *body,
                    : pl_run_dir_make(wanted->root, wanted->name, wanted->run, err);
     if (code == PL_OK)
         code = path ? pl_run_dir_hold(path, &writer->held, err) : err->code;
+    if (code == PL_OK && *wanted->there)
+        code = pl_run_dir_is_writable(path, err);
     if (code == PL_OK)
         code = pl_reply_make_run_dir(call, &(pl_make_run_dir_reply_t){.path = path});
     pl_text_free(path);

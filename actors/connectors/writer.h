@@ -53,6 +53,9 @@ int pl_run_dir_put_aside(const char *root, const char *name, pl_error_t *err);
 int pl_run_dir_hold(const char *path, int *held, pl_error_t *err);
 void pl_run_dir_let(int held);
 
+/* PL_OK when files can be made in a run's folder, and in that of its checkpoints. */
+int pl_run_dir_is_writable(const char *path, pl_error_t *err);
+
 /* Makes the folder of a file that lay there once again, and says so. */
 int pl_run_dir_make_again(const char *file, pl_error_t *err);
 

@@ -12,6 +12,7 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/json_walk.h"
 
 static const char *const whole_sections[] = {"module",    "optimizer", "scheduler",
                                              "averaging", "data",      NULL};
@@ -132,6 +133,53 @@ int64_t pl_run_batch(const json_t *run)
            * json_integer_value(json_object_get(data, "batch_size"));
 }
 
+bool pl_run_reads_files(const char *dataset)
+{
+    static const char *const names[] = {"csv", "idx", "lines", "npy", "text", NULL};
+    return is_among(names, dataset);
+}
+
+/* A text becomes true: that a file is given stays, not which. */
+static int name_forget(json_t *object, const char *key)
+{
+    const char *name = json_string_value(json_object_get(object, key));
+    return name && *name ? json_object_set_new(object, key, json_true()) : 0;
+}
+
+static int names_forget(json_t *source)
+{
+    static const char *const keys[] = {"path", "x", "y", "offsets"};
+    const char *name = json_string_value(json_object_get(source, "name")), *key;
+    json_t *fields = json_object_get(source, "fields"), *value;
+    int failed = 0;
+    if (!name || !pl_run_reads_files(name))
+        return 0;
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+        failed |= name_forget(source, keys[k]);
+    json_object_foreach(fields, key, value)
+        failed |= name_forget(fields, key);
+    return failed;
+}
+
+/* The run without the names of the files of its data; NULL: out of memory. */
+static json_t *run_without_names(const json_t *run)
+{
+    json_t *copy = pl_json_copy(run), *data = json_object_get(copy, "data"), *value,
+           *source;
+    const char *key;
+    size_t at;
+    int failed = copy ? names_forget(data) : 0;
+    json_object_foreach(data, key, value) {
+        failed |= names_forget(value);
+        json_array_foreach(value, at, source)
+            failed |= names_forget(source);
+    }
+    if (!failed)
+        return copy;
+    json_decref(copy);
+    return NULL;
+}
+
 /* The same but what goes with the number of ranks. */
 static json_t *keys_but_ranks(const json_t *run, bool same_batch)
 {
@@ -144,7 +192,7 @@ static json_t *keys_but_ranks(const json_t *run, bool same_batch)
     return keys;
 }
 
-int pl_run_same(const json_t *then, const json_t *now, pl_error_t *err)
+static int run_compare(const json_t *then, const json_t *now, pl_error_t *err)
 {
     const bool same_batch = pl_run_batch(then) == pl_run_batch(now);
     json_t *a = keys_but_ranks(then, same_batch), *b = keys_but_ranks(now, same_batch);
@@ -163,8 +211,21 @@ int pl_run_same(const json_t *then, const json_t *now, pl_error_t *err)
     if (code == PL_OK && *differences)
         code =
             pl_fail(err, PL_EINVAL,
-                    "what changes arithmetic or order cannot change on the way: %.400s",
+                    "a run cannot go on with other options that change its result; "
+                    "change them back, or start a new run from these weights with "
+                    "module.init_from: %.400s",
                     differences);
+    json_decref(a);
+    json_decref(b);
+    return code;
+}
+
+int pl_run_same(const json_t *then, const json_t *now, bool by_content, pl_error_t *err)
+{
+    if (!by_content)
+        return run_compare(then, now, err);
+    json_t *a = run_without_names(then), *b = run_without_names(now);
+    int code = a && b ? run_compare(a, b, err) : pl_no_memory(err);
     json_decref(a);
     json_decref(b);
     return code;

@@ -16,9 +16,13 @@ json_t *pl_run_same_hash(const json_t *keys);
 /* How many samples of the data set all ranks take at once. */
 int64_t pl_run_batch(const json_t *run);
 
+/* Whether a data set of that name reads the files that its options name, and nothing
+ * else: then its samples are compared by content. */
+bool pl_run_reads_files(const char *dataset);
+
 /* PL_OK when two effective runs agree; PL_EINVAL names each key that differs.  How many
  * ranks there are may differ, and so how many samples each of them takes, where all take
- * as many. */
-int pl_run_same(const json_t *then, const json_t *now, pl_error_t *err);
+ * as many.  by_content: the names of data files may differ, their samples are compared. */
+int pl_run_same(const json_t *then, const json_t *now, bool by_content, pl_error_t *err);
 
 #endif

@@ -154,6 +154,9 @@ typedef struct pl_dataset {
     bool opened;                               /* or tried to: it is to be closed */
     int64_t *target;                     /* [samples] of a stratified split, until then;
                                             written by a reader  [none] */
+    bool sums;                                 /* crc32c is asked for */
+    bool summed;                               /* and there: its samples come from files */
+    uint32_t crc32c;                           /* of what reader.c reads of them */
 } pl_dataset_t;
 
 /* Takes the part over, also on failure, and copies the request.  The last reference
