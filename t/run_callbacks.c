@@ -1,5 +1,6 @@
 /* run_callbacks.c - tests of callbacks in whole runs: when they are asked, what they are
  * told, what becomes of what they wish */
+#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,11 +13,13 @@
 
 typedef struct witness {
     int64_t every, at;
+    bool each;
     const char *point, *wish;
 } witness_t;
 
 static const pl_option_t witness_options[] = {
     PL_INT(witness_t, every, "1", "1..", "steps between two calls"),
+    PL_BOOL(witness_t, each, "false", "log a figure at each step"),
     PL_INT(witness_t, at, "-1", "-1..", "step of the wish"),
     PL_TEXT(witness_t, point, "\"on_train_batch_end\"", NULL, "point of the wish"),
     PL_TEXT(witness_t, wish, "\"none\"", "none|stop|skip|halve|figure", "the wish"),
@@ -48,6 +51,8 @@ static int witness_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
              letters[point], event->epoch, (int)event->global_step);
     pl_hook_metric(event, "train_loss", &train_loss);
     knows_too_much |= pl_hook_metric(event, "train_los", &train_loss);
+    if (w->each && point == PL_HOOK_TRAIN_BATCH_END)
+        return pl_wish_figure(wish, "weather", (double)event->samples, err);
     if (strcmp(names[point], w->point) || (int64_t)event->global_step != w->at)
         return PL_OK;
     wish->stop = !strcmp(w->wish, "stop");
@@ -229,6 +234,74 @@ static void their_figures_are_logged(void)
     rig_free(&rig);
 }
 
+/* Those that look on answer while further steps end. */
+static void lines_come_in_the_order_of_steps(void)
+{
+    rig_t *rig = rig_new(.data = "\"batch_size\": 2, \"val_split\": 0.2", .samples = 200,
+                         .trainer = "\"max_epochs\": 2, \"log_every_n_steps\": 1, "
+                                    "\"depth\": 16",
+                         .callbacks = "[{\"name\": \"onlooker\", \"every\": 2, "
+                                      "\"each\": true}, \"lr_monitor\"]");
+    const rig_result_t *result = rig_fit(rig);
+    json_t *lines = rig_log(result), *line;
+    json_int_t newest = 0;
+    size_t k;
+    int unordered = 0;
+    json_array_foreach(lines, k, line) {
+        const json_int_t step = json_integer_value(json_object_get(line, "global_step"));
+        unordered += step < newest;
+        newest = step;
+    }
+    is_int((int)rig_series(result, "weather").count, 80, "each second step of 160");
+    ok(json_array_size(lines) > 200, "there are many lines");
+    is_int(unordered, 0, "none is behind one of a later step");
+    json_decref(lines);
+    rig_free(&rig);
+}
+
+/* The program's locale has a comma in numbers: what is written has none. */
+static void files_and_texts_do_not_go_by_the_locale(void)
+{
+    char command[600];
+    snprintf(command, sizeof command,
+             "cd %s && printf 'LC_NUMERIC\ndecimal_point \",\"\nthousands_sep "
+             "\"\"\ngrouping -1\nEND LC_NUMERIC\n' >comma.src && localedef -c -i "
+             "comma.src ./comma >localedef.log 2>&1; test -d comma",
+             tap_folder());
+    const bool made = system(command) == 0;
+    setenv("LOCPATH", tap_folder(), 1);
+    if (!made || !setlocale(LC_NUMERIC, "comma")) {
+        tap_skip("a locale cannot be made here (localedef)");
+        return;
+    }
+    char number[16];
+    snprintf(number, sizeof number, "%g", 0.5);
+    is_text(number, "0,5", "the program writes a comma");
+    rig_t *rig = rig_new(.data = FOUR, .loggers = "[\"jsonl\", \"csv\"]",
+                         .trainer = "\"max_epochs\": 1",
+                         .callbacks = "[{\"name\": \"model_checkpoint\", \"monitor\": "
+                                      "\"val_loss\", \"filename\": "
+                                      "\"{epoch}-{val_loss}\"}]");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "ok", "a run ends: %s", result->error.text);
+    like(result->best_checkpoint, "val_loss=[0-9]+[.][0-9]+$", "%s",
+         result->best_checkpoint);
+    ok(isfinite(rig_metric(result, "val_loss")), "its metrics are JSON");
+    pl_error_t err;
+    pl_options_t *options = pl_options_new(&err);
+    pl_options_set(options, "trainer.max_epochs", "2.5e0", &err);
+    like(err.text, "not 2[.]5$", "%s", err.text);
+    pl_fail(&err, PL_EINVAL, "%g", 0.25);
+    is_text(err.text, "0.25", "errors have the C locale");
+    char *text = pl_text("%.2f", 1.5);
+    is_text(text, "1.50", "so have texts");
+    pl_text_free(text);
+    pl_options_free(options);
+    rig_free(&rig);
+    setlocale(LC_NUMERIC, "C");
+    unsetenv("LOCPATH");
+}
+
 static void a_wish_that_would_do_nothing_is_an_error(void)
 {
     rig_t *rig = rig_with("\"point\": \"on_fit_end\", \"at\": 8, \"wish\": \"stop\"",
@@ -297,6 +370,8 @@ int main(void)
     run(they_change_the_rate_at_each_point);
     run(tests_and_predictions_have_points_of_their_own);
     run(their_figures_are_logged);
+    run(lines_come_in_the_order_of_steps);
+    run(files_and_texts_do_not_go_by_the_locale);
     run(a_wish_that_would_do_nothing_is_an_error);
     run(they_are_told_why_a_run_fails);
     return tap_done();

@@ -193,7 +193,7 @@ static void rollback_log(pl_epoch_t *e)
     const pl_log_metrics_t msg = {.epoch = e->pass.epoch,
                                   .global_step = e->global_step,
                                   .metrics = text};
-    pl_call_log_metrics(e, e->asking.logger, &msg, (pl_how_t){0}, &e->pass.failure);
+    pl_epoch_log_record(e, &msg, NULL);
 }
 
 /* All counts go on as if the step had been made. */
@@ -580,6 +580,7 @@ static void epoch_release(void *self)
     pl_figures_release(&e->sums);
     pl_figures_release(&e->since_log);
     pl_figures_release(&e->since_report);
+    json_decref(e->held);
 }
 
 static const pl_handler_t epoch_handlers[] = {

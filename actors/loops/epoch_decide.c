@@ -182,11 +182,14 @@ static bool decide_batch_end(pl_epoch_t *e)
 static void looked(void *self, const pl_answer_t *answer)
 {
     pl_epoch_t *e = self;
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_epoch_log_goes_on(e);
     if (pl_pass_no_reply(&e->pass, answer))
         return;
     e->pass.pending--;
     epoch_wish(e, PL_HOOK_TRAIN_BATCH_END, (uint64_t)(uintptr_t)answer->context,
                &answer->body->ask_callbacks_reply);
+    pl_epoch_log_goes_on(e);
     pl_pass_go_on(&e->pass);
 }
 
@@ -194,7 +197,11 @@ void pl_epoch_look(pl_epoch_t *e)
 {
     const pl_how_t how = {.on_answer = looked,
                           .context = (void *)(uintptr_t)e->global_step};
-    e->pass.pending += send_hook(e, PL_HOOK_TRAIN_BATCH_END, how);
+    pl_epoch_log_waits(e);
+    if (send_hook(e, PL_HOOK_TRAIN_BATCH_END, how))
+        e->pass.pending++;
+    else
+        pl_epoch_log_goes_on(e);
 }
 
 /* ---- validation ---- */

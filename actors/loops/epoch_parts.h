@@ -62,6 +62,9 @@ typedef struct pl_epoch {
     json_t *newest;                        /* metrics by name, over the run: of log lines
                                               and validations */
     json_t *reported;                      /* metrics of steps in the newest report */
+    json_t *held;                          /* log records behind what callbacks were asked
+                                              of an earlier step, in order; null stands
+                                              for such a question  [none] */
     pl_times_t times;                      /* of the ranks' steps */
     int64_t reported_at;                   /* pl_now() of the newest report */
 } pl_epoch_t;
@@ -77,6 +80,13 @@ void pl_epoch_report(pl_epoch_t *e, const char *event);
 /* A line of what came since the newest to the loggers, at its end with what the epoch
  * comes to; `then` hears that they have it  [nobody]. */
 bool pl_epoch_log(pl_epoch_t *e, pl_on_answer_t then);
+/* A record to the loggers, in the order of steps: behind those of callbacks that have not
+ * answered yet. */
+bool pl_epoch_log_record(pl_epoch_t *e, const pl_log_metrics_t *msg, pl_on_answer_t then);
+/* Callbacks are asked about the newest step, and training goes on; they have answered,
+ * and their metrics are logged. */
+void pl_epoch_log_waits(pl_epoch_t *e);
+void pl_epoch_log_goes_on(pl_epoch_t *e);
 
 /* ---- epoch_agree.c: what follows from no step, on all ranks alike ---- */
 

@@ -69,6 +69,46 @@ void pl_epoch_report(pl_epoch_t *e, const char *event)
     json_decref(now);
 }
 
+static bool record_send(pl_epoch_t *e, const pl_log_metrics_t *msg, pl_on_answer_t then)
+{
+    return pl_call_log_metrics(e, e->asking.logger, msg, (pl_how_t){.on_answer = then},
+                               &e->pass.failure);
+}
+
+bool pl_epoch_log_record(pl_epoch_t *e, const pl_log_metrics_t *msg, pl_on_answer_t then)
+{
+    if (then || !json_array_size(e->held))
+        return record_send(e, msg, then);
+    json_t *record = json_pack("{s:I, s:I, s:s}", "epoch", (json_int_t)msg->epoch,
+                               "global_step", (json_int_t)msg->global_step, "metrics",
+                               msg->metrics);
+    return json_array_append_new(e->held, record) == 0
+           || (pl_no_memory(&e->pass.failure), false);
+}
+
+void pl_epoch_log_waits(pl_epoch_t *e)
+{
+    if (!e->held)
+        e->held = json_array();
+    if (json_array_append_new(e->held, json_null()) != 0)
+        pl_no_memory(&e->pass.failure);
+}
+
+void pl_epoch_log_goes_on(pl_epoch_t *e)
+{
+    for (json_array_remove(e->held, 0); json_is_object(json_array_get(e->held, 0));
+         json_array_remove(e->held, 0)) {
+        const json_t *record = json_array_get(e->held, 0);
+        const json_int_t step = json_integer_value(json_object_get(record, "global_step")),
+                         epoch = json_integer_value(json_object_get(record, "epoch"));
+        const pl_log_metrics_t msg = {
+            .epoch = (uint32_t)epoch,
+            .global_step = (uint64_t)step,
+            .metrics = json_string_value(json_object_get(record, "metrics"))};
+        record_send(e, &msg, NULL);
+    }
+}
+
 /* A line of what came since the newest to the loggers, at its end with what the epoch
  * comes to; `then` hears that they have it  [nobody]. */
 bool pl_epoch_log(pl_epoch_t *e, pl_on_answer_t then)
@@ -92,8 +132,7 @@ bool pl_epoch_log(pl_epoch_t *e, pl_on_answer_t then)
                             .global_step = e->global_step,
                             .metrics = text};
     bool sent = text && !pl_is_nobody(e->asking.logger)
-                && pl_call_log_metrics(e, e->asking.logger, &msg,
-                                       (pl_how_t){.on_answer = then}, &e->pass.failure);
+                && pl_epoch_log_record(e, &msg, then);
     pl_free(text);
     pl_figures_clear(&e->since_log);
     return sent;

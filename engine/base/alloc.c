@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/utf8.h"
 #include "paceline.h"
 
 #define CACHE_LINE ((size_t)64)
@@ -95,10 +96,10 @@ char *pl_text(const char *format, ...)
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int length = vsnprintf(NULL, 0, format, args);
+    int length = pl_text_print(NULL, 0, format, args);
     char *text = length < 0 ? NULL : pl_alloc((size_t)length + 1);
     if (text)
-        vsnprintf(text, (size_t)length + 1, format, again);
+        pl_text_print(text, (size_t)length + 1, format, again);
     va_end(again);
     va_end(args);
     return text;

@@ -32,7 +32,7 @@ int pl_fail(pl_error_t *err, int code, const char *format, ...)
     char text[PL_ERROR_TEXT];                    /* an argument may be err->text itself */
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    pl_text_print(text, sizeof text, format, args);
     va_end(args);
     err->code = code;
     err->where[0] = '\0';
@@ -47,7 +47,7 @@ int pl_pass(pl_error_t *err, const char *format, ...)
     char text[PL_ERROR_TEXT];
     va_list args;
     va_start(args, format);
-    int length = vsnprintf(text, sizeof text, format, args);
+    int length = pl_text_print(text, sizeof text, format, args);
     va_end(args);
     if (length < 0 || length > PL_ERROR_TEXT / 2)
         return err->code;

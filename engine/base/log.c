@@ -3,6 +3,7 @@
  * The lock is held while they are called, so that nobody is in one that was taken away;
  * for reading, so that threads do not wait for each other. */
 #include "base/log.h"
+#include "base/utf8.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -59,7 +60,7 @@ void pl_log_line(pl_log_level_t level, int rank, const char *actor, const char *
     char text[1024];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    pl_text_print(text, sizeof text, format, args);
     va_end(args);
     pthread_rwlock_rdlock(&lock);
     if (host.hook && level <= host.level)

@@ -1,6 +1,8 @@
 /* utf8.c - code points of UTF-8 text, strictly, and text that is safe to show */
 #include "base/utf8.h"
 
+#include <locale.h>
+#include <stdio.h>
 #include <string.h>
 
 int pl_utf8_get(const void *text, size_t size, uint32_t *code)
@@ -79,4 +81,12 @@ char *pl_utf8_show(const char *text, char *shown, size_t size)
     }
     shown[used] = '\0';
     return shown;
+}
+
+int pl_text_print(char *text, size_t size, const char *format, va_list args)
+{
+    const locale_t before = uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
+    const int length = vsnprintf(text, size, format, args);
+    uselocale(before);
+    return length;
 }

@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/utf8.h"
 #include "runtime/deaths.h"
 #include "runtime/link_parts.h"
 
@@ -50,7 +51,7 @@ static bool tell(pl_link_t *link, int peer, pl_link_event_t event, const char *f
 {
     char text[TEXT_MOST];
     link_guard_t guard;
-    vsnprintf(text, sizeof text, format, args);
+    pl_text_print(text, sizeof text, format, args);
     link_enter(link, &guard);
     link->spec.on_event(link->spec.user, peer, event, text);
     return link_return(link, &guard);

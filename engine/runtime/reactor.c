@@ -17,6 +17,7 @@
 #include "runtime/reactor.h"
 
 #include <event2/event.h>
+#include <locale.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
@@ -373,8 +374,11 @@ static void loop_turn(pl_reactor_t *reactor)
         reactor->looped_at = pl_now();
 }
 
+/* What actors write and read, files, JSON and texts, has the numbers of the C locale: the
+ * program's may have a comma in them.  newlocale() gives a constant for this one. */
 void pl_reactor_run(pl_reactor_t *reactor)
 {
+    const locale_t before = uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
     while (!reactor->leave && !pl_reactor_is_abandoned(reactor)) {
         pl_placement_work(&reactor->placement);
         queue_turn(reactor);
@@ -393,6 +397,7 @@ void pl_reactor_run(pl_reactor_t *reactor)
     pl_placement_rest(&reactor->placement);
     if (!pl_reactor_is_abandoned(reactor))
         held_send(reactor);
+    uselocale(before);
 }
 
 static void *thread_main(void *user)

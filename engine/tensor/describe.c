@@ -18,7 +18,7 @@ void pl_scope(pl_graph_t *g, const char *format, ...)
     size_t used = strlen(g->scope), room = sizeof g->scope - used;
     va_list args;
     va_start(args, format);
-    int length = vsnprintf(g->scope + used, room, format, args);
+    int length = pl_text_print(g->scope + used, room, format, args);
     va_end(args);
     if (length < 0 || (size_t)length + 2 > room
         || g->scope_depth == sizeof g->scope_mark / sizeof *g->scope_mark) {

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/map.h"
 #include "base/random.h"
+#include "base/utf8.h"
 #include "tensor/model.h"
 #include "tensor/operators.h"
 
@@ -112,7 +113,7 @@ static void stick(pl_graph_t *g, int code, const char *format, va_list args)
     if (g->error.code)
         return;
     char path[64], text[PL_ERROR_TEXT - 66];
-    vsnprintf(text, sizeof text, format, args);
+    pl_text_print(text, sizeof text, format, args);
     pl_path(g, path);
     pl_fail(&g->error, code, "%s%s%s", path, *path ? ": " : "", text);
 }
