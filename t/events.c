@@ -37,6 +37,13 @@ static int reference_write(pl_append_t *file, pl_error_t *err)
     if (code == PL_OK)
         code = pl_events_histogram(file, &(pl_event_t){1763690004, 3}, "one",
                                    (float[]){2.5f, NAN, 2.5f}, 3, err);
+    const pl_event_hparam_t hparam[] = {{.name = "lr", .number = 0.001},
+                                        {.name = "name", .text = "adamw"},
+                                        {.name = "nesterov", .is_truth = true}};
+    if (code == PL_OK)
+        code = pl_events_session(file, &(pl_event_t){1763690005, 0}, hparam, 3, err);
+    if (code == PL_OK)
+        code = pl_events_session_end(file, &(pl_event_t){1763690006, 0}, false, err);
     return code;
 }
 
@@ -148,6 +155,8 @@ static void a_run_has_its_hyperparameters_and_figures(void)
     is_int(records_with(name[0], "hyperparameters/text_summary"), 1, "the run once");
     is_int(records_with(name[0], "    {\n      \"a\": 1\n"), 1, "as a block of code");
     is_int(records_with(name[0], "train_loss"), 1, "a figure");
+    is_int(records_with(name[0], "_hparams_/session_start_info"), 1, "the run's options");
+    is_int(records_with(name[0], "_hparams_/session_end_info"), 1, "and its end");
     is_int(records_with(name[0], "lists"), 0, "what is no number is left out");
     is_int(records_with(name[0], "bad"), 1, "what is not finite is there");
     is_int(records_with(name[0], "epoch"), 1, "with the epoch");

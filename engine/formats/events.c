@@ -27,11 +27,18 @@ enum {
     VALUE_TENSOR = 8,
     VALUE_METADATA = 9
 };
-enum { METADATA_PLUGIN = 1, PLUGIN_NAME = 1 };
+enum { METADATA_PLUGIN = 1 };
+enum { PLUGIN_NAME = 1, PLUGIN_CONTENT = 2 };
+/* Of plugin_data.proto of tensorboard/plugins/hparams, and of struct.proto. */
+enum { HPARAMS_START = 3, HPARAMS_END = 4 };
+enum { START_HPARAMS = 1, START_TIME = 5, ENTRY_KEY = 1, ENTRY_VALUE = 2 };
+enum { END_STATUS = 1, END_TIME = 2, STATUS_SUCCESS = 1, STATUS_FAILURE = 2 };
+enum { ANY_NUMBER = 2, ANY_TEXT = 3, ANY_TRUTH = 4 };
 enum {
     TENSOR_TYPE = 1,
     TENSOR_SHAPE = 2,
     TENSOR_TEXT = 8,
+    TYPE_FLOAT = 1,
     TYPE_TEXT = 7,
     SHAPE_DIM = 2,
     DIM_SIZE = 1
@@ -128,15 +135,17 @@ int pl_events_scalars(pl_append_t *file, const pl_event_t *event,
     return summary_add(file, event, &summary, err);
 }
 
-/* A vector of one text. */
+/* A vector of one text  [NULL: an empty one, where the metadata say all]. */
 static pl_proto_t tensor_of(const char *text)
 {
     pl_proto_t tensor = {0}, shape = {0}, dim = {0};
-    pl_proto_int(&dim, DIM_SIZE, 1);
+    if (text)
+        pl_proto_int(&dim, DIM_SIZE, 1);
     pl_proto_message(&shape, SHAPE_DIM, &dim);
-    pl_proto_int(&tensor, TENSOR_TYPE, TYPE_TEXT);
+    pl_proto_int(&tensor, TENSOR_TYPE, text ? TYPE_TEXT : TYPE_FLOAT);
     pl_proto_message(&tensor, TENSOR_SHAPE, &shape);
-    pl_proto_text(&tensor, TENSOR_TEXT, text);
+    if (text)
+        pl_proto_text(&tensor, TENSOR_TEXT, text);
     return tensor;
 }
 
@@ -152,6 +161,59 @@ int pl_events_text(pl_append_t *file, const pl_event_t *event, const char *tag,
     pl_proto_message(&value, VALUE_METADATA, &metadata);
     pl_proto_message(&summary, SUMMARY_VALUE, &value);
     return summary_add(file, event, &summary, err);
+}
+
+/* ---- Hyperparameters ---- */
+
+/* The content of a record of the plug-in "hparams", which is released. */
+static int hparams_add(pl_append_t *file, const pl_event_t *event, const char *tag,
+                       pl_proto_t *content, pl_error_t *err)
+{
+    pl_proto_t summary = {0}, value = {0}, plugin = {0}, metadata = {0},
+               tensor = tensor_of(NULL);
+    pl_proto_text(&plugin, PLUGIN_NAME, "hparams");
+    pl_proto_message(&plugin, PLUGIN_CONTENT, content);
+    pl_proto_message(&metadata, METADATA_PLUGIN, &plugin);
+    pl_proto_text(&value, VALUE_TAG, tag);
+    pl_proto_message(&value, VALUE_TENSOR, &tensor);
+    pl_proto_message(&value, VALUE_METADATA, &metadata);
+    pl_proto_message(&summary, SUMMARY_VALUE, &value);
+    return summary_add(file, event, &summary, err);
+}
+
+static void hparam_put(pl_proto_t *start, const pl_event_hparam_t *hparam)
+{
+    pl_proto_t entry = {0}, value = {0};
+    if (hparam->text)
+        pl_proto_text(&value, ANY_TEXT, hparam->text);
+    else if (hparam->is_truth)
+        pl_proto_int(&value, ANY_TRUTH, hparam->number != 0);
+    else
+        pl_proto_double(&value, ANY_NUMBER, hparam->number);
+    pl_proto_text(&entry, ENTRY_KEY, hparam->name);
+    pl_proto_message(&entry, ENTRY_VALUE, &value);
+    pl_proto_message(start, START_HPARAMS, &entry);
+}
+
+int pl_events_session(pl_append_t *file, const pl_event_t *event,
+                      const pl_event_hparam_t *hparam, int count, pl_error_t *err)
+{
+    pl_proto_t content = {0}, start = {0};
+    for (int k = 0; k < count; k++)
+        hparam_put(&start, &hparam[k]);
+    pl_proto_double(&start, START_TIME, event->time);
+    pl_proto_message(&content, HPARAMS_START, &start);
+    return hparams_add(file, event, "_hparams_/session_start_info", &content, err);
+}
+
+int pl_events_session_end(pl_append_t *file, const pl_event_t *event, bool failed,
+                          pl_error_t *err)
+{
+    pl_proto_t content = {0}, end = {0};
+    pl_proto_int(&end, END_STATUS, failed ? STATUS_FAILURE : STATUS_SUCCESS);
+    pl_proto_double(&end, END_TIME, event->time);
+    pl_proto_message(&content, HPARAMS_END, &end);
+    return hparams_add(file, event, "_hparams_/session_end_info", &content, err);
 }
 
 /* ---- Histograms ---- */

@@ -20,6 +20,14 @@ typedef struct pl_event_scalar {
     double value;                                           /* stored as float32 */
 } pl_event_scalar_t;
 
+/* A hyperparameter: a text, or else a number. */
+typedef struct pl_event_hparam {
+    const char *name;
+    const char *text;                                       /* [a number] */
+    double number;
+    bool is_truth;                                          /* number is false or true */
+} pl_event_hparam_t;
+
 /* Each adds a record to the next flush of the file. */
 
 /* The first of a file. */
@@ -31,6 +39,12 @@ int pl_events_scalars(pl_append_t *file, const pl_event_t *event,
 /* Markdown. */
 int pl_events_text(pl_append_t *file, const pl_event_t *event, const char *tag,
                    const char *text, pl_error_t *err);
+/* For TensorBoard's page of hyperparameters: with what a run begins, and, behind the
+ * scalars that it compares runs by, how it ended. */
+int pl_events_session(pl_append_t *file, const pl_event_t *event,
+                      const pl_event_hparam_t *hparam, int count, pl_error_t *err);
+int pl_events_session_end(pl_append_t *file, const pl_event_t *event, bool failed,
+                          pl_error_t *err);
 /* Of the finite ones of `count` numbers, in equal bins from the least to the greatest. */
 int pl_events_histogram(pl_append_t *file, const pl_event_t *event, const char *tag,
                         const float *value, size_t count, pl_error_t *err);

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
+from tensorboard.plugins.hparams import metadata as hparams, plugin_data_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 BINS = 64
@@ -34,6 +35,19 @@ def text(value):
     return {"tensor": tensor, "metadata": metadata}
 
 
+def session(tag, **content):
+    data = plugin_data_pb2.HParamsPluginData(**content)
+    return {"tag": tag, "tensor": hparams.NULL_TENSOR, "metadata": hparams.create_summary_metadata(data)}
+
+
+def start(time, **options):
+    info = plugin_data_pb2.SessionStartInfo(start_time_secs=time)
+    for name, value in options.items():
+        kind = {bool: "bool_value", str: "string_value"}.get(type(value), "number_value")
+        setattr(info.hparams[name], kind, value)
+    return info
+
+
 def summary(*values):
     return summary_pb2.Summary(value=[summary_pb2.Summary.Value(**value) for value in values])
 
@@ -48,10 +62,14 @@ events = [
     event_pb2.Event(wall_time=1763690003, step=1 << 40, summary=summary(
         {"tag": "fc1.weight", "histo": histogram([0.5 * k * k - 3 * k for k in range(20)])})),
     event_pb2.Event(wall_time=1763690004, step=3, summary=summary({"tag": "one", "histo": histogram([2.5, 2.5])})),
+    event_pb2.Event(wall_time=1763690005, summary=summary(session(
+        "_hparams_/session_start_info", session_start_info=start(1763690005, lr=0.001, name="adamw", nesterov=False)))),
+    event_pb2.Event(wall_time=1763690006, summary=summary(session(
+        "_hparams_/session_end_info", session_end_info=plugin_data_pb2.SessionEndInfo(status=1, end_time_secs=1763690006)))),
 ]
 path = os.path.join(os.path.dirname(sys.argv[0]), "events.tfevents")
 with open(path, "wb") as out:
     writer = RecordWriter(out)
     for event in events:
-        writer.write(event.SerializeToString())
+        writer.write(event.SerializeToString(deterministic=True))
 print(os.path.getsize(path), "bytes")

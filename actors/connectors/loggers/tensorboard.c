@@ -124,14 +124,71 @@ static int hyperparameters_add(tensorboard_t *t, const pl_event_t *now, const ch
     return code;
 }
 
+/* Options as paths, "optimizer.lr"; what says where a run lies is none, and lists of
+ * parts have no names. */
+static int options_flatten(json_t *flat, const char *path, const json_t *object)
+{
+    static const char *const left_out[] = {"trainer.default_root_dir", "trainer.run_name"};
+    const char *key;
+    json_t *value;
+    int failed = 0;
+    json_object_foreach((json_t *)object, key, value) {
+        char *whole = pl_text("%s%s%s", path, *path ? "." : "", key);
+        const bool is_left_out = whole && (!strcmp(whole, left_out[0])
+                                           || !strcmp(whole, left_out[1]));
+        char *list = json_is_array(value) ? pl_json_write(value, PL_JSON_COMPACT) : NULL;
+        if (!whole)
+            failed = 1;
+        else if (json_is_object(value))
+            failed |= options_flatten(flat, whole, value);
+        else if (list && *path)
+            failed |= json_object_set_new(flat, whole, json_string(list));
+        else if (!json_is_array(value) && !json_is_null(value) && !is_left_out)
+            failed |= json_object_set(flat, whole, value);
+        pl_text_free(list);
+        pl_text_free(whole);
+    }
+    return failed;
+}
+
+static int session_add(tensorboard_t *t, const pl_event_t *now, const char *run,
+                       pl_error_t *err)
+{
+    json_t *root = pl_json_read(run, strlen(run), "run", err), *flat = json_object();
+    pl_event_hparam_t *hparam = NULL;
+    const char *name;
+    json_t *value;
+    int count = 0, code = !root ? err->code : PL_OK;
+    if (root && flat && !options_flatten(flat, "", root))
+        hparam = pl_alloc_array(json_object_size(flat) + 1, sizeof *hparam);
+    if (code == PL_OK && !hparam)
+        code = pl_no_memory(err);
+    json_object_foreach(flat, name, value)
+        if (hparam)
+            hparam[count++] = (pl_event_hparam_t){.name = name,
+                                                  .text = json_string_value(value),
+                                                  .number = json_is_true(value)
+                                                                ? 1
+                                                                : json_number_value(value),
+                                                  .is_truth = json_is_boolean(value)};
+    if (code == PL_OK)
+        code = pl_events_session(&t->file, now, hparam, count, err);
+    pl_free(hparam);
+    json_decref(flat);
+    json_decref(root);
+    return code;
+}
+
 static int events_begin(tensorboard_t *t, const pl_log_run_t *run, pl_error_t *err)
 {
     pl_event_t now = {pl_wall_clock(), 0};
     int code = pl_events_begin(&t->file, &now, err);
     if (code != PL_OK)
         return code;
-    if (!*run->position)
-        return hyperparameters_add(t, &now, run->run, err);
+    if (!*run->position) {
+        code = hyperparameters_add(t, &now, run->run, err);
+        return code == PL_OK ? session_add(t, &now, run->run, err) : code;
+    }
     now.step = (int64_t)run->global_step + 1;
     return pl_events_restart(&t->file, &now, err);
 }
@@ -139,7 +196,11 @@ static int events_begin(tensorboard_t *t, const pl_log_run_t *run, pl_error_t *e
 static void tensorboard_close(void *self, const char *status)
 {
     tensorboard_t *t = self;
-    (void)status;
+    const pl_event_t now = {pl_wall_clock(), 0};
+    const bool ended = !strcmp(status, "ok"), failed = !strcmp(status, "failed");
+    if (t->name && (ended || failed)
+        && pl_events_session_end(&t->file, &now, failed, NULL) == PL_OK)
+        pl_append_flush(&t->file, NULL);
     pl_append_release(&t->file);
     pl_text_free(t->name);
     t->name = NULL;
