@@ -312,7 +312,9 @@ typedef struct pl_options pl_options_t;
 /* A run that says nothing: all defaults. */
 PL_API pl_options_t *pl_options_new(pl_error_t *err);
 
-/* A run file, or its text (`name` is what errors call it).  Keys and values that need no
+/* A run file, or its text (`name` is what errors call it): JSON that may have comments
+ * and a comma behind the last element.  The file may be a pipe, "-" is standard input.
+ * Keys and values that need no
  * part to be judged are checked here; those of parts by pl_options_check(), because
  * plug-ins are loaded only then. */
 PL_API pl_options_t *pl_options_load(const char *path, pl_error_t *err);
@@ -1782,6 +1784,10 @@ PL_API void pl_text_free(char *text);
 /* The one of the names, up to NULL, that somebody may have meant by a word, or NULL: for
  * `did you mean …?`. */
 PL_API const char *pl_nearest(const char *word, const char *const names[]);
+
+/* The key of a run file that a word may mean: "optimizer.lr" for "lr" and for
+ * "learning_rate"; NULL: none.  pl_text_free() frees it. */
+PL_API char *pl_options_key(const char *word);
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/json_text.h"
 #include "base/options.h"
 #include "base/utf8.h"
 #include "sample_parts.h"
@@ -57,6 +58,32 @@ static void must_print(const pl_options_t *o)
     pl_options_free(again);
 }
 
+static size_t lines_of(const char *text, size_t size)
+{
+    size_t lines = 0;
+    for (size_t k = 0; k < size; k++)
+        lines += text[k] == '\n';
+    return lines;
+}
+
+/* No line is lost, what is strict stays as it is, and doing it twice changes nothing. */
+static void must_relax(const char *text, size_t size)
+{
+    char *copy = pl_alloc(size + 1), *twice = pl_alloc(size + 1);
+    if (size)
+        memcpy(copy, text, size);
+    const size_t length = pl_json_relax(copy, size);
+    must(length <= size && !copy[length]);
+    must(lines_of(copy, length) == lines_of(text, size));
+    memcpy(twice, copy, length);
+    must(pl_json_relax(twice, length) == length && !memcmp(copy, twice, length));
+    json_t *strict = json_loadb(text, size, 0, NULL);
+    must(!strict || (length == size && !memcmp(copy, text, size)));
+    json_decref(strict);
+    pl_free(copy);
+    pl_free(twice);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     pl_error_t err = {0};
@@ -64,6 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size)
         memcpy(text, data, size);
     must(pl_register(sample_parts, &err) == PL_OK);
+    must_relax(text, size);
     pl_options_t *o = pl_options_take(text, size, "run.json", &err);
     if (!o) {
         must_be_a_sentence(&err);

@@ -150,7 +150,7 @@ static void setting_nonsense_is_refused(void)
     refuse_set("tariner.depth", "1",
                "unknown key \"tariner\": did you mean \"trainer\"?");
     refuse_set("accelerator.threads", "1",
-               "unknown key \"accelerator\": it is \"trainer.accelerator\"");
+               "unknown key \"accelerator\": did you mean \"trainer.accelerator\"?");
     refuse_set("loggers.0.x", "1", "unknown key \"loggers.0.x\": known are name");
     refuse_set("loggers.2", "csv",
                "cannot set \"loggers.2\": \"2\" is no place in a list of 1: the first is "

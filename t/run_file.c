@@ -1,5 +1,6 @@
 /* run_file.c - tests of what run files may say: engine/base/run_check.c, json_place.c,
  * json_text.c, range.c, utf8.c */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +57,7 @@ static void what_is_not_json_is_refused_where_it_stops_being_so(void)
             "run.json:1:7: not JSON: real number overflow near '1e999'"},
            {"{\"a\": 9223372036854775808}",
             "run.json:1:7: not JSON: too big integer near '9223372036854775808'"},
-           {"{\"a\": 1,\n}", "run.json:2:1: not JSON: string or '}' expected near '}'"},
+           {"{\"a\": 1,\n,}", "run.json:2:1: not JSON: string or '}' expected near ','"},
            {"{\"a\": \"b\n\"}", "run.json:1:7: not JSON: unexpected newline near '\"b'"},
            {"{\"é\": \"é\xff\"}",
             "run.json:1:9: not JSON: unable to decode byte 0xff near '\"é'"},
@@ -76,10 +77,95 @@ static void a_name_of_another_engine_is_answered_with_what_is_here(void)
 {
     REFUSE({"{\"trainer\": {\"gpus\": 2}}",
             "run.json:1:14: unknown key \"trainer.gpus\": it is \"devices\" here, and "
-            "\"accelerator\" says of which kind"},
+            "\"accelerator\" says of which kind: trainer.devices, trainer.accelerator"},
            {"{\"trainer\": {\"inference_mode\": true}}",
             "run.json:1:14: unknown key \"trainer.inference_mode\": only training makes "
             "gradients: leave it out"}, );
+}
+
+static void a_key_that_means_another_is_refused_with_that(void)
+{
+    static const struct {
+        const char *text, *key, *meant;
+    } wrong[] = {
+        {"{\"epochs\": 3}", "epochs", "trainer.max_epochs"},
+        {"{\"lr\": 3}", "lr", "optimizer.lr"},
+        {"{\"weight_decay\": 3}", "weight_decay", "optimizer.weight_decay"},
+        {"{\"batch_size\": 3}", "batch_size", "data.batch_size"},
+        {"{\"max_time\": 3}", "max_time", "trainer.max_time"},
+        {"{\"trainer\": {\"batch_size\": 3}}", "trainer.batch_size", "data.batch_size"},
+        {"{\"trainer\": {\"learning_rate\": 3}}", "trainer.learning_rate",
+         "optimizer.lr"},
+        {"{\"trainer\": {\"logger\": true}}", "trainer.logger", "loggers"},
+        {"{\"trainer\": {\"callbacks\": []}}", "trainer.callbacks", "callbacks"},
+        {"{\"trainer\": {\"lr\": 1}}", "trainer.lr", "optimizer.lr"},
+        {"{\"num_epochs\": 1}", "num_epochs", "trainer.max_epochs"},
+    };
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        char want[200];
+        pl_options_t *o = pl_options_parse(wrong[k].text, "run.json", &err);
+        ok(!o, "%s is refused", wrong[k].text);
+        pl_options_free(o);
+        snprintf(want, sizeof want, "unknown key \"%s\": did you mean \"%s\"?",
+                 wrong[k].key, wrong[k].meant);
+        is_text(strstr(err.text, "unknown") ? strstr(err.text, "unknown") : err.text, want,
+                "with the key that is meant");
+    }
+    REFUSE({"{\"trainer\": {\"barebones\": true}}",
+            "run.json:1:14: unknown key \"trainer.barebones\": set "
+            "\"trainer.enable_checkpointing\" and \"trainer.enable_model_summary\" to "
+            "false, and \"loggers\" to []"}, );
+}
+
+static void comments_and_last_commas_are_allowed(void)
+{
+    static const char text[] = "// a run\n{\"trainer\": {\"depth\": 3, /* é\n */ },\n"
+                               " \"loggers\": [\"csv\", ], // \"jsonl\"\n"
+                               " \"plugins\": [\"http://a/*b*/,]\",],}\n";
+    pl_options_t *o = pl_options_parse(text, "run.json", &err);
+    ok(o, "a run: %s", err.text);
+    char *depth = pl_options_get(o, "trainer.depth"), *lists = pl_options_get(o, "loggers"),
+         *plugins = pl_options_get(o, "plugins");
+    is_text(depth, "3", "an object ends with a comma");
+    is_text(lists, "[\"csv\"]", "a list does, too");
+    is_text(plugins, "[\"http://a/*b*/,]\"]", "texts stay as they are");
+    pl_text_free(depth), pl_text_free(lists), pl_text_free(plugins);
+    pl_options_free(o);
+    REFUSE({"/* é */ {\"trainer\": {\"depth\": 99}}",
+            "run.json:1:31: \"trainer.depth\" takes an integer from 0 to 16, not 99"},
+           {"// é\n/*\n*/ {\"modul\": \"mlp\"}",
+            "run.json:3:5: unknown key \"modul\": did you mean \"module\"?"},
+           {"{\"loggers\": [,]}", "run.json:1:14: not JSON: unexpected token near ','"},
+           {"{\"loggers\": [\"csv\",,]}",
+            "run.json:1:20: not JSON: unexpected token near ','"},
+           {"{} /* no end", "run.json:1:4: not JSON: end of file expected near '/'"}, );
+}
+
+/* By another thread: the pipe is opened first. */
+static void *pipe_write(void *path)
+{
+    FILE *pipe = fopen(path, "w");
+    fputs("{\"trainer\": ", pipe);
+    fflush(pipe);
+    fputs("{\"depth\": 3}}", pipe);
+    fclose(pipe);
+    return NULL;
+}
+
+static void a_run_file_may_be_a_pipe(void)
+{
+    char path[4096];
+    pthread_t writer;
+    snprintf(path, sizeof path, "%s/written", tap_folder());
+    ok(mkfifo(path, 0600) == 0, "a pipe");
+    pthread_create(&writer, NULL, pipe_write, path);
+    pl_options_t *o = pl_options_load(path, &err);
+    pthread_join(writer, NULL);
+    char *depth = o ? pl_options_get(o, "trainer.depth") : NULL;
+    ok(o, "it is read: %s", err.text);
+    ok(depth && !strcmp(depth, "3"), "to its end");
+    pl_text_free(depth);
+    pl_options_free(o);
 }
 
 static void an_unknown_key_is_refused_with_the_nearest(void)
@@ -281,7 +367,9 @@ static void what_is_no_run_file_is_refused(void)
     refuse_file(path, PL_ENOTFOUND, "^cannot read /.*/none: No such file or directory$");
     snprintf(path, sizeof path, "%s/pipe", tap_folder());
     ok(mkfifo(path, 0600) == 0, "a pipe that nobody writes");
-    refuse_file(path, PL_EIO, "not a file$");
+    pl_run_file_wait_ms = 50;
+    refuse_file(path, PL_EIO, "nothing has come for 0.05 s: is there a writer?");
+    pl_run_file_wait_ms = 30000;
     refuse_file(sample_file("empty", "", 0), PL_EFORMAT, "^/.*/empty:1:1: empty: ");
     refuse_file(sample_file("nul", "{}\0{}", 5), PL_EFORMAT,
                 "^/.*/nul:1:3: not JSON: end of file expected");
@@ -416,6 +504,9 @@ int main(void)
     run(what_is_not_json_is_refused_where_it_stops_being_so);
     run(a_key_twice_is_refused_at_the_second);
     run(a_name_of_another_engine_is_answered_with_what_is_here);
+    run(a_key_that_means_another_is_refused_with_that);
+    run(comments_and_last_commas_are_allowed);
+    run(a_run_file_may_be_a_pipe);
     run(an_unknown_key_is_refused_with_the_nearest);
     run(a_value_of_the_wrong_type_is_refused);
     run(a_value_out_of_range_is_refused);

@@ -73,6 +73,63 @@ static int fail_syntax(const char *text, size_t length, const char *name,
     return pl_fail(err, PL_EFORMAT, "%snot JSON: %s", prefix, words_of(error, shown));
 }
 
+/* Behind the comment at text[at]; at: there is none, or it does not end. */
+static size_t comment_end(const char *text, size_t length, size_t at)
+{
+    if (at + 1 >= length || text[at] != '/')
+        return at;
+    if (text[at + 1] == '/') {
+        const char *line = memchr(text + at, '\n', length - at);
+        return line ? (size_t)(line - text) : length;
+    }
+    for (size_t end = at + 3; text[at + 1] == '*' && end < length; end++)
+        if (text[end - 1] == '*' && text[end] == '/')
+            return end + 1;
+    return at;
+}
+
+/* Behind the string that begins at text[at]. */
+static size_t string_end(const char *text, size_t length, size_t at)
+{
+    for (at++; at < length && text[at] != '"' && text[at] != '\n'; at++)
+        if (text[at] == '\\' && at + 1 < length)
+            at++;
+    return at < length ? at + 1 : length;
+}
+
+size_t pl_json_relax(char *text, size_t length)
+{
+    size_t to = 0, comma = 0;
+    char last = '[';                       /* the newest character that means something */
+    bool ends_list = false;                /* it is a comma behind an element, at comma */
+    for (size_t from = 0; from < length;) {
+        const size_t behind = comment_end(text, length, from);
+        if (behind > from) {
+            for (; from < behind; from++)
+                if (text[from] == '\n')
+                    text[to++] = '\n';
+                else if (((unsigned char)text[from] & 0xC0) != 0x80)
+                    text[to++] = ' ';
+            continue;
+        }
+        const size_t end = text[from] == '"' ? string_end(text, length, from) : from + 1;
+        const char c = text[from];
+        const bool is_gap = c == ' ' || c == '\t' || c == '\n' || c == '\r';
+        if ((c == ']' || c == '}') && ends_list)
+            text[comma] = ' ';
+        if (!is_gap) {
+            ends_list = c == ',' && !strchr("[{,:", last);
+            comma = to;
+            last = c ? c : ' ';
+        }
+        memmove(text + to, text + from, end - from);
+        to += end - from;
+        from = end;
+    }
+    text[to] = '\0';
+    return to;
+}
+
 json_t *pl_json_read(const char *text, size_t length, const char *name, pl_error_t *err)
 {
     json_error_t error;

@@ -29,6 +29,12 @@ char *pl_json_prefix(const char *name, int line, int column, char prefix[PL_JSON
 
 typedef enum pl_json_layout { PL_JSON_COMPACT, PL_JSON_INDENTED } pl_json_layout_t;
 
+/* Makes strict JSON of text that may have comments (to the end of the line behind two
+ * slashes, or between slash-star and star-slash) and a comma behind the last element of a
+ * list or an object: spaces take their place, one for each character, so that lines and
+ * columns stay.  text[length] becomes NUL; -> the new length, which is not larger. */
+size_t pl_json_relax(char *text, size_t length);
+
 /* The value as text, to be freed by pl_text_free(); NULL: out of memory. */
 char *pl_json_write(const json_t *value, pl_json_layout_t layout);
 

@@ -95,12 +95,37 @@ static const char *foreign(const char *wanted)
         const char *name, *says;
     } names[] = {
 #define PL_FOREIGN(name, says) {#name, says},
+#define PL_SYNONYM(name, key)
 #include "base/foreign.def"
+#undef PL_FOREIGN
+#undef PL_SYNONYM
     };
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
         if (!strcmp(names[k].name, wanted))
             return names[k].says;
     return NULL;
+}
+
+const char *pl_synonym(const char *word)
+{
+    static const struct {
+        const char *name, *key;
+    } names[] = {
+#define PL_FOREIGN(name, says)
+#define PL_SYNONYM(name, key) {#name, key},
+#include "base/foreign.def"
+#undef PL_FOREIGN
+#undef PL_SYNONYM
+    };
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+        if (!strcmp(names[k].name, word))
+            return names[k].key;
+    return NULL;
+}
+
+bool pl_nearest_is_sure(const pl_nearest_t *nearest)
+{
+    return foreign(nearest->wanted) || is_near(nearest);
 }
 
 const char *pl_nearest_text(const pl_nearest_t *nearest, char text[PL_NEAREST_TEXT])

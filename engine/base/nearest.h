@@ -24,9 +24,16 @@ typedef struct pl_nearest {
 void pl_nearest_init(pl_nearest_t *nearest, const char *wanted);
 void pl_nearest_offer(pl_nearest_t *nearest, const char *name);
 
+/* Whether it knows more than a list of names. */
+bool pl_nearest_is_sure(const pl_nearest_t *nearest);
+
 /* What is here in the place of a name of another engine (foreign.def), else `did you mean
  * "hidden"?` when something is near, else `known are a, b, c`. */
 const char *pl_nearest_text(const pl_nearest_t *nearest, char text[PL_NEAREST_TEXT]);
+
+/* The key of a run file, such as "trainer.max_epochs", that a word of another engine,
+ * such as "epochs", stands for; NULL: none. */
+const char *pl_synonym(const char *word);
 
 /* Edits (a letter added, dropped, changed, or two swapped) between two names; long ones
  * count as far apart. */

@@ -50,9 +50,9 @@ pl_options_t *pl_options_take(char *text, size_t length, const char *name,
         return NULL;
     }
     o->text = text;
-    o->length = length;
     o->name = pl_strdup(name);
     int rc = o->name ? PL_OK : pl_no_memory(err);
+    o->length = length = pl_json_relax(text, length);
     json_t *root = rc == PL_OK ? pl_json_read(text, length, name, err) : NULL;
     if (root) {
         json_decref(o->root);
@@ -154,6 +154,13 @@ char *pl_options_get(const pl_options_t *o, const char *key)
     return text;
 }
 
+char *pl_options_key(const char *word)
+{
+    char room[PL_RUN_KEY];
+    const char *key = word ? pl_run_key(word, room) : NULL;
+    return key ? pl_text("%s", key) : NULL;
+}
+
 int pl_options_count(const pl_options_t *o, const char *list)
 {
     return (int)json_array_size(json_object_get(o->root, list));
@@ -236,7 +243,7 @@ static PL_PRINTF(3, 4) int fail_missing(const pl_options_t *o, pl_error_t *err,
     char text[PL_ERROR_TEXT], shown[PL_JSON_PREFIX];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    pl_text_print(text, sizeof text, format, args);
     va_end(args);
     if (!o->name)
         return pl_fail(err, PL_ENOTFOUND, "%s", text);

@@ -14,6 +14,10 @@
 
 #define PL_RUN_FILE_MOST ((size_t)16 << 20)                 /* bytes */
 
+/* How long a run file that is a pipe is waited for while nothing comes; tests shorten
+ * it. */
+extern int pl_run_file_wait_ms;
+
 struct pl_options {
     json_t *root;                        /* as given: no defaults */
     json_t *set;                         /* key -> text, as given to pl_options_set() */
@@ -22,7 +26,8 @@ struct pl_options {
     size_t length;
 };
 
-/* A run from its text, which is consumed, also on failure: [length], then a NUL. */
+/* A run from its text, which is consumed, also on failure: [length], then a NUL.
+ * Comments and commas behind the last element are allowed. */
 pl_options_t *pl_options_take(char *text, size_t length, const char *name,
                               pl_error_t *err);
 

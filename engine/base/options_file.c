@@ -1,9 +1,12 @@
 /* options_file.c - a run from a file, and one key set on top
  *
+ * A pipe is read once, and waited for as long as something comes within a limit.
+ *
  * A change is made to a copy, checked, and takes the original's place only then: a failed
  * one leaves no trace. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,6 +23,22 @@
 
 /* ---- Files ---- */
 
+int pl_run_file_wait_ms = 30000;
+
+/* Until there is something to read of what may be a pipe, or its end. */
+static int wait_for_bytes(int fd, pl_error_t *err)
+{
+    struct pollfd pipe = {.fd = fd, .events = POLLIN};
+    int ready;
+    do
+        ready = poll(&pipe, 1, pl_run_file_wait_ms);
+    while (ready < 0 && errno == EINTR);
+    if (ready)
+        return PL_OK;
+    return pl_fail(err, PL_EIO, "nothing has come for %g s: is there a writer?",
+                   pl_run_file_wait_ms / 1e3);
+}
+
 /* All bytes of fd and a NUL; at most PL_RUN_FILE_MOST + 1, so that more can be told. */
 static int read_all(int fd, char **text_p, size_t *length_p, pl_error_t *err)
 {
@@ -34,6 +53,10 @@ static int read_all(int fd, char **text_p, size_t *length_p, pl_error_t *err)
                 return pl_no_memory(err);
             }
             text = larger;
+        }
+        if (wait_for_bytes(fd, err) != PL_OK) {
+            pl_free(text);
+            return PL_EIO;
         }
         do
             got = read(fd, text + length, room - length - 1);
@@ -54,11 +77,13 @@ static int read_all(int fd, char **text_p, size_t *length_p, pl_error_t *err)
 static int open_file(const char *path, pl_error_t *err)
 {
     struct stat status;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const bool is_input = !strcmp(path, "-") || !strcmp(path, "/dev/stdin");
+    int fd = is_input ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
+                      : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO, "%s",
                        strerror(errno));
-    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode))
+    if (fstat(fd, &status) == 0 && !S_ISDIR(status.st_mode) && !S_ISBLK(status.st_mode))
         return fd;
     close(fd);
     return pl_fail(err, PL_EIO, "not a file");
@@ -86,8 +111,9 @@ pl_options_t *pl_options_load(const char *path, pl_error_t *err)
     if (pl_given(path, "a path", err) != PL_OK)
         return NULL;
     int rc = read_file(path, &text, &length, &why);
+    const char *name = strcmp(path, "-") ? path : "/dev/stdin";
     if (rc == PL_OK)
-        return pl_options_take(text, length, path, err);
+        return pl_options_take(text, length, name, err);
     pl_fail(err, rc, "cannot read %s: %s", pl_utf8_show(path, shown, sizeof shown),
             why.text);
     return NULL;

@@ -63,7 +63,7 @@ static PL_PRINTF(5, 6) int fail_at(const checker_t *c, const path_t *path,
     char text[PL_ERROR_TEXT], prefix[PL_JSON_PREFIX] = "", whole[PATH_TEXT];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    pl_text_print(text, sizeof text, format, args);
     va_end(args);
     pl_json_place_t place;
     if (c->o->text && !was_set(c, pl_json_path_text(path, whole, sizeof whole))
@@ -81,7 +81,7 @@ int pl_options_fail(pl_error_t *err, int code, const pl_options_t *o, const char
     int deep = 0;
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    pl_text_print(text, sizeof text, format, args);
     va_end(args);
     snprintf(words, sizeof words, "%s", key);
     const json_t *value = o->root;
@@ -131,9 +131,65 @@ static void offer_table(pl_nearest_t *nearest, const pl_option_t *table)
         pl_nearest_offer(nearest, table->name);
 }
 
+static bool has_option(const pl_option_t *table, const char *key)
+{
+    return pl_option_find(table, key) != NULL;
+}
+
+/* Whether a part of that role has such an option: "lr" of an optimizer. */
+static bool has_part_option(const char *role, const char *key)
+{
+    const pl_part_t *part;
+    for (int k = 0; role && (part = pl_part_at(role, k)); k++)
+        if (has_option(part->options, key))
+            return true;
+    return false;
+}
+
+/* A section that has such a key itself comes before one whose parts have it. */
+static const char *section_with(const char *key)
+{
+    for (const pl_section_t *section = pl_sections; section->name; section++)
+        if (has_option(pl_options_of(section->name), key))
+            return section->name;
+    for (const pl_section_t *section = pl_sections; section->name; section++)
+        if (section->kind < PL_SECTION_PARTS && has_part_option(section->role, key))
+            return section->name;
+    return NULL;
+}
+
+const char *pl_run_key(const char *word, char key[PL_RUN_KEY])
+{
+    const char *synonym = pl_synonym(word), *section;
+    if (synonym)
+        return synonym;
+    for (const pl_section_t *s = pl_sections; s->name; s++)
+        if (!strcmp(s->name, word))
+            return s->name;
+    const size_t length = strlen(word);
+    section = length > 1 && length < PL_RUN_KEY / 2 ? section_with(word) : NULL;
+    if (!section)
+        return NULL;
+    snprintf(key, PL_RUN_KEY, "%s.%s", section, word);
+    return key;
+}
+
+/* A slip of the fingers among the keys of this object, or else a key of another one. */
+static int fail_meant(const checker_t *c, const path_t *path, const pl_nearest_t *nearest)
+{
+    char shown[PATH_TEXT], text[PL_NEAREST_TEXT], room[PL_RUN_KEY];
+    const bool is_deep = path->up && path->up->up;
+    const char *meant = is_deep ? pl_synonym(path->key) : pl_run_key(path->key, room);
+    show_path(path, shown);
+    if (pl_nearest_is_sure(nearest) || !meant || !strcmp(meant, shown))
+        return fail_at(c, path, PL_JSON_KEY, PL_EINVAL, "unknown key \"%s\": %s", shown,
+                       pl_nearest_text(nearest, text));
+    return fail_at(c, path, PL_JSON_KEY, PL_EINVAL,
+                   "unknown key \"%s\": did you mean \"%s\"?", shown, meant);
+}
+
 static int fail_unknown(const checker_t *c, const path_t *path, const schema_t *schema)
 {
-    char shown[PATH_TEXT], text[PL_NEAREST_TEXT];
     const pl_part_t *part;
     pl_nearest_t nearest;
     pl_nearest_init(&nearest, path->key);
@@ -143,8 +199,7 @@ static int fail_unknown(const checker_t *c, const path_t *path, const schema_t *
     offer_table(&nearest, schema->table[1]);
     for (int k = 0; schema->any_of && (part = pl_part_at(schema->any_of, k)); k++)
         offer_table(&nearest, part->options);
-    return fail_at(c, path, PL_JSON_KEY, PL_EINVAL, "unknown key \"%s\": %s",
-                   show_path(path, shown), pl_nearest_text(&nearest, text));
+    return fail_meant(c, path, &nearest);
 }
 
 /* ---- Objects ---- */
@@ -593,35 +648,19 @@ static const pl_section_t *section_find(const char *name)
     return NULL;
 }
 
-/* The section that has such an option; NULL: none has. */
-static const char *section_with(const char *key)
-{
-    for (const pl_section_t *section = pl_sections; section->name; section++)
-        for (const pl_option_t *option = pl_options_of(section->name);
-             option && option->name; option++)
-            if (!strcmp(option->name, key))
-                return section->name;
-    return NULL;
-}
-
 static int check_section_names(const checker_t *c)
 {
-    char shown[PATH_TEXT], text[PL_NEAREST_TEXT];
-    const char *key, *section_name;
+    const char *key;
     json_t *value;
     json_object_foreach(c->o->root, key, value) {
         if (section_find(key))
             continue;
-        path_t path = {.key = key};
-        if ((section_name = section_with(key)))
-            return fail_at(c, &path, PL_JSON_KEY, PL_EINVAL,
-                           "unknown key \"%s\": it is \"%s.%s\"", key, section_name, key);
+        const path_t path = {.key = key};
         pl_nearest_t nearest;
         pl_nearest_init(&nearest, key);
         for (const pl_section_t *section = pl_sections; section->name; section++)
             pl_nearest_offer(&nearest, section->name);
-        return fail_at(c, &path, PL_JSON_KEY, PL_EINVAL, "unknown key \"%s\": %s",
-                       show_path(&path, shown), pl_nearest_text(&nearest, text));
+        return fail_meant(c, &path, &nearest);
     }
     return PL_OK;
 }

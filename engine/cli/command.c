@@ -164,14 +164,27 @@ static const cli_option_t *find_flag(const cli_command_t *command, const char *w
 
 static int fail_flag(const reader_t *r, const char *word, size_t length)
 {
-    char given[64], flag[64];
+    char given[64], flag[64], word_of[64];
     const char *names[OPTIONS + 1] = {NULL};
     int count = 0;
+    bool sets = false;
     snprintf(given, sizeof given, "%.*s", (int)length, word);
+    snprintf(word_of, sizeof word_of, "%s", given + strspn(given, "-"));
+    for (char *c = word_of; *c; c++)
+        *c = *c == '-' ? '_' : *c;
+    for (const cli_option_t *o = r->command->options; o->name; o++)
+        sets |= !strcmp(o->name, "set");
     for (const cli_option_t *o = r->command->options; o->name && count < OPTIONS; o++)
         if (!cli_is_operand(o))
             names[count++] = o->name;
     const char *near = pl_nearest(given + strspn(given, "-"), names);
+    char *meant = sets && !near ? pl_options_key(word_of) : NULL;
+    if (meant)
+        pl_fail(r->err, PL_EINVAL, "%s has no option %s: did you mean --set %s=VALUE?",
+                r->command->name, given, meant);
+    pl_text_free(meant);
+    if (meant)
+        return PL_EINVAL;
     if (!near)
         return pl_fail(r->err, PL_EINVAL, "%s has no option %s: see paceline %s --help",
                        r->command->name, given, r->command->name);

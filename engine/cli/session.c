@@ -145,9 +145,18 @@ static int set_plugins(pl_options_t *options, const cli_texts_t *plugins, pl_err
     return code;
 }
 
+/* A sweep begins with the same file each time, which may be a pipe: it is read once. */
+static pl_options_t *run_read(const char *file, pl_error_t *err)
+{
+    static pl_options_t *first;
+    if (!first)
+        first = pl_options_load(file, err);
+    return first ? pl_options_clone(first, err) : NULL;
+}
+
 pl_options_t *cli_run_load(const cli_run_t *run, pl_error_t *err)
 {
-    pl_options_t *options = pl_options_load(run->file, err);
+    pl_options_t *options = run_read(run->file, err);
     int code = options ? set_plugins(options, &run->plugins, err) : PL_ENOTFOUND;
     for (int k = 0; code == PL_OK && k < run->set.count; k++)
         code = set_key(options, run->set.text[k], err);
