@@ -214,6 +214,7 @@ static void finish_checkpoint(pl_worker_t *w)
 /* With it what who watches wants to know of the run. */
 static void tell_run_dir(const pl_worker_t *w)
 {
+    char *options = pl_options_text(w->job->options, NULL);
     const pl_trainer_options_t *t = w->job->trainer;
     const bool by_norm = !strcmp(t->gradient_clip_algorithm, "norm");
     const pl_run_progress_t report = {.event = "alive",
@@ -221,8 +222,10 @@ static void tell_run_dir(const pl_worker_t *w)
                                       .run_dir = w->run_dir,
                                       .module = pl_options_choice(w->job->options,
                                                                   "module", ""),
+                                      .options = options ? options : "",
                                       .clip = by_norm ? t->gradient_clip_val : 0};
     pl_progress_run(w->run, &report);
+    pl_text_free(options);
 }
 
 static void run_dir_made(void *self, const pl_answer_t *answer)

@@ -118,8 +118,7 @@ static void fetch(pl_board_t *board, uint32_t origin, uint64_t under, uint32_t s
 
 static json_t *told_by(pl_board_t *board)
 {
-    uint64_t until;
-    char *text = pl_board_json(board, 0, &until);
+    char *text = pl_board_state(board);
     json_t *all = json_loads(text, 0, NULL);
     pl_text_free(text);
     return all;
@@ -455,7 +454,7 @@ static void epochs_of_few_steps_have_rates_too(void)
     is_int((long long)json_array_size(points), EPOCHS, "a point each");
     for (size_t k = 0; k < EPOCHS; k++) {
         const double rate = json_number_value(json_array_get(json_array_get(points, k),
-                                                             3));
+                                                             4));
         ok(rate > 499 && rate < 501, "with steps of 2 ms: %g a second", rate);
     }
     json_decref(all);
@@ -685,9 +684,9 @@ static void checkpoints_that_are_gone_are_told_so(void)
     save(board, "runs/1/checkpoints/step=10", "");
     save(board, "runs/1/checkpoints/step=1", "");
     save(board, "runs/1/checkpoints/step=20", "");
-    pl_text_free(pl_board_json(board, 0, &until));
+    pl_text_free(pl_board_json(board, 0, &until, NULL));
     save(board, "runs/1/checkpoints/step=30", "step=1\nstep=20");
-    char *text = pl_board_json(board, until, &until);
+    char *text = pl_board_json(board, until, &until, NULL);
     json_t *all = json_loads(text, 0, NULL);
     const json_t *saves = json_object_get(run_of(all, 1), "saves");
     is_int((long long)json_array_size(saves), 4, "all, as some have changed");
@@ -696,7 +695,7 @@ static void checkpoints_that_are_gone_are_told_so(void)
                "number %lld", integer(one, "number"));
     json_decref(all);
     pl_text_free(text);
-    text = pl_board_json(board, until, &until);
+    text = pl_board_json(board, until, &until, NULL);
     all = json_loads(text, 0, NULL);
     is_int((long long)json_array_size(json_object_get(run_of(all, 1), "saves")), 0,
            "none, as nothing has changed since");
@@ -711,7 +710,7 @@ static void paths_of(pl_board_t *board, char *paths, size_t room)
     uint64_t until;
     size_t k;
     json_t *one;
-    char *text = pl_board_json(board, 0, &until);
+    char *text = pl_board_json(board, 0, &until, NULL);
     json_t *all = json_loads(text, 0, NULL);
     *paths = '\0';
     json_array_foreach(json_object_get(run_of(all, 1), "saves"), k, one)
@@ -778,7 +777,7 @@ static void a_long_run_keeps_points_of_every_figure(void)
     int told[32] = {0};
     json_array_foreach(points, k, point)
         for (size_t c = 0; c < json_array_size(columns); c++)
-            told[c] += json_is_number(json_array_get(point, c + 2));
+            told[c] += json_is_number(json_array_get(point, c + 3));
     ok(json_array_size(points) >= 500 && json_array_size(points) <= 1000,
        "%zu points are kept", json_array_size(points));
     for (size_t c = 4; c < json_array_size(columns); c++)
@@ -788,6 +787,122 @@ static void a_long_run_keeps_points_of_every_figure(void)
     point = json_array_get(points, json_array_size(points) - 1);
     is_int(json_integer_value(json_array_get(point, 1)), EPOCHS, "the last is there");
     json_decref(all);
+    pl_board_free(board);
+}
+
+/* What a page has after all events: how many points of a run, and whether each is behind
+ * the one before. */
+typedef struct reader {
+    uint64_t since;
+    int events, most, points, restarts;
+    long long step;
+    double epoch;
+    bool ascends;
+} reader_t;
+
+static void read_events(pl_board_t *board, reader_t *reader)
+{
+    bool more = true;
+    while (more) {
+        char *text = pl_board_json(board, reader->since, &reader->since, &more);
+        json_t *all = json_loads(text, 0, NULL), *run = run_of(all, 1), *point;
+        const json_t *points = json_object_get(run, "points");
+        size_t k;
+        if (json_is_true(json_object_get(run, "whole"))) {
+            reader->points = 0;
+            reader->step = 0;
+            reader->restarts++;
+        }
+        json_array_foreach(points, k, point) {
+            const long long step = json_integer_value(json_array_get(point, 1));
+            reader->ascends &= step > reader->step;
+            reader->step = step;
+            reader->epoch = json_number_value(json_array_get(point, 2));
+        }
+        reader->points += (int)json_array_size(points);
+        if (reader->most < (int)json_array_size(points))
+            reader->most = (int)json_array_size(points);
+        reader->events++;
+        json_decref(all);
+        pl_text_free(text);
+    }
+}
+
+static void report_steps(pl_board_t *board, uint64_t from, uint64_t to)
+{
+    for (uint64_t k = from; k <= to; k++)
+        report(board, 100,
+               (pl_run_progress_t){.event = "train",
+                                   .global_step = k,
+                                   .epoch = 2,
+                                   .batch = (uint32_t)(k % 4),
+                                   .batches = 4,
+                                   .metrics = "{\"train_loss\": 0.5}"});
+}
+
+static void a_hundred_thousand_points_are_handed_out_in_parts(void)
+{
+    pl_board_t *board = pl_board_new(pl_now(), NULL);
+    reader_t reader = {.ascends = true};
+    begin_run(board, 100);
+    report_steps(board, 1, 100001);
+    read_events(board, &reader);
+    is_int(reader.points, 100001, "all points are there");
+    ok(reader.ascends, "each once and in order");
+    ok(reader.most <= 4096 && reader.events >= 25, "in %d events of %d points at most",
+       reader.events, reader.most);
+    ok(reader.epoch == 2.25, "a point has the epochs done then: %g", reader.epoch);
+    report_steps(board, 100002, 100002);
+    reader.events = 0;
+    read_events(board, &reader);
+    is_int(reader.events, 1, "the next event has what is new");
+    is_int(reader.points, 100002, "which is one point");
+    json_t *all = told_by(board);
+    ok(json_array_size(json_object_get(run_of(all, 1), "points")) <= 1000,
+       "the state has a thousand points at most");
+    json_decref(all);
+    pl_board_free(board);
+}
+
+static void a_run_beyond_the_bound_keeps_half_of_its_points_over_its_whole_length(void)
+{
+    enum { BOUND = 1 << 17 };
+    pl_board_t *board = pl_board_new(pl_now(), NULL);
+    reader_t reader = {.ascends = true};
+    begin_run(board, 100);
+    report_steps(board, 1, BOUND);
+    read_events(board, &reader);
+    is_int(reader.points, BOUND, "up to the bound each report is a point");
+    report_steps(board, BOUND + 1, BOUND + 11);
+    reader.restarts = 0;
+    read_events(board, &reader);
+    is_int(reader.points, BOUND / 2 + 6, "behind it a point stands for two reports");
+    ok(reader.restarts > 0 && reader.ascends, "a page takes the points of the run again");
+    is_int(reader.step, BOUND + 11, "up to the newest");
+    pl_board_free(board);
+}
+
+static void the_options_of_a_run_are_told_once(void)
+{
+    bool more;
+    uint64_t until;
+    pl_board_t *board = pl_board_new(pl_now(), NULL);
+    begin_run(board, 100);
+    report(board, 100,
+           (pl_run_progress_t){.event = "alive",
+                               .run_dir = "runs/0001",
+                               .module = "mlp",
+                               .options = "{\"optimizer\": {\"lr\": 0.001}}"});
+    for (int k = 0; k < 2; k++) {
+        char *text = pl_board_json(board, k ? until : 0, &until, &more);
+        json_t *all = json_loads(text, 0, NULL);
+        const json_t *options = json_object_get(run_of(all, 1), "options"),
+                     *lr = json_object_get(json_object_get(options, "optimizer"), "lr");
+        ok(k ? json_is_null(options) : json_number_value(lr) == 0.001,
+           k ? "later events do not have them" : "the first event has the options");
+        json_decref(all);
+        pl_text_free(text);
+    }
     pl_board_free(board);
 }
 
@@ -876,7 +991,7 @@ static void hostile_text_is_data_for_the_page(void)
         uint64_t until;
         int bad = 0;
         pl_board_t *board = hostile_board(texts[k], true);
-        char *text = pl_board_json(board, 0, &until);
+        char *text = pl_board_json(board, 0, &until, NULL);
         ok(text && is_plain(text, false), "an event is one line without controls");
         ok(text && strlen(text) < 20000, "of %zu bytes", text ? strlen(text) : 0);
         json_t *all = json_loads(text, 0, NULL), *run = run_of(all, 1);
@@ -950,6 +1065,9 @@ int main(void)
     run(checkpoints_that_are_gone_are_told_so);
     run(what_is_gone_makes_room_for_new_checkpoints);
     run(a_long_run_keeps_points_of_every_figure);
+    run(a_hundred_thousand_points_are_handed_out_in_parts);
+    run(a_run_beyond_the_bound_keeps_half_of_its_points_over_its_whole_length);
+    run(the_options_of_a_run_are_told_once);
     run(hostile_text_is_data_for_the_page);
     run(hostile_text_is_a_label_of_the_metrics);
     return tap_done();

@@ -29,7 +29,7 @@ each_package_has_what_it_should() {
     is "$(field libpaceline0 Depends | grep -E 'mpich|curl')" "" "not on what few plug-ins do"
     like "$(field libpaceline0 Suggests)" 'libmpich' "which are suggested"
     like "$(field libpaceline0 Recommends)" 'libcurl' "or recommended"
-    like "$(field libpaceline0 Recommends)" 'libjs-chart.js' "as are the page's charts"
+    like "$(field libpaceline0 Recommends)" 'libjs-dygraphs' "as are the page's charts"
     like "$(field paceline Depends)" 'libpaceline0 \(= ' "the command needs its library"
     ok "functions have pages" test -e "$root/usr/share/man/man3/pl_trainer_fit.3.gz"
     (cd "$root/usr/share/doc/paceline/doc" && grep -oE '\]\([^)#:]+' -- *.md | sed 's/.*](//' | grep -vxE 'https?' | sort -u) >links

@@ -3,7 +3,7 @@
 #
 # Chromium without a window does what chromedriver is told over HTTP.  What is missing is installed from Debian's packages,
 # where root runs this.  PACELINE_SHOTS=FOLDER keeps pictures of the page.
-packages="chromium chromium-driver curl libjs-chart.js nginx-light"
+packages="chromium chromium-driver curl libjs-dygraphs nginx-light"
 if [ "$(dpkg-query -W -f '${db:Status-Status}\n' $packages 2>/dev/null | grep -cx installed)" != "$(wc -w <<<"$packages")" ]; then
     if [ "$(id -u)" != 0 ]; then
         echo "check-page needs the packages $packages: install them, or let root run it" >&2
@@ -134,8 +134,9 @@ trains_two() {
 }
 
 # What a picture shows where it is not empty.
-drawn="const drawn = id => { const c = document.getElementById(id), d = c.getContext('2d').getImageData(0, 0, c.width,
-    c.height).data; return d.some(v => v); };"
+drawn="const filled = c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v);
+    const drawn = id => filled(document.getElementById(id));
+    const plotted = key => [...charts.get(key).plot.querySelectorAll('canvas')].some(filled);"
 
 # What the cards of the summary say, by name.
 cards="Object.fromEntries([...document.querySelectorAll('#cards > div')].map(c => [c.firstChild.textContent, c.lastChild.textContent]))"
@@ -145,14 +146,16 @@ every_panel_is_filled_while_a_run_trains() {
     screen 1280 1000 light
     open_page "$url"
     ok "the token has left the address" page_has "location.search === '' && !document.cookie"
-    for chart in loss rate time norm lr; do
-        shows "chart $chart has a line of points" "charts.$chart.data.datasets.some(d => d.data.length > 2)"
-        shows "and a picture" "(() => { $drawn return drawn('$chart'); })()"
+    for chart in loss samples_per_second step_seconds grad_norm lr; do
+        shows "chart $chart has a line of points" "charts.has('$chart') && charts.get('$chart').series.some(s => s.y.length > 2)"
+        shows "and a picture" "(() => { $drawn return plotted('$chart'); })()"
     done
     shows "the norm has the line where it is clipped" \
-        "charts.norm.data.datasets.some(d => d.label === 'clip' && d.data.every(p => p.y === 1))"
-    shows "step times are told by p50 and p95" "charts.time.data.datasets.map(d => d.label).join() === 'p50,p95'"
-    shows "of which windows is told" "/since the report before/.test(document.getElementById('time').closest('figure').textContent)"
+        "/clipped at 1/.test(charts.get('grad_norm').legend.textContent) && charts.get('grad_norm').file[0].at(-1) === 1"
+    shows "step times are told by p50 and p95" "charts.get('step_seconds').series.map(s => s.label).join() === 'p50,p95'"
+    shows "of which windows is told" "/since the report before/.test(charts.get('step_seconds').figure.textContent)"
+    shows "engine internals are folded" "!document.getElementById('engine').open"
+    js "document.getElementById('engine').open = true"
     shows "those of the newest report stand beside those of the run" "(() => { const run = current(), c = $cards;
         return c['Step p50, now'] === duration(newest(run, 'step_seconds_p50')) && c['Step p50, run'] === duration(run.run_p50)
         && c['Step p95, now'] === duration(newest(run, 'step_seconds_p95')) && c['Step p95, run'] === duration(run.run_p95); })()"
@@ -163,7 +166,7 @@ every_panel_is_filled_while_a_run_trains() {
     js "document.getElementById('newest-box').open = true"
     shows "and the newest messages" "document.querySelectorAll('#newest tbody tr').length > 8"
     shows "checkpoints" "/epoch|step|last/.test(document.getElementById('saves').textContent)"
-    shows "figures" "/train_loss/.test(document.getElementById('figures').textContent)"
+    shows "metrics" "/Loss, training.*train_loss/.test(document.getElementById('metrics').textContent)"
     shows "the log" "document.querySelectorAll('#log tbody tr .text').length > 0"
     shows "whose columns stand as they were written" \
         "[...document.querySelectorAll('#log .text')].some(e => / {3}parameters  in /.test(e.innerText))"
@@ -175,7 +178,7 @@ every_panel_is_filled_while_a_run_trains() {
     done
     nothing_to_complain_of
     js "return performance.getEntriesByType('resource').map(e => e.name).sort().join(' ')"
-    like "$out" "^$base/chart.js .*$base/page.css $base/page.js$" "it has asked for its own files"
+    like "$out" "^$base/dygraph.js .*$base/page.css $base/page.js$" "it has asked for its own files"
     is "$(tr ' ' '\n' <<<"$out" | grep -v "^$base/")" "" "and for nothing outside"
     stop
 }
@@ -184,6 +187,7 @@ the_only_rank_has_stages_and_no_strip() {
     train
     screen 1280 1000 light
     open_page "$url"
+    js "document.getElementById('engine').open = true"
     shows "stages of its steps" "document.querySelectorAll('#stages tbody tr').length === 1
         && ['forward', 'backward', 'optimizer'].every(s => current().stages[0][stages.indexOf(s)] > 0)"
     shows "and nothing to compare it with" "document.getElementById('strip-box').hidden
@@ -252,7 +256,7 @@ buttons_take_the_mouse() {
 
 # tab_to ID - by the keyboard alone; the focus can be seen there
 tab_to() {
-    for ((k = 0; k < 20; k++)); do
+    for ((k = 0; k < 40; k++)); do
         page_has "document.activeElement.id === '$1'" && break
         press '\uE004'
     done
@@ -278,10 +282,10 @@ buttons_take_the_keyboard_alone() {
     ok "and on" tab_to do-stop
     press '\uE007'
     driver POST "$session/alert/dismiss" '{}'
-    ok "and to the scale of step times" tab_to log-time
+    ok "and to the scale of step times" tab_to log-step_seconds
     press ' '
-    shows "which a space changes, and that of no other" "charts.time.options.scales.y.type === 'logarithmic'
-        && charts.loss.options.scales.y.type === 'linear' && document.activeElement.ariaPressed === 'true'"
+    shows "which a space changes, and that of no other" "charts.get('step_seconds').graph.getOption('logscale')
+        && !charts.get('loss').graph.getOption('logscale') && document.activeElement.ariaPressed === 'true'"
     goes_on
     nothing_to_complain_of
     stop
@@ -299,7 +303,7 @@ it_is_readable_on_a_phone_and_in_the_dark() {
     trains_two
     open_page "$url"
     shows "there is something to read" "current() && current().step > 0"
-    js "document.getElementById('newest-box').open = true"
+    js "document.getElementById('engine').open = document.getElementById('newest-box').open = true"
     for width in 320 360 390 412 768 1280; do
         for scheme in light dark; do
             screen $width 844 $scheme
@@ -329,17 +333,166 @@ it_is_readable_on_a_phone_and_in_the_dark() {
 
 # What the page has is what the server has, and each point is there once.
 as_the_server="(async () => { const state = await (await fetch('state')).json(), run = current(), theirs = state.runs[0];
-    const steps = run.points.map(p => p[0]); return state.runs.length === seen.runs.size && run.number === theirs.number
-    && theirs.points.length > 0 && run.began === theirs.began && new Set(steps).size === steps.length
-    && theirs.points.slice(0, run.points.length).every((p, k) => JSON.stringify(p.slice(0, 3))
-    === JSON.stringify(run.points[k].slice(0, 3))) && run.points.length >= theirs.points.length - 3; })()"
+    const {time, step, epoch} = run.curves, count = step.length; return state.runs.length === seen.runs.size && run.number === theirs.number
+    && theirs.points.length > 0 && run.began === theirs.began && new Set(time).size === count
+    && theirs.points.slice(0, count).every((p, k) => p[0] - run.began === time[k] && p[1] === step[k] && p[2] === epoch[k])
+    && count >= theirs.points.length - 3; })()"
+
+# Which charts there are, and what each draws, as JSON.
+charts_told="JSON.stringify([...document.querySelectorAll('#charts figure')].map(f => [f.dataset.metric, ...charts.get(f.dataset.metric).series
+    .map(s => s.metric.name)]))"
+
+each_metric_has_one_chart_with_training_and_validation_together() {
+    train --set 'callbacks=[{"name": "lr_monitor"}, {"name": "device_stats_monitor"}]'
+    screen 1280 1000 light
+    open_page "$url"
+    shows "a validation is there" "charts.has('acc') && charts.get('acc').series.length > 1"
+    js "return $charts_told"
+    local told=${out//\\/}
+    like "$told" '^\[\["loss","train_loss",.*"val_loss"\],\["acc","train_acc",.*"val_acc"\],' \
+        "accuracy stands next to loss, each with training and validation"
+    like "$told" '\["memory_rss_mb","memory_rss_mb"\]' "megabytes have a chart of their own"
+    like "$told" '\["samples_per_second","samples_per_second"\]' "so have samples a second"
+    js "const names = $charts_told.match(/[a-z0-9_-]+/g), all = [...charts.values()].flatMap(c => c.series.map(s => s.metric.name));
+        return new Set(all).size === all.length && [...current().curves.metrics].every(([n, m]) => !m.y.length || all.includes(n))"
+    is "$out" true "each metric is in one chart, once"
+    js "return [...charts.values()].every(c => c.series.length && c.series.every(s => s.y.length) && new Set(c.series.map(s => s.colour)).size
+        === c.series.length && new Set(c.series.map(s => s.label)).size === c.series.length)"
+    is "$out" true "no chart is empty, and none has a colour or a name twice"
+    shows "units and names are words" "/Throughput *samples.s/.test(charts.get('samples_per_second').figure.textContent)
+        && /Memory in use *MB/.test(charts.get('memory_rss_mb').figure.textContent)"
+    js "const box = document.getElementById('charts').getBoundingClientRect(); return innerWidth - box.width < 60"
+    is "$out" true "charts take the width of the window"
+    screen 1920 1000 light
+    js "const box = document.getElementById('charts').getBoundingClientRect(); return innerWidth - box.width < 60"
+    is "$out" true "of a wide one, too"
+    shot charts
+    nothing_to_complain_of
+    stop
+}
+
+# drag - by the mouse, over the middle half of the loss
+drag() {
+    js "const box = charts.get('loss').graph.graphDiv.getBoundingClientRect(); return [box.left + box.width * 0.4, box.left + box.width * 0.8,
+        box.top + box.height / 2].map(Math.round).join(' ')"
+    local from to y
+    read -r from to y <<<"$out"
+    driver POST "$session/actions" '{"actions": [{"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": [
+        {"type": "pointerMove", "x": '"$from"', "y": '"$y"'}, {"type": "pointerDown", "button": 0},
+        {"type": "pointerMove", "duration": 200, "x": '"$to"', "y": '"$y"'}, {"type": "pointerUp", "button": 0}]}]}'
+}
+
+a_zoom_stays_while_points_come() {
+    train
+    screen 1280 1000 light
+    open_page "$url"
+    shows "there are points to zoom into" "charts.has('lr') || current() && current().curves.step.length > 20"
+    js "document.getElementById('charts').scrollIntoView()"
+    drag
+    shows "a drag zooms" "view.window !== null"
+    js "window.zoomed = JSON.stringify(view.window.map(Math.round)); window.had = current().curves.step.length; return window.zoomed"
+    shows "points come" "current().curves.step.length > window.had + 10"
+    js "return [...charts.values()].every(c => JSON.stringify(c.graph.xAxisRange().map(Math.round)) === window.zoomed)"
+    is "$out" true "and all charts still show that stretch"
+    click zoom-in
+    shows "a button zooms further" "view.window[1] - view.window[0] < JSON.parse(window.zoomed)[1] - JSON.parse(window.zoomed)[0]"
+    click zoom-reset
+    shows "another shows all" "view.window === null && charts.get('loss').graph.xAxisRange()[1] >= current().curves.step.at(-1)"
+    js "const axis = document.getElementById('axis'); axis.value = 'epoch'; axis.dispatchEvent(new Event('change'))"
+    shows "the x axis is that of epochs" "charts.get('loss').graph.xAxisRange()[1] < current().epoch + 3"
+    js "const smooth = document.getElementById('smooth'); smooth.value = 5; smooth.dispatchEvent(new Event('input'))"
+    shows "values are smoothed" "charts.get('loss').graph.numColumns() > charts.get('loss').series.length + 1
+        && /mean of 20 points/.test(document.getElementById('smooth-text').textContent)"
+    js "window.had = current().curves.step.length"
+    shows "points come" "current().curves.step.length > window.had + 10"
+    js "return view.axis + view.smooth + document.getElementById('axis').value"
+    is "$out" "epoch20epoch" "and the settings are as they were"
+    js "return placeText(2) + '; ' + placeText(2.25)"
+    is "$out" "end of epoch 2; epoch 3, 25 %" "epochs count from 1"
+    nothing_to_complain_of
+    stop
+}
+
+runs_of_a_sweep_are_labelled_by_what_differs_and_compared() {
+    train --set optimizer.lr=1e-3,1e-2 --set trainer.max_epochs=30 --set trainer.limit_train_batches=4
+    screen 1280 1000 light
+    open_page "$url"
+    wait "$fit"
+    shows "each run has a tab" "document.querySelectorAll('#runs button').length === 2"
+    js "return [...document.querySelectorAll('#runs button')].map(b => b.textContent).join('; ')"
+    is "$out" "lr=0.01 · done; lr=1e-3 · done" "which says what differs"
+    js "document.querySelectorAll('#runs button')[1].click(); return current().number"
+    is "$out" 1 "and shows the run"
+    click compares
+    shows "both are drawn in one chart" "new Set(charts.get('loss').series.map(s => s.run.number)).size === 2"
+    js "return charts.get('grad_norm').series.map(s => s.label).join('; ')"
+    is "$out" "lr=1e-3; lr=0.01" "by the same labels"
+    shot sweep
+    mkdir -p down
+    devtools Browser.setDownloadBehavior '{"behavior": "allow", "downloadPath": "'"$PWD/down"'"}'
+    click csv-loss
+    ok "the points of a chart come as a file" holds 20 test -s down/runs-loss.csv
+    is "$(head -n 1 down/runs-loss.csv)" "run,step,epochs_done,seconds,train_loss,train_loss_epoch,val_loss" "with names above"
+    is "$(cut -d, -f1 down/runs-loss.csv | sort -u | wc -l)" 3 "of both runs"
+    js "return shownRuns(current()).reduce((n, r) => n + new Set(['train_loss', 'train_loss_epoch', 'val_loss'].flatMap(m =>
+        r.curves.metrics.get(m).at)).size, 0)"
+    is "$(lines "$(cat down/runs-loss.csv)")" $((out + 1)) "a line for each point"
+    like "$(tail -n 1 down/runs-loss.csv)" '^0002,120,30,[0-9.]+,' "up to the last"
+}
+
+# Points as the server sends them, into a page whose server has ended: steps that a metric was reported at.
+inject="const inject = count => { const points = []; for (let k = 0; k < count; k++) points.push([k * 0.1, k + 1, (k + 1) / 1000, 100, 10, 0.01, 0.02,
+    2 / (1 + k / 5000) + Math.sin(k) * 0.1, k % 1000 ? null : 2.1 / (1 + k / 5000)]);
+    const run = {...[...seen.runs.values()][0], number: 1, whole: true, began: 0, points, strip: [], saves: [], reports_per_point: 1,
+    columns: ['samples_per_second', 'steps_per_second', 'step_seconds_p50', 'step_seconds_p95', 'train_loss', 'val_loss'].map(name =>
+    ({name, newest: 1}))}; delete run.curves; take({...seen.last, since: 0, log: [], more: false, runs: [run]}); show(); };"
+
+one_point_two_and_a_hundred_thousand_are_drawn() {
+    train
+    open_page "$url"
+    shows "there is a run" "current() && current().step > 0"
+    stop
+    shows "it has ended" "current().ended"
+    for count in 1 2 100000; do
+        screen 1280 1000 light
+        js "$inject const began = performance.now(); inject($count); return Math.round(performance.now() - began)"
+        ok "$count points are drawn in bounded time: $out ms" test "$out" -lt 5000
+        is "$(js "return charts.get('loss').series[0].y.length"; echo "$out")" $count "all of them are there"
+        js "$drawn return plotted('loss') && charts.get('loss').file.length <= 5000 && charts.get('loss').file.length >= Math.min($count, 200)"
+        is "$out" true "as many as the chart has pixels for are drawn"
+        shot "points-$count"
+        screen 390 844 dark
+        js "return document.documentElement.scrollWidth <= 390"
+        is "$out" true "without scrolling sideways on a phone"
+        shot "points-$count-phone" dark
+    done
+    screen 1280 1000 light
+    js "const began = performance.now(); for (let k = 0; k < 5; k++) zoomBy(0.25, 0); return Math.round(performance.now() - began)"
+    ok "five zooms take bounded time: $out ms" test "$out" -lt 5000
+    js "const [from, to] = view.window; return charts.get('loss').file.filter(row => row[0] >= from && row[0] <= to && row[1] !== null).length
+        >= Math.floor(to) - Math.ceil(from)"
+    is "$out" true "and show each point that is kept"
+    nothing_to_complain_of
+}
+
+without_dygraphs_the_page_says_what_to_install() {
+    train
+    devtools Network.enable '{}'
+    devtools Network.setBlockedURLs '{"urls": ["*/dygraph.js"]}'
+    open_page "$url"
+    shows "the metrics are there" "/train_loss/.test(document.getElementById('metrics').textContent)"
+    shows "and what the charts need" "/apt-get install libjs-dygraphs/.test(document.getElementById('notice').textContent)"
+    devtools Network.setBlockedURLs '{"urls": []}'
+    complaints
+    stop
+}
 
 says_lost="document.getElementById('link').dataset.state !== 'live'"
 
 names_of_markup_are_text() {
     train --set trainer.run_name='<img src=x onerror=window.hacked=1><script>window.hacked=1<\script>"&amp;'
     open_page "$url"
-    shows "it has the run" "current() && current().points.length > 2"
+    shows "it has the run" "current() && current().curves.step.length > 2"
     shows "its name is shown as it is" "document.body.innerText.includes('<img src=x onerror=window.hacked=1>')"
     shows "and nothing of the page" "document.querySelectorAll('[onerror], body script').length === 0"
     shows "nor anything that was run" "window.hacked === undefined"
@@ -352,7 +505,7 @@ it_finds_the_next_server_at_the_same_place() {
     export PACELINE_DASHBOARD_TOKEN_FILE=$folder/token
     train
     open_page "$url"
-    shows "it has points" "current() && current().points.length > 2"
+    shows "it has points" "current() && current().curves.step.length > 2"
     js "window.first = seen.runs.get(1).began; window.boot = seen.last.wall"
     stop
     shows "it says that nobody is there" "$says_lost"
@@ -360,7 +513,7 @@ it_finds_the_next_server_at_the_same_place() {
     shot lost
     at=$port train
     shows "and is live again" "document.getElementById('link').dataset.state === 'live'"
-    shows "with the figures of the next run alone" "window.boot !== seen.last.wall && current().points.length > 2"
+    shows "with the figures of the next run alone" "window.boot !== seen.last.wall && current().curves.step.length > 2"
     shows "all of them" "$as_the_server"
     stop
     unset PACELINE_DASHBOARD_TOKEN_FILE
@@ -370,15 +523,15 @@ it_goes_on_after_the_connection_broke() {
     train
     start_nginx
     open_page "$behind/?token=$token"
-    shows "behind a proxy it has points" "current() && current().points.length > 2"
+    shows "behind a proxy it has points" "current() && current().curves.step.length > 2"
     stop_nginx
     shows "when the proxy is gone it says so" "$says_lost"
     shows "and that no button does anything" "document.getElementById('do-pause').ariaDisabled === 'true'"
-    js "window.had = current().points.length"
+    js "window.had = current().curves.step.length"
     goes_on
     nginx_again
     shows "it is live again" "document.getElementById('link').dataset.state === 'live'"
-    shows "and has what came meanwhile" "current().points.length > window.had"
+    shows "and has what came meanwhile" "current().curves.step.length > window.had"
     shows "all of it, once" "$as_the_server"
     click do-pause
     shows "buttons work there" "document.getElementById('doing').textContent === 'paused'"
@@ -388,6 +541,11 @@ it_goes_on_after_the_connection_broke() {
 
 start_browser
 run every_panel_is_filled_while_a_run_trains trains
+run each_metric_has_one_chart_with_training_and_validation_together trains
+run a_zoom_stays_while_points_come trains
+run runs_of_a_sweep_are_labelled_by_what_differs_and_compared trains
+run one_point_two_and_a_hundred_thousand_are_drawn trains
+run without_dygraphs_the_page_says_what_to_install trains
 run the_only_rank_has_stages_and_no_strip trains
 run a_rank_that_is_silent_is_named trains
 run buttons_take_the_mouse trains

@@ -31,29 +31,60 @@ static uint64_t oldest(uint64_t count, uint64_t most)
 
 /* ---- a run ---- */
 
+/* Seven digits are enough for a curve, and are written in half the time. */
+static double rounded(double value)
+{
+    if (!isfinite(value) || value == 0)
+        return value;
+    const double scale = pow(10, 6 - floor(log10(fabs(value))));
+    return isfinite(scale) && isfinite(value * scale) ? round(value * scale) / scale
+                                                      : value;
+}
+
 static json_t *point_json(const point_t *point, int columns)
 {
-    json_t *row = json_pack("[f, I]", point->time, (json_int_t)point->step);
+    json_t *row = json_pack("[f, I, f]", round(point->time * 1e3) / 1e3,
+                            (json_int_t)point->step, rounded(point->epoch));
     for (int k = 0; k < columns; k++)
-        json_array_append_new(row, number(point->value[k]));
+        json_array_append_new(row, number(rounded(point->value[k])));
     return row;
 }
 
-static json_t *points_json(const run_t *run, uint64_t since)
+/* Of `count` neighbours each the newest values. */
+static json_t *points_json(const run_t *run, int from, int to, int count)
 {
     json_t *all = json_array();
-    for (int k = 0; k < run->points; k++)
-        if (run->point[k].item > since)
-            json_array_append_new(all, point_json(&run->point[k], run->columns));
+    for (int k = from; k < to; k += count) {
+        point_t point;
+        for (int c = 0; c < COLUMNS_MOST; c++)
+            point.value[c] = NAN;
+        for (int p = k; p < k + count && p < to; p++)
+            run_point_merge(run, p, &point);
+        json_array_append_new(all, point_json(&point, run->columns));
+    }
     return all;
 }
 
-static json_t *strip_json(const run_t *run, uint64_t since)
+/* How many of its points have a number up to this. */
+static int points_until(const run_t *run, uint64_t item)
+{
+    int low = 0, high = run->curves.count;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (run->curves.item[middle] <= item)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static json_t *strip_json(const run_t *run, uint64_t since, uint64_t until)
 {
     json_t *all = json_array();
     for (uint64_t k = oldest(run->slots, STRIP_SLOTS); k < run->slots; k++) {
         const strip_slot_t *slot = &run->strip[k % STRIP_SLOTS];
-        if (slot->item <= since)
+        if (slot->item <= since || slot->item > until)
             continue;
         json_t *own = json_array();
         for (int rank = 0; rank < run->ranks; rank++)
@@ -123,10 +154,25 @@ static json_t *columns_json(const pl_board_t *b, const run_t *run)
     return all;
 }
 
+/* What a reader gets: the items from the one behind `since` up to `until`; of an overview
+ * OVERVIEW_POINTS points of each run at most. */
+typedef struct range {
+    uint64_t since, until;
+    bool is_overview;
+} range_t;
+
 /* `whole`: the page is to forget the points that it has. */
-static json_t *run_json(const pl_board_t *b, const run_t *run, uint64_t since)
+static json_t *run_json(const pl_board_t *b, const run_t *run, range_t range)
 {
+    const uint64_t since = range.since;
     const bool whole = since < run->rewritten;
+    const int from = points_until(run, since), to = points_until(run, range.until);
+    const int each = range.is_overview
+                         ? (to - from + OVERVIEW_POINTS - 1) / OVERVIEW_POINTS
+                         : 1;
+    json_t *options = run->options && run->options_item > since
+                          ? pl_json_value(run->options, strlen(run->options), NULL)
+                          : NULL;
     json_t *all = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:b, s:f, s:f, s:f}",
                             "number", (json_int_t)run->number, "call",
                             (json_int_t)run->call, "name", text(board_run_name(run)),
@@ -144,10 +190,13 @@ static json_t *run_json(const pl_board_t *b, const run_t *run, uint64_t since)
         number(pl_durations_quantile(&run->all, 0.95)), "whole", whole, "epochs",
         run->epochs < 0 ? json_null() : json_integer(run->epochs), "reason",
         text(run->reason), "stalled", run_stalled(b, run), "absent", absent_json(b, run));
-    json_t *lists =
-        json_pack("{s:o, s:o, s:o, s:o, s:o}", "columns", columns_json(b, run), "points",
-                  points_json(run, whole ? 0 : since), "strip", strip_json(run, since),
-                  "stages", stages_json(run), "saves", saves_json(run, since));
+    json_t *lists = json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:i}", "columns", columns_json(b, run), "points",
+        points_json(run, from, to, each > 0 ? each : 1), "strip",
+        strip_json(run, since, range.until), "stages", stages_json(run), "saves",
+        saves_json(run, since), "options",
+        options ? options : json_null(),
+        "reports_per_point", run->stride);
     json_object_update_missing(all, more);
     json_object_update_missing(all, lists);
     json_decref(more);
@@ -155,13 +204,37 @@ static json_t *run_json(const pl_board_t *b, const run_t *run, uint64_t since)
     return all;
 }
 
-static json_t *runs_json(const pl_board_t *b, uint64_t since)
+static json_t *runs_json(const pl_board_t *b, range_t range)
 {
     json_t *all = json_array();
     for (int k = 0; k < RUNS_MOST; k++)
         if (b->run[k].call)
-            json_array_append_new(all, run_json(b, &b->run[k], since));
+            json_array_append_new(all, run_json(b, &b->run[k], range));
     return all;
+}
+
+static int64_t points_between(const pl_board_t *b, uint64_t since, uint64_t until)
+{
+    int64_t points = 0;
+    for (int k = 0; k < RUNS_MOST; k++)
+        points += points_until(&b->run[k], until) - points_until(&b->run[k], since);
+    return points;
+}
+
+/* The last item behind `since` up to which there are no more than CHUNK_POINTS points. */
+static uint64_t chunk_end(const pl_board_t *b, uint64_t since)
+{
+    uint64_t low = since, high = b->item;
+    if (since >= b->item || points_between(b, since, b->item) <= CHUNK_POINTS)
+        return b->item;
+    while (high - low > 1) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (points_between(b, since, middle) <= CHUNK_POINTS)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 /* ---- messages ---- */
@@ -201,13 +274,13 @@ static json_t *newest_json(const pl_board_t *b)
     return all;
 }
 
-static json_t *log_json(const pl_board_t *b, uint64_t since)
+static json_t *log_json(const pl_board_t *b, range_t range)
 {
     static const char *const levels[] = {"error", "warning", "info", "debug"};
     json_t *all = json_array();
     for (uint64_t k = oldest(b->logs, LOG_MOST); k < b->logs; k++) {
         const log_entry_t *e = &b->log[k % LOG_MOST];
-        if (e->item > since)
+        if (e->item > range.since && e->item <= range.until)
             json_array_append_new(all,
                                   json_pack("[f, s, i, o, o]", e->time, levels[e->level],
                                             e->rank, text(e->actor), text(e->text)));
@@ -215,18 +288,33 @@ static json_t *log_json(const pl_board_t *b, uint64_t since)
     return all;
 }
 
-char *pl_board_json(pl_board_t *b, uint64_t since, uint64_t *until)
+/* With the lock held, which it releases. */
+static char *board_write(pl_board_t *b, range_t range)
 {
-    pthread_mutex_lock(&b->lock);
-    *until = b->item;
-    json_t *all = json_pack("{s:I, s:f, s:f, s:I, s:I, s:o, s:o, s:o, s:o}", "since",
-                            (json_int_t)since, "now", board_now(b), "wall", b->wall,
+    const bool more = range.until < b->item;
+    json_t *all = json_pack("{s:I, s:f, s:f, s:I, s:I, s:o, s:o, s:o, s:o, s:b}", "since",
+                            (json_int_t)range.since, "now", board_now(b), "wall", b->wall,
                             "messages", (json_int_t)b->newest_count, "missing",
-                            (json_int_t)b->missing, "runs", runs_json(b, since), "lanes",
+                            (json_int_t)b->missing, "runs", runs_json(b, range), "lanes",
                             lanes_json(b), "newest", newest_json(b), "log",
-                            log_json(b, since));
+                            log_json(b, range), "more", more);
     pthread_mutex_unlock(&b->lock);
     char *written = all ? pl_json_write(all, PL_JSON_COMPACT) : NULL;
     json_decref(all);
     return written;
+}
+
+char *pl_board_json(pl_board_t *b, uint64_t since, uint64_t *until, bool *more)
+{
+    pthread_mutex_lock(&b->lock);
+    *until = chunk_end(b, since);
+    if (more)
+        *more = *until < b->item;
+    return board_write(b, (range_t){.since = since, .until = *until});
+}
+
+char *pl_board_state(pl_board_t *b)
+{
+    pthread_mutex_lock(&b->lock);
+    return board_write(b, (range_t){.until = b->item, .is_overview = true});
 }

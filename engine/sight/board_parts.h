@@ -13,8 +13,12 @@
 enum {
     RUNS_MOST = 16,                             /* that are shown: a newer one takes the
                                                    place of one that has ended */
-    COLUMNS_MOST = 20,
-    POINTS_MOST = 1000,                         /* of a run; then neighbours become one */
+    COLUMNS_MOST = 48,
+    POINTS_MOST = 1 << 17,                      /* of a run; then neighbours become one */
+    CELLS_MOST = 1 << 22,                       /* of all runs' points; then those of the
+                                                   run with the most become fewer */
+    CHUNK_POINTS = 4096,                        /* in one event */
+    OVERVIEW_POINTS = 1000,                     /* of a run, in /state */
     RANKS_MOST = 64,                            /* told apart; of more, neighbours share a
                                                    place, which shows the slowest */
     STRIP_SLOTS = 120,
@@ -45,13 +49,21 @@ typedef struct absent {
     char text[160];                                         /* for people */
 } absent_t;
 
-/* Items have numbers of one sequence, so that who has seen some asks for those behind. */
 typedef struct point {
-    uint64_t item;
     double time;                                            /* s of the stream */
     uint64_t step;
-    double value[COLUMNS_MOST];                             /* NaN: not told there */
+    double epoch;                                           /* done, with fractions */
+    double value[COLUMNS_MOST];                             /* NaN: not reported there */
 } point_t;
+
+/* Points column by column: a metric takes memory from its first value on.  Items have
+ * numbers of one sequence: a reader that has some asks for those behind. */
+typedef struct curves {
+    int count, room;
+    uint64_t *item, *step;                                  /* [room], as all of these */
+    double *time, *epoch;
+    double *value[COLUMNS_MOST];                            /* [NULL: no value yet] */
+} curves_t;
 
 /* What the steps of each rank took without waiting for the others. */
 typedef struct strip_slot {
@@ -81,6 +93,8 @@ typedef struct run {
     char doing[16];                      /* "train", "validate", …; ended: its status */
     char dir[256], module[48], error[640];
     char reason[160];                              /* why it was stopped */
+    char *options;                                 /* JSON, as given  [NULL: unknown] */
+    uint64_t options_item;
     double began, ended_at;                        /* s of the stream */
     double paused_at, paused;                      /* since when; s, of pauses before */
     double clip;                                   /* of the norm of gradients; 0: none */
@@ -91,8 +105,7 @@ typedef struct run {
     char name[COLUMNS_MOST][48];
     int columns;
     double newest[COLUMNS_MOST];
-    point_t *point;                                         /* [POINTS_MOST] */
-    int points;
+    curves_t curves;
     int stride, gathered;                 /* a point is of so many reports; in the next */
     point_t next;
     uint64_t rewritten;                       /* item at which older points were merged */
@@ -178,6 +191,8 @@ void run_release(run_t *run);
 void run_report(pl_board_t *board, run_t *run, const pl_run_progress_t *report,
                 double now);
 void run_end(pl_board_t *board, run_t *run);
+/* Point k in `point`, where values that it lacks stay. */
+void run_point_merge(const run_t *run, int k, point_t *point);
 /* Whether it is paused from then on; now: s of the stream. */
 void run_pause(run_t *run, bool pauses, double now);
 /* Without pauses, as in its result. */

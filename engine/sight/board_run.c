@@ -1,7 +1,8 @@
 /* board_run.c - what the stream has said of one run
  *
  * Points are kept for the whole run, however long it is: when there are too many, two
- * neighbours become one, and from then on a point gathers twice as many reports. */
+ * neighbours become one, and from then on a point gathers twice as many reports.  The
+ * points of all runs share one bound on memory; the run that holds most pays first. */
 #include "sight/board_parts.h"
 
 #include <jansson.h>
@@ -17,8 +18,16 @@
 
 void run_release(run_t *run)
 {
-    pl_free(run->point);
-    run->point = NULL;
+    curves_t *curves = &run->curves;
+    pl_free(curves->item);
+    pl_free(curves->step);
+    pl_free(curves->time);
+    pl_free(curves->epoch);
+    for (int k = 0; k < COLUMNS_MOST; k++)
+        pl_free(curves->value[k]);
+    *curves = (curves_t){0};
+    pl_text_free(run->options);
+    run->options = NULL;
 }
 
 void run_begin(run_t *run, uint64_t call, uint64_t number, double now)
@@ -35,7 +44,6 @@ void run_begin(run_t *run, uint64_t call, uint64_t number, double now)
         run->newest[k] = NAN;
     for (int k = 0; k < COLUMNS_OWN; k++)
         snprintf(run->name[k], sizeof run->name[k], "%s", board_own_columns[k]);
-    run->point = pl_alloc_array(POINTS_MOST, sizeof *run->point);
 }
 
 /* ---- figures ---- */
@@ -117,48 +125,168 @@ static void rates_take(run_t *run, double value[COLUMNS_MOST])
             run->newest[k] = value[k];
 }
 
-/* What is newer counts; figures that it has not stay. */
+/* The newer value counts; one that is missing there stays. */
 static void point_merge(point_t *point, const point_t *newer)
 {
-    point->item = newer->item;
     point->time = newer->time;
     point->step = newer->step;
+    point->epoch = newer->epoch;
     for (int k = 0; k < COLUMNS_MOST; k++)
         if (!isnan(newer->value[k]))
             point->value[k] = newer->value[k];
 }
 
+void run_point_merge(const run_t *run, int k, point_t *point)
+{
+    const curves_t *curves = &run->curves;
+    point->time = curves->time[k];
+    point->step = curves->step[k];
+    point->epoch = curves->epoch[k];
+    for (int c = 0; c < run->columns; c++)
+        if (curves->value[c] && !isnan(curves->value[c][k]))
+            point->value[c] = curves->value[c][k];
+}
+
+static void point_set(curves_t *curves, int k, uint64_t item, const point_t *point)
+{
+    curves->item[k] = item;
+    curves->time[k] = point->time;
+    curves->step[k] = point->step;
+    curves->epoch[k] = point->epoch;
+    for (int c = 0; c < COLUMNS_MOST; c++)
+        if (curves->value[c])
+            curves->value[c][k] = point->value[c];
+}
+
+static void point_clear(point_t *point)
+{
+    for (int k = 0; k < COLUMNS_MOST; k++)
+        point->value[k] = NAN;
+}
+
+/* All of them get new numbers, behind `rewritten`: whoever has old ones takes them again,
+ * in as many parts as it likes. */
 static void points_thin(pl_board_t *board, run_t *run)
 {
-    for (int k = 0; k < POINTS_MOST / 2; k++) {
-        run->point[k] = run->point[2 * k];
-        point_merge(&run->point[k], &run->point[2 * k + 1]);
-    }
-    run->points = POINTS_MOST / 2;
-    run->stride *= 2;
+    curves_t *curves = &run->curves;
+    const int count = curves->count;
     run->rewritten = ++board->item;
+    curves->count = 0;
+    for (int k = 0; k < count; k += 2) {
+        point_t point;
+        point_clear(&point);
+        run_point_merge(run, k, &point);
+        if (k + 1 < count)
+            run_point_merge(run, k + 1, &point);
+        point_set(curves, curves->count++, ++board->item, &point);
+    }
+    run->stride *= 2;
+}
+
+static int array_resize(void *array_p, int room)
+{
+    void **array = array_p, *resized = pl_resize(*array, (size_t)room * 8);
+    if (!resized)
+        return PL_ENOMEM;
+    *array = resized;
+    return PL_OK;
+}
+
+/* Arrays that have grown before one that cannot are larger than `room` says. */
+static int curves_resize(curves_t *curves, int room)
+{
+    int code = array_resize(&curves->item, room);
+    if (code == PL_OK)
+        code = array_resize(&curves->step, room);
+    if (code == PL_OK)
+        code = array_resize(&curves->time, room);
+    if (code == PL_OK)
+        code = array_resize(&curves->epoch, room);
+    for (int k = 0; k < COLUMNS_MOST && code == PL_OK; k++)
+        if (curves->value[k])
+            code = array_resize(&curves->value[k], room);
+    if (code == PL_OK)
+        curves->room = room;
+    return code;
+}
+
+static int64_t cells_per_point(const curves_t *curves)
+{
+    int64_t cells = 4;
+    for (int k = 0; k < COLUMNS_MOST; k++)
+        cells += curves->value[k] != NULL;
+    return cells;
+}
+
+static int64_t cells_held(const curves_t *curves)
+{
+    return curves->room * cells_per_point(curves);
+}
+
+/* Frees memory for `more` cells of `run`; false: `run` itself has become shorter. */
+static bool cells_free(pl_board_t *board, run_t *run, int64_t more)
+{
+    for (;;) {
+        int64_t held = more;
+        run_t *largest = run;
+        for (int k = 0; k < RUNS_MOST; k++) {
+            held += cells_held(&board->run[k].curves);
+            if (cells_held(&board->run[k].curves) > cells_held(&largest->curves))
+                largest = &board->run[k];
+        }
+        if (held <= CELLS_MOST)
+            return true;
+        points_thin(board, largest);
+        if (largest == run)
+            return false;
+        curves_resize(&largest->curves, largest->curves.room / 2);
+    }
+}
+
+/* False: without memory the point is lost. */
+static bool curves_make_room(pl_board_t *board, run_t *run)
+{
+    enum { FIRST_ROOM = 256 };
+    curves_t *curves = &run->curves;
+    const int room = curves->room ? 2 * curves->room : FIRST_ROOM;
+    if (curves->count < curves->room)
+        return true;
+    if (room > POINTS_MOST)
+        points_thin(board, run);
+    else if (cells_free(board, run, (room - curves->room) * cells_per_point(curves))
+             && curves_resize(curves, room) != PL_OK && curves->count)
+        points_thin(board, run);
+    return curves->count < curves->room;
+}
+
+static void columns_begin(pl_board_t *board, run_t *run, const point_t *point)
+{
+    curves_t *curves = &run->curves;
+    for (int k = 0; k < run->columns; k++) {
+        if (curves->value[k] || isnan(point->value[k]))
+            continue;
+        cells_free(board, run, curves->room);
+        curves->value[k] = pl_alloc_array((size_t)curves->room, sizeof(double));
+        for (int p = 0; curves->value[k] && p < curves->room; p++)
+            curves->value[k][p] = NAN;
+    }
 }
 
 static void point_end(pl_board_t *board, run_t *run)
 {
-    if (run->points == POINTS_MOST)
-        points_thin(board, run);
-    run->next.item = ++board->item;
-    run->point[run->points++] = run->next;
+    if (curves_make_room(board, run)) {
+        columns_begin(board, run, &run->next);
+        point_set(&run->curves, run->curves.count++, ++board->item, &run->next);
+    }
     run->gathered = 0;
 }
 
-static void point_add(pl_board_t *board, run_t *run, double now,
-                      const double value[COLUMNS_MOST])
+static void point_add(pl_board_t *board, run_t *run, const point_t *report)
 {
-    point_t report = {.time = now, .step = run->step};
-    memcpy(report.value, value, sizeof report.value);
-    if (!run->point)
-        return;
     if (run->gathered)
-        point_merge(&run->next, &report);
+        point_merge(&run->next, report);
     else
-        run->next = report;
+        run->next = *report;
     if (++run->gathered >= run->stride)
         point_end(board, run);
 }
@@ -191,14 +319,24 @@ static bool is_rare(const char *event)
     return !strcmp(event, "validated") || !strcmp(event, "epoch");
 }
 
+/* Without memory, and of a size that no page needs, they are unknown. */
+static void options_keep(pl_board_t *board, run_t *run, const char *options)
+{
+    enum { OPTIONS_MOST = 1 << 16 };
+    pl_text_free(run->options);
+    run->options = *options && strlen(options) < OPTIONS_MOST ? pl_strdup(options) : NULL;
+    run->options_item = ++board->item;
+}
+
 void run_report(pl_board_t *board, run_t *run, const pl_run_progress_t *report,
                 double now)
 {
-    double value[COLUMNS_MOST];
+    point_t point;
     if (*report->run_dir) {
         snprintf(run->dir, sizeof run->dir, "%s", report->run_dir);
         snprintf(run->module, sizeof run->module, "%s", report->module);
         run->clip = report->clip;
+        options_keep(board, run, report->options);
     }
     if (!strcmp(report->event, "alive") || !strcmp(report->event, "text"))
         return;
@@ -211,17 +349,20 @@ void run_report(pl_board_t *board, run_t *run, const pl_run_progress_t *report,
     run->epoch = report->epoch;
     if (report->total_steps)
         run->total_steps = report->total_steps;
-    for (int k = 0; k < COLUMNS_MOST; k++)
-        value[k] = NAN;
-    figures_take(run, report->event, report->metrics, value);
+    point_clear(&point);
+    point.time = now;
+    point.step = report->global_step;
+    point.epoch = report->epoch
+                  + (report->batches ? (double)report->batch / report->batches : 0);
+    figures_take(run, report->event, report->metrics, point.value);
     const bool trains = !strcmp(report->event, "train");
     run->has_trained |= trains;
     if (trains)
         run_pause(run, false, now);               /* one that began anew does not pause */
     if (trains || !strcmp(report->event, "epoch"))          /* which may be short */
-        rates_take(run, value);
+        rates_take(run, point.value);
     if (trains || is_rare(report->event))
-        point_add(board, run, now, value);
+        point_add(board, run, &point);
 }
 
 /* ---- steps ---- */

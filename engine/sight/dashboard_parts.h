@@ -77,6 +77,7 @@ struct pl_dashboard {
     int viewer_count;
     struct {
         uint64_t since, until;
+        bool has_more;                             /* points than it could hold */
         char *text;                                /* [nothing yet] */
     } update;                                      /* the same goes to all that need it */
     uint64_t answered[6];                          /* by hundreds of the status */

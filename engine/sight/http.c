@@ -193,8 +193,7 @@ static void serve_metrics(pl_dashboard_t *d, struct evhttp_request *request)
 
 static void serve_state(pl_dashboard_t *d, struct evhttp_request *request)
 {
-    uint64_t until;
-    char *text = pl_board_json(d->board, 0, &until);
+    char *text = pl_board_state(d->board);
     if (text)
         answer_text(d, request, 200, "application/json", text);
     else
@@ -222,10 +221,10 @@ static void serve_page(pl_dashboard_t *d, struct evhttp_request *request)
 }
 
 /* Where it is installed, which may be later than Paceline. */
-static struct evbuffer *chart_read(void)
+static struct evbuffer *dygraphs_read(void)
 {
     struct stat file;
-    const int fd = open(PL_CHART_JS, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int fd = open(PL_DYGRAPHS_JS, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct evbuffer *body = fd >= 0 ? evbuffer_new() : NULL;
     if (body && fstat(fd, &file) == 0 && S_ISREG(file.st_mode)
         && evbuffer_add_file(body, fd, 0, file.st_size) == 0)
@@ -237,15 +236,15 @@ static struct evbuffer *chart_read(void)
     return NULL;
 }
 
-static void serve_chart(pl_dashboard_t *d, struct evhttp_request *request)
+static void serve_dygraphs(pl_dashboard_t *d, struct evhttp_request *request)
 {
-    struct evbuffer *body = chart_read();
+    struct evbuffer *body = dygraphs_read();
     if (body)
         http_answer(d, request, 200, "text/javascript; charset=utf-8", body);
     else
         http_refuse(d, request, 404,
-                    "Chart.js is not at " PL_CHART_JS
-                    ": apt-get install libjs-chart.js, or configure --with-chartjs=FILE");
+                    "dygraphs is not at " PL_DYGRAPHS_JS
+                    ": apt-get install libjs-dygraphs, or configure --with-dygraphs=FILE");
 }
 
 /* ---- which is which ---- */
@@ -267,8 +266,8 @@ typedef struct route {
 
 static const route_t routes[] = {
     {"/", EVHTTP_REQ_GET, true, serve_page},
-    {"/chart.js", EVHTTP_REQ_GET, false, serve_chart},
     {"/command", EVHTTP_REQ_POST, false, command_begin},
+    {"/dygraph.js", EVHTTP_REQ_GET, false, serve_dygraphs},
     {"/events", EVHTTP_REQ_GET, false, live_begin},
     {"/healthz", EVHTTP_REQ_GET, true, serve_healthz},
     {"/icon.svg", EVHTTP_REQ_GET, true, serve_file},

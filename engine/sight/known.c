@@ -122,6 +122,7 @@ uint64_t pl_known_each(pl_known_t *known,
         run->report.run_dir = run->dir;
         run->report.module = run->module;
         run->report.metrics = run->metrics;
+        run->report.options = "";                 /* which only its first report has */
         take(user, run);
     }
     pthread_mutex_unlock(&known->lock);

@@ -21,10 +21,19 @@ static const char *update_for(pl_dashboard_t *d, uint64_t since, bool is_new_tic
         return d->update.text;
     pl_text_free(d->update.text);
     d->update.since = since;
-    d->update.text = pl_board_json(d->board, since, &d->update.until);
+    d->update.text = pl_board_json(d->board, since, &d->update.until, &d->update.has_more);
     return d->update.text;
 }
 
+static void viewer_send(viewer_t *v, bool is_new_tick);
+
+static void viewer_has_taken(struct evhttp_connection *connection, void *viewer)
+{
+    (void)connection;
+    viewer_send(viewer, false);
+}
+
+/* Many points come in several events, each as soon as the one before has been taken. */
 static void viewer_send(viewer_t *v, bool is_new_tick)
 {
     pl_dashboard_t *d = v->dashboard;
@@ -38,7 +47,8 @@ static void viewer_send(viewer_t *v, bool is_new_tick)
     evbuffer_add(event, "\n\n", 2);
     v->since = d->update.until;
     v->heard = pl_now();
-    evhttp_send_reply_chunk(v->request, event);
+    evhttp_send_reply_chunk_with_cb(v->request, event,
+                                    d->update.has_more ? viewer_has_taken : NULL, v);
     evbuffer_free(event);
 }
 

@@ -134,7 +134,7 @@ static char *state_tell(void *self)
         return NULL;
     if (s->ticks++ % MEMORY_TICKS == 0)
         memory_look(s);
-    char *board = pl_board_json(s->board, INT64_MAX, &until);
+    char *board = pl_board_json(s->board, INT64_MAX, &until, NULL);
     json_t *more = json_pack("{s:O, s:o}", "memory", s->memory, "ranks",
                              pl_rank_times_json(&s->ranks));
     char *rest = more ? pl_json_write(more, PL_JSON_COMPACT) : NULL;

@@ -3,14 +3,15 @@
 // The server sends what is new since the last event, and all there is to who has nothing
 // yet.  The browser reconnects by itself and says which event it had last, so a page that
 // was away goes on where it was.  Nothing from the stream is ever used as HTML.
+//
+// Charts are drawn by dygraphs.  It gets as many points as a chart has pixels for: of a
+// stretch with more, the least and the largest.  A zoom chooses from all points again.
 'use strict';
 
 const $ = id => document.getElementById(id);
-const POINTS_MOST = 1000, SLOTS_MOST = 120, LOG_MOST = 200;
+const SLOTS_MOST = 120, LOG_MOST = 200;
 const seen = {runs: new Map(), log: [], last: null};
 let chosen = null;          // number of the run that is shown; null: the newest
-let charts = null;          // by canvas; null: there is no Chart.js
-const logScales = new Set();        // charts whose values stand on a scale of powers
 let refused = '';           // why the server sends nothing
 
 // ---- words ----
@@ -21,11 +22,6 @@ function short(value, digits = 4) {
   if (size !== 0 && (size < 1e-3 || size >= 1e7)) return value.toExponential(2).replace('e+', 'e');
   if (size >= 1000) return Math.round(value).toLocaleString('en');
   return String(Number(value.toPrecision(digits)));
-}
-
-// For the ends of an axis.
-function brief(value) {
-  return Math.abs(value) >= 1e4 ? value.toLocaleString('en', {notation: 'compact'}) : short(value, 3);
 }
 
 function duration(seconds) {
@@ -88,16 +84,40 @@ function take(state) {
   seen.last = state;
   keep(seen.log, state.log, LOG_MOST);
   for (const run of state.runs) {
-    const old = seen.runs.get(run.number) || {points: [], strip: [], saves: []};
-    const points = run.whole ? [] : old.points, strip = old.strip;
+    const old = seen.runs.get(run.number) || {curves: curvesNew(), strip: [], saves: [], options: null};
+    const curves = run.whole ? curvesNew() : old.curves, strip = old.strip;
     const saves = run.saves.length ? run.saves : old.saves;     // all, once one has changed
-    keep(points, run.points, POINTS_MOST);
+    curvesTake(curves, run);
+    delete run.points;
     keep(strip, run.strip, SLOTS_MOST);
-    seen.runs.set(run.number, Object.assign(run, {points, strip, saves}));
+    seen.runs.set(run.number, Object.assign(run, {curves, strip, saves, options: run.options || old.options}));
   }
   for (const number of seen.runs.keys())
     if (!state.runs.some(run => run.number === number)) seen.runs.delete(number);
-  show();
+  if (!state.more) showSoon();      // else the next part is on its way
+}
+
+// Points of a run: where each stands on the axes, and of each metric which points have a value, and what.
+function curvesNew() {
+  return {step: [], epoch: [], time: [], metrics: new Map()};
+}
+
+function curvesTake(curves, run) {
+  const metrics = run.columns.map(({name}) => {
+    if (!curves.metrics.has(name)) curves.metrics.set(name, {at: [], y: []});
+    return curves.metrics.get(name);
+  });
+  for (const [time, step, epoch, ...values] of run.points) {
+    const at = curves.step.length;
+    curves.time.push(time - run.began);
+    curves.step.push(step);
+    curves.epoch.push(epoch);
+    values.forEach((y, k) => {
+      if (y === null) return;
+      metrics[k].at.push(at);
+      metrics[k].y.push(y);
+    });
+  }
 }
 
 function current() {
@@ -118,19 +138,56 @@ function title(run) {
   return 'Run ' + (run.name || run.number);
 }
 
+// Options of a run by their whole names; a list is one value.
+function flat(options, before = '', all = new Map()) {
+  for (const [name, value] of Object.entries(options || {}))
+    if (value && typeof value === 'object' && !Array.isArray(value)) flat(value, before + name + '.', all);
+    else all.set(before + name, value);
+  return all;
+}
+
+// A value of an option as people write it in a run file: 1e-3, not 0.001.
+function written(value) {
+  if (value === undefined) return 'default';
+  if (typeof value === 'number' && value !== 0 && (Math.abs(value) < 0.01 || Math.abs(value) >= 1e6))
+    return value.toExponential().replace('e+', 'e');
+  return typeof value === 'string' ? value : JSON.stringify(value);
+}
+
+const notSettings = /^trainer\.(run_name|default_root_dir)$/;
+
+// What sets each of these runs apart from the others, by number: 'lr=1e-3'; its name where its options do not.
+function labels(runs) {
+  const all = runs.map(run => flat(run.options)), keys = new Set(all.flatMap(options => [...options.keys()]));
+  const differs = key => new Set(all.map(options => JSON.stringify(options.get(key)))).size > 1;
+  const known = runs.every(run => run.options);
+  const apart = known ? [...keys].filter(key => !notSettings.test(key) && differs(key)) : [];
+  const last = key => key.split('.').pop();
+  const name = key => (apart.filter(other => last(other) === last(key)).length > 1 ? key.split('.').slice(-2).join('.') : last(key));
+  const texts = runs.map((run, k) => apart.slice(0, 3).map(key => name(key) + '=' + written(all[k].get(key))).join(' ')
+    + (apart.length > 3 ? ' …' : ''));
+  return new Map(runs.map((run, k) => [run.number,
+    !texts[k] ? title(run) : texts.filter(text => text === texts[k]).length > 1 ? texts[k] + ' (' + (run.name || run.number) + ')' : texts[k]]));
+}
+
+function allRuns() {
+  return [...seen.runs.values()].sort((a, b) => b.number - a.number);
+}
+
 function showRuns(run) {
-  const nav = $('runs'), all = [...seen.runs.values()].sort((a, b) => b.number - a.number);
+  const nav = $('runs'), all = allRuns(), label = labels(all);
   const wanted = all.length > 1 ? all : [];
-  const key = wanted.map(r => r.number + r.name + r.doing).join() + (run && run.number);
+  const key = wanted.map(r => r.number + label.get(r.number) + r.doing).join() + (run && run.number);
   if (nav.dataset.key === key) return;
   const focused = document.activeElement && document.activeElement.dataset.run;
   nav.dataset.key = key;
   nav.replaceChildren(...wanted.map(r => {
-    const button = element('button', title(r) + ' · ' + doing(r)[0]);
+    const button = element('button', label.get(r.number) + ' · ' + doing(r)[0]);
     button.type = 'button';
+    button.title = title(r);
     button.dataset.run = r.number;
     if (r === run) button.setAttribute('aria-current', 'true');
-    button.addEventListener('click', () => { chosen = r.number; show(); });
+    button.addEventListener('click', () => { chosen = r.number; view.window = null; show(); });
     return button;
   }));
   if (focused) for (const button of nav.children) if (button.dataset.run === focused) button.focus();
@@ -262,79 +319,444 @@ function showButtons(run) {
     ($('buttons').querySelector('button:not([hidden])') || $('run-name')).focus();
 }
 
+// ---- metrics ----
+
+const parts = {train: 'training', val: 'validation', test: 'test', predict: 'prediction'};
+
+// Metrics that the engine measures, by the name of their chart: title, unit, what their values are multiplied with, and of
+// which time they are.
+const known = {
+  loss: ['Loss', ''], acc: ['Accuracy', ''], lr: ['Learning rate', ''], grad_norm: ['Gradient norm', ''],
+  samples_per_second: ['Throughput', 'samples/s'], tokens_per_second: ['Tokens per second', 'tokens/s'],
+  step_seconds: ['Step time', 'ms', 1e3, 'since the report before'], steps_per_second: ['Steps per second', 'steps/s'],
+  model_flops_per_second: ['Model arithmetic', 'GFLOP/s', 1e-9], mfu: ['Share of the peak arithmetic', ''],
+  cpu_percent: ['Processor use', '%'], memory_rss_mb: ['Memory in use', 'MB'], memory_peak_mb: ['Memory peak', 'MB'],
+  memory_available_mb: ['Memory available', 'MB'], skipped_steps: ['Skipped steps', '']};
+
+const units = [[/_per_second$/, '/s'], [/_seconds$/, 's'], [/_mb$/, 'MB'], [/_bytes$/, 'B'], [/_percent$/, '%']];
+
+function inWords(name) {
+  const unit = units.find(([pattern]) => pattern.test(name));
+  const words = (unit && unit[1] !== '/s' ? name.replace(unit[0], '') : name).replace(/[_]+/g, ' ').trim() || name;
+  return [words[0].toUpperCase() + words.slice(1), unit ? unit[1] : ''];
+}
+
+// The chart that a metric belongs to and its name there: training and validation of one metric share a chart.
+function metricOf(name) {
+  const [, part, whole] = /^(?:(train|val|test|predict)_)?(.*)$/.exec(name);
+  const rest = part ? whole.replace(/(.)_epoch$/, '$1') : whole;
+  const several = /^(lr|grad_norm|step_seconds)(?:[-_/](.*))?$/.exec(rest);
+  const key = several ? several[1] : rest, [title, unit, scale, when] = known[key] || inWords(key);
+  const label = [part ? parts[part] : '', several && several[2] ? several[2] : '', rest !== whole ? 'mean of the epoch' : ''].filter(Boolean).join(', ');
+  return {key, name, title, unit, when, scale: scale || 1, part: part || '', label, isMean: rest !== whole};
+}
+
+const first = ['loss', 'acc'], last = ['lr', 'grad_norm', 'samples_per_second', 'tokens_per_second', 'step_seconds', 'steps_per_second'];
+
+// Loss, accuracy, what else a module measures, then how the run gets along.
+function rank(metric) {
+  if (first.includes(metric.key)) return first.indexOf(metric.key);
+  if (/loss/.test(metric.key)) return 2;
+  if (metric.part) return 3;
+  return last.includes(metric.key) ? 4 + last.indexOf(metric.key) : 20;
+}
+
+function inOrder(a, b) {
+  const order = ['train', 'val', 'test', 'predict', ''];
+  return rank(a) - rank(b) || (a.key < b.key ? -1 : a.key > b.key ? 1 : 0) || order.indexOf(a.part) - order.indexOf(b.part)
+    || a.isMean - b.isMean || (a.name < b.name ? -1 : 1);
+}
+
 // ---- charts ----
 
-// Which figures of a run a chart shows, and what their numbers are multiplied with.
-const plots = {
-  loss: {pick: n => /loss/.test(n), label: n => n},
-  rate: {pick: n => n === 'samples_per_second', label: () => 'samples/s'},
-  time: {pick: n => /^step_seconds_/.test(n), label: n => n.slice(13), scale: 1e3},
-  norm: {pick: n => /^grad_norm/.test(n), label: n => n, clip: true},
-  lr: {pick: n => /^lr/.test(n), label: n => n},
-  other: {pick: n => !/loss|^lr|^grad_norm|_per_second$|^step_seconds_/.test(n), label: n => n},
-};
+const COLOURS = 8, FEW = 60;
+const windows = [1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000];       // of smoothing, points
+// window: [from, to] on the axis; null: all there is.
+const view = {axis: 'step', smooth: 1, window: null, compares: false, logs: new Set()};
+const charts = new Map();           // by key: {figure, plot, graph, …}
 
-function series(run, plot) {
-  const sets = [];
-  run.columns.forEach((column, k) => {
-    if (!plot.pick(column.name)) return;
-    const data = [];
-    for (const point of run.points) {
-      const y = point[k + 2];
-      if (y !== null && y !== undefined) data.push({x: point[1], y: y * (plot.scale || 1)});
+// Colours of training and validation are the same in all charts.
+function colourOf(metric, k) {
+  const own = ['train', 'val', 'test'].indexOf(metric.part);
+  return metric.isMean ? (own + 3) % COLOURS : own >= 0 ? own : k % COLOURS;
+}
+
+// The series of all charts, by key: of the run that is shown, or of all of them.
+function chartSeries(runs, label) {
+  const all = new Map(), several = runs.length > 1;
+  runs.forEach((run, n) => {
+    const metrics = [...run.curves.metrics.keys()].map(metricOf).sort(inOrder);
+    for (const metric of metrics) {
+      const {at, y} = run.curves.metrics.get(metric.name);
+      if (!at.length) continue;
+      if (!all.has(metric.key)) all.set(metric.key, {metric, series: []});
+      const own = all.get(metric.key).series;
+      own.push({run, metric, at, y, several, colour: several ? n % COLOURS : colourOf(metric, own.length),
+        dashes: several ? (metric.part === 'val' || /p95/.test(metric.label) ? [6, 4] : metric.isMean || n >= COLOURS ? [2, 3] : null) : null,
+        label: (several ? label.get(run.number) + (metric.label ? ', ' : '') : '') + (metric.label || (several ? '' : metric.title))});
     }
-    sets.push({label: plot.label(column.name), data, few: /^val_|_epoch$/.test(column.name) || data.length < 3, many: data.length > 40});
   });
-  const data = sets.length ? sets[0].data : [];
-  if (plot.clip && run.clip > 0 && data.length)
-    sets.push({label: 'clip', data: [{x: data[0].x, y: run.clip}, {x: data[data.length - 1].x, y: run.clip}], dash: true});
-  return sets;
+  return new Map([...all].sort(([, a], [, b]) => inOrder(a.metric, b.metric)));
 }
 
-// Room around what does not change.
-function axisFit(axis, sets) {
-  const all = sets.flatMap(set => set.data.map(point => point.y)), first = all[0];
-  const room = all.length && all.every(y => y === first) ? Math.abs(first) / 2 : 0;
-  axis.suggestedMin = room ? first - room : undefined;
-  axis.suggestedMax = room ? first + room : undefined;
-}
-
-function chartMake(id) {
-  return new Chart($(id), {type: 'line', data: {datasets: []}, options: {
-    animation: false, parsing: false, normalized: true, responsive: true, maintainAspectRatio: false,
-    interaction: {mode: 'nearest', axis: 'x', intersect: false},
-    elements: {point: {radius: 0, hitRadius: 6}, line: {borderWidth: 1.6}},
-    plugins: {legend: {position: 'bottom', align: 'start', labels: {boxWidth: 14, boxHeight: 2, padding: 8}},
-      tooltip: {callbacks: {title: items => 'step ' + items[0].parsed.x,
-        label: item => ' ' + item.dataset.label + ' ' + short(item.parsed.y, 5)}}},
-    scales: {x: {type: 'linear', ticks: {maxTicksLimit: 6, maxRotation: 0, callback: brief}},
-      y: {ticks: {maxTicksLimit: 6, callback: brief}, afterFit: axis => { axis.width = 56; }}}}});
-}
-
-function chartColours(chart) {
-  for (const axis of Object.values(chart.options.scales)) {
-    axis.grid = {color: css('--line'), drawBorder: false};
-    axis.ticks.color = css('--quiet');
+// Mean of each value and those before it, `count` in all.
+function smoothed(y, count) {
+  const means = new Array(y.length);
+  let sum = 0;
+  for (let k = 0; k < y.length; k++) {
+    sum += y[k] - (k >= count ? y[k - count] : 0);
+    means[k] = sum / Math.min(k + 1, count);
   }
-  chart.options.plugins.legend.labels.color = css('--text');
+  return means;
+}
+
+function valuesOf(series) {
+  const key = view.smooth + ':' + series.y.length, curve = series.run.curves.metrics.get(series.metric.name);
+  if (view.smooth === 1 || series.y.length <= FEW) return series.y;
+  if (curve.smoothKey !== key) {
+    curve.smooth = smoothed(series.y, view.smooth);
+    curve.smoothKey = key;
+  }
+  return curve.smooth;
+}
+
+function axisOf(series) {
+  return series.run.curves[view.axis];
+}
+
+function extent(all) {
+  let from = Infinity, to = -Infinity;
+  for (const {series} of all.values())
+    for (const one of series) {
+      const x = axisOf(one);
+      for (const at of [one.at[0], one.at[one.at.length - 1]]) {
+        from = Math.min(from, x[at]);
+        to = Math.max(to, x[at]);
+      }
+    }
+  if (from > to) return [0, 1];
+  if (from === to) return [from - 0.5, to + 0.5];
+  return [Math.min(from, view.axis === 'step' ? from : 0), to + (to - from) * 0.01];
+}
+
+// Puts what a stretch of the axis shows of a curve into rows: all points where there is room for them, else of each of
+// `most` pieces the least and the largest.
+function rowsTake(rows, width, column, x, at, y, scale, [from, to], most) {
+  const inside = [];
+  let before = -1, behind = -1;
+  for (let k = 0; k < at.length; k++) {
+    const place = x[at[k]];
+    if (place < from) before = k;
+    else if (place > to) { if (behind < 0) behind = k; }
+    else inside.push(k);
+  }
+  const put = k => {
+    const place = x[at[k]];
+    if (!rows.has(place)) rows.set(place, new Array(width).fill(null));
+    rows.get(place)[column] = y[k] * scale;
+  };
+  const thin = (list, pieces, a, b) => {
+    if (list.length <= 2 * pieces || b <= a) return list.forEach(put);
+    const least = new Array(pieces).fill(-1), largest = new Array(pieces).fill(-1);
+    for (const k of list) {
+      const piece = Math.min(pieces - 1, Math.max(0, Math.floor((x[at[k]] - a) / (b - a) * pieces)));
+      if (least[piece] < 0 || y[k] < y[least[piece]]) least[piece] = k;
+      if (largest[piece] < 0 || y[k] > y[largest[piece]]) largest[piece] = k;
+    }
+    for (let piece = 0; piece < pieces; piece++)
+      if (least[piece] >= 0) { put(least[piece]); put(largest[piece]); }
+    put(list[list.length - 1]);
+  };
+  thin(inside, most, from, to);
+  // What lies outside is there while a chart is dragged, and where a line leaves it.
+  if (before >= 0) put(before);
+  if (behind >= 0) put(behind);
+}
+
+function fade(colour) {
+  return colour + '55';
+}
+
+const niceTimes = [1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200,
+  86400];
+
+function niceStep(span, count, axis) {
+  const least = span / Math.max(1, count), size = 10 ** Math.floor(Math.log10(least));
+  if (axis === 'time' && least <= 86400) return niceTimes.find(step => step >= least);
+  const step = [1, 2, 5, 10].map(m => m * size).find(s => s >= least * 0.999);
+  return axis === 'step' ? Math.max(1, step) : step;
+}
+
+function tickText(value, step, axis) {
+  if (axis === 'time') {
+    const s = Math.abs(value), h = Math.floor(s / 3600), m = Math.floor(s / 60) % 60;
+    if (step < 60) return s < 60 ? String(Number(s.toFixed(3))) + ' s' : Math.floor(s / 60) + ':' + String(Math.round(s % 60)).padStart(2, '0');
+    return h ? h + ' h' + (m ? ' ' + m : '') : m + ' min';
+  }
+  const size = Math.abs(value);
+  if (size >= 1e4) return value.toLocaleString('en', {notation: 'compact', maximumFractionDigits: size / step > 1e3 ? 3 : 2});
+  if (size !== 0 && step < 1e-4) return value.toExponential(Math.max(0, Math.floor(Math.log10(size)) - Math.floor(Math.log10(step) + 1e-9))).replace('e+', 'e');
+  return String(Number(value.toFixed(Math.max(0, -Math.floor(Math.log10(step) + 1e-9)))));
+}
+
+function linearTicks(from, to, count, axis) {
+  const step = niceStep(to - from, count, axis), ticks = [];
+  for (let k = Math.ceil(from / step - 1e-9); k * step <= to + step * 1e-9 && ticks.length < 50; k++)
+    ticks.push({v: k * step, label: tickText(k * step, step, axis)});
+  return ticks;
+}
+
+function logTicks(from, to, count) {
+  const low = Math.floor(Math.log10(from)), high = Math.ceil(Math.log10(to)), ticks = [];
+  if (!(from > 0) || to / from < 8) return linearTicks(from, to, count);
+  const each = Math.max(1, Math.ceil((high - low) / count));
+  for (let e = low; e <= high; e += each)
+    for (const m of high - low <= 2 ? [1, 2, 5] : [1]) {
+      const v = m * 10 ** e;
+      if (v >= from && v <= to) ticks.push({v, label: short(v, 3)});
+    }
+  return ticks;
+}
+
+// Where a point stands, in words.
+function placeText(x) {
+  if (view.axis === 'step') return 'step ' + Math.round(x).toLocaleString('en');
+  if (view.axis === 'time') return duration(x);
+  return x > 0 && Number.isInteger(x) ? 'end of epoch ' + x : 'epoch ' + (Math.floor(x) + 1) + ', ' + Math.floor(100 * (x % 1)) + ' %';
+}
+
+function chartMake(key, metric) {
+  const figure = element('figure'), caption = element('figcaption'), plot = element('div', '', 'plot');
+  const log = element('button', 'log', 'small'), csv = element('button', 'CSV', 'small');
+  const name = element('span', metric.title, 'name');
+  const chart = {key, metric, figure, plot, log, legend: element('ul', '', 'series'), place: element('p', '', 'quiet place'), graph: null, shown: ''};
+  figure.dataset.metric = key;
+  name.title = metric.title;
+  log.type = csv.type = 'button';
+  log.id = 'log-' + key;
+  csv.id = 'csv-' + key;
+  log.setAttribute('aria-label', 'log scale of ' + metric.title);
+  log.setAttribute('aria-pressed', 'false');
+  csv.setAttribute('aria-label', 'points of ' + metric.title + ' as CSV');
+  log.addEventListener('click', () => {
+    if (!view.logs.delete(key)) view.logs.add(key);
+    showCharts(current());
+  });
+  csv.addEventListener('click', () => download(chart));
+  plot.setAttribute('role', 'img');
+  caption.append(name, element('span', [metric.unit, metric.when].filter(Boolean).join(', '), 'unit quiet'), log, csv);
+  figure.append(caption, plot, chart.legend, chart.place);
+  return chart;
+}
+
+// What the mouse, or a finger, does in a chart changes the stretch that all charts show.
+function chartMoved(graph) {
+  const [from, to] = graph.xAxisRange();
+  view.window = [from, to];
+  clearTimeout(chartMoved.timer);
+  chartMoved.timer = setTimeout(() => showCharts(current()), 30);
+}
+
+let drawing = false;        // by this page, not by a drag
+
+function graphMake(chart, options) {
+  const model = Object.assign({}, Dygraph.defaultInteractionModel, {dblclick: () => zoomReset()});
+  chart.graph = new Dygraph(chart.plot, options.file, Object.assign({}, options, {file: undefined, legend: 'never', interactionModel: model,
+    connectSeparatedPoints: true, highlightCircleSize: 4, rightGap: 8, xRangePad: 0, yRangePad: 6, animatedZooms: false, xAxisHeight: 24,
+    drawCallback: (graph, isFirst) => { if (!isFirst && !drawing) chartMoved(graph); },
+    highlightCallback: (event, x, points, row) => legendSay(chart, x, row),
+    unhighlightCallback: () => legendSay(chart, null)}));
+}
+
+// Names and newest values of the series, or those at x.
+function legendSay(chart, x, row) {
+  const items = chart.legend.children;
+  chart.series.forEach((series, k) => {
+    if (!items[k]) return;
+    let value = series.y[series.y.length - 1] * series.metric.scale;
+    if (x !== null) {
+      const file = chart.file, column = chart.columns[k];
+      let near = -1;
+      for (let d = 0; near < 0 && d < 400; d++)
+        if (file[row - d] && file[row - d][column] !== null) near = row - d;
+        else if (file[row + d] && file[row + d][column] !== null) near = row + d;
+      value = near < 0 ? null : file[near][column];
+    }
+    say(items[k].lastChild, short(value, 5));
+  });
+  say(chart.place, x === null ? '' : placeText(x));
+}
+
+function legendMake(chart, clip) {
+  chart.legend.replaceChildren(...chart.series.map(series => {
+    const item = element('li'), key = element('span', '', 'line');
+    key.style.borderTopColor = css('--s' + series.colour);
+    if (series.dashes) key.style.borderTopStyle = 'dashed';
+    item.append(key, element('span', series.label + ' '), element('b', ''));
+    return item;
+  }));
+  if (!clip) return;
+  const item = element('li'), key = element('span', '', 'line');
+  key.style.borderTopColor = css('--bad');
+  key.style.borderTopStyle = 'dashed';
+  item.append(key, element('span', 'clipped at '), element('b', short(clip)));
+  chart.legend.append(item);
+}
+
+function chartShow(chart, series, range, all) {
+  const {key, metric} = chart, isLog = view.logs.has(key), run = series[0].run;
+  const clip = key === 'grad_norm' && run.clip > 0 ? run.clip : 0;
+  const shown = JSON.stringify([view.axis, view.smooth, range, isLog, chart.plot.clientWidth, css('--line'), clip,
+    series.map(s => [s.run.number, s.label, s.y.length, s.run.curves.step.length])]);
+  chart.log.setAttribute('aria-pressed', String(isLog));
+  if (shown === chart.shown || !chart.plot.clientWidth) return;
+  chart.shown = shown;
+  const raws = view.smooth > 1 ? series.filter(s => s.y.length > FEW) : [], width = 1 + raws.length + series.length + (clip ? 1 : 0);
+  const rows = new Map(), most = Math.max(100, Math.min(1200, Math.floor(chart.plot.clientWidth * 3 / (2 + series.length))));
+  const options = {}, colours = [], lines = [...raws.map(s => [s, true]), ...series.map(s => [s, false])];
+  lines.forEach(([s, isRaw], k) => {
+    const few = s.y.length <= FEW, colour = css('--s' + s.colour);
+    rowsTake(rows, width, k + 1, axisOf(s), s.at, isRaw ? s.y : valuesOf(s), metric.scale, range, most);
+    colours.push(isRaw ? fade(colour) : colour);
+    options['y' + k] = {strokeWidth: isRaw ? 1 : 1.7, strokePattern: s.dashes, drawPoints: few && !isRaw, pointSize: s.y.length < 3 ? 4 : 2.5,
+      highlightCircleSize: isRaw ? 0 : 4};
+  });
+  if (clip) {
+    for (const x of range) {
+      if (!rows.has(x)) rows.set(x, new Array(width).fill(null));
+      rows.get(x)[width - 1] = clip;
+    }
+    colours.push(css('--bad'));
+    options['y' + (width - 2)] = {strokePattern: [5, 4], strokeWidth: 1.5, highlightCircleSize: 0};
+  }
+  chart.file = [...rows].sort(([a], [b]) => a - b).map(([x, row]) => { row[0] = x; return row; });
+  chart.series = series;
+  chart.columns = series.map((s, k) => raws.length + k + 1);
+  const axis = {axisLineColor: css('--line'), gridLineColor: css('--line'), axisLabelFontSize: 12, axisLabelWidth: 58};
+  const set = {file: chart.file, labels: ['x', ...colours.map((_, k) => 'y' + k)], colors: colours, series: options, dateWindow: [...range],
+    logscale: isLog, axes: {
+      x: Object.assign({}, axis, {ticker: (a, b, pixels) => linearTicks(a, b, Math.max(2, Math.floor(pixels / 55)), view.axis)}),
+      y: Object.assign({}, axis, {ticker: (a, b, pixels) => (isLog ? logTicks : linearTicks)(a, b, Math.max(2, Math.floor(pixels / 30)))})}};
+  drawing = true;
+  if (chart.graph) {
+    chart.graph.resize();
+    chart.graph.updateOptions(set);
+  } else {
+    graphMake(chart, set);
+  }
+  drawing = false;
+  const legend = JSON.stringify([series.map(s => [s.label, s.colour, s.dashes]), clip, css('--line')]);
+  if (chart.legend.dataset.key !== legend) legendMake(chart, clip);
+  chart.legend.dataset.key = legend;
+  legendSay(chart, null);
+  chart.plot.setAttribute('aria-label', metric.title + (metric.unit ? ', ' + metric.unit : '') + ': newest '
+    + series.map(s => s.label + ' ' + short(s.y[s.y.length - 1] * metric.scale)).join(', '));
+}
+
+function shownRuns(run) {
+  if (!run) return [];
+  return view.compares ? allRuns().reverse().filter(r => r.curves.step.length) : [run];
 }
 
 function showCharts(run) {
-  if (!charts) return;
-  for (const [id, chart] of Object.entries(charts)) {
-    const sets = run ? series(run, plots[id]) : [];
-    chart.data.datasets = sets.map((set, k) => {
-      const colour = set.dash ? css('--bad') : css('--s' + k % 6);
-      return {label: set.label, data: set.data, borderColor: colour, backgroundColor: colour,
-        borderDash: set.dash ? [5, 4] : [], pointRadius: set.few ? (set.many ? 1.5 : 3) : 0, spanGaps: true, tension: 0};
-    });
-    axisFit(chart.options.scales.y, sets);
-    chart.options.scales.y.type = logScales.has(id) ? 'logarithmic' : 'linear';
-    chart.update('none');
-    const told = sets.filter(s => s.data.length).map(s => s.label + ' ' + short(s.data[s.data.length - 1].y));
-    $(id).setAttribute('aria-label', $(id).closest('figure').querySelector('figcaption').firstChild.textContent.trim() + ': '
-      + (told.length ? 'newest ' + told.join(', ') : 'nothing yet'));
+  if (!window.Dygraph) return;
+  const runs = shownRuns(run), all = chartSeries(runs, labels(allRuns())), whole = extent(all);
+  if (view.window && !(view.window[1] > view.window[0])) view.window = null;
+  const box = $('charts');
+  for (const [key, chart] of charts)
+    if (!all.has(key)) {
+      if (chart.graph) chart.graph.destroy();
+      chart.figure.remove();
+      charts.delete(key);
+    }
+  let before = null;
+  for (const [key, {metric}] of all) {
+    if (!charts.has(key)) charts.set(key, chartMake(key, metric));
+    const {figure} = charts.get(key);
+    const place = before ? before.nextElementSibling : box.firstElementChild;
+    if (place !== figure) box.insertBefore(figure, place);
+    before = figure;
   }
+  for (const [key, {series}] of all) chartShow(charts.get(key), series, view.window || whole, all);
+  const most = Math.max(0, ...runs.map(r => r.reports_per_point));
+  $('charts-none').hidden = all.size > 0;
+  $('compares-box').hidden = seen.runs.size < 2;
+  $('zoom-reset').ariaDisabled = String(!view.window && ![...charts.values()].some(c => c.graph && c.graph.isZoomed('y')));
+  $('axis').querySelector('[value=epoch]').disabled = !runs.some(r => r.batches || r.curves.epoch[r.curves.epoch.length - 1] > 0);
+  say($('charts-text'), most > 1 ? 'A point stands for ' + most + ' reports, and shows the newest of them.' : '');
+}
+
+// ---- what is shown of the charts ----
+
+function zoomReset() {
+  view.window = null;
+  drawing = true;
+  for (const chart of charts.values()) {
+    chart.shown = '';
+    if (chart.graph) chart.graph.updateOptions({valueRange: null}, true);
+  }
+  drawing = false;
+  showCharts(current());
+}
+
+// share: how much of the stretch is to be seen; by: how far it moves, in stretches.
+function zoomBy(share, by) {
+  const runs = shownRuns(current());
+  if (!runs.length) return;
+  const whole = extent(chartSeries(runs, labels(allRuns()))), [from, to] = view.window || whole;
+  const half = Math.min((to - from) * share, whole[1] - whole[0]) / 2;
+  const middle = Math.min(whole[1] - half, Math.max(whole[0] + half, (from + to) / 2 + by * (to - from)));
+  view.window = half * 2 >= whole[1] - whole[0] ? null : [middle - half, middle + half];
+  showCharts(current());
+}
+
+function toolsBegin() {
+  const tools = {'zoom-in': [0.5, 0], 'zoom-out': [2, 0], 'zoom-left': [1, -0.25], 'zoom-right': [1, 0.25]};
+  for (const [id, [share, by]] of Object.entries(tools)) $(id).addEventListener('click', () => zoomBy(share, by));
+  $('zoom-reset').addEventListener('click', zoomReset);
+  $('axis').addEventListener('change', () => { view.axis = $('axis').value; view.window = null; showCharts(current()); });
+  $('smooth').max = windows.length - 1;
+  $('smooth').addEventListener('input', () => {
+    view.smooth = windows[$('smooth').value];
+    const text = view.smooth > 1 ? 'mean of ' + view.smooth + ' points' : 'off';
+    say($('smooth-text'), text);
+    $('smooth').setAttribute('aria-valuetext', text);
+    showCharts(current());
+  });
+  $('compares').addEventListener('change', () => { view.compares = $('compares').checked; view.window = null; showCharts(current()); });
+}
+
+// ---- points as a file ----
+
+function cell(value) {
+  const text = String(value);
+  return /[",\r\n]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
+}
+
+// All points of a chart as they were reported, not smoothed: a line for each point of each run.
+function csvOf(chart) {
+  const names = [...new Set(chart.series.map(s => s.metric.name))], lines = [['run', 'step', 'epochs_done', 'seconds', ...names].map(cell).join()];
+  for (const run of new Set(chart.series.map(s => s.run))) {
+    const {step, epoch, time} = run.curves, rows = new Map();
+    for (const s of chart.series.filter(one => one.run === run)) {
+      const k = names.indexOf(s.metric.name);
+      s.at.forEach((at, p) => {
+        if (!rows.has(at)) rows.set(at, new Array(names.length).fill(''));
+        rows.get(at)[k] = s.y[p];
+      });
+    }
+    for (const [at, values] of [...rows].sort(([a], [b]) => a - b))
+      lines.push([run.name || run.number, step[at], epoch[at], Number(time[at].toFixed(3)), ...values].map(cell).join());
+  }
+  return lines.join('\n') + '\n';
+}
+
+function download(chart) {
+  const link = element('a'), address = URL.createObjectURL(new Blob([csvOf(chart)], {type: 'text/csv'})), run = current();
+  link.href = address;
+  link.download = [view.compares ? 'runs' : 'run-' + (run.name || run.number), chart.key].join('-').replace(/[^\w.-]+/g, '_') + '.csv';
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(address), 10000);
 }
 
 // ---- ranks ----
@@ -355,6 +777,7 @@ function median(values) {
 }
 
 function showStrip(run) {
+  if (!$('engine').open) return;
   const canvas = $('strip'), slots = run ? run.strip : [];
   const ranks = slots.length ? slots[slots.length - 1][1].length : 0;
   $('ranks-box').hidden = !ranks;
@@ -422,6 +845,7 @@ function stagesHead() {
 }
 
 function showStages(run) {
+  if (!$('engine').open) return;
   const all = run ? run.stages : [], body = $('stages').tBodies[0];
   if (body.rows.length !== all.length) body.replaceChildren(...all.map((_, rank) => stageRow(rank)));
   const most = Math.max(...all.map(row => row.reduce((a, b) => a + b, 0)));
@@ -452,6 +876,7 @@ function laneRow(lane) {
 }
 
 function showLanes() {
+  if (!$('engine').open) return;
   const lanes = [...seen.last.lanes].sort((a, b) => b.level - a.level || (a.name < b.name ? -1 : 1));
   const body = $('lanes').tBodies[0], key = lanes.map(lane => lane.name).join();
   if (body.dataset.key !== key) body.replaceChildren(...lanes.map(laneRow));
@@ -492,13 +917,15 @@ function showSaves(run) {
     : [row([['None yet.', 'quiet']])]));
 }
 
-function showFigures(run) {
+function showMetrics(run) {
   const columns = run ? run.columns.filter(c => c.newest !== null) : [];
-  const body = $('figures').tBodies[0], key = columns.map(c => c.name).join();
+  const all = columns.map(c => [c, metricOf(c.name)]).sort(([, a], [, b]) => inOrder(a, b));
+  const body = $('metrics').tBodies[0], key = all.map(([c]) => c.name).join();
   if (body.dataset.key !== key)
-    body.replaceChildren(...columns.map(c => row([[c.name, 'text'], ['', 'n']])));
+    body.replaceChildren(...all.map(([c, m]) => row([[m.title + (m.label ? ', ' + m.label : ''), 'text'], ['', 'n'], [m.unit, 'quiet'],
+      [c.name, 'quiet raw']])));
   body.dataset.key = key;
-  columns.forEach((c, k) => say(body.rows[k].cells[1], short(c.newest, 6)));
+  all.forEach(([c, m], k) => say(body.rows[k].cells[1], short(c.newest * m.scale, 6)));
 }
 
 function showLog() {
@@ -513,6 +940,17 @@ function showLog() {
   if (follows) box.scrollTop = box.scrollHeight;
 }
 
+// Where drawing takes long, as on a machine whose processors all compute, events that came together are shown together.
+function showSoon() {
+  if (showSoon.timer) return;
+  showSoon.timer = setTimeout(() => {
+    const began = performance.now();
+    showSoon.timer = 0;
+    show();
+    showSoon.next = performance.now() + 2 * (performance.now() - began);
+  }, Math.max(0, (showSoon.next || 0) - performance.now()));
+}
+
 function show() {
   if (!seen.last) return;
   const run = current();
@@ -525,7 +963,7 @@ function show() {
   showLanes();
   showNewest();
   showSaves(run);
-  showFigures(run);
+  showMetrics(run);
   showLog();
 }
 
@@ -574,28 +1012,21 @@ async function refusal() {
 }
 
 function begin() {
-  if (window.Chart) {
-    charts = Object.fromEntries(Object.keys(plots).map(id => [id, chartMake(id)]));
-    Object.values(charts).forEach(chartColours);
+  if (window.Dygraph) {
+    Dygraph.PLUGINS = Dygraph.PLUGINS.filter(plugin => plugin !== Dygraph.Plugins.Legend);      // it writes styles into HTML
   } else {
-    notice('The charts need Chart.js, which is not installed where the run is: apt-get install libjs-chart.js. '
+    notice('The charts need dygraphs, which is not installed where the run is: apt-get install libjs-dygraphs. '
       + 'Everything else on this page works without it.');
+    $('charts-tools').hidden = true;
   }
-  for (const id of ['loss', 'time'])
-    $('log-' + id).addEventListener('click', event => {
-      if (!logScales.delete(id)) logScales.add(id);
-      event.currentTarget.setAttribute('aria-pressed', String(logScales.has(id)));
-      show();
-    });
+  toolsBegin();
   stagesHead();
   $('buttons').append(...buttons.map(buttonMake));
   showButtons(null);
   $('newest-box').addEventListener('toggle', show);
+  $('engine').addEventListener('toggle', show);
   window.addEventListener('resize', show);
-  window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
-    Object.values(charts || {}).forEach(chartColours);
-    show();
-  });
+  window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', show);
   connect();
 }
 
