@@ -4,7 +4,10 @@
  * which part of the data is this rank's, data say what they are, the strategy sets the
  * module up for them, weights come in, the run gets its folder, then the loop runs.  What
  * the parts do is theirs.  While a run goes on it gives a sign of life of its own: that
- * this thread turns.  That steps are made is the loops'. */
+ * this thread turns.  That steps are made is the loops'.
+ *
+ * Each phase of the start-up has trainer.step_timeout to end.  A stop in that time gives
+ * the phase a moment more, because a start-up that is nearly done ends in order. */
 #include "actors/worker_parts.h"
 
 #include <stdio.h>
@@ -30,6 +33,9 @@
 #include "runtime/cargo.h"
 #include "runtime/deaths.h"
 #include "tensor/graph.h"
+
+/* The launcher limits how long ranks may take to start, and each rank its own start. */
+static const double UNLIMITED = 1e10;                       /* s */
 
 static int worker_start(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
@@ -70,15 +76,61 @@ bool pl_worker_failed(pl_worker_t *w, const pl_answer_t *answer)
     return answer->kind != PL_ANSWER_REPLY || !w->run;
 }
 
-/* The strategy has not gone on with what it was asked for. */
-static void worker_late(pl_worker_t *w, const pl_answer_t *answer, const char *what)
+/* ---- the start-up has limits ---- */
+
+static bool is_starting(const pl_worker_t *w)
 {
+    return w->run && !w->loops;
+}
+
+static void phase_look(void *self)
+{
+    pl_worker_t *w = self;
     pl_error_t err;
-    if (answer->kind != PL_ANSWER_LATE)
+    if (is_starting(w) && pl_patience_is_over(&w->patience, w, &err, "%s", w->phase))
+        pl_worker_fail(w, &err);
+}
+
+static void phase_begin(pl_worker_t *w, const char *phase, double seconds)
+{
+    w->phase = phase;
+    pl_patience_begin(&w->patience, w, seconds, phase_look);
+}
+
+void pl_worker_phase(pl_worker_t *w, const char *phase)
+{
+    phase_begin(w, phase, w->job->trainer->step_timeout);
+}
+
+/* A rank that is late itself says so before the ranks that wait for it. */
+static void phase_of_all(pl_worker_t *w, const char *phase)
+{
+    phase_begin(w, phase, w->job->trainer->step_timeout * 1.25);
+}
+
+/* The strategy says that it goes on. */
+static void phase_goes_on(pl_worker_t *w, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_PROGRESS)
+        pl_patience_renew(&w->patience);
+}
+
+static void stop_is_late(void *self)
+{
+    pl_worker_t *w = self;
+    pl_error_t err;
+    if (!is_starting(w))
         return;
-    pl_fail(&err, PL_ESTUCK, "%s has not ended for %g s (trainer.step_timeout)", what,
-            w->job->trainer->step_timeout);
+    pl_fail(&err, PL_ECANCELLED, "stopped before the first step (%s), while %s",
+            w->stop_reason, w->phase);
+    pl_actor_suspect(w, PL_STOP_START_MS / 2);
     pl_worker_fail(w, &err);
+}
+
+static void stop_limit(pl_worker_t *w)
+{
+    if (is_starting(w) && *w->stop_reason && strcmp(w->stop_reason, PL_OTHER_RANKS) != 0)
+        pl_after(w, PL_STOP_START_MS, stop_is_late, NULL);
 }
 
 void pl_worker_sent(pl_worker_t *w, uint64_t call, const pl_error_t *err)
@@ -103,6 +155,7 @@ static void strategy_told(void *self, const pl_answer_t *answer)
     if (answer->kind != PL_ANSWER_PROGRESS || !w->run
         || !*answer->body->start_progress.address)
         return;
+    phase_begin(w, "waiting until all ranks have started", UNLIMITED);
     const pl_run_progress_t report = {.event = "alive",
                                       .metrics = "",
                                       .address = answer->body->start_progress.address};
@@ -144,7 +197,7 @@ static void weights_let_go(pl_worker_t *w)
 static void weights_imported(void *self, const pl_answer_t *answer)
 {
     pl_worker_t *w = self;
-    worker_late(w, answer, "taking over weights");
+    phase_goes_on(w, answer);
     if (answer->kind == PL_ANSWER_ERROR) {
         pl_error_t err = *answer->error;
         pl_pass(&err, "%s",
@@ -160,7 +213,7 @@ static void strategy_set_up(void *self, const pl_answer_t *answer)
 {
     pl_worker_t *w = self;
     pl_error_t err = {0};
-    worker_late(w, answer, "compiling the module's steps");
+    phase_goes_on(w, answer);
     if (pl_worker_failed(w, answer))
         return;
     pl_show_model_t shown = {.model = answer->body->setup_reply.model,
@@ -181,8 +234,8 @@ static void strategy_set_up(void *self, const pl_answer_t *answer)
     pl_import_weights_t msg = {.weights = &w->weights->object,
                                .whole = w->resume.manifest != NULL,
                                .gives = true};
-    pl_how_t how = {.on_answer = weights_imported,
-                    .silence_ms = pl_milliseconds(w->job->trainer->step_timeout)};
+    const pl_how_t how = {.on_answer = weights_imported};
+    pl_worker_phase(w, "taking over weights");
     pl_worker_sent(w, pl_call_import_weights(w, w->strategy, &msg, how, &err), &err);
 }
 
@@ -194,8 +247,8 @@ static void set_up(pl_worker_t *w, pl_layout_t *layout, const char *facts)
                       .layout = &layout->object,
                       .accumulates = w->accumulates,
                       .imports = w->weights && !pl_first_weights_partly(w->job)};
-    pl_how_t how = {.on_answer = strategy_set_up,
-                    .silence_ms = pl_milliseconds(w->job->trainer->step_timeout)};
+    const pl_how_t how = {.on_answer = strategy_set_up};
+    pl_worker_phase(w, "compiling the module's steps");
     w->validates = layout->stage[PL_VALIDATE].present;
     pl_worker_sent(w, pl_call_setup(w, w->strategy, &msg, how, &err), &err);
 }
@@ -235,6 +288,7 @@ static void data_compare(pl_worker_t *w, pl_layout_t *layout, const char *facts)
         return;
     }
     const pl_decide_t msg = {.text = w->found};
+    phase_of_all(w, "comparing the data of all ranks");
     pl_worker_sent(w, pl_call_decide(w, w->asking.agreement, &msg, how, &err), &err);
 }
 
@@ -277,6 +331,7 @@ static void find_layout(pl_worker_t *w)
         return;
     }
     if (!w->job->prompt) {
+        pl_worker_phase(w, "opening the data");
         pl_worker_sent(w, pl_call_open_data(w, w->data, &msg, how, &err), &err);
         return;
     }
@@ -307,6 +362,7 @@ static void begin_afresh(pl_worker_t *w)
     pl_error_t err = {0};
     const pl_read_weights_t msg = {.path = pl_first_weights_path(w->job)};
     const pl_how_t how = {.on_answer = weights_read};
+    pl_worker_phase(w, "reading the weights to begin with");
     if (msg.path)
         pl_worker_sent(w, pl_call_read_weights(w, w->writer, &msg, how, &err), &err);
     else
@@ -330,6 +386,7 @@ static void agree_on(pl_worker_t *w, const char *path)
 {
     pl_error_t err = {0};
     const pl_how_t how = {.on_answer = resume_agreed};
+    phase_of_all(w, "agreeing on the checkpoint of all ranks");
     pl_worker_sent(w,
                    pl_call_decide(w, w->asking.agreement, &(pl_decide_t){.text = path},
                                   how, &err),
@@ -360,6 +417,7 @@ static void find_checkpoint(pl_worker_t *w, const char *agreed)
     pl_error_t err = {0};
     pl_find_checkpoint_t msg;
     const pl_how_t how = {.on_answer = checkpoint_found};
+    pl_worker_phase(w, "finding the checkpoint");
     const bool known = pl_resume_wanted(w->job, agreed, &msg, &err) == PL_OK;
     pl_worker_sent(w, known ? pl_call_find_checkpoint(w, w->keeper, &msg, how, &err) : 0,
                    &err);
@@ -424,7 +482,6 @@ static void worker_begin(pl_worker_t *w)
 static void peak_measured(void *self, const pl_answer_t *answer)
 {
     pl_worker_t *w = self;
-    worker_late(w, answer, "measuring the device");
     if (pl_worker_failed(w, answer))
         return;
     w->device_flops = answer->body->measure_peak_reply.flops;
@@ -439,8 +496,8 @@ static void interest_known(void *self, const pl_answer_t *answer)
     if (pl_worker_failed(w, answer))
         return;
     uint32_t wishes = answer->body->interest_reply.wishes;
-    pl_how_t how = {.on_answer = peak_measured,
-                    .silence_ms = pl_milliseconds(w->job->trainer->step_timeout)};
+    const pl_how_t how = {.on_answer = peak_measured};
+    pl_worker_phase(w, "measuring the device");
     w->accumulates = wishes & PL_MAY_ACCUMULATE;
     if (wishes & PL_NEEDS_PEAK && w->job->stage == PL_TRAIN)
         pl_worker_sent(w,
@@ -474,6 +531,7 @@ static void role_known(void *self, const pl_answer_t *answer)
     const pl_start_t start = {.options = "", .context = &w->job->object};
     const pl_process_dataloader_t msg = {.stage = w->job->stage};
     const bool agrees = answer->body->role_reply.agrees;
+    pl_worker_phase(w, "starting callbacks and data readers");
     w->does_io = answer->body->role_reply.does_io;
     bool spawned = (agrees && !w->does_io)                  /* another has callbacks */
                    || pl_worker_spawn(w, &pl_callback_connector, PL_SAME_THREAD, &start,
@@ -501,6 +559,7 @@ static int worker_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     if (w->job)
         return pl_fail(err, PL_ESTATE, "a worker runs once");
     w->job = pl_object_ref(body->run.job);
+    pl_worker_phase(w, "starting the strategy");
     int code = strcmp(w->job->trainer->profiler, "simple") ? PL_OK
                                                            : pl_actor_profile(w, err);
     if (code == PL_OK)
@@ -511,6 +570,7 @@ static int worker_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
                       (pl_how_t){.on_answer = role_known}, err))
         return err->code;
     w->run = call;
+    stop_limit(w);
     worker_beat(w);
     return PL_OK;
 }
@@ -530,6 +590,8 @@ static int worker_join(void *self, pl_call_t *call, const pl_body_t *body,
 {
     pl_worker_t *w = self;
     const pl_how_t how = {.on_answer = joined, .context = call};
+    if (is_starting(w))
+        phase_of_all(w, "meeting the other ranks");
     return pl_call_join(w, w->strategy, &body->join, how, err) ? PL_OK : err->code;
 }
 
@@ -542,6 +604,7 @@ static int worker_stop(void *self, pl_call_t *call, const pl_body_t *body,
         && !pl_call_stop(w, w->loop, &(pl_stop_t){.reason = w->stop_reason},
                          (pl_how_t){0}, err))
         return err->code;
+    stop_limit(w);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
 

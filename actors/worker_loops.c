@@ -175,6 +175,7 @@ static void give_state(pl_worker_t *w)
     }
     char *state = pl_resume_state(&w->resume, parts[w->given], &err);
     pl_how_t how = {.on_answer = state_given};
+    pl_worker_phase(w, "giving back the state of the run");
     uint64_t call = state
                         ? pl_call_set_state(w, at[w->given],
                                             &(pl_set_state_t){.state = state}, how, &err)
@@ -208,6 +209,7 @@ static void finish_checkpoint(pl_worker_t *w)
     const pl_finish_checkpoint_t msg = {.path = w->resume.path,
                                         .run_dir = w->resume.run_dir};
     const pl_how_t how = {.on_answer = checkpoint_finished};
+    pl_worker_phase(w, "finishing the checkpoint that the run resumes from");
     pl_worker_sent(w, pl_call_finish_checkpoint(w, w->keeper, &msg, how, &err), &err);
 }
 
@@ -261,6 +263,7 @@ static void make_run_dir(pl_worker_t *w)
                                       && !w->resume.run_dir
                                       && (!w->resume.elsewhere || w->job->again)};
     pl_how_t how = {.on_answer = run_dir_made};
+    pl_worker_phase(w, "making the run directory");
     pl_worker_sent(w, root ? pl_call_make_run_dir(w, w->writer, &msg, how, &err) : 0,
                    &err);
     pl_text_free(root);

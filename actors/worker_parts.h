@@ -4,6 +4,7 @@
 
 #include "actors/commands.h"
 #include "actors/loops/ask.h"
+#include "actors/loops/patience.h"
 #include "actors/resume.h"
 #include "actors/worker.h"
 #include "runtime/cargo.h"
@@ -31,6 +32,8 @@ typedef struct pl_worker {
     pl_held_t held;
     struct command *commands;                               /* that the loop has */
     char stop_reason[128];                                  /* asked for  [""] */
+    const char *phase;                             /* of the start-up, for errors */
+    pl_patience_t patience;                        /* for its end */
 } pl_worker_t;
 
 /* ---- worker.c ---- */
@@ -43,6 +46,8 @@ bool pl_worker_failed(pl_worker_t *w, const pl_answer_t *answer);
 void pl_worker_sent(pl_worker_t *w, uint64_t call, const pl_error_t *err);
 bool pl_worker_spawn(pl_worker_t *w, const pl_actor_ops_t *ops, pl_where_t where,
                      const pl_start_t *start, pl_address_t *at, pl_error_t *err);
+/* The next thing that the start-up waits for: it has trainer.step_timeout to end. */
+void pl_worker_phase(pl_worker_t *w, const char *phase);
 void pl_worker_tell_loggers(pl_worker_t *w, const char *status);
 
 /* ---- worker_commands.c ---- */

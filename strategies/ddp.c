@@ -6,7 +6,9 @@
  * collective's business. */
 #include "base/alloc.h"
 #include "base/bind.h"
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/run.h"
 #include "strategies/collectives/actor.h"
 #include "strategies/ddp_parts.h"
 #include "strategies/strategies.h"
@@ -29,6 +31,7 @@ int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t 
     const pl_seat_t seat = {.host = job->host, .key = job->key};
     pl_instance_t instance = {0};
     ddp->last = &ddp->first;
+    ddp->join_ms = pl_milliseconds(job->trainer->step_timeout);
     if (!ddp->replica.meets)
         ddp->replica.meets = &pl_ddp_meets;
     if (pl_is_nobody(pl_peer(self, "accelerator")))
@@ -99,7 +102,8 @@ static int ddp_join(void *self, pl_call_t *call, const pl_body_t *body, pl_error
     pl_ddp_t *ddp = self;
     ddp->replica.rank = body->join.rank;
     ddp->replica.ranks = body->join.world_size;
-    if (!pl_call_join(ddp, ddp->mover, &body->join, (pl_how_t){.on_answer = joined}, err))
+    const pl_how_t how = {.on_answer = joined, .total_ms = ddp->join_ms};
+    if (!pl_call_join(ddp, ddp->mover, &body->join, how, err))
         return err->code;
     ddp->joining = call;
     return PL_OK;

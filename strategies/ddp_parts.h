@@ -63,6 +63,7 @@ typedef struct pl_ddp {
     pl_address_t mover;                       /* the collective */
     pl_call_t *joining, *asked;               /* join; role, until that is done  [NULL] */
     bool joined;
+    int join_ms;                               /* that the ranks may take to meet */
     pl_lent_t *board;                          /* for texts, counted */
     pl_lent_t *memory;                         /* for all else, counted  [not lent yet] */
     pl_ddp_places_t at;

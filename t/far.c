@@ -16,7 +16,7 @@
 
 typedef struct far {
     int64_t samples, record, epoch, times, rank;
-    const char *then, *mark, *later;
+    const char *then, *mark, *later, *opens;
 } far_t;
 
 static const pl_option_t far_options[] = {
@@ -26,23 +26,11 @@ static const pl_option_t far_options[] = {
     PL_TEXT(far_t, then, "\"\"", NULL, "which end"),
     PL_TEXT(far_t, mark, "\"\"", NULL, "file that is made then; it comes once"),
     PL_TEXT(far_t, later, "\"\"", NULL, "\"torn\": what comes when it has been made"),
+    PL_TEXT(far_t, opens, "\"\"", NULL, "which end comes when it is opened"),
     PL_INT(far_t, times, "1", "1..", "or so often, with as many files"),
     PL_INT(far_t, rank, "-1", "-1..", "whom alone it comes to; -1: any"),
     PL_OPTIONS_END,
 };
-
-static int far_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
-                    pl_error_t *err)
-{
-    const far_t *f = self;
-    (void)request;
-    *info = (pl_data_info_t){.samples = f->samples,
-                             .field_count = 2,
-                             .field = {{"x", PL_F32, pl_shape(1, RIG_FEATURES)},
-                                       {"y", PL_I64, pl_shape(0)}},
-                             .facts = pl_text("{\"classes\": %d}", RIG_CLASSES)};
-    return info->facts ? PL_OK : pl_no_memory(err);
-}
 
 /* The main thread of a rank's process is named for it. */
 static void who(char name[32])
@@ -105,6 +93,21 @@ static void end_come(const char *then)
             signal(signals[k].number, SIG_DFL);             /* a sanitizer may have one */
             kill(getpid(), signals[k].number);
         }
+}
+
+static int far_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
+                    pl_error_t *err)
+{
+    const far_t *f = self;
+    (void)request;
+    if (*f->opens && (f->rank < 0 || is_rank_itself(f->rank)))
+        end_come(f->opens);
+    *info = (pl_data_info_t){.samples = f->samples,
+                             .field_count = 2,
+                             .field = {{"x", PL_F32, pl_shape(1, RIG_FEATURES)},
+                                       {"y", PL_I64, pl_shape(0)}},
+                             .facts = pl_text("{\"classes\": %d}", RIG_CLASSES)};
+    return info->facts ? PL_OK : pl_no_memory(err);
 }
 
 /* Makes the k-th file; false: it is there. */

@@ -10,7 +10,8 @@
  * if that is said, which may then be with any record.  The same comes to a child before
  * it is a rank when the environment says FAR_EARLY, or, of rank 1 when it is started for
  * the second time, FAR_EARLY_1_2.  "later": "torn": the record cannot be read once the
- * mark is there. */
+ * mark is there.  "opens" is an end too, which comes to each rank, or to "rank" alone, as
+ * it opens the data. */
 #ifndef T_FAR_H
 #define T_FAR_H
 

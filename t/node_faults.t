@@ -4,6 +4,7 @@
 . "$(dirname "$0")/tap.sh"
 
 points '' '{"name": "model_checkpoint", "every_n_train_steps": 30}'
+tcp='trainer.strategy={"name":"ddp","collective":"tcp"}'
 endless="--set trainer.max_epochs=-1"
 
 # ---- helpers ----
@@ -157,6 +158,89 @@ partitions_are_noticed_on_both_sides() {
     is "$(cat moment/status.0 moment/status.1 | tr -d '\n')" 00 "and ends well"
 }
 
+# filter KIND PORTS - the near node takes no connections at these ports any more: packets are dropped (blackhole) or
+# rejected by ICMP (prohibit)
+filter() {
+    ip netns exec "$near" sh -c 'echo 1 >/proc/sys/net/ipv4/ip_forward'
+    ip -n "$near" rule add pref 200 lookup local
+    ip -n "$near" rule del pref 0
+    ip -n "$near" rule add pref 100 iif "a$$" ipproto tcp dport "$2" "$1"
+}
+
+# start_apart K WORDS...: rank K of two, each on a node of its own
+start_apart() {
+    local space=$near
+    [ "$1" = 0 ] || space=$far
+    start "$1" ip netns exec "$space" env TORCHELASTIC_RUN_ID=job RANK="$1" LOCAL_RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 \
+        GROUP_RANK="$1" MASTER_ADDR=10.77.0.1 MASTER_PORT=15000 PACELINE_JOB_KEY_FILE=job.key \
+        "$paceline" fit run.json "${@:2}"
+}
+
+# unreachable KIND CASE - in a folder of its own: ranks that cannot reach each other, at the rendezvous, for what is sent
+# in bulk, or for what they exchange
+unreachable() {
+    mkdir "$1-$2" && cd "$1-$2" && ln -s ../points.csv ../run.json ../job.key . && networks_make "$1-$2" || return
+    trap 'ip netns del "$near"; ip netns del "$far"' EXIT
+    local k set=(--set 'trainer.strategy={"name":"ddp","collective":{"name":"tcp","port":16000}}')
+    case $2 in
+    rendezvous | bulk) set+=(--set 'trainer.launcher={"name":"external","join_timeout":2}') ;;
+    exchange) set+=(--set trainer.step_timeout=2) ;;
+    esac
+    case $2 in
+    rendezvous) filter "$1" 15000 ;;
+    bulk) filter "$1" 32768-60999 ;;
+    *) filter "$1" 16000 ;;
+    esac
+    for k in 0 1; do start_apart $k "${set[@]}" --set trainer.run_name=apart; done
+    if [[ $2 = stop* ]]; then
+        holds 40 ports_are_open 16000 && holds 40 says err.1 'rank 1 of 2' || return
+        signal TERM "${2#stop}"
+    fi
+    holds 40 ended 0 && holds 40 ended 1 && touch over
+}
+
+# Both ranks listen there, each on its node.
+ports_are_open() {
+    ip netns exec "$near" grep -q ":$(printf %04X "$1") " /proc/net/tcp \
+        && ip netns exec "$far" grep -q ":$(printf %04X "$1") " /proc/net/tcp
+}
+
+ranks_that_cannot_reach_each_other_have_a_limit() {
+    ip netns add "pl-$$" 2>/dev/null || { skip "network namespaces need root"; return; }
+    if ! ip -n "pl-$$" rule add ipproto tcp dport 1-2 prohibit 2>/dev/null; then
+        ip netns del "pl-$$"
+        skip "the kernel has no rules by port"
+        return
+    fi
+    ip netns del "pl-$$"
+    if ! "$paceline" launch --job-key job.key -- true 2>/dev/null; then skip "there is no libsodium"; return; fi
+    local kind case
+    for case in blackhole-exchange blackhole-rendezvous blackhole-bulk blackhole-stop0 blackhole-stop1 \
+        prohibit-exchange prohibit-rendezvous; do
+        (unreachable ${case%-*} ${case#*-}) &
+    done
+    wait
+    for kind in blackhole prohibit; do
+        ok "$kind: ranks that have joined and do not meet end" test -e $kind-exchange/over
+        like "$(text $kind-exchange/err.0)" \
+            'paceline: rank [01].* rank [01] at 10\.77\.0\.[12], port 16000: ' "with where they look for each other"
+        ok "$kind: ranks that do not reach the rendezvous end" test -e $kind-rendezvous/over
+        like "$(text $kind-rendezvous/err.0)" 'not joined within 2 s at tcp://.*:15000: rank 1' "rank 0 says whom it misses"
+        like "$(text $kind-rendezvous/err.1)" \
+            'rank 1 has found no connection to rank 0 at tcp://10\.77\.0\.1:15000 for [12]' "rank 1 where it looks"
+    done
+    like "$(text blackhole-exchange/err.0)" 'it does not answer; is there a firewall' "with a reason"
+    ok "ranks that have no link for bulk end" test -e blackhole-bulk/over
+    like "$(text blackhole-bulk/err.1)" \
+        'rank 1 has found no connection to rank 0 at tcp://10\.77\.0\.1:[0-9]+ for [12]' "and say so"
+    ok "no word of keys" eval '! grep -q "job key" */err.[01]'
+    for case in 0 1; do
+        ok "ranks that do not meet stop when rank $case is told to" test -e blackhole-stop$case/over
+        like "$(text blackhole-stop$case/err.0)" \
+            'stopped before the first step \(.*SIGTERM.*\), while meeting the other ranks' "and say so"
+    done
+}
+
 # apart - in a folder of its own: a run whose second node has processes that cannot be seen from the first; its rank is
 # killed
 apart() {
@@ -207,6 +291,28 @@ a_rank_that_wakes_too_late_is_fenced() {
     start_rank 1 job 1
     ok "the other" holds 30 ended 0
     ok "trains as if it had never been" cmp "$(inline_model 2)" runs/awake/model.safetensors
+}
+
+# As a scheduler does, or who pauses a container: for longer than a lease, and than the silence of a connection.
+a_job_that_is_suspended_goes_on_when_it_is_resumed() {
+    free_port
+    local k steps
+    for k in 0 1; do start_rank $k job $k $endless --set "$tcp" --set trainer.run_name=suspended; done
+    ok "two ranks train" holds 30 has_trained suspended 12
+    for k in 0 1; do signal STOP $k; done
+    sleep 9
+    for k in 1 0; do signal CONT $k; done
+    local lines
+    lines=$(grep -c . runs/suspended/metrics.jsonl)
+    ok "after 9 s in which they are stopped they go on" holds 30 has_trained suspended $((lines * 6 + 60))
+    signal TERM 0
+    ok "one ends" holds 30 ended 0
+    ok "and the other" holds 30 ended 1
+    is "$(cat status.0 status.1 | tr -d '\n')" 00 "well: $(tail -n 3 err.0 err.1)"
+    steps=$(sed -n 's/.*, \([0-9]*\) steps* in .*/\1/p' out.0)
+    "$paceline" fit run.json --set trainer.devices=2 --set trainer.run_name=resumed $endless \
+        --set trainer.max_steps="$steps" >whole.out 2>whole.err
+    ok "with the bits of a run that was not suspended" cmp <(weights runs/resumed) <(weights runs/suspended)
 }
 
 two_jobs_do_not_meet_at_one_port() {
@@ -369,6 +475,8 @@ strangers_in_great_numbers_disturb_nobody() {
 run partitions_are_noticed_on_both_sides trains
 run a_process_of_another_machine_that_is_killed_is_named trains
 run a_rank_that_wakes_too_late_is_fenced trains
+run ranks_that_cannot_reach_each_other_have_a_limit trains
+run a_job_that_is_suspended_goes_on_when_it_is_resumed trains
 run two_jobs_do_not_meet_at_one_port trains
 run a_process_that_is_killed_ends_the_run_of_all trains
 run ranks_that_wait_for_others_stop_at_once trains

@@ -309,8 +309,8 @@ a_rank_that_never_comes_is_named() {
     as_rank 0 3 fit run.json --set trainer.launcher="$hasty"
     wait $pid
     is "$(text status.0)$(text status.1)" 11 "both fail"
-    like "$(text err.0)" 'not joined within 4 s: rank 2' "rank 2 is missing, says rank 0"
-    like "$(text err.1)" 'not joined within 4 s: rank 2' "and rank 1 hears it"
+    like "$(text err.0)" 'not joined within 4 s at tcp://.*: rank 2' "rank 2 is missing, says rank 0"
+    like "$(text err.1)" 'not joined within 4 s at tcp://.*: rank 2' "and rank 1 hears it"
 }
 
 who_has_another_key_is_not_let_in() {
@@ -326,14 +326,14 @@ who_has_another_key_is_not_let_in() {
     wait $pid
     is "$(text status.0)$(text status.1)" 11 "both fail"
     like "$(text err.0)" 'somebody was not let in: .* has another key: is the job key file the same' "rank 0 hears a knock"
-    like "$(text err.0)" 'not joined within 1.5 s: rank 1; [0-9]+ connections? without its key' "and says whom it misses, and why"
+    like "$(text err.0)" 'not joined within 1.5 s at tcp://.*: rank 1; [0-9]+ connections? without its key' "and says whom it misses, and why"
     like "$(text err.1)" 'and the job key the same' "rank 1 guesses why"
     as_rank 1 2 fit run.json --set trainer.launcher="$short" &
     pid=$!
     as_rank 0 2 fit run.json --set trainer.launcher="$(printf "$key" right.key)"
     wait $pid
     is "$(text status.0)$(text status.1)" 11 "with no key both fail too"
-    like "$(text err.0)" 'not joined within 1.5 s: rank 1' "as nothing of it came through"
+    like "$(text err.0)" 'not joined within 1.5 s at tcp://.*: rank 1' "as nothing of it came through"
     as_rank 1 2 fit run.json --set trainer.run_name=keys --set trainer.launcher="$patient" &
     pid=$!
     as_rank 0 2 fit run.json --set trainer.run_name=keys --set trainer.launcher="$patient"

@@ -1,4 +1,5 @@
 /* run_faults.c - tests of runs that go wrong: what is told, what is kept, what goes on */
+#include <event2/event.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,30 @@ static const pl_option_t trouble_options[] = {
             "none|stop|fail|mute|halve|silly|start|block|wreck|vanish", "which"),
     PL_OPTIONS_END,
 };
+
+/* A data set of which nothing ever comes, as a file on a server that is gone. */
+static int shut_opens;                                      /* atomic: it does now */
+
+static int shut_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
+                     pl_error_t *err)
+{
+    (void)self, (void)request, (void)info, (void)err;
+    __atomic_store_n(&shut_opens, 1, __ATOMIC_RELAXED);
+    while (true)
+        pause();
+    return PL_OK;
+}
+
+static int shut_read(const void *self, const pl_read_request_t *request,
+                     void *const field[], pl_error_t *err)
+{
+    (void)self, (void)request, (void)field;
+    return pl_fail(err, PL_EIO, "it is shut");
+}
+
+static const pl_dataset_ops_t shut = {.name = "shut",
+                                      .open = shut_open,
+                                      .read = shut_read};
 
 static int trouble_start(void *self, pl_error_t *err)
 {
@@ -635,6 +660,41 @@ static void data_that_hang_are_noticed(void)
     rig_free(&rig);
 }
 
+static void data_that_do_not_open_are_noticed(void)
+{
+    rig_t *rig = rig_new(.dataset = "{\"name\": \"shut\"}",
+                         .trainer = "\"step_timeout\": 0.3");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(pl_code_name(result->error.code), "PL_ESTUCK", "the run is stuck");
+    like(result->error.text, "^opening the data has not ended for 0.3 s .*io.reader does",
+         "as is said: %s", result->error.text);
+    rig_free(&rig);
+}
+
+static void stop_when_it_opens(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what;
+    if (__atomic_exchange_n(&shut_opens, 0, __ATOMIC_RELAXED))
+        pl_trainer_stop(rig_trainer(user), "enough", NULL);
+}
+
+static void a_stop_ends_the_wait_for_data_that_do_not_open(void)
+{
+    const struct timeval each = {0, 10000};
+    shut_opens = 0;
+    rig_t *rig = rig_new(.dataset = "{\"name\": \"shut\"}");
+    struct event *timer = event_new(rig_base(rig), -1, EV_PERSIST, stop_when_it_opens,
+                                    rig);
+    event_add(timer, &each);
+    const rig_result_t *result = rig_fit(rig);
+    is_text(pl_code_name(result->error.code), "PL_ECANCELLED", "the run is over");
+    like(result->error.text,
+         "^stopped before the first step \\(enough\\), while opening the data: io.reader",
+         "as is said: %s", result->error.text);
+    event_free(timer);
+    rig_free(&rig);
+}
+
 static void a_callback_that_blocks_is_noticed(void)
 {
     rig_t *rig = rig_new(.callbacks = CALLBACK("block", "3"),
@@ -732,6 +792,7 @@ int main(void)
                                               {"callback", &at_fit_end},
                                               {"callback", &at_epoch_end},
                                               {"callback", &at_validation_end},
+                                              {"dataset", &shut},
                                               {"module", &bad},
                                               {"module", &poison},
                                               {"strategy", &crowd},
@@ -767,6 +828,8 @@ int main(void)
     run(a_device_that_hangs_is_noticed);
     run(a_prediction_that_hangs_is_noticed);
     run(data_that_hang_are_noticed);
+    run(data_that_do_not_open_are_noticed);
+    run(a_stop_ends_the_wait_for_data_that_do_not_open);
     run(a_callback_that_blocks_is_noticed);
     run(a_stream_ends_with_an_engine_that_is_stuck);
     run(an_engine_that_is_stuck_can_be_closed);

@@ -140,6 +140,116 @@ static void a_run_ends_once_whenever_a_rank_is_killed(void)
     rig_free(&plain);
 }
 
+/* ---- While they start ---- */
+
+/* What is done to a rig once so many ranks have said that they open the data. */
+typedef struct starting {
+    int ranks, wait_ms;
+    void (*act)(rig_t *rig);
+    int64_t acted;
+    struct event *timer;
+} starting_t;
+
+static void starting_look(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what;
+    starting_t *s = rig_user(user);
+    const struct timeval again = {0, 5000}, later = {0, s->wait_ms * 1000};
+    if (s->acted || rig_heard() < s->ranks) {
+        event_add(s->timer, &again);
+    } else if (s->wait_ms) {
+        event_add(s->timer, &later);
+        s->wait_ms = 0;
+    } else {
+        s->acted = pl_now();
+        s->act(user);
+    }
+}
+
+/* -> how long it took from the act to the run's end, in seconds. */
+static double fit_and_act(rig_t *rig, starting_t *s, const rig_result_t **result)
+{
+    const struct timeval soon = {0, 5000};
+    rig_listen("the end of ");
+    s->timer = event_new(rig_base(rig), -1, 0, starting_look, rig);
+    event_add(s->timer, &soon);
+    *result = rig_fit(rig);
+    const double seconds = (double)(pl_now() - s->acted) / PL_SECOND;
+    rig_listen(NULL);
+    event_free(s->timer);
+    return s->acted ? seconds : 1e9;
+}
+
+static void kill_rank_1(rig_t *rig)
+{
+    (void)rig;
+    kill(far_process(1), SIGKILL);
+}
+
+static void stop_the_run(rig_t *rig)
+{
+    pl_trainer_stop(rig_trainer(rig), "enough", NULL);
+}
+
+/* None of the others can end by itself: a file does not open, a device does not answer. */
+static void a_death_while_ranks_start_ends_the_run_at_once(void)
+{
+    static const struct {
+        const char *what, *data, *accelerator, *script;
+        int wait_ms;
+    } cases[] = {
+        {"opens its data", "\"opens\": \"spin\"", NULL, NULL, 0},
+        {"writes its first weights", "\"opens\": \"say\"", "fake", "write hangs", 300},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const rig_result_t *result;
+        starting_t s = {.ranks = 3, .wait_ms = cases[k].wait_ms, .act = kill_rank_1};
+        rig_t *rig = far_new(.ranks = 3, .data = cases[k].data,
+                             .rig = {.accelerator = cases[k].accelerator,
+                                     .script = cases[k].script, .user = &s});
+        const double seconds = fit_and_act(rig, &s, &result);
+        is_text(result->error.where, "rank 1", "each rank %s: %s", cases[k].what,
+                result->error.text);
+        like(result->error.text, "killed by SIGKILL", "the death is the cause");
+        ok(seconds < 1, "which is told after %g s", seconds);
+        is_int(rig_done(rig), 1, "once");
+        rig_free(&rig);
+        is_int(far_children(), 0, "no process is left");
+    }
+}
+
+static const char blocks[] = "\"opens\": \"spin\", \"rank\": 1";
+
+static void data_that_do_not_open_are_waited_for_no_longer_than_a_step(void)
+{
+    rig_t *rig = far_new(.data = blocks, .rig = {.trainer = "\"step_timeout\": 1"});
+    const int64_t began = pl_now();
+    const rig_result_t *result = rig_fit(rig);
+    is_text(pl_code_name(result->error.code), "PL_ESTUCK", "the run is stuck");
+    like(result->error.text, "^opening the data has not ended for 1 s",
+         "as is said: %s", result->error.text);
+    is_text(result->error.where, "rank 1", "of whom");
+    ok(pl_now() - began < 20 * PL_SECOND, "soon");
+    rig_free(&rig);
+    is_int(far_children(), 0, "no process is left");
+}
+
+static void a_stop_ends_a_start_up_that_does_not_end(void)
+{
+    const rig_result_t *result;
+    starting_t s = {.ranks = 1, .act = stop_the_run};
+    rig_t *rig = far_new(.data = blocks, .rig = {.user = &s});
+    const double seconds = fit_and_act(rig, &s, &result);
+    is_text(pl_code_name(result->error.code), "PL_ECANCELLED", "the run is over");
+    like(result->error.text,
+         "^stopped before the first step \\(enough\\), while comparing the data of all "
+         "ranks",
+         "as is said: %s", result->error.text);
+    ok(seconds < 15, "after %g s", seconds);
+    rig_free(&rig);
+    is_int(far_children(), 0, "no process is left");
+}
+
 /* ---- Before they are there ---- */
 
 static void a_worker_that_exits_early_fails_the_launch(void)
@@ -580,6 +690,9 @@ int main(int argc, char **argv)
     run(a_rank_that_dies_is_named);
     run(a_rank_may_be_killed_from_outside);
     run(a_run_ends_once_whenever_a_rank_is_killed);
+    run(a_death_while_ranks_start_ends_the_run_at_once);
+    run(a_stop_ends_a_start_up_that_does_not_end);
+    run(data_that_do_not_open_are_waited_for_no_longer_than_a_step);
     run(a_worker_that_exits_early_fails_the_launch);
     run(a_worker_that_never_joins_has_a_bound);
     run(who_is_stopped_while_ranks_join_ends_at_once);

@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/run.h"
+#include "runtime/deaths.h"
 
 void pl_ranks_init(pl_ranks_t *ranks, const pl_ranks_ops_t *ops, const pl_body_t *start)
 {
@@ -90,6 +91,15 @@ static void add_text(pl_error_t *to, const pl_error_t *from)
     snprintf(to->text + length, sizeof to->text - length, ": %s", from->text);
 }
 
+/* The ranks that do not end soon are not waited for before the failure is told. */
+static void failure_tell(void *self)
+{
+    pl_ranks_t *ranks = self;
+    if (ranks->run && ranks->ended < ranks->started && ranks->error.code != PL_OK)
+        pl_log_line(PL_LOG_ERROR, ranks->failed, pl_actor_name(ranks),
+                    "%s; the other ranks are ended", ranks->error.text);
+}
+
 /* What ranks say who were ended by that is no cause. */
 static bool was_stopped_early(const pl_ranks_t *ranks)
 {
@@ -99,14 +109,18 @@ static bool was_stopped_early(const pl_ranks_t *ranks)
 static void ranks_failed(pl_ranks_t *ranks, int rank, const pl_error_t *error)
 {
     pl_error_t *first = &ranks->error;
-    if (first->code == PL_ESTUCK && error->code == PL_ESTUCK) {
+    const bool was_stopped = ranks->stops && first->code == PL_ECANCELLED;
+    if ((first->code == PL_ESTUCK || was_stopped) && error->code == PL_ESTUCK) {
         add_text(first, error);
     } else if (first->code == PL_OK
                || (follows_another(first) && !follows_another(error)
                    && !was_stopped_early(ranks))) {
         *first = *error;
         ranks->failed = rank;
+        pl_after(ranks, PL_FAILURE_TOLD_MS, failure_tell, NULL);
     }
+    if (ranks->wires && ranks->starts && (!follows_another(first) || ranks->stops))
+        pl_wires_hurry(ranks->wires);
 }
 
 /* ---- the end ---- */
@@ -356,6 +370,7 @@ static void rank_reported(pl_rank_t *rank, const pl_run_progress_t *report)
     if (report->global_step > rank->ranks->global_step)
         rank->ranks->global_step = report->global_step;
     rank->ranks->begun |= pl_report_has_begun(report);
+    rank->ranks->starts &= !pl_report_has_begun(report);
     if (rank->ranks->run && rank->number == 0)
         pl_progress_run(rank->ranks->run, report);
 }
@@ -418,6 +433,7 @@ static void ranks_clear(pl_ranks_t *ranks)
     ranks->error.code = PL_OK;
     ranks->failed = -1;
     ranks->pauses = false;
+    ranks->starts = true;
 }
 
 int pl_ranks_begin(pl_ranks_t *ranks, pl_job_t *job, pl_error_t *err)

@@ -63,6 +63,7 @@ struct pl_ranks {
     int failed;                                      /* whose it is  [-1: of no rank] */
     uint64_t global_step;                            /* the newest that was told */
     bool begun;                                      /* a batch has been through */
+    bool starts;                                     /* none has of these ranks */
     bool stops;                                      /* was asked to, */
     char stop_reason[128];                           /* and why */
     bool pauses;                                     /* by pl_ranks_pause() */

@@ -188,6 +188,24 @@ static void end_late(void *self)
     remote_kill(r, &err);
 }
 
+/* A rank that was starting has nothing to save, and whoever waits for the run's end would
+ * wait for what the rank does not leave: a file that does not open, a long compilation. */
+static void end_look(void *self)
+{
+    remote_t *r = self;
+    if (r->life != REMOTE_LIVES || r->end != REMOTE_ENDS)
+        return;
+    if (!pl_wires_are_hurried(r->wires)) {
+        pl_after(r, PL_START_END_MS, end_look, NULL);
+        return;
+    }
+    pl_fail(&r->error, PL_ECANCELLED,
+            "rank %d was ended while it started, because the run has failed",
+            (int)r->rank);
+    r->end = REMOTE_KILLED;
+    process_kill(r);
+}
+
 void remote_end_silent(remote_t *r, const char *why)
 {
     pl_error_t err;
@@ -217,6 +235,8 @@ static void remote_end(remote_t *r)
         remote_kill_now(r);
     } else {
         pl_after(r, PL_RANK_END_MS, end_late, NULL);
+        if (!r->is_foreign && !r->crew)
+            pl_after(r, PL_START_END_MS, end_look, NULL);
     }
 }
 

@@ -47,6 +47,7 @@ struct pl_wires {
     int count;
     int joined;                                             /* of this incarnation */
     bool were_there;                                        /* all of one */
+    bool hurries;                                           /* see pl_wires_hurry() */
     end_t end[];
 };
 
@@ -65,6 +66,18 @@ static void message_came(void *user, int rank, pl_frame_t *message)
         end->ops->on_message(end->self, message);
 }
 
+/* The link for bulk is missed only of ranks that have joined by the other. */
+static void missing_tell(pl_wires_t *wires, const pl_link_t *link, const char *text)
+{
+    for (int k = 0; k < wires->count; k++) {
+        const end_t *end = end_of(wires, k);
+        const bool has_called = pl_link_state(wires->link, k) != PL_LINK_AWAITED;
+        if (end && has_called == (link != wires->link)
+            && pl_link_state(link, k) == PL_LINK_AWAITED)
+            end->ops->on_event(end->self, PL_LINK_MISSING, text);
+    }
+}
+
 static void link_event(void *user, int rank, pl_link_event_t event, const char *text)
 {
     pl_wires_t *wires = user;
@@ -79,10 +92,7 @@ static void link_event(void *user, int rank, pl_link_event_t event, const char *
         pl_log_line(PL_LOG_WARNING, rank, "", "%s was not let in: %s",
                     rank < 0 ? "somebody" : "a process", text);
     } else if (event == PL_LINK_MISSING) {
-        for (int k = 0; k < wires->count; k++)
-            if (pl_link_state(wires->link, k) == PL_LINK_AWAITED
-                && (end = end_of(wires, k)))
-                end->ops->on_event(end->self, event, text);
+        missing_tell(wires, wires->link, text);
     } else if (end) {
         end->ops->on_event(end->self, event, text);
     }
@@ -90,9 +100,12 @@ static void link_event(void *user, int rank, pl_link_event_t event, const char *
 
 static void bulk_event(void *user, int rank, pl_link_event_t event, const char *text)
 {
-    const end_t *end = end_of(user, rank);
+    pl_wires_t *wires = user;
+    const end_t *end = end_of(wires, rank);
     if (end && (event == PL_LINK_GONE || event == PL_LINK_LEFT))
         end->ops->on_event(end->self, event, text);
+    if (event == PL_LINK_MISSING)
+        missing_tell(wires, pl_bulk_link(wires->bulk), text);
 }
 
 static void bulk_sent(void *user, int rank, uint64_t transfer, const pl_error_t *error)
@@ -174,6 +187,7 @@ int pl_wires_renew(pl_wires_t *wires, int count, pl_error_t *err)
     wires->place.epoch = epoch;
     wires->place.world_size = wires->count = count;
     wires->joined = 0;
+    wires->hurries = false;
     return PL_OK;
 }
 
@@ -185,6 +199,16 @@ uint32_t pl_wires_epoch(const pl_wires_t *wires)
 bool pl_wires_are_awaited(const pl_wires_t *wires)
 {
     return wires->joined < wires->count;
+}
+
+void pl_wires_hurry(pl_wires_t *wires)
+{
+    wires->hurries = true;
+}
+
+bool pl_wires_are_hurried(const pl_wires_t *wires)
+{
+    return wires->hurries;
 }
 
 bool pl_wires_were_all_there(const pl_wires_t *wires)
@@ -298,6 +322,7 @@ static int wires_open(pl_wires_t *wires, const pl_wires_spec_t *w, const char *c
                            .user = wires};
     if (w->endpoint)
         spec.times = pl_wires_lease(w->join_ms);
+    spec.times.join += PL_LINK_REJOIN_MS;            /* one may join at the last moment */
     wires->joined = spec.sits;
     wires->were_there = wires->joined == wires->count;
     const pl_bulk_spec_t with = {.link = spec,
@@ -310,6 +335,7 @@ static int wires_open(pl_wires_t *wires, const pl_wires_spec_t *w, const char *c
         || pl_link_endpoint(pl_bulk_link(wires->bulk), bound, sizeof bound, err) != PL_OK)
         return err->code;
     spec.endpoint = calls;
+    spec.times.join = w->join_ms;
     spec.about = bound;
     spec.watches = w->endpoint != NULL;
     spec.traits = w->traits;

@@ -66,6 +66,10 @@ uint32_t pl_wires_epoch(const pl_wires_t *wires);
  * before. */
 bool pl_wires_are_awaited(const pl_wires_t *wires);
 bool pl_wires_were_all_there(const pl_wires_t *wires);
+/* Processes of ranks that are to end, and were started here, are not waited for any more:
+ * until the next incarnation. */
+void pl_wires_hurry(pl_wires_t *wires);
+bool pl_wires_are_hurried(const pl_wires_t *wires);
 /* The run's folder, which one of the ranks tells all others  ["": not yet]. */
 void pl_wires_tell_run_dir(pl_wires_t *wires, const char *path);
 const char *pl_wires_run_dir(const pl_wires_t *wires);

@@ -38,6 +38,10 @@ enum {
     PL_LEAVE_MS = 3000,                  /* who leaves waits for what it said last to have
                                             come */
     PL_LINGER_MS = 2000,                 /* the same of a link's host that is closed */
+    PL_STOP_START_MS = 2000,             /* a phase of the start-up, after a stop */
+    PL_START_END_MS = 50,                /* a rank that starts, after another has failed */
+    PL_FAILURE_TOLD_MS = 60,             /* after which a failure is told before all ranks
+                                            have ended */
     PL_EXIT_MS = 5000,                   /* the process of a rank that has left */
     PL_BACKTRACE_MS = 4000,              /* between SIGABRT and SIGKILL */
     PL_KILLED_MS = 1000,                 /* the kernel, after SIGKILL */

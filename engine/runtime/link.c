@@ -366,15 +366,16 @@ void link_soon(pl_link_t *link, int milliseconds)
         timer_set(link->soon, milliseconds);
 }
 
-/* Who was not awake heard nothing, and nobody is to blame for that; but a lease runs on,
- * for whoever gave it did not wait. */
+/* A thread that was not awake heard nothing, and no peer is to blame for that.  The same
+ * holds for a lease: a scheduler that suspends a job stops all its processes.  A launcher
+ * that was awake has given this rank up by now and refuses its next message, and the
+ * incarnation fences off all that the rank does until then. */
 static void excuse(pl_link_t *link, int64_t late)
 {
     link->opened += late;
     for (int k = 0; k < link->peer_count; k++) {
         link_peer_t *peer = &link->peers[k];
-        if (link->is_host || !link->spec.times.lease)
-            peer->heard += late;
+        peer->heard += late;
         peer->cut += peer->cut ? late : 0;
     }
 }

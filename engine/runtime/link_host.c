@@ -317,7 +317,8 @@ static bool missing_check(pl_link_t *link, int64_t now)
                  link->keyless > 1 ? "were" : "was");
     return !ranks[0]
            || link_tell(link, PL_LINK_HOST, PL_LINK_MISSING,
-                        "not joined within %g s: rank %s%s", ms / 1e3, ranks, keyless);
+                        "not joined within %g s at %s: rank %s%s", ms / 1e3,
+                        link->spec.endpoint, ranks, keyless);
 }
 
 /* Who holds a lease has ended itself by now, or does so when it wakes. */

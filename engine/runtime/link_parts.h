@@ -85,6 +85,7 @@ struct pl_link {
     /* rank: */
     char *ask;                                              /* what a JOIN says */
     uint8_t attempt;
+    bool was_connected;                                     /* in any attempt */
     int64_t dialled, greeted;                               /* when last */
     bool *freed;                                            /* set when it is freed inside
                                                                a function of the user's */

@@ -103,6 +103,7 @@ static void rank_peers(void *user, int connected)
 {
     pl_link_t *link = user;
     link->connected = connected;
+    link->was_connected |= connected > 0;
     if (connected > 0 || link->peers[0].state == PL_LINK_AWAITED)
         return;                           /* ZeroMQ connects again, and what waits goes */
     link->peers[0].is_lost = true;
@@ -172,6 +173,28 @@ bool rank_soon(pl_link_t *link)
     return link_bury(link, peer, pl_now());
 }
 
+/* What has kept it out: no connection, no common key, or no answer. */
+static bool join_expired(pl_link_t *link)
+{
+    const double seconds = link->spec.times.join / 1e3;
+    const char *const at = link->spec.endpoint, *const host = link->spec.host;
+    link_peer_t *peer = &link->peers[0];
+    if (link->greeted)
+        return link_end(link, peer, PL_LINK_GONE,
+                        "%s at %s has not let rank %d in for %g s: it is connected and "
+                        "does not answer",
+                        host, at, link->spec.rank, seconds);
+    if (link->was_connected)
+        return link_end(link, peer, PL_LINK_GONE,
+                        "%s at %s has not let rank %d in for %g s: is that %s, and the "
+                        "job key the same?",
+                        host, at, link->spec.rank, seconds, host);
+    return link_end(link, peer, PL_LINK_GONE,
+                    "rank %d has found no connection to %s at %s for %g s: is it running, "
+                    "and does a firewall or a route keep packets from there?",
+                    link->spec.rank, host, at, seconds);
+}
+
 static bool expired(int64_t since, int64_t now, int ms)
 {
     return ms && now - since > ms * PL_MILLISECOND;
@@ -187,11 +210,7 @@ bool rank_tick(pl_link_t *link, int64_t now)
         return true;
     bool is_awaited = peer->state == PL_LINK_AWAITED;
     if (is_awaited && expired(link->opened, now, t->join))
-        return link_end(
-            link, peer, PL_LINK_GONE,
-            "nobody at %s has let rank %d in for %g s: is %s there, and the job key "
-            "the same?",
-            link->spec.endpoint, link->spec.rank, t->join / 1e3, link->spec.host);
+        return join_expired(link);
     if (!is_awaited && expired(peer->heard, now, t->lease))
         return link_end(
             link, peer, PL_LINK_GONE,

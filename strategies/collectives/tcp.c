@@ -471,7 +471,10 @@ static int tcp_lend_memory(void *self, pl_operation_t *op, pl_error_t *err)
 static void tcp_give_up(void *self, const pl_error_t *why)
 {
     tcp_t *t = self;
-    tcp_break(t, why);
+    pl_error_t told = *why;
+    if (told.code == PL_ETIMEOUT && t->now.op && t->now.op->want.move == PL_MOVE_join)
+        tcp_tell_unmet(t, &told);
+    tcp_break(t, &told);
     t->tells = true;
     abort_put(t);
 }

@@ -44,6 +44,8 @@ typedef struct tcp_peer {
     bool left_busy;                                         /* in the middle of a frame
                                                                to it */
     char host[TCP_HOST], port[8];
+    int wrong;                                              /* errno of the newest try to
+                                                               connect  [none] */
     unsigned char token[TCP_TOKEN];
     bool is_near;                                           /* it listens on loopback */
     uint64_t entered;                                       /* newest operation begun */
@@ -120,6 +122,8 @@ int tcp_open_seat(tcp_t *t, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT]
                   pl_error_t *err);
 int tcp_meet(tcp_t *t, const pl_world_t *world, pl_error_t *err);
 bool tcp_all_met(const tcp_t *t);
+/* Adds to `why` where the ranks are that have not been met, and what keeps them away. */
+void tcp_tell_unmet(const tcp_t *t, pl_error_t *why);
 /* Whether it still listens for others. */
 bool tcp_meets(const tcp_t *t);
 /* Nobody is looked for any more. */

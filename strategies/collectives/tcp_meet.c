@@ -234,7 +234,7 @@ static int peer_look(tcp_t *t, int rank, pl_error_t *err)
     tcp_peer_t *peer = &t->peer[rank];
     int fd = connection_begin(peer);
     if (fd < 0)
-        return errno == ECONNREFUSED ? fail_gone(rank, err) : PL_OK;
+        return (peer->wrong = errno) == ECONNREFUSED ? fail_gone(rank, err) : PL_OK;
     peer->look = tcp_link_new(t->epoll, fd, FROM_LOOK + (uint32_t)rank,
                               rank < t->rank ? key_for(t, peer->is_near) : NULL, err);
     if (!peer->look || !tcp_link_watch(peer->look, false, true))
@@ -285,6 +285,29 @@ bool tcp_all_met(const tcp_t *t)
         if (rank != t->rank && !t->peer[rank].link)
             return false;
     return true;
+}
+
+static const char *unmet_reason(const tcp_peer_t *peer)
+{
+    if (peer->wrong)
+        return strerror(peer->wrong);
+    return peer->look && peer->look->stage == TCP_CONNECTING
+               ? "it does not answer; is there a firewall between?"
+               : "it answers, and has not said hello";
+}
+
+void tcp_tell_unmet(const tcp_t *t, pl_error_t *why)
+{
+    size_t length = strlen(why->text);
+    for (int rank = 0; rank < t->size && length + 1 < sizeof why->text; rank++) {
+        const tcp_peer_t *peer = &t->peer[rank];
+        if (rank == t->rank || peer->link)
+            continue;
+        snprintf(why->text + length, sizeof why->text - length,
+                 "; rank %d at %s, port %s: %s", rank, peer->host, peer->port,
+                 unmet_reason(peer));
+        length = strlen(why->text);
+    }
 }
 
 bool tcp_meets(const tcp_t *t)
@@ -484,6 +507,7 @@ static void look_serve(tcp_t *t, int rank)
         return;
     }
     getsockopt(peer->look->fd, SOL_SOCKET, SO_ERROR, &why, &length);
+    peer->wrong = why;
     if (why || rank > t->rank || !preamble_send(peer->look)
         || !tcp_link_watch(peer->look, true, false))
         drop(&peer->look);
