@@ -304,21 +304,31 @@ static int resume_check(const pl_job_t *job, pl_error_t *err)
                    "cannot go on from %s: the path is not UTF-8: rename it", job->resume);
 }
 
-/* Threads and files of all ranks: what the worker, data and loggers start; a save, a
- * directory that is held, and a collective, with connections to all others, take some. */
+/* Threads and files of the ranks of this process: what the worker, data and loggers
+ * start; a save, a directory that is held, and a collective, with both ends of the
+ * connections between two ranks, take some.  A rank that is another process takes a
+ * handle of it, its standard error and links. */
 static int descriptors_check(const pl_job_t *job, pl_error_t *err)
 {
-    const int64_t devices = job->trainer->devices.most, workers = job->data->workers,
-                  ranks = devices > 0 ? devices : 1;
+    enum { OF_REMOTE = 8 };
+    const pl_actor_ops_t *launcher = pl_request_launcher(job, err);
+    if (!launcher)
+        return err->code;
+    const int64_t workers = job->data->workers, world = pl_request_ranks(job),
+                  ranks = !launcher->here    ? 0
+                          : launcher->joins ? 1
+                                            : world;
     const bool listed = pl_options_value(job->options, "loggers") != NULL,
                trains = job->stage == PL_TRAIN, writes = pl_request_writes(job);
     const int64_t loggers = !writes  ? 0
                             : listed ? pl_options_count(job->options, "loggers")
                                      : 1,
-                  others = 3 + trains + (ranks > 1),
-                  meeting = ranks > 1 ? ranks * (6 + 2 * ranks) : 0;
+                  others = 3 + trains + (world > 1),
+                  meeting = world > 1 ? ranks * (6 + 2 * world) : 0;
     return pl_descriptors_for(ranks * (others + workers) + loggers,
-                              ranks * workers + loggers + 4 * writes + meeting, err);
+                              ranks * workers + loggers + 4 * writes + meeting
+                                  + OF_REMOTE * (world - ranks),
+                              err);
 }
 
 /* Of several sources each has figures of its own, and none is called as of one alone. */

@@ -152,6 +152,22 @@ parameters_are_swept() {
     ok "with folders of their own" test -s runs/swept-2/model.safetensors
 }
 
+# Ranks that are processes have their connections to each other in processes of their own.
+the_limit_of_descriptors_that_a_run_needs_is_named() {
+    need() {
+        try bash -c 'ulimit -n 100; exec "$0" "$@"' "$paceline" fit run.json --set trainer.devices=$1 \
+            --set trainer.launcher=$2 --set data.batch_size=1
+        is "$status" 2 "$1 ranks of $2 are refused"
+        like "$err" 'needs [0-9]+ descriptors, .* raise it to [0-9]+ or more .ulimit -n.' "with the limit"
+        number=$(sed -n 's/.*needs \([0-9]*\) descriptors.*/\1/p' <<<"$err")
+    }
+    local number half
+    need 100 spawn; half=$number
+    need 200 spawn
+    ok "200 processes need less than twice what 100 need" test "$number" -lt $((2 * half))
+    need 128 inline
+}
+
 # PACELINE_TEST_LONG=1: fifty times.
 forty_eight_ranks_train() {
     local launcher k failed=0 times=2
@@ -178,5 +194,6 @@ run an_error_names_one_step_of_the_rank_that_failed trains
 run what_a_rank_is_left_out_for_is_told_before trains
 run the_stream_has_all_ranks trains
 run parameters_are_swept trains
+run the_limit_of_descriptors_that_a_run_needs_is_named trains
 run forty_eight_ranks_train trains
 done_testing

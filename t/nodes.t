@@ -87,6 +87,7 @@ nobody_to_meet_is_an_error() {
 # As Kubeflow's PyTorchJob or a script starts them, without torchrun.
 rank_and_world_size_alone_make_one_run() {
     free_port
+    inline_model 2 >/dev/null
     export WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$port
     RANK=1 timeout 60 "$paceline" fit run.json >out.1 2>err.1 </dev/null &
     local other=$!
@@ -102,6 +103,48 @@ rank_and_world_size_alone_make_one_run() {
     refused 2 'WORLD_SIZE is 2 and RANK is not set' fit run.json
     unset WORLD_SIZE MASTER_ADDR
     is "$(ls -d runs/plain*)" runs/plain "one folder"
+}
+
+# port, of so many at which nothing listens, one behind the other
+free_ports() {
+    local first k
+    while :; do
+        free_port
+        first=$port
+        for ((k = 1; k < $1; k++)); do
+            port=$((first + k))
+            listens && break
+        done
+        [ "$k" -lt "$1" ] || break
+    done
+    port=$first
+}
+
+# Rank 0 listens for results, and both for what they exchange.
+ranks_listen_in_the_port_range() {
+    local all='--set trainer.strategy={"name":"ddp","collective":"tcp"}'
+    free_ports 4
+    inline_model 2 >/dev/null
+    export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
+    pair() {
+        RANK=1 timeout 60 "$paceline" fit run.json $all "${@:2}" >out.1 2>err.1 </dev/null &
+        local other=$!
+        RANK=0 try timeout 60 "$paceline" fit run.json $all --set "trainer.run_name=$1" "${@:2}"
+        wait "$other"
+        other=$?
+        is "$status" "$other" "both ranks end alike"
+    }
+    PACELINE_PORT_RANGE=$((port + 1))-$((port + 3)) pair ranged
+    is "$status" 0 "three ports are enough"
+    ok "the bits of two ranks" cmp "$(inline_model 2)" runs/ranged/model.safetensors
+    pair narrow --set "trainer.launcher={\"name\":\"external\",\"port_range\":\"$((port + 1))-$((port + 2))\"}"
+    ok "two are not" test "$status" != 0
+    like "$err$(cat err.1)" "no port from $((port + 1)) to $((port + 2)) is free at 127.0.0.1" "the error names them"
+    unset WORLD_SIZE MASTER_ADDR MASTER_PORT
+    refused 2 'the port range "20100-20000" is not FIRST-LAST' launch --port-range 20100-20000 -- true
+    refused 2 'the port range "http" is not FIRST-LAST' launch --port-range http -- true
+    try timeout 60 "$paceline" launch --port-range 20000-20100 -- sh -c 'echo $PACELINE_PORT_RANGE'
+    is "$out" 20000-20100 "ranks inherit it"
 }
 
 what_all_ranks_find_is_told_once() {
@@ -503,6 +546,7 @@ run a_process_may_train_again trains
 run what_contradicts_is_refused_with_both_names trains
 run nobody_to_meet_is_an_error trains
 run rank_and_world_size_alone_make_one_run trains
+run ranks_listen_in_the_port_range trains
 run what_all_ranks_find_is_told_once trains
 run what_is_found_late_is_no_wrong_request trains
 run one_that_fails_ends_all

@@ -33,6 +33,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/stages.h"
+#include "runtime/port_holder.h"
 #include "config.h"
 
 enum {
@@ -52,7 +53,7 @@ typedef struct external {
     uint32_t epoch;                                       /* which run of the process */
     int64_t until;                                        /* all must have joined */
     double join_timeout;                                  /* s */
-    const char *rendezvous, *job_key;                     /* options  ["": environment] */
+    const char *rendezvous, *job_key, *port_range;        /* options  ["": environment] */
     /* Of rank zero: */
     int training;                                           /* which of the process; 0:
                                                                the run is none */
@@ -217,6 +218,10 @@ static int place_find(external_t *x, pl_error_t *err)
                     "the launcher \"external\" is for ranks that somebody has started: "
                     "use paceline launch, or set PACELINE_RANK and "
                     "PACELINE_WORLD_SIZE");
+    if (code == PL_OK)
+        code = pl_ports_set(*x->port_range ? x->port_range
+                                           : getenv("PACELINE_PORT_RANGE"),
+                            err);
     if (code == PL_OK)
         code = endpoint_find(x, err);
     if (code == PL_OK)
@@ -400,6 +405,9 @@ static const pl_option_t external_options[] = {
         "says"),
     PL_TEXT(external_t, job_key, "\"\"", NULL,
             "file with the key of the job; empty: as PACELINE_JOB_KEY_FILE says"),
+    PL_TEXT(external_t, port_range, "\"\"", NULL,
+            "ports that ranks listen at besides that of the rendezvous, such as "
+            "20000-20100; empty: as PACELINE_PORT_RANGE says, or any"),
     PL_FLOAT(external_t, join_timeout, "60", "0.001..86400",
              "seconds until all ranks must have joined"),
     PL_OPTIONS_END,

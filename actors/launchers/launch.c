@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "runtime/limits.h"
+#include "runtime/port_holder.h"
 
 enum { SIGNALS_MOST = 63 };                                /* a set of them has 64 bits */
 static const double USUAL_JOIN_S = 60, USUAL_SETTLE_S = 10, SECONDS_MOST = 1e9;
@@ -186,7 +187,9 @@ static int place_find(pl_launch_t *launch, pl_error_t *err)
                        "%d nodes must be told one place to meet at: the HOST:PORT of "
                        "node 0 (--rdzv-endpoint)",
                        launch->spec.nodes);
-    int code = pl_folder_make(launch->folder, &launch->lock, err);
+    int code = pl_ports_set(getenv("PACELINE_PORT_RANGE"), err);
+    if (code == PL_OK)
+        code = pl_folder_make(launch->folder, &launch->lock, err);
     if (code == PL_OK && is_any)
         snprintf(launch->endpoint, sizeof launch->endpoint, "ipc://%s/calls",
                  launch->folder);

@@ -14,7 +14,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
+#include "runtime/port_holder.h"
 
 enum { HOST = 256 };
 static const char tcp[] = "tcp://", ipc[] = "ipc://";
@@ -113,6 +115,36 @@ void pl_rendezvous_find(const char *endpoint, const char *place, char *at, size_
                  colon);
 }
 
+/* Whether nothing listens at the port. */
+static bool is_free(const struct addrinfo *own, int port)
+{
+    struct sockaddr_storage at = {0};
+    memcpy(&at, own->ai_addr, own->ai_addrlen);
+    if (own->ai_family == AF_INET6)
+        ((struct sockaddr_in6 *)&at)->sin6_port = htons((uint16_t)port);
+    else
+        ((struct sockaddr_in *)&at)->sin_port = htons((uint16_t)port);
+    int fd = socket(own->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool is = fd >= 0 && bind(fd, (struct sockaddr *)&at, own->ai_addrlen) == 0;
+    if (fd >= 0)
+        close(fd);
+    return is;
+}
+
+/* Other sockets take the first port of the range that is free.  So this one, which is
+ * listened at only later, is looked for from the end, and not the same each time. */
+static int free_port_in(pl_ports_t range, const struct addrinfo *own)
+{
+    const int count = range.last - range.first + 1, upper = (count + 1) / 2;
+    const int skip = (int)((uint64_t)pl_now() / 1000 % (uint64_t)upper);
+    for (int k = 0; k < count; k++) {
+        const int back = k < upper ? (k + skip) % upper : k;
+        if (is_free(own, range.last - back))
+            return range.last - back;
+    }
+    return 0;
+}
+
 /* The kernel gives such ports in turn, so nobody else gets it soon. */
 static int free_port(const struct addrinfo *own)
 {
@@ -140,8 +172,10 @@ int pl_rendezvous_beside(const char *endpoint, char *at, size_t room, pl_error_t
     int wrong = getaddrinfo(is_number(host) ? host : NULL, "0", &hints, &own);
     if (wrong)
         return pl_fail(err, PL_EIO, "%s: %s", host, gai_strerror(wrong));
-    const int found = free_port(own);
+    const int found = pl_ports().first ? free_port_in(pl_ports(), own) : free_port(own);
     freeaddrinfo(own);
+    if (!found && pl_ports().first)
+        return pl_ports_fail(host, err);
     if (!found)
         return pl_fail(err, PL_EIO, "no port is free at %s: %s", host, strerror(errno));
     snprintf(at, room, strchr(host, ':') ? "tcp://[%s]:%d" : "tcp://%s:%d", host, found);

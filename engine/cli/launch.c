@@ -152,6 +152,8 @@ static int launch_begin(launch_t *launch, const cli_launch_t *a, pl_error_t *err
                              .user = launch};
     if (nodes_read(a->nnodes, &spec, err) != PL_OK)
         return PL_EINVAL;
+    if (a->port_range && setenv("PACELINE_PORT_RANGE", a->port_range, 1) != 0)
+        return pl_fail(err, PL_ENOMEM, "out of memory");       /* the ranks inherit it */
     launch->base = event_base_new();
     if (!launch->base || !catch_signals(launch))
         return pl_fail(err, PL_ENOMEM, "no event loop: out of memory or descriptors");

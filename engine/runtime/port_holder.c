@@ -1,4 +1,4 @@
-/* port_holder.c - which process listens at a port of this machine
+/* port_holder.c - ports of this machine: which may be listened at, and which process does
  *
  * Whoever finds a port taken wants to know by whom.  The kernel tells of the sockets that
  * listen there by their inodes, and of each process which ones it has. */
@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/error.h"
 
 enum { LISTENS = 0x0A };                                    /* state of a socket */
 
@@ -72,4 +74,37 @@ int pl_port_holder(const char *endpoint)
     if (port && !inode)
         inode = inode_of("/proc/net/tcp6", port);
     return inode ? process_with(inode) : 0;
+}
+
+/* ---- the range ---- */
+
+static uint32_t ports;                                      /* atomic; both */
+
+int pl_ports_set(const char *range, pl_error_t *err)
+{
+    int first = 0, last = 0, end = -1;
+    if (range && *range
+        && (sscanf(range, "%5d-%5d%n", &first, &last, &end) != 2 || range[end]
+            || first < 1 || last > 65535 || first > last))
+        return pl_fail(err, PL_EINVAL,
+                       "the port range \"%.40s\" is not FIRST-LAST with ports from 1 to "
+                       "65535, such as 20000-20100",
+                       range);
+    __atomic_store_n(&ports, (uint32_t)first << 16 | (uint32_t)last, __ATOMIC_RELAXED);
+    return PL_OK;
+}
+
+pl_ports_t pl_ports(void)
+{
+    const uint32_t both = __atomic_load_n(&ports, __ATOMIC_RELAXED);
+    return (pl_ports_t){(int)(both >> 16), (int)(both & 0xffff)};
+}
+
+int pl_ports_fail(const char *host, pl_error_t *err)
+{
+    const pl_ports_t range = pl_ports();
+    return pl_fail(err, PL_EBUSY,
+                   "no port from %d to %d is free at %s: give a larger port range, or end "
+                   "what listens there",
+                   range.first, range.last, host);
 }

@@ -25,6 +25,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "runtime/port_holder.h"
 #include "strategies/collectives/tcp.h"
 
 enum { LOOK_MS = 20, LINK_MS = 1000, BACKLOG = 128, PREAMBLE = 8 + CIPHER_NONCE };
@@ -61,9 +62,41 @@ static int key_check(const tcp_t *t, pl_error_t *err)
                    t->own_host, t->is_near ? " and encrypt" : ", beyond this machine,");
 }
 
+static void port_put(struct sockaddr *at, int port)
+{
+    if (at->sa_family == AF_INET6)
+        ((struct sockaddr_in6 *)at)->sin6_port = htons((uint16_t)port);
+    else
+        ((struct sockaddr_in *)at)->sin_port = htons((uint16_t)port);
+}
+
+/* A socket may not be bound again once listen() has found its port taken. */
+static int listener_open_in_range(tcp_t *t, const struct addrinfo *at, pl_error_t *err)
+{
+    const pl_ports_t range = pl_ports();
+    for (int port = range.first; port <= range.last; port++) {
+        port_put(at->ai_addr, port);
+        t->listener = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
+                             0);
+        if (t->listener >= 0 && bind(t->listener, at->ai_addr, at->ai_addrlen) == 0
+            && listen(t->listener, BACKLOG) == 0)
+            return PL_OK;
+        const int why = errno;
+        if (t->listener >= 0)
+            close(t->listener);
+        t->listener = -1;
+        if (why != EADDRINUSE && why != EACCES)
+            return pl_fail(err, PL_EIO, "a rank cannot listen at %s, port %d: %s",
+                           t->own_host, port, strerror(why));
+    }
+    return pl_ports_fail(t->own_host, err);
+}
+
 static int listener_open(tcp_t *t, const struct addrinfo *at, pl_error_t *err)
 {
     const int yes = 1;
+    if (!t->port && pl_ports().first)
+        return listener_open_in_range(t, at, err);
     t->listener = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (t->listener >= 0 && t->port)
         setsockopt(t->listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
