@@ -1137,10 +1137,10 @@ PL_API pl_node_t pl_dropout(pl_graph_t *g, pl_node_t x, double p);
 typedef struct pl_attention_options {
     bool causal;                            /* padding behind a sample is not seen then */
     double dropout;                         /* of the weights, when training */
-    const pl_node_t *mask;                  /* float32 [B, T]: keys at 0 are not seen, at
-                                               1 they are; also when causal.  A query
-                                               that sees none gets a mean of what is
-                                               hidden  [all are seen] */
+    const pl_node_t *mask;                  /* float32 [B, T]: a key at 0 has weight 0 for
+                                               all queries; also when causal.  A query
+                                               that sees no key gives 0 and has no
+                                               gradient  [all are seen] */
 } pl_attention_options_t;
 PL_API pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
                               const pl_attention_options_t *options);

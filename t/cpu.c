@@ -1,11 +1,13 @@
 /* cpu.c - tests of what the CPU accelerator computes, on every instruction set */
 #include <float.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/random.h"
 #include "cpu_rig.h"
+#include "files.h"
 #include "tap.h"
 
 /* ---- Every case, every set, one and two threads ---- */
@@ -405,6 +407,156 @@ static void nan_and_infinity_pass_as_in_torch(void)
     each_set(check_specials, 1);
 }
 
+/* Of a case with a NaN among its first parameter: where the device and the reference have
+ * no NaN alike.  Products with a weight of 0 tell: 0 times NaN is NaN on the device, and
+ * the reference leaves such products out. */
+static bool multiplies_zeros(const operator_case_t *c)
+{
+    return strstr(c->name, "attention") != NULL;
+}
+
+static void check_nan_in_case(cpu_rig_t *rig, const operator_case_t *c)
+{
+    operator_run_t run;
+    cpu_results_t got = {0};
+    if (multiplies_zeros(c) || operator_run_init(&run, c, NULL) != PL_OK)
+        return;
+    const int64_t n = pl_elements(c->shape[0]);
+    run.region[PL_REGION_PARAMS][n / 2] = NAN;
+    const bool done = cpu_run(rig, &run, &got) == PL_OK;
+    ok(done && cpu_difference(&run, &got) < 1e-4,
+       "%s: a NaN comes through as in the reference", c->name);
+    cpu_results_release(&got);
+    operator_run_release(&run);
+}
+
+static void check_nan_in_cases(cpu_rig_t *rig)
+{
+    for (int i = 0; i < operator_case_count; i++)
+        check_nan_in_case(rig, &operator_cases[i]);
+}
+
+static void a_nan_comes_through_every_operator(void)
+{
+    each_set(check_nan_in_cases, 1);
+}
+
+/* ---- t/data/numerics.json: numbers that cost float32 its digits ---- */
+
+static const pl_tensor_info_t *tensor_of(const operator_run_t *run, const char *name)
+{
+    for (int i = 0; i < run->model->count; i++)
+        if (!strcmp(run->model->tensor[i].name, name))
+            return &run->model->tensor[i];
+    return NULL;
+}
+
+/* Of the largest difference of n numbers, the share of the largest number or of 1. */
+static double distance(const json_t *want, const double *wide, const float *narrow)
+{
+    double worst = 0, largest = 1;
+    for (size_t i = 0; i < json_array_size(want); i++) {
+        const double w = json_number_value(json_array_get(want, i)),
+                     x = wide ? wide[i] : (double)narrow[i];
+        largest = fmax(largest, fabs(w));
+        worst = tap_larger(worst, fabs(x - w));
+    }
+    return worst / largest;
+}
+
+static double distance_in(const operator_run_t *run, pl_region_t region,
+                          const json_t *want, const cpu_results_t *got)
+{
+    const char *name;
+    json_t *values;
+    double worst = 0;
+    json_object_foreach((json_t *)want, name, values)
+    {
+        const pl_tensor_info_t *t = tensor_of(run, name);
+        const double off = !t    ? NAN
+                           : got ? distance(values, NULL, got->region[region] + t->offset)
+                                 : distance(values, run->region[region] + t->offset, NULL);
+        worst = tap_larger(worst, off);
+    }
+    return worst;
+}
+
+static operator_case_t case_of(const json_t *data)
+{
+    operator_case_t c = cpu_case(json_string_value(json_object_get(data, "case")));
+    const json_t *shapes = json_object_get(data, "shapes"),
+                 *index = json_object_get(data, "index");
+    for (int k = 0; k < c.params; k++) {
+        const json_t *shape = json_array_get(shapes, (size_t)k);
+        c.shape[k] = (pl_shape_t){.rank = (int)json_array_size(shape)};
+        for (int i = 0; i < c.shape[k].rank; i++)
+            c.shape[k].dim[i] = json_integer_value(json_array_get(shape, (size_t)i));
+    }
+    if (index) {
+        c.index = PL_SHAPE((int64_t)json_array_size(index));
+        c.classes = c.shape[0].dim[1];
+    }
+    return c;
+}
+
+static bool values_fill(operator_run_t *run, const json_t *data)
+{
+    const char *name;
+    json_t *values, *one;
+    size_t i;
+    json_object_foreach(json_object_get(data, "values"), name, values)
+    {
+        const pl_tensor_info_t *t = tensor_of(run, name);
+        if (!t || t->count != (int64_t)json_array_size(values))
+            return false;
+        json_array_foreach(values, i, one)
+            run->region[t->region][t->offset + (int64_t)i] = json_number_value(one);
+    }
+    json_array_foreach(json_object_get(data, "index"), i, one)
+        ((int64_t *)run->index)[i] = json_integer_value(one);
+    return true;
+}
+
+/* cpu_difference() leaves in the run what the reference computes. */
+static void check_numbers(cpu_rig_t *rig, const char *title, const json_t *data)
+{
+    const operator_case_t c = case_of(data);
+    const json_t *grads = json_object_get(data, "gradients"),
+                 *state = json_object_get(data, "state");
+    const double most = json_number_value(json_object_get(data, "tolerance"));
+    operator_run_t run;
+    cpu_results_t got = {0};
+    double off = NAN, off_reference = NAN;
+    if (operator_run_init(&run, &c, NULL) == PL_OK && values_fill(&run, data)
+        && cpu_run(rig, &run, &got) == PL_OK) {
+        off = distance(json_object_get(data, "y"), NULL, got.output);
+        off = tap_larger(off, distance_in(&run, PL_REGION_GRADS, grads, &got));
+        off = tap_larger(off, distance_in(&run, PL_REGION_STATE, state, &got));
+        cpu_difference(&run, &got);
+        off_reference = tap_larger(distance_in(&run, PL_REGION_GRADS, grads, NULL),
+                                   distance_in(&run, PL_REGION_STATE, state, NULL));
+    }
+    ok(off <= most, "%s: as PyTorch within %g, %g", title, off, most);
+    ok(off_reference <= 1e-7, "%s: the reference too, within %g", title, off_reference);
+    cpu_results_release(&got);
+    operator_run_release(&run);
+}
+
+static void check_numerics(cpu_rig_t *rig)
+{
+    json_t *all = json_load_file(file_of_tests("data/numerics.json"), 0, NULL), *data;
+    const char *title;
+    ok(json_object_size(all) > 0, "t/data/numerics.json can be read");
+    json_object_foreach(all, title, data)
+        check_numbers(rig, title, data);
+    json_decref(all);
+}
+
+static void hard_numbers_give_what_torch_gives(void)
+{
+    each_set(check_numerics, 2);
+}
+
 /* ---- memory of the host ---- */
 
 static void check_borrowed(cpu_rig_t *rig)
@@ -463,6 +615,8 @@ int main(void)
     run(chains_by_chance_are_what_the_reference_computes);
     run(functions_are_accurate_to_a_few_ulp);
     run(nan_and_infinity_pass_as_in_torch);
+    run(a_nan_comes_through_every_operator);
+    run(hard_numbers_give_what_torch_gives);
     run(a_region_may_lie_in_memory_of_the_host);
     return tap_done();
 }

@@ -202,11 +202,12 @@ static pl_node_t build_attention(pl_graph_t *g, const operator_case_t *c)
     return pl_attention(g, param(g, c, 0), param(g, c, 1), param(g, c, 2), &options);
 }
 
-/* The same where keys are hidden. */
+/* The same where keys are hidden; arg[1]: the first ones, and in the second sample all. */
 static pl_node_t build_masked_attention(pl_graph_t *g, const operator_case_t *c)
 {
-    const double seen[] = {1, 0, 1, 1, 0, 1, 1, 1, 0, 0};
-    pl_node_t mask = pl_reshape(g, pl_vector(g, seen, 10), PL_SHAPE(2, 5));
+    static const double seen[2][10] = {{1, 0, 1, 1, 0, 1, 1, 1, 0, 0},
+                                       {0, 0, 1, 1, 0, 0, 0, 0, 0, 0}};
+    pl_node_t mask = pl_reshape(g, pl_vector(g, seen[c->arg[1]], 10), PL_SHAPE(2, 5));
     const pl_attention_options_t options = {.causal = c->arg[0],
                                             .dropout = c->p,
                                             .mask = &mask};
@@ -501,6 +502,12 @@ const operator_case_t operator_cases[] = {
     {CASE("attention, mask, causal, dropout", masked_attention, 3, S(2, 2, 5, 4),
           S(2, 2, 5, 4), S(2, 2, 5, 4)),
      .arg = {true}, .p = 0.25},
+    {CASE("attention, mask, queries that see no key", masked_attention, 3, S(2, 2, 5, 4),
+          S(2, 2, 5, 4), S(2, 2, 5, 4)),
+     .arg = {false, true}},
+    {CASE("attention, mask, causal, queries that see no key", masked_attention, 3,
+          S(2, 2, 5, 4), S(2, 2, 5, 4), S(2, 2, 5, 4)),
+     .arg = {true, true}},
     {CASE("attention, one token", attention, 3, S(1, 1, 1, 3), S(1, 1, 1, 3),
           S(1, 1, 1, 3)),
      .arg = {true}},

@@ -180,9 +180,6 @@ static const char *const without_result[] = {
     "assign, added",
     "guard, finite",
     "guard, not finite",
-    /* only differences hold these; what they share with attention is held there */
-    "attention, mask",
-    "attention, mask, causal",
     /* PyTorch has no such operator */
     "a user's operator",
     "a user's operator, three axes",

@@ -322,7 +322,7 @@ static void lower_attention(lowering_t *l, const pl_op_t *op)
     own.attr.from = l->to->looks;
     for (int k = 0; k < op->input_count; k++) {
         pl_view_t view = view_in(l, l->plain[op->input[k]]);
-        if (view.shape.rank > 0 && view.stride[view.shape.rank - 1] != 1)
+        if (view.shape.rank != 4 || view.stride[3] != 1)
             view = pl_view_whole(l->plain[op->input[k]], view.shape);
         own.input[k] = view.root;
         add_look(l, &view);

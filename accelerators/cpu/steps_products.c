@@ -241,6 +241,11 @@ static attention_call_t attention_start(const pl_step_t *s, const pl_frame_t *f)
     return call;
 }
 
+static int64_t queries_of(const pl_attention_job_t *job)
+{
+    return job->batch * job->heads * job->tokens;
+}
+
 static int run_attention(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
 {
     (void)err;
@@ -250,7 +255,9 @@ static int run_attention(const pl_step_t *s, const pl_frame_t *f, pl_error_t *er
     call.job.k = look_in(s, f, 1);
     call.job.v = look_in(s, f, 2);
     call.job.y = look_out(s, f, 0);
-    call.job.lse = pl_out(s, f, 1);
+    call.job.mask = s->op.input_count == 4 ? pl_in(s, f, 3) : NULL;
+    call.job.most = pl_out(s, f, 1);
+    call.job.sum = call.job.most ? call.job.most + queries_of(&call.job) : NULL;
     pl_parallel_for(f->pool, f->threads, call.job.batch * call.job.heads, 1,
                     attention_piece, &call);
     return PL_OK;
@@ -266,7 +273,9 @@ static int run_attention_grad(const pl_step_t *s, const pl_frame_t *f, pl_error_
     call.job.k = look_in(s, f, 2);
     call.job.v = look_in(s, f, 3);
     call.job.y = look_in(s, f, 4);
-    call.job.lse = (float *)pl_in(s, f, 5);
+    call.job.most = (float *)pl_in(s, f, 5);
+    call.job.sum = call.job.most + queries_of(&call.job);
+    call.job.mask = s->op.input_count == 7 ? pl_in(s, f, 6) : NULL;
     call.job.dq = look_out(s, f, 0);
     call.job.dk = look_out(s, f, 1);
     call.job.dv = look_out(s, f, 2);

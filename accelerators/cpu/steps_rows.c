@@ -256,7 +256,8 @@ static bool sums_are_given(const pl_step_t *s)
     return s->op.input_count == 8;
 }
 
-/* dx = w rstd (dy - db / n - (x - mean) rstd dw / n): factors of x - mean, 1, dy. */
+/* dx = w rstd (dy - db / n - (x - mean) rstd dw / n).  What cancels is subtracted before
+ * it is scaled: where a channel hardly varies, w rstd is large. */
 static void backward_factors(const pl_step_t *s, const pl_frame_t *f,
                              batch_norm_call_t *c)
 {
@@ -266,8 +267,8 @@ static void backward_factors(const pl_step_t *s, const pl_frame_t *f,
     for (int64_t k = 0; k < s->size[1]; k++) {
         const float rstd = 1.0f / sqrtf(c->job.var[k] + c->job.epsilon);
         r[k] = c->job.w[k] * rstd;
-        p[k] = -r[k] * rstd * c->job.dw[k] / n;
-        q[k] = -r[k] * c->job.db[k] / n;
+        p[k] = rstd * c->job.dw[k] / n;
+        q[k] = c->job.db[k] / n;
     }
     c->job.p = p;
     c->job.q = q;
@@ -429,7 +430,9 @@ static int run_cross_entropy(const pl_step_t *s, const pl_frame_t *f, pl_error_t
     if (code != PL_OK)
         return code;
     if (s->op.code == PL_OP_cross_entropy)
-        c.job.lse = pl_out(s, f, 2);
+        c.job.most = pl_out(s, f, 2);
+    if (c.job.most)
+        c.job.sum = c.job.most + s->size[0];
     c.kernel = s->op.code == PL_OP_correct ? f->kernels->correct
                                            : f->kernels->cross_entropy;
     pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
@@ -449,7 +452,8 @@ static int run_cross_entropy_grad(const pl_step_t *s, const pl_frame_t *f,
     if (code != PL_OK)
         return code;
     c.job.dsum = pl_in(s, f, 0);
-    c.job.lse = pl_in(s, f, 3);
+    c.job.most = pl_in(s, f, 3);
+    c.job.sum = c.job.most + s->size[0];
     c.job.dlogits = pl_out(s, f, 0);
     c.kernel = f->kernels->cross_entropy_grad;
     pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,

@@ -52,7 +52,7 @@ static double binary(pl_opcode_t code, double a, double b)
     case PL_OP_mul: return a * b;
     case PL_OP_div: return a / b;
     case PL_OP_minimum: return a < b || a != a ? a : b;
-    case PL_OP_relu_grad: return b > 0 ? a : 0;
+    case PL_OP_relu_grad: return b <= 0 ? 0 : a;
     case PL_OP_gelu_grad: return a * gelu_slope(b);
     case PL_OP_gelu_tanh_grad: return a * gelu_tanh_slope(b);
     case PL_OP_sigmoid_grad: return a * b * (1 - b);

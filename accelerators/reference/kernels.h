@@ -5,6 +5,12 @@
 
 #include "accelerators/reference/reference.h"
 
+/* The order of maxima: a NaN is larger than any number, as in PyTorch. */
+static inline bool pl_reference_larger(double x, double than)
+{
+    return x > than || (x != x && than == than);
+}
+
 typedef struct reference_call {
     const pl_op_t *op;
     const pl_attr_t *attr;

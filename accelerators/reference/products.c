@@ -132,7 +132,7 @@ static int64_t pool_largest(const pl_reference_call_t *c, int64_t plane, int64_t
         if (row < 0 || row >= height || column < 0 || column >= width)
             continue;
         int64_t e = (plane * height + row) * width + column;
-        if (best < 0 || c->in[0][e] > c->in[0][best])
+        if (best < 0 || pl_reference_larger(c->in[0][e], c->in[0][best]))
             best = e;
     }
     return best;
@@ -179,26 +179,41 @@ static double attention_mask(const pl_reference_call_t *c, int64_t head, int64_t
                : 0;
 }
 
+/* Whether queries of a head see key j at all; `mask` is the last input, if there is one. */
+static bool is_seen(const pl_reference_call_t *c, const double *mask, int64_t head,
+                    int64_t j)
+{
+    const pl_shape_t q = c->out_shape[0];
+    return !mask || mask[head / q.dim[1] * q.dim[2] + j] != 0;
+}
+
+/* The largest score and the sum of exponentials stay apart, as in cross entropy. */
 static void compute_attention(pl_reference_call_t *c)
 {
     const pl_shape_t q = c->in_shape[0];
-    const int64_t T = q.dim[2], d = q.dim[3];
-    for (int64_t row = 0; row < q.dim[0] * q.dim[1] * T; row++) {
-        const int64_t head = row / T, i = row % T, seen = c->attr->causal ? i + 1 : T;
+    const int64_t T = q.dim[2], d = q.dim[3], rows = q.dim[0] * q.dim[1] * T;
+    const double *mask = c->in[3];
+    for (int64_t row = 0; row < rows; row++) {
+        const int64_t head = row / T, i = row % T, keys = c->attr->causal ? i + 1 : T;
         const double *k = c->in[1] + head * T * d, *v = c->in[2] + head * T * d;
         double largest = -INFINITY, sum = 0;
-        for (int64_t j = 0; j < seen; j++)
-            largest = fmax(largest, c->attr->a * dot(c->in[0] + row * d, k + j * d, d));
-        for (int64_t j = 0; j < seen; j++)
-            sum += exp(c->attr->a * dot(c->in[0] + row * d, k + j * d, d) - largest);
-        const double lse = largest + log(sum);
-        for (int64_t j = 0; j < seen; j++) {
-            double p = exp(c->attr->a * dot(c->in[0] + row * d, k + j * d, d) - lse)
-                       * attention_mask(c, head, i, j);
+        for (int64_t j = 0; j < keys; j++)
+            if (is_seen(c, mask, head, j))
+                largest = fmax(largest, dot(c->in[0] + row * d, k + j * d, d));
+        for (int64_t j = 0; j < keys; j++)
+            if (is_seen(c, mask, head, j))
+                sum += exp(c->attr->a
+                           * (dot(c->in[0] + row * d, k + j * d, d) - largest));
+        for (int64_t j = 0; j < keys; j++) {
+            if (!is_seen(c, mask, head, j))
+                continue;
+            double p = exp(c->attr->a * (dot(c->in[0] + row * d, k + j * d, d) - largest))
+                       / sum * attention_mask(c, head, i, j);
             for (int64_t e = 0; e < d; e++)
                 c->out[0][row * d + e] += p * v[j * d + e];
         }
-        c->out[1][row] = lse;
+        c->out[1][row] = largest;
+        c->out[1][rows + row] = sum;
     }
 }
 
@@ -207,15 +222,18 @@ static void compute_attention(pl_reference_call_t *c)
 static void compute_attention_grad(pl_reference_call_t *c)
 {
     const pl_shape_t q = c->in_shape[1];
-    const int64_t T = q.dim[2], d = q.dim[3];
-    for (int64_t row = 0; row < q.dim[0] * q.dim[1] * T; row++) {
-        const int64_t head = row / T, i = row % T, seen = c->attr->causal ? i + 1 : T,
+    const int64_t T = q.dim[2], d = q.dim[3], rows = q.dim[0] * q.dim[1] * T;
+    for (int64_t row = 0; row < rows; row++) {
+        const int64_t head = row / T, i = row % T, keys = c->attr->causal ? i + 1 : T,
                       first = head * T * d;
         const double *dy = c->in[0] + row * d, *query = c->in[1] + row * d;
         const double inner = dot(dy, c->in[4] + row * d, d);
-        for (int64_t j = 0; j < seen; j++) {
+        for (int64_t j = 0; j < keys; j++) {
+            if (!is_seen(c, c->in[6], head, j))
+                continue;
             const double *k = c->in[2] + first + j * d, *v = c->in[3] + first + j * d;
-            const double p = exp(c->attr->a * dot(query, k, d) - c->in[5][row]);
+            const double p = exp(c->attr->a * (dot(query, k, d) - c->in[5][row]))
+                             / c->in[5][rows + row];
             const double mask = attention_mask(c, head, i, j);
             const double ds = p * (mask * dot(dy, v, d) - inner) * c->attr->a;
             for (int64_t e = 0; e < d; e++) {

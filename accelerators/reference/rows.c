@@ -10,14 +10,21 @@ static int64_t last(pl_shape_t shape)
     return shape.dim[shape.rank - 1];
 }
 
-static double log_sum_exp(const double *x, int64_t n)
+/* The largest of a row and the sum of e^(x - largest), apart: their logarithms together
+ * would lose the digits of what lies behind the largest.  A NaN stays NaN by way of the
+ * sum. */
+typedef struct exponentials {
+    double largest, sum;
+} exponentials_t;
+
+static exponentials_t exponentials_of(const double *x, int64_t n)
 {
-    double largest = -INFINITY, sum = 0;
+    exponentials_t e = {-INFINITY, 0};
     for (int64_t i = 0; i < n; i++)
-        largest = fmax(largest, x[i]);
+        e.largest = fmax(e.largest, x[i]);
     for (int64_t i = 0; i < n; i++)
-        sum += exp(x[i] - largest);
-    return largest + log(sum);
+        e.sum += exp(x[i] - e.largest);
+    return e;
 }
 
 /* ---- softmax ---- */
@@ -26,9 +33,9 @@ static void compute_softmax(pl_reference_call_t *c)
 {
     const int64_t n = last(c->in_shape[0]);
     for (int64_t e = 0; e < pl_elements(c->in_shape[0]); e += n) {
-        const double lse = log_sum_exp(c->in[0] + e, n);
+        const exponentials_t row = exponentials_of(c->in[0] + e, n);
         for (int64_t i = 0; i < n; i++)
-            c->out[0][e + i] = exp(c->in[0][e + i] - lse);
+            c->out[0][e + i] = exp(c->in[0][e + i] - row.largest) / row.sum;
     }
 }
 
@@ -79,9 +86,10 @@ static void normalise(pl_reference_call_t *c, bool rows)
     const groups_t s = groups_of(c->in_shape[0], rows);
     int64_t channel;
     for (int64_t k = 0; k < s.count; k++) {
-        double mean = 0, var = 0;
+        const double first = c->in[0][member(&s, k, 0, &channel)];
+        double mean = first, var = 0;                /* exact where all are the same */
         for (int64_t i = 0; i < s.size; i++)
-            mean += c->in[0][member(&s, k, i, &channel)] / (double)s.size;
+            mean += (c->in[0][member(&s, k, i, &channel)] - first) / (double)s.size;
         for (int64_t i = 0; i < s.size; i++)
             var += pow(c->in[0][member(&s, k, i, &channel)] - mean, 2) / (double)s.size;
         const double rstd = 1 / sqrt(var + c->attr->a);
@@ -207,12 +215,16 @@ static void compute_cross_entropy(pl_reference_call_t *c)
 {
     const int64_t rows = c->in_shape[0].dim[0], n = c->in_shape[0].dim[1];
     for (int64_t r = 0; r < rows; r++) {
-        const double target = c->in[1][r], lse = log_sum_exp(c->in[0] + r * n, n);
-        c->out[2][r] = lse;
+        const double target = c->in[1][r];
+        const exponentials_t row = exponentials_of(c->in[0] + r * n, n);
+        c->out[2][r] = row.largest;
+        c->out[2][rows + r] = row.sum;
         if (ignored(c, target) || !index_is_good(c, target, n))
             continue;
         const double weight = row_weight(c, 2, r, target);
-        c->out[0][0] += weight * (lse - c->in[0][r * n + (int64_t)target]);
+        c->out[0][0] += weight
+                        * (log(row.sum)
+                           - (c->in[0][r * n + (int64_t)target] - row.largest));
         c->out[1][0] += weight;
     }
 }
@@ -224,7 +236,8 @@ static void compute_cross_entropy_grad(pl_reference_call_t *c)
         for (int64_t i = 0; i < n && !ignored(c, c->in[2][r]); i++)
             c->out[0][r * n + i] =
                 c->in[0][0] * row_weight(c, 4, r, c->in[2][r])
-                * (exp(c->in[1][r * n + i] - c->in[3][r]) - ((double)i == c->in[2][r]));
+                * (exp(c->in[1][r * n + i] - c->in[3][r]) / c->in[3][rows + r]
+                   - ((double)i == c->in[2][r]));
 }
 
 static void compute_correct(pl_reference_call_t *c)
@@ -237,7 +250,8 @@ static void compute_correct(pl_reference_call_t *c)
         if (ignored(c, c->in[1][r]))
             continue;
         for (int64_t i = 0; i < n; i++)
-            before += x[i] > x[target] || (x[i] == x[target] && i < target);
+            before += i < target ? !pl_reference_larger(x[target], x[i])
+                                 : pl_reference_larger(x[i], x[target]);
         c->out[0][0] += before < c->attr->to;
         c->out[1][0] += 1;
     }
@@ -249,7 +263,7 @@ static void compute_confusion(pl_reference_call_t *c)
     for (int64_t r = 0; r < rows; r++) {
         int64_t best = 0;
         for (int64_t i = 1; i < n; i++)
-            if (c->in[0][r * n + i] > c->in[0][r * n + best])
+            if (pl_reference_larger(c->in[0][r * n + i], c->in[0][r * n + best]))
                 best = i;
         if (!ignored(c, c->in[1][r]))
             c->out[0][(int64_t)c->in[1][r] * n + best] += 1;

@@ -33,7 +33,8 @@ static int64_t first_largest(const double *x, around_t a, int64_t o, int64_t i)
 {
     int64_t best = 0;
     for (int64_t k = 1; k < a.size; k++)
-        if (x[(o * a.size + k) * a.inner + i] > x[(o * a.size + best) * a.inner + i])
+        if (pl_reference_larger(x[(o * a.size + k) * a.inner + i],
+                                x[(o * a.size + best) * a.inner + i]))
             best = k;
     return best;
 }

@@ -216,82 +216,49 @@ static int shape_attention(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
     pl_shape_t q = pl_input_shape(g, op, 0), k = pl_input_shape(g, op, 1),
                v = pl_input_shape(g, op, 2);
-    if (pl_want_float(g, op, 3) != PL_OK)
+    if (pl_want_float(g, op, op->input_count) != PL_OK)
         return PL_EINVAL;
     if (q.rank != 4 || !pl_same_shape(q, k) || !pl_same_shape(q, v))
         return pl_refuse(
             g, "attention takes q, k and v [B, heads, T, d] alike, got %s, %s and %s",
             PL_TEXT_OF(q), PL_TEXT_OF(k), PL_TEXT_OF(v));
-    out[1].shape = q;
-    out[1].shape.rank = 3;
-    return PL_OK;
-}
-
-static pl_node_t attend(pl_graph_t *g, const pl_node_t qkv[3], double scale,
-                        const pl_attention_options_t *o)
-{
-    pl_attr_t attr = {.a = scale, .causal = o->causal};
-    const bool random = g->stage == PL_TRAIN && o->dropout > 0;
-    if (random) {
-        char path[64];
-        pl_scope(g, "dropout.%u", g->random_count++);
-        attr.b = o->dropout;
-        attr.stream = pl_hash(pl_path(g, path));
-    }
-    pl_node_t y = pl_emit(g, PL_OP_attention, qkv, 3, &attr, NULL);
-    if (random)
-        pl_scope_end(g);
-    return y;
-}
-
-/* x [B, heads, T, d] with one number more in each head. */
-static pl_node_t with_column(pl_graph_t *g, pl_node_t x, pl_node_t column)
-{
-    pl_shape_t shape = pl_shape_of(g, x);
-    shape.dim[3] = 1;
-    return pl_concat(g, (pl_node_t[]){x, pl_broadcast_to(g, column, shape)}, 2, 3);
-}
-
-/* A number more in each head, 1 in queries, makes the score of a key that is not to be
- * seen so low that nothing is left of it; the number has a place in any format. */
-static pl_node_t masked_attention(pl_graph_t *g, const pl_node_t qkv[3], double scale,
-                                  const pl_attention_options_t *o)
-{
-    const double low = 6e4;
-    const pl_shape_t keys = pl_shape_of(g, qkv[1]), mask = pl_shape_of(g, *o->mask);
-    if (!g->error.code
-        && (keys.rank != 4 || !pl_same_shape(mask, PL_SHAPE(keys.dim[0], keys.dim[2]))))
-        pl_refuse(
+    out[1].shape = PL_SHAPE(2, q.dim[0] * q.dim[1] * q.dim[2]);
+    if (op->input_count == 4
+        && !pl_same_shape(pl_input_shape(g, op, 3), PL_SHAPE(q.dim[0], q.dim[2])))
+        return pl_refuse(
             g, "attention takes a mask [B, T] for keys [B, heads, T, d], got %s for %s",
-            PL_TEXT_OF(mask), PL_TEXT_OF(keys));
-    if (g->error.code)
-        return PL_NO_NODE;
-    pl_node_t hidden = pl_scale(g, pl_sub(g, *o->mask, pl_scalar(g, 1)), low);
-    hidden = pl_reshape(g, hidden, PL_SHAPE(mask.dim[0], 1, mask.dim[1], 1));
-    const pl_node_t wider[3] = {with_column(g, qkv[0], pl_scalar(g, 1)),
-                                with_column(g, qkv[1], hidden),
-                                with_column(g, qkv[2], pl_scalar(g, 0))};
-    return pl_slice(g, attend(g, wider, scale, o), 3, 0, keys.dim[3]);
+            PL_TEXT_OF(pl_input_shape(g, op, 3)), PL_TEXT_OF(k));
+    return PL_OK;
 }
 
 pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
                        const pl_attention_options_t *options)
 {
     const pl_attention_options_t o = options ? *options : (pl_attention_options_t){0};
-    const double scale = 1 / sqrt((double)pl_dim(g, q, -1));
+    pl_attr_t attr = {.a = 1 / sqrt((double)pl_dim(g, q, -1)), .causal = o.causal};
+    const bool random = g->stage == PL_TRAIN && o.dropout > 0;
+    const pl_node_t inputs[4] = {q, k, v, o.mask ? *o.mask : PL_NO_NODE};
     if (!(o.dropout >= 0 && o.dropout < 1))
         return pl_graph_fail(g, PL_EINVAL,
                              "attention takes a dropout from 0 up to but not 1, got %g",
                              o.dropout);
-    const pl_node_t qkv[3] = {q, k, v};
-    return o.mask ? masked_attention(g, qkv, scale, &o) : attend(g, qkv, scale, &o);
+    if (random) {
+        char path[64];
+        pl_scope(g, "dropout.%u", g->random_count++);
+        attr.b = o.dropout;
+        attr.stream = pl_hash(pl_path(g, path));
+    }
+    pl_node_t y = pl_emit(g, PL_OP_attention, inputs, o.mask ? 4 : 3, &attr, NULL);
+    if (random)
+        pl_scope_end(g);
+    return y;
 }
 
 static int shape_attention_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
     for (int i = 0; i < 3; i++)
         out[i].shape = pl_input_shape(g, op, 1 + i);
-    return pl_want_float(g, op, 6);
+    return pl_want_float(g, op, op->input_count);
 }
 
 static void gradient_attention(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
@@ -299,9 +266,15 @@ static void gradient_attention(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
 {
     pl_node_t q = pl_node_of(op->input[0]), k = pl_node_of(op->input[1]);
     pl_node_t v = pl_node_of(op->input[2]);
-    pl_node_t y = pl_node_of(op->output[0]), lse = pl_node_of(op->output[1]);
-    pl_node_t inputs[] = {dy, q, k, v, y, lse};
-    dx[0] = pl_emit(g, PL_OP_attention_grad, inputs, 6, &op->attr, dx + 1);
+    pl_node_t inputs[] = {dy,
+                          q,
+                          k,
+                          v,
+                          pl_node_of(op->output[0]),
+                          pl_node_of(op->output[1]),
+                          pl_node_of(op->input[3])};
+    dx[0] = pl_emit(g, PL_OP_attention_grad, inputs, op->input_count + 3, &op->attr,
+                    dx + 1);
 }
 
 const pl_rules_t pl_product_rules[PL_OPCODES] = {

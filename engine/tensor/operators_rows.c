@@ -188,7 +188,7 @@ static int shape_cross_entropy(pl_graph_t *g, const pl_op_t *op, pl_value_t *out
         return PL_EINVAL;
     out[0].shape = out[1].shape = (pl_shape_t){0};
     if (op->output_count == 3)
-        out[2].shape = PL_SHAPE(logits.dim[0]);
+        out[2].shape = PL_SHAPE(2, logits.dim[0]);
     return want_indices(g, op, 1, PL_SHAPE(logits.dim[0]));
 }
 

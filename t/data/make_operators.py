@@ -10,6 +10,13 @@ import torch.nn.functional as F
 from formula import digest, wave
 
 
+def masked_attention(q, k, v, mask, causal):
+    seen = (torch.tensor(mask) != 0)[:, None, None, :].expand(-1, -1, q.shape[2], -1)
+    if causal:
+        seen = seen & torch.ones(seen.shape[-2:], dtype=torch.bool).tril()
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+
+
 def attention(q, k, v, causal):
     scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
     if causal:
@@ -35,6 +42,7 @@ def batch_norm(x, weight, bias, mean, var):
 
 
 M = [0.1]
+MASKS = [[1, 0, 1, 1, 0], [1, 1, 1, 0, 0]], [[0, 0, 1, 1, 0], [0, 0, 0, 0, 0]]
 CLASS = torch.tensor([.5, 2, 0, 1, 1, 3.25], dtype=torch.float64)
 ROW = torch.tensor([1, .25, 4, 1, 0, 2, 2, 1.5], dtype=torch.float64)
 MSE = torch.tensor([2, 0, .5], dtype=torch.float64)
@@ -130,6 +138,11 @@ C = [  # name, function, shapes, low, high, indices (shape, classes, ignored)
     ("max_pool2d, ties", lambda a: F.max_pool2d(a, 2), [(1, 2, 6, 6)], "ties"),
     ("attention", lambda q, k, v: attention(q, k, v, False), [(2, 2, 5, 4)] * 3),
     ("attention, causal", lambda q, k, v: attention(q, k, v, True), [(2, 2, 5, 4)] * 3),
+    ("attention, mask", lambda *x: masked_attention(*x, MASKS[0], False), [(2, 2, 5, 4)] * 3),
+    ("attention, mask, causal", lambda *x: masked_attention(*x, MASKS[0], True), [(2, 2, 5, 8)] * 3),
+    ("attention, mask, queries that see no key", lambda *x: masked_attention(*x, MASKS[1], False), [(2, 2, 5, 4)] * 3),
+    ("attention, mask, causal, queries that see no key", lambda *x: masked_attention(*x, MASKS[1], True),
+     [(2, 2, 5, 4)] * 3),
     ("attention, one token", lambda q, k, v: attention(q, k, v, True), [(1, 1, 1, 3)] * 3),
     ("attention, ragged", lambda q, k, v: attention(q, k, v, True), [(1, 1, 19, 8)] * 3),
     ("attention, heads cut out", self_attention, [(2, 5, 24)]),

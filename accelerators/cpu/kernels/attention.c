@@ -4,8 +4,9 @@
  * that what softmax does along the keys of a query happens in all lanes at once and
  * nothing is ever added across lanes.  Keys that no query of the block sees are left
  * out.  Products of blocks are done here, by tiles of vector registers: they are too
- * small for the library.  Backward makes the weights again from the logarithm of their
- * sum: Dao et al., "FlashAttention", 2022, section 3. */
+ * small for the library.  Backward makes the weights again from the largest score and the
+ * sum of exponentials: Dao et al., "FlashAttention", 2022, section 3, but for the
+ * logarithm of the sum, in which large scores leave no digits. */
 #include "accelerators/cpu/kernels/dropout.h"
 #include "accelerators/cpu/kernels/kernels.h"
 #include "accelerators/cpu/kernels/vectors.h"
@@ -91,6 +92,8 @@ typedef struct head {
     const pl_attention_job_t *job;
     int64_t index, tokens, width, columns;           /* columns: width in whole vectors */
     int64_t block;                                   /* queries at a time */
+    const float *mask;                               /* [tokens]  [all keys are seen] */
+    int64_t first;                                   /* key that the mask shows */
     side_t q, k, v, y, dy, dq, dk, dv;
     float *turned;                              /* [width, block] of q or dy */
     float *weight, *slope;                      /* [tokens, block] */
@@ -189,6 +192,9 @@ static head_t head_start(const pl_attention_job_t *job, int64_t index)
                 .columns = padded(job->width),
                 .block = block_of(job),
                 .free = (float *)job->scratch};
+    h.mask = job->mask ? job->mask + index / job->heads * job->tokens : NULL;
+    while (h.mask && h.first < h.tokens && h.mask[h.first] == 0.0f)
+        h.first++;
     h.turned = head_take(&h, h.width * h.block);
     h.weight = head_take(&h, h.tokens * h.block);
     h.slope = head_take(&h, h.tokens * h.block);
@@ -231,12 +237,21 @@ static void scores(const head_t *h, block_t b, side_t side, side_t of, float *to
             (side_t){to, h->block}, false);
 }
 
-/* Queries that come before a key do not see it. */
-static void hide(const head_t *h, block_t b, float *score)
+/* Writes `value` where a query does not see a key: the mask hides it, or the query comes
+ * before it. */
+static void hide(const head_t *h, block_t b, float *at, float value)
 {
+    for (int64_t j = 0; j < b.keys && h->mask; j++)
+        for (int64_t i = 0; i < h->block && h->mask[j] == 0.0f; i++)
+            at[j * h->block + i] = value;
     for (int64_t j = b.from + 1; j < b.keys && h->job->causal; j++)
         for (int64_t i = 0; i < j - b.from; i++)
-            score[j * h->block + i] = -INFINITY;
+            at[j * h->block + i] = value;
+}
+
+static bool sees_nothing(const head_t *h, int64_t query)
+{
+    return h->first > (h->job->causal ? query : h->tokens - 1);
 }
 
 /* The factors of dropout, [keys, block] too. */
@@ -282,15 +297,18 @@ PL_INLINE lanes_t sum_of(const float *score, int64_t keys, int64_t row)
     return sum;
 }
 
-/* score = e^(score scale - shift), a shift for each lane. */
+/* score = e^(scale (score - most)) [factor], a number of each lane; exactly 1 for the
+ * largest. */
 PL_INLINE void exponentials(float *score, int64_t keys, int64_t row, float scale,
-                            const float *shift)
+                            const float *most, const float *factor)
 {
     for (int64_t j = 0; j < keys; j++) {
         float *s = score + j * row;
 #pragma GCC ivdep
-        for (int i = 0; i < LANES; i++)
-            s[i] = pl_expf(s[i] * scale - shift[i]);
+        for (int i = 0; i < LANES; i++) {
+            const float e = pl_expf((s[i] - most[i]) * scale);
+            s[i] = factor ? e * factor[i] : e;
+        }
     }
 }
 
@@ -300,17 +318,19 @@ static void weigh(const head_t *h, block_t b, float *factor)
     const float scale = h->job->scale;
     float most[BLOCK], sum[BLOCK];
     for (int64_t v = 0; v < h->block; v += LANES) {
-        *(lanes_t *)(most + v) = largest(h->weight + v, b.keys, h->block) * scale;
-        exponentials(h->weight + v, b.keys, h->block, scale, most + v);
+        *(lanes_t *)(most + v) = largest(h->weight + v, b.keys, h->block);
+        for (int64_t i = v; i < v + LANES && h->first > 0; i++)
+            most[i] = sees_nothing(h, b.from + i) ? 0.0f : most[i];
+        exponentials(h->weight + v, b.keys, h->block, scale, most + v, NULL);
         *(lanes_t *)(sum + v) = sum_of(h->weight + v, b.keys, h->block);
     }
-    for (int64_t i = 0; i < b.to - b.from; i++) {
-        factor[i] = 1.0f / sum[i];
-        sum[i] = most[i] + pl_logf(sum[i]);
-    }
-    if (h->job->lse)
-        memcpy(h->job->lse + h->index * h->tokens + b.from, sum,
-               (size_t)(b.to - b.from) * sizeof *sum);
+    for (int64_t i = 0; i < b.to - b.from; i++)
+        factor[i] = sees_nothing(h, b.from + i) ? 0.0f : 1.0f / sum[i];
+    if (!h->job->most)
+        return;
+    const int64_t at = h->index * h->tokens + b.from;
+    memcpy(h->job->most + at, most, (size_t)(b.to - b.from) * sizeof *most);
+    memcpy(h->job->sum + at, sum, (size_t)(b.to - b.from) * sizeof *sum);
 }
 
 static void forward_block(const head_t *h, block_t b)
@@ -318,7 +338,7 @@ static void forward_block(const head_t *h, block_t b)
     float factor[BLOCK];
     const side_t y = side_at(h->y, b.from, 0);
     scores(h, b, h->k, h->q, h->weight);
-    hide(h, b, h->weight);
+    hide(h, b, h->weight, -INFINITY);
     weigh(h, b, factor);
     if (h->job->dropout.p > 0.0) {
         drop(h, b);
@@ -358,32 +378,26 @@ PL_INLINE void slopes(const float *weight, float *slope, int64_t keys, int64_t r
     }
 }
 
-/* What no query of the block sees has weight 0, and what has weight 0 gets no slope,
- * whatever lies there. */
-static void hide_slopes(const head_t *h, block_t b)
-{
-    for (int64_t j = b.from + 1; j < b.keys && h->job->causal; j++)
-        for (int64_t i = 0; i < j - b.from; i++)
-            h->slope[j * h->block + i] = 0.0f;
-}
-
 static void backward_block(const head_t *h, block_t b)
 {
     const int64_t rows = b.to - b.from, row = h->block;
     const side_t q = side_at(h->q, b.from, 0), dy = side_at(h->dy, b.from, 0);
     const bool drops = h->job->dropout.p > 0.0;
-    float lse[BLOCK] = {0};
-    memcpy(lse, h->job->lse + h->index * h->tokens + b.from, (size_t)rows * sizeof *lse);
+    const int64_t at = h->index * h->tokens + b.from;
+    float most[BLOCK] = {0}, factor[BLOCK] = {0};
+    memcpy(most, h->job->most + at, (size_t)rows * sizeof *most);
+    for (int64_t i = 0; i < rows; i++)
+        factor[i] = sees_nothing(h, b.from + i) ? 0.0f : 1.0f / h->job->sum[at + i];
     scores(h, b, h->k, h->q, h->weight);
-    hide(h, b, h->weight);
+    hide(h, b, h->weight, -INFINITY);
     scores(h, b, h->v, h->dy, h->slope);
-    hide_slopes(h, b);
+    hide(h, b, h->slope, 0.0f);          /* what is not seen gets none, whatever is there */
     if (drops) {
         drop(h, b);
         multiply(h->slope, h->factor, b.keys * row);
     }
     for (int64_t v = 0; v < row; v += LANES) {
-        exponentials(h->weight + v, b.keys, row, h->job->scale, lse + v);
+        exponentials(h->weight + v, b.keys, row, h->job->scale, most + v, factor + v);
         slopes(h->weight + v, h->slope + v, b.keys, row, h->job->scale);
     }
     if (drops)

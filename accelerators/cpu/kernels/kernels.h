@@ -37,7 +37,7 @@ typedef struct pl_batch_norm_job {
     float *y, *dx;
     float *mean, *var;                      /* [channels] */
     float *dw, *db;                         /* [channels] */
-    const float *p, *q, *r;                 /* [channels] factors of x - mean, 1 and dy */
+    const float *p, *q, *r;                 /* [channels] factors; see the kernels */
 } pl_batch_norm_job_t;
 
 typedef struct pl_cross_entropy_job {
@@ -48,7 +48,8 @@ typedef struct pl_cross_entropy_job {
     bool has_ignore;
     int64_t ignore;
     int64_t top;                       /* right with fewer than these before the target */
-    float *lse;                        /* [rows] */
+    float *most, *sum;                 /* [rows] the largest logit, the sum of
+                                          e^(logit - most)  [not wanted] */
     const float *class_weight;         /* [classes]  [all 1] */
     const float *row_weight;           /* [rows]; there when the other is */
     bool one_class_weight, one_row_weight;  /* it is [] */
@@ -106,7 +107,10 @@ typedef struct pl_attention_job {
     bool causal;
     pl_dropout_t dropout;                                   /* p 0: none */
     pl_look_t q, k, v, y, dy, dq, dk, dv;
-    float *lse;                                             /* [batch, heads, tokens] */
+    const float *mask;            /* [batch, tokens]: 0 where no query sees the key  [all
+                                     are seen] */
+    float *most, *sum;            /* [batch, heads, tokens] the largest score, not scaled;
+                                     the sum of e^(scale (score - most))  [not wanted] */
     char *scratch;
 } pl_attention_job_t;
 

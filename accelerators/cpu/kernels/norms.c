@@ -1,7 +1,9 @@
 /* norms.c - layer norm over rows, batch norm over channels
  *
  * Both take the mean first and the deviations from it second: the one-pass formula loses
- * all digits where the mean is large beside the deviation. */
+ * all digits where the mean is large beside the deviation.  The mean is that of the
+ * differences from the first value, for the same reason: it is exact where all values are
+ * the same. */
 #include "accelerators/cpu/kernels/kernels.h"
 #include "accelerators/cpu/kernels/rows.h"
 
@@ -12,7 +14,8 @@ void KERNEL(layer_norm)(const pl_layer_norm_job_t *job, int64_t from, int64_t to
     const int64_t n = job->width;
     for (int64_t r = from; r < to; r++) {
         const float *x = job->x + r * n, *w = job->w, *b = job->b;
-        float *y = job->y + r * n, mean = (float)(row_sum(x, n) / (double)n);
+        float *y = job->y + r * n,
+              mean = (float)((double)x[0] + row_sum(x, x[0], n) / (double)n);
         float rstd =
             (float)(1.0
                     / sqrt(row_squares(x, mean, n) / (double)n + (double)job->epsilon));
@@ -111,15 +114,18 @@ static void run_sums(const pl_batch_norm_job_t *job, int64_t c, float mean, doub
     for (int64_t s = 0; s < job->batch; s++) {
         const float *x = job->x + (s * job->channels + c) * job->inner;
         const float *y = factor + (s * job->channels + c) * job->inner;
-        float p = 0.0f, q = 0.0f;
+        for (int64_t k = 0; k < job->inner; k += ROW_PIECE) {
+            const int64_t end = k + ROW_PIECE < job->inner ? k + ROW_PIECE : job->inner;
+            float p = 0.0f, q = 0.0f;
 #pragma omp simd reduction(+ : p, q)
-        for (int64_t i = 0; i < job->inner; i++) {
-            float g = y[i] - other;
-            p += g;
-            q += g * (x[i] - mean);
+            for (int64_t i = k; i < end; i++) {
+                float g = y[i] - other;
+                p += g;
+                q += g * (x[i] - mean);
+            }
+            *a += (double)p;
+            *b += (double)q;
         }
-        *a += (double)p;
-        *b += (double)q;
     }
 }
 
@@ -136,7 +142,8 @@ static void sums_of(const pl_batch_norm_job_t *job, int64_t c, int lanes,
             run_sums(job, c + k, mean[k], &sums->a[k], &sums->b[k]);
 }
 
-/* Channels [from, to). */
+/* Channels [from, to).  The second round corrects the mean of the first, which a first
+ * value far from the others may have cost digits. */
 void KERNEL(batch_norm_statistics)(const pl_batch_norm_job_t *job, int64_t from,
                                    int64_t to)
 {
@@ -145,13 +152,16 @@ void KERNEL(batch_norm_statistics)(const pl_batch_norm_job_t *job, int64_t from,
         int lanes = to - c < LANES ? (int)(to - c) : LANES;
         column_sums_t sums;
         float mean[LANES] = {0};
+        for (int k = 0; k < lanes; k++)
+            mean[k] = job->x[(c + k) * job->inner];
         sums_of(job, c, lanes, mean, &sums);
         for (int k = 0; k < lanes; k++)
-            mean[k] = (float)(sums.a[k] / n);
+            mean[k] = (float)((double)mean[k] + sums.a[k] / n);
         sums_of(job, c, lanes, mean, &sums);
         for (int k = 0; k < lanes; k++) {
-            job->mean[c + k] = mean[k];
-            job->var[c + k] = (float)(sums.b[k] / n);
+            const double off = sums.a[k] / n, var = sums.b[k] / n - off * off;
+            job->mean[c + k] = (float)((double)mean[k] + off);
+            job->var[c + k] = var < 0.0 ? 0.0f : (float)var;
         }
     }
 }
@@ -189,7 +199,7 @@ void KERNEL(batch_norm)(const pl_batch_norm_job_t *job, int64_t from, int64_t to
     }
 }
 
-/* dx = (x - mean) p + q + dy r, over samples [from, to); dx may be x or dy. */
+/* dx = (dy - q - (x - mean) p) r, over samples [from, to); dx may be x or dy. */
 void KERNEL(batch_norm_grad)(const pl_batch_norm_job_t *job, int64_t from, int64_t to)
 {
     const int64_t channels = job->channels, inner = job->inner;
@@ -199,12 +209,12 @@ void KERNEL(batch_norm_grad)(const pl_batch_norm_job_t *job, int64_t from, int64
     for (int64_t i = from * channels; i < to * channels && inner == 1; i += channels)
 #pragma GCC ivdep
         for (int64_t c = 0; c < channels; c++)
-            dx[i + c] = (x[i + c] - mean[c]) * p[c] + q[c] + dy[i + c] * r[c];
+            dx[i + c] = (dy[i + c] - q[c] - (x[i + c] - mean[c]) * p[c]) * r[c];
     for (int64_t k = from * channels; k < to * channels && inner > 1; k++) {
         const float m = mean[k % channels], a = p[k % channels], b = q[k % channels],
                     c = r[k % channels];
 #pragma GCC ivdep
         for (int64_t i = k * inner; i < (k + 1) * inner; i++)
-            dx[i] = (x[i] - m) * a + b + dy[i] * c;
+            dx[i] = (dy[i] - b - (x[i] - m) * a) * c;
     }
 }

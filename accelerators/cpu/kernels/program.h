@@ -36,7 +36,7 @@
     X(tanh, pl_tanhf(x)) \
     X(round_bf16, pl_round_bf16(x)) \
     X(round_f16, pl_round_f16(x)) \
-    X(relu_grad, y > 0.0f ? x : 0.0f) \
+    X(relu_grad, y <= 0.0f ? 0.0f : x) \
     X(gelu_grad, x *pl_gelu_slopef(y)) \
     X(gelu_tanh_grad, x *pl_gelu_tanh_slopef(y)) \
     X(sigmoid_grad, x *y *(1.0f - y)) \

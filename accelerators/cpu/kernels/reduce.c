@@ -53,7 +53,7 @@ static void sum_from(const pl_sum_job_t *job, int d, const float *x, float *y,
     const int64_t low = d == job->split ? from : 0,
                   high = d == job->split ? to : job->dim[d];
     if (d == last && job->summed[d]) {
-        *y += (float)row_sum(x + low, high - low);
+        *y += (float)row_sum(x + low, 0.0f, high - low);
     } else if (d == last) {
         for (int64_t i = low; i < high; i++)
             y[i] += x[i];

@@ -18,7 +18,8 @@ PL_INLINE float row_max(const float *x, int64_t n)
     return most;
 }
 
-PL_INLINE double row_sum(const float *x, int64_t n)
+/* The sum of x - shift. */
+PL_INLINE double row_sum(const float *x, float shift, int64_t n)
 {
     double total = 0.0;
     for (int64_t k = 0; k < n; k += ROW_PIECE) {
@@ -26,7 +27,7 @@ PL_INLINE double row_sum(const float *x, int64_t n)
         float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
         for (int64_t i = k; i < end; i++)
-            sum += x[i];
+            sum += x[i] - shift;
         total += (double)sum;
     }
     return total;

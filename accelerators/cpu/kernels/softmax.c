@@ -67,12 +67,14 @@ void KERNEL(cross_entropy)(const pl_cross_entropy_job_t *job, int64_t from, int6
     for (int64_t r = from; r < to; r++) {
         const float *x = job->logits + r * job->classes;
         int64_t target = target_of(job, r);
-        float most = row_max(x, job->classes);
-        float lse = most + logf(exp_sum(x, most, job->classes));
-        if (job->lse)
-            job->lse[r] = lse;
+        const float most = row_max(x, job->classes),
+                    sum = exp_sum(x, most, job->classes);
+        if (job->most) {
+            job->most[r] = most;
+            job->sum[r] = sum;
+        }
         float weight = weight_of(job, r, target);
-        job->row[r] = weight == 0.0f ? 0.0f : weight * (lse - x[target]);
+        job->row[r] = target < 0 ? 0.0f : weight * (logf(sum) - (x[target] - most));
         job->counted[r] = weight;
     }
 }
@@ -83,16 +85,17 @@ void KERNEL(cross_entropy_grad)(const pl_cross_entropy_job_t *job, int64_t from,
 {
     for (int64_t r = from; r < to; r++) {
         const float *x = job->logits + r * job->classes;
-        float *dx = job->dlogits + r * job->classes, lse = job->lse[r];
-        int64_t target = target_of(job, r);
-        const float weight = weight_of(job, r, target), dsum = *job->dsum * weight;
-        if (weight == 0.0f) {
+        float *dx = job->dlogits + r * job->classes;
+        const int64_t target = target_of(job, r);
+        if (target < 0) {
             memset(dx, 0, (size_t)job->classes * sizeof *dx);
             continue;
         }
+        const float dsum = *job->dsum * weight_of(job, r, target), most = job->most[r],
+                    factor = dsum / job->sum[r];
 #pragma GCC ivdep
         for (int64_t i = 0; i < job->classes; i++)
-            dx[i] = pl_expf(x[i] - lse) * dsum;
+            dx[i] = pl_expf(x[i] - most) * factor;
         dx[target] -= dsum;
     }
 }
@@ -111,12 +114,16 @@ static int64_t first_largest(const float *x, int64_t n)
     return best;
 }
 
-/* How many are larger than x[target], or as large and earlier. */
+/* How many are larger than x[target], or as large and earlier; any two NaN are as
+ * large. */
 static int64_t before(const float *x, int64_t n, int64_t target)
 {
+    const float most = x[target];
     int64_t count = 0;
-    for (int64_t i = 0; i < n; i++)
-        count += x[i] > x[target] || (x[i] == x[target] && i < target) || x[i] != x[i];
+    for (int64_t i = 0; i < target; i++)
+        count += x[i] >= most || x[i] != x[i];
+    for (int64_t i = target + 1; i < n && most == most; i++)
+        count += x[i] > most || x[i] != x[i];
     return count;
 }
 
