@@ -49,7 +49,7 @@ static void on_progress(pl_trainer_t *trainer, const pl_progress_t *progress, vo
     (void)trainer;
     program_t *program = user;
     if (program->reports++ % 20 == 0)
-        printf("epoch %u, step %llu, %d ticks\n", progress->epoch,
+        printf("epoch %u, step %llu, %d ticks\n", progress->epoch + 1,
                (unsigned long long)progress->global_step, program->ticks);
 }
 

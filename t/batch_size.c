@@ -1,4 +1,5 @@
 /* batch_size.c - tests of actors/loops/batch_size.c: the search for a batch size */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,6 +100,30 @@ static void noise_hides_small_differences_alone(void)
     ok(!pl_size_quickest(NULL, 0), "of none there is none");
 }
 
+/* Of sizes from 8 to 32768 whose speed grows as told, for an epoch of so many samples. */
+static int64_t suggested(double growth, int64_t samples)
+{
+    enum { SIZES = 13 };
+    pl_size_trial_t trials[SIZES];
+    for (int k = 0; k < SIZES; k++)
+        trials[k] = (pl_size_trial_t){.size = 8 << k,
+                                      .rate = 1000 * pow(growth, k),
+                                      .fits = true};
+    return pl_size_suggested(trials, SIZES, samples)->size;
+}
+
+static void a_suggested_size_is_worth_it_and_leaves_steps(void)
+{
+    const pl_size_trial_t none = {.size = 8};
+    is_int(suggested(2, 54000), 1024, "however quick: an epoch keeps 50 steps");
+    is_int(suggested(1.01, 54000), 8, "what gains less than a tenth is not worth it");
+    is_int(suggested(1.2, 54000), 1024, "what gains more is");
+    is_int(suggested(2, 0), 32768, "of unknown data the quickest");
+    is_int(suggested(2, 150), 32, "of few samples the usual size");
+    is_int(suggested(2, 20), 8, "of next to none the smallest");
+    ok(!pl_size_suggested(&none, 1, 100), "what does not fit is not suggested");
+}
+
 /* NULL, and a skipped test, in a build without the device. */
 static rig_t *rig_that_needs_memory(void)
 {
@@ -193,6 +218,7 @@ int main(void)
     run(a_search_may_be_short);
     run(speeds_are_measured);
     run(noise_hides_small_differences_alone);
+    run(a_suggested_size_is_worth_it_and_leaves_steps);
     run(memory_is_what_ends_it);
     run(a_binary_search_goes_on_between);
     run(what_is_known_of_a_search_that_is_stopped_is_told);

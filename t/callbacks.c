@@ -238,9 +238,9 @@ static void progress_says_a_line_for_each_epoch_and_validation(void)
     hook(PL_HOOK_VALIDATION_END, 938);
     hook(PL_HOOK_TRAIN_EPOCH_END, 939);
     is_int(lines, 2, "two lines");
-    is_text(logged[0], "validation in epoch 3, step 938, val_loss 0.5",
+    is_text(logged[0], "validation in epoch 4, step 938, val_loss 0.5",
             "the validation's");
-    is_text(logged[1], "epoch 3, step 939, val_loss 0.5", "the epoch's");
+    is_text(logged[1], "epoch 4, step 939, val_loss 0.5", "the epoch's");
     is_int(log_rank, 0, "of its rank");
     queen_close();
 }

@@ -332,7 +332,7 @@ static void a_label_out_of_range_is_placed(void)
     const rig_result_t *result = rig_fit(rig);
     is_int(result->error.code, PL_EINVAL, "two classes, and data of three");
     like(result->error.text,
-         "^epoch 0, batch 0: cross_entropy got index 2, outside \\[0, 2\\)"
+         "^epoch 1, batch 1: cross_entropy got index 2, outside \\[0, 2\\)"
          ".*labels.*module.classes",
          "where, what, and what to look at");
     rig_free(&rig);
@@ -579,9 +579,9 @@ static void stuck(const char *what, const char *script, const char *more,
 static void a_device_that_hangs_is_noticed(void)
 {
     stuck("training", "replay 3 of forward_backward hangs", "",
-          "step 3, in epoch 0, has not ended for 0.3 s");
+          "step 3, in epoch 1, has not ended for 0.3 s");
     stuck("training", "replay 5 of optimizer_step hangs", ", \"depth\": 4",
-          "step 5, in epoch 0, has not ended");
+          "step 5, in epoch 1, has not ended");
     stuck("validation", "replay 2 of forward hangs", "", "batch 1 of the validation");
     stuck("set up", "compile 2 hangs", "", "compiling");
     stuck("the end", "read 1 hangs", ", \"enable_checkpointing\": false",

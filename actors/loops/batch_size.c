@@ -32,6 +32,7 @@ enum { END = 0, AGAIN = -1 };                     /* what comes next, instead of
 /* Shares of a rate: below the first sizes are not told apart, and one timing that went
  * astray says nothing of the others. */
 static const double NOISE_LEAST = 0.05, NOISE_MOST = 0.1;
+static const double GAIN = 0.1;          /* for which a larger batch is worth its size */
 static const int64_t TIMING = PL_SECOND / 25;    /* at least, unless one step is longer */
 
 typedef struct finder {
@@ -97,6 +98,40 @@ const pl_size_trial_t *pl_size_quickest(const pl_size_trial_t *trial, int64_t co
     return smallest;
 }
 
+/* Generalisation needs steps: at least 50 an epoch, unless the batches would be smaller
+ * than the usual ones of 32 samples, and of those at least 4. */
+static int64_t size_most(int64_t samples)
+{
+    enum { STEPS = 50, STEPS_LEAST = 4, USUAL = 32 };
+    const int64_t few = samples / STEPS_LEAST < USUAL ? samples / STEPS_LEAST : USUAL;
+    if (!samples)
+        return INT64_MAX;
+    return samples / STEPS > few ? samples / STEPS : few;
+}
+
+static const pl_size_trial_t *smallest_of(const pl_size_trial_t *trial, int64_t count,
+                                          int64_t most, double rate)
+{
+    const pl_size_trial_t *smallest = NULL;
+    for (int64_t k = 0; k < count; k++)
+        if (trial[k].fits && trial[k].size <= most && trial[k].rate >= rate
+            && (!smallest || trial[k].size < smallest->size))
+            smallest = &trial[k];
+    return smallest;
+}
+
+const pl_size_trial_t *pl_size_suggested(const pl_size_trial_t *trial, int64_t count,
+                                         int64_t samples)
+{
+    const int64_t most = size_most(samples);
+    double best = 0;
+    for (int64_t k = 0; k < count; k++)
+        if (trial[k].fits && trial[k].size <= most)
+            best = fmax(best, trial[k].rate);
+    const pl_size_trial_t *found = smallest_of(trial, count, most, best * (1 - GAIN));
+    return found ? found : smallest_of(trial, count, INT64_MAX, 0);
+}
+
 static json_t *size_or_null(int64_t size)
 {
     return size ? json_integer((json_int_t)size) : json_null();
@@ -110,17 +145,21 @@ static void finder_fail(finder_t *f, const pl_error_t *error)
         pl_call_fail(call, error);
 }
 
-/* The largest that fits, and the quickest. */
+/* The largest that fits, the quickest, and the one to take. */
 static void finder_end(finder_t *f)
 {
-    const pl_size_trial_t *quickest = pl_size_quickest(f->trial, f->tried);
+    const pl_size_trial_t *quickest = pl_size_quickest(f->trial, f->tried),
+                          *suggested = pl_size_suggested(f->trial, f->tried, f->most);
     pl_call_t *call = f->run;
     f->run = NULL;
     pl_search_end(call, f->outcome,
                   &(pl_findings_t){
-                      .figures = json_pack("{s:o, s:o}", "batch_size",
-                                           size_or_null(f->low), "quickest_batch_size",
-                                           size_or_null(quickest ? quickest->size : 0)),
+                      .figures =
+                          json_pack("{s:o, s:o, s:o}", "batch_size", size_or_null(f->low),
+                                    "quickest_batch_size",
+                                    size_or_null(quickest ? quickest->size : 0),
+                                    "suggested_batch_size",
+                                    size_or_null(suggested ? suggested->size : 0)),
                       .trials = trials_json(f),
                       .began = f->began,
                       .stopped = f->stopping});

@@ -6,6 +6,7 @@
  * timing decides nothing.  Answers come in order, so a log line needs no such halt. */
 #include "actors/loops/epoch_parts.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -72,7 +73,8 @@ static void batch_failed(pl_epoch_t *e, const pl_error_t *error)
         return;
     e->pass.failure = *error;
     if (error->code != PL_ENAN)
-        pl_pass(&e->pass.failure, "epoch %u, batch %u", e->pass.epoch, e->pass.done);
+        pl_pass(&e->pass.failure, "epoch %" PRIu64 ", batch %" PRIu64,
+                e->pass.epoch + UINT64_C(1), e->pass.done + UINT64_C(1));
 }
 
 /* Not every one: a run may have very many. */
@@ -277,9 +279,8 @@ static bool epoch_may_fetch(const pl_pass_t *pass)
 
 static void epoch_what(const pl_pass_t *pass, char text[160])
 {
-    snprintf(text, 160, "step %llu, in epoch %u,",
-             (unsigned long long)((const pl_epoch_t *)pass)->global_step + 1,
-             pass->epoch);
+    snprintf(text, 160, "step %" PRIu64 ", in epoch %" PRIu64 ",",
+             ((const pl_epoch_t *)pass)->global_step + 1, pass->epoch + UINT64_C(1));
 }
 
 /* ---- the end ---- */

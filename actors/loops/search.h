@@ -25,6 +25,11 @@ typedef struct pl_size_trial {
  * fits. */
 const pl_size_trial_t *pl_size_quickest(const pl_size_trial_t *trial, int64_t count);
 
+/* The smallest that is within a tenth of the most samples a second, of those that leave an
+ * epoch of that many samples [0: unknown] enough steps; NULL: none fits. */
+const pl_size_trial_t *pl_size_suggested(const pl_size_trial_t *trial, int64_t count,
+                                         int64_t samples);
+
 /* Fills in the outcome and answers the run with it; takes both JSON values over, each of
  * which may be NULL for want of memory: then, as whenever it lacks, the run fails. */
 void pl_search_end(pl_call_t *run, pl_outcome_t *outcome, const pl_findings_t *found);

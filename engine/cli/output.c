@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -305,6 +306,26 @@ void cli_wrap(const char *text, int at, int indent)
         text += length + (text[length] == ' ');
     }
     cli_print("\n");
+}
+
+size_t cli_bytes_of(const char *text, int columns)
+{
+    size_t at = 0;
+    for (; text[at] && columns >= 0; at++)
+        if (((unsigned char)text[at] & 0xC0) != 0x80 && columns-- == 0)
+            break;
+    return at;
+}
+
+const char *cli_number(double value, int decimals, char text[24])
+{
+    if (!isfinite(value))
+        snprintf(text, 24, "not finite");
+    else if (fabs(value) > 1e6)
+        snprintf(text, 24, "%.4g", value);
+    else
+        snprintf(text, 24, "%.*f", decimals, value);
+    return text;
 }
 
 const char *cli_bytes(double bytes, char text[24])

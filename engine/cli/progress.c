@@ -139,6 +139,7 @@ static void add_validation(pieces_t *pieces, json_t *metrics)
 {
     const char *name;
     json_t *value;
+    char number[24];
     int losses = 0, others = 0;
     json_object_foreach(metrics, name, value) {
         if (!starts(name, "val_") || !json_is_number(value))
@@ -146,9 +147,10 @@ static void add_validation(pieces_t *pieces, json_t *metrics)
         const char *source = strstr(name, LOADER);
         int rank = starts(name, "val_loss") ? RANK_LOSS + 2 * losses++
                                             : RANK_OTHER + others++;
-        add(pieces, rank, "%.*s%s%s %.4f",
+        add(pieces, rank, "%.*s%s%s %s",
             source ? (int)(source - name) : (int)strlen(name), name, source ? "/" : "",
-            source ? source + strlen(LOADER) : "", json_number_value(value));
+            source ? source + strlen(LOADER) : "",
+            cli_number(json_number_value(value), 4, number));
     }
 }
 
@@ -176,9 +178,10 @@ static void add_lr(pieces_t *pieces, int rank, json_t *metrics)
 
 static void add_loss(pieces_t *pieces, int rank, json_t *metrics)
 {
+    char number[24];
     json_t *loss = json_object_get(metrics, "train_loss");
     if (json_is_number(loss))
-        add(pieces, rank, "loss %.3f", json_number_value(loss));
+        add(pieces, rank, "loss %s", cli_number(json_number_value(loss), 3, number));
 }
 
 /* All wait for the slowest rank: who it is, where that is worth knowing. */
@@ -311,13 +314,14 @@ static void show_other(cli_progress_t *p, const pl_progress_t *now, int64_t time
 static void add_epoch_loss(pieces_t *pieces, int rank, const pl_progress_t *now,
                            json_t *metrics)
 {
+    char number[24];
     json_t *loss = now->batch == now->batches
                        ? json_object_get(metrics, "train_loss_epoch")
                        : NULL;
     if (!loss)
         loss = json_object_get(metrics, "train_loss");
     if (json_is_number(loss))
-        add(pieces, rank, "train_loss %.4f", json_number_value(loss));
+        add(pieces, rank, "train_loss %s", cli_number(json_number_value(loss), 4, number));
 }
 
 /* An epoch that ended with a validation has had its line. */

@@ -96,13 +96,15 @@ static int names_width(json_t *metrics)
 void cli_show_metrics(const pl_result_t *result, const char *beginning)
 {
     const char *name;
+    char number[24];
     json_t *value, *metrics = parsed(result->metrics);
     int width = names_width(metrics);
     json_object_foreach(metrics, name, value) {
         if (strncmp(name, beginning, strlen(beginning)))
             continue;
         if (json_is_number(value))
-            cli_print("%-*s %.4f\n", width, name, json_number_value(value));
+            cli_print("%-*s %s\n", width, name,
+                      cli_number(json_number_value(value), 4, number));
         else
             cli_print("%-*s not finite\n", width, name);
     }

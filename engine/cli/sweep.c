@@ -314,8 +314,9 @@ static int columns_of(const json_t *rows, const char *beginning, const char **na
 static const char *figure_text(const json_t *row, const char *name, char text[CELL])
 {
     const json_t *value = json_object_get(json_object_get(row, "metrics"), name);
+    char number[24];
     if (json_is_number(value))
-        snprintf(text, CELL, "%.4f", json_number_value(value));
+        snprintf(text, CELL, "%s", cli_number(json_number_value(value), 4, number));
     else
         snprintf(text, CELL, "%s", value ? "not finite" : "-");
     return text;

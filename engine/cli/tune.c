@@ -8,6 +8,7 @@
 #include "cli/session.h"
 
 enum { LINES = 24, BAR = 40, MIB = 1 << 20 };
+static const double GAIN = 0.1;          /* as the search has it */
 
 typedef struct tune {
     cli_session_t session;
@@ -45,24 +46,41 @@ static double loss_of(const json_t *trials, size_t k)
     return json_is_number(loss) ? json_number_value(loss) : NAN;
 }
 
-/* Some of the trials, with bars from the lowest loss to the highest. */
+/* The lowest loss, and the highest of those before it: where rates are too large the loss
+ * may be many times as high, and says no more than that. */
+static void useful_range(const json_t *trials, double *low, double *high)
+{
+    double highest = -INFINITY;
+    *low = INFINITY, *high = -INFINITY;
+    for (size_t k = 0; k < json_array_size(trials); k++) {
+        highest = fmax(highest, loss_of(trials, k));
+        if (!(loss_of(trials, k) < *low))
+            continue;
+        *low = loss_of(trials, k);
+        *high = highest;
+    }
+    if (!(*high > *low))                                   /* it never fell */
+        *high = highest;
+}
+
+/* Some of the trials, with bars over the useful range; ">" marks what is beyond. */
 static void show_trials(const json_t *trials)
 {
-    size_t count = json_array_size(trials);
-    double low = INFINITY, high = -INFINITY;
-    for (size_t k = 0; k < count; k++) {
-        low = fmin(low, loss_of(trials, k));
-        high = fmax(high, loss_of(trials, k));
-    }
-    size_t lines = count < LINES ? count : LINES;
+    const size_t count = json_array_size(trials), lines = count < LINES ? count : LINES;
+    double low, high;
+    char number[24];
+    useful_range(trials, &low, &high);
     cli_print("%-10s  loss\n", "lr");
     for (size_t line = 0; line < lines; line++) {
-        size_t k = lines > 1 ? line * (count - 1) / (lines - 1) : 0;
-        double loss = loss_of(trials, k);
-        int bar = high > low ? (int)((loss - low) / (high - low) * BAR) : 0;
-        cli_print("%-10.3g  %-10.4f  %.*s\n",
+        const size_t k = lines > 1 ? line * (count - 1) / (lines - 1) : 0;
+        const double loss = loss_of(trials, k);
+        const double share = high > low ? (loss - low) / (high - low) : 0;
+        const int bar = share > 1 ? BAR : share > 0 ? (int)(share * BAR) : 0;
+        cli_print("%-10.3g  %-10s  %.*s%s\n",
                   json_number_value(json_object_get(json_array_get(trials, k), "lr")),
-                  loss, bar, "########################################");
+                  cli_number(loss, 4, number), bar,
+                  "########################################",
+                  share > 1 || isnan(share) ? ">" : "");
     }
 }
 
@@ -90,43 +108,88 @@ static void show_rate(const cli_tune_t *arguments, const json_t *trials,
 
 /* ---- batch sizes ---- */
 
+static bool fits(const json_t *trial)
+{
+    return json_is_true(json_object_get(trial, "fits"));
+}
+
+static double figure_of(const json_t *trial, const char *name)
+{
+    return json_number_value(json_object_get(trial, name));
+}
+
+/* Memory is known where the process has grown. */
 static void show_sizes(const json_t *trials)
 {
     size_t k;
     json_t *trial;
-    cli_print("%-10s  %-10s  MiB\n", "batch_size", "samples/s");
+    char memory[24];
+    cli_print("%-10s  %-10s  memory\n", "batch_size", "samples/s");
     json_array_foreach((json_t *)trials, k, trial)
-        if (json_is_true(json_object_get(trial, "fits")))
-            cli_print("%-10lld  %-10.0f  %.0f\n",
-                      (long long)json_integer_value(json_object_get(trial, "batch_size")),
-                      json_number_value(json_object_get(trial, "samples_per_second")),
-                      json_number_value(json_object_get(trial, "memory")) / MIB);
+        if (!fits(trial))
+            cli_print("%-10.0f  does not fit\n", figure_of(trial, "batch_size"));
         else
-            cli_print("%-10lld  does not fit\n",
-                      (long long)json_integer_value(
-                          json_object_get(trial, "batch_size")));
+            cli_print("%-10.0f  %-10.0f  %s\n", figure_of(trial, "batch_size"),
+                      figure_of(trial, "samples_per_second"),
+                      figure_of(trial, "memory") > 0
+                          ? cli_bytes(figure_of(trial, "memory"), memory)
+                          : "unknown");
+}
+
+static double rate_of(const json_t *trials, double size)
+{
+    size_t k;
+    json_t *trial;
+    json_array_foreach((json_t *)trials, k, trial)
+        if (fits(trial) && figure_of(trial, "batch_size") == size)
+            return figure_of(trial, "samples_per_second");
+    return 0;
+}
+
+/* Why no larger one is suggested. */
+static void show_why(const json_t *trials, double size, double largest)
+{
+    size_t k;
+    json_t *trial;
+    double best = 0;
+    const double rate = rate_of(trials, size);
+    json_array_foreach((json_t *)trials, k, trial)
+        if (fits(trial) && figure_of(trial, "batch_size") > size)
+            best = fmax(best, figure_of(trial, "samples_per_second"));
+    if (size == largest)
+        cli_print("%.0f is the largest that fits, with %.0f samples/s:\n", size, rate);
+    else if (best > rate / (1 - GAIN))
+        cli_print("%.0f is suggested, with %.0f samples/s: larger ones have up to %.0f, "
+                  "but leave an epoch too few steps; up to %.0f fit:\n",
+                  size, rate, best, largest);
+    else if (best > rate)
+        cli_print("%.0f is suggested, with %.0f samples/s: larger ones gain at most "
+                  "%.0f %%; up to %.0f fit:\n",
+                  size, rate, ceil(100 * (best / rate - 1)), largest);
+    else
+        cli_print("%.0f is suggested, with %.0f samples/s: larger ones gain nothing; up "
+                  "to %.0f fit:\n",
+                  size, rate, largest);
 }
 
 static void show_size(const cli_tune_t *arguments, const json_t *trials,
                       const pl_result_t *result)
 {
-    double largest, quickest;
+    double largest, size;
     const bool found = pl_result_metric(result, "batch_size", &largest)
-                       && pl_result_metric(result, "quickest_batch_size", &quickest);
+                       && pl_result_metric(result, "suggested_batch_size", &size);
     show_sizes(trials);
     if (was_stopped(result) && found)
         cli_print("stopped before the search was over: batches of %.0f samples fit, and "
-                  "larger ones may; of those tried %.0f is the smallest that is as quick "
-                  "as any\n",
-                  largest, quickest);
+                  "larger ones may; of those tried %.0f is suggested\n",
+                  largest, size);
     else if (was_stopped(result))
         cli_print("stopped before a batch size was found: nothing is suggested\n");
-    else if (found)
-        cli_print("batches of %.0f samples fit; %.0f is the smallest that is as quick as "
-                  "any:\n"
-                  "  %s fit %s --set data.batch_size=%.0f\n",
-                  largest, quickest, cli_program(), arguments->run, quickest);
-    else
+    else if (found) {
+        show_why(trials, size, largest);
+        cli_print("  %s fit %s --set data.batch_size=%.0f\n", cli_program(),
+                  arguments->run, size);
+    } else
         cli_print("not even the first batch size fits: lower --init-val or raise "
                   "--max-memory\n");
 }

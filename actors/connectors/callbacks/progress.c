@@ -39,9 +39,9 @@ static int progress_on(void *self, pl_hook_t point, const pl_hook_event_t *event
     json_t *metrics = pl_json_read(text, strlen(text), "metrics", err);
     if (!metrics)
         return err->code;
-    line_add(&line, "%s %u, step %llu",
+    line_add(&line, "%s %llu, step %llu",
              point == PL_HOOK_VALIDATION_END ? "validation in epoch" : "epoch",
-             event->epoch, (unsigned long long)event->global_step);
+             event->epoch + 1ULL, (unsigned long long)event->global_step);
     json_object_foreach(metrics, name, value) if (json_is_number(value))
         line_add(&line, ", %s %.4g", name, json_number_value(value));
     json_decref(metrics);
