@@ -544,15 +544,18 @@ tune_suggests_a_learning_rate() {
     try "$paceline" tune run.json --json --num-training 20 --set trainer.run_name=json
     like "$(tail -n 1 <<<"$out")" '^\{"event":"result","status":"ok","global_step":20,.*"metrics":\{"lr":[0-9.e-]+\},.*"trials":\[\{"lr":1e-8,"loss":' \
         "with --json all trials"
+    try "$paceline" tune run.json --max-lr 1e6 --early-stop-threshold 0 --set optimizer=sgd
+    like "$out" '^[0-9.e+-]+ +([0-9.e+]+|not finite) +#{40}>$' "a loss that is out of range is marked"
+    like "$out" '^1e-08 +[01]\.[0-9]+ +#{20}' "and does not press the others together"
     refused 2 'the first must be above 0 and below the last' tune run.json --min-lr 2
 }
 
 tune_suggests_a_batch_size() {
     try "$paceline" tune run.json --batch-size power --steps-per-trial 1 --max-trials 3
     is "$status$err" 0 "no error"
-    like "$out" '^batch_size +samples/s +MiB$' "a table"
-    like "$out" '^8 +[0-9]+ +[0-9]+$' "of three sizes"
-    like "$out" '^batches of 8 samples fit; [248] is the smallest that is as quick as any:$' "what it found"
+    like "$out" '^batch_size +samples/s +memory$' "a table"
+    like "$out" '^8 +[0-9]+ +([0-9.]+ [KMG]?i?B|unknown)$' "of three sizes"
+    like "$out" '^8 is the largest that fits, with [0-9]+ samples/s:$|^[24] is suggested, .*; up to 8 fit:$' "what it found, and why"
     like "$out" '^  .*paceline fit run.json --set data.batch_size=[248]$' "and how to use it"
     refused 2 'by "power" or "binsearch", not by "luck"' tune run.json --batch-size luck
 }
@@ -749,12 +752,20 @@ a_run_that_fails_says_what_is_left_of_it() {
 
 monitor_shows_lines_for_people() {
     start_stream shown
+    try "$paceline" monitor "$stream" --count 3
+    is "$status$(lines "$out")" 03 "as many lines as were asked for"
+    is "$(grep -cvE '^[0-9:]+  [a-z]+  epoch [0-9]+  step [0-9]+' <<<"$out")" 0 "say how far the run is"
+    like "$(tail -n 1 <<<"$out")" '  loss [0-9.]+  [0-9.]+k? steps/s  CPU [0-9.]+ of [0-9]+ cores  [_.,=+*#-]+$' \
+        "its loss, its speed, what it takes, and the curve"
+    try "$paceline" monitor "$stream" --messages --count 5
+    is "$status$(lines "$out")" 05 "or messages"
+    is "$(grep -cE '=(0|""|no)( |$)' <<<"$out")" 0 "without fields that have their default"
     try "$paceline" monitor "$stream" --topic 0.strategy --count 5
     is "$status" 0 "status 0"
     is "$(lines "$out")" 5 "as many messages as were asked for"
     is "$(grep -cvE '^ +[0-9.]+ .*strategy\.single .* [a-z_]+( [a-z_]+=[^ ]*)*$' <<<"$out")" 0 \
         "to or from the strategy, with time, ends, name and fields"
-    try "$paceline" monitor "$stream" --duration 0.2
+    try "$paceline" monitor "$stream" --messages --duration 0.2
     is "$status" 0 "or as long"
     try timeout 30 "$paceline" monitor "$stream" $(seq -f '--topic nosuch%g' 1 3000) --topic 0.strategy --count 5
     is "$(lines "$out")" 5 "of any number of topics"
@@ -765,6 +776,20 @@ monitor_shows_lines_for_people() {
     refused 1 'but no message matched --topic' monitor "$stream" --topic "$longest" --duration 1
     refused 2 '^paceline: --topic takes at most 199 characters$' monitor "$stream" --topic "${longest}0" --duration 1
     end_stream
+}
+
+monitor_says_how_long_a_run_will_take_and_how_it_ended() {
+    start_stream planned --set trainer.max_epochs=200000
+    timeout 60 "$paceline" monitor "$stream" >seen.out 2>err.txt </dev/null &
+    local monitor=$!
+    holds 30 grep -qE 'step [0-9]+/[0-9]+, [0-9]+ %  loss [0-9.]+  [0-9:]+ left' seen.out
+    out=$(cat seen.out)
+    like "$out" 'step [0-9]+/[0-9]+, [0-9]+ %  loss [0-9.]+  [0-9:]+ left' "the steps of the run, and the time left"
+    end_stream
+    wait "$monitor"
+    status=$? err=$(cat err.txt) out=$(tail -n 1 seen.out)
+    is "$status$err" 0 "it ends with the run"
+    like "$out" '^run planned was stopped after [0-9]+ steps$' "and says how"
 }
 
 # Bytes without sense, and a subscriber who says something else.
@@ -986,6 +1011,7 @@ run predict_refuses_weights_that_are_none trains
 run what_a_prediction_leaves_is_whole trains
 run a_run_without_weights_points_to_one_that_has_them trains
 run monitor_follows_a_run_to_its_end trains
+run monitor_says_how_long_a_run_will_take_and_how_it_ended trains
 run a_run_that_fails_says_what_is_left_of_it trains
 run monitor_says_that_what_it_followed_died trains
 run monitor_shows_lines_for_people trains

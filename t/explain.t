@@ -40,6 +40,8 @@ end_of_two() {
 a_run_that_ended_well() {
     fit well
     is "$status" 0 "a run"
+    like "$(head -n 1 <<<"$said")" '^The run ended well after [0-9]+ steps; it spent [0-9]+ % of a step in [a-z]+\.$' \
+        "a sentence comes first"
     like "$said" '^  It ended well at [0-9.]+ s, after [0-9]+ steps' "ended well"
     like "$said" 'nothing$' "with nothing under way"
     like "$said" '^ +[0-9.]+ s  [a-z.]+ for [a-z0-9. ]+: [a-z_]+, [0-9]+ times?, ?' "who waited for whom"
@@ -86,6 +88,7 @@ one_whose_rank_was_killed() {
     kill -9 "${children[1]}"
     end_of_two killed
     ok "the run fails" test "$status" -ne 0
+    like "$(head -n 1 <<<"$said")" '^The run failed at step [0-9]+: rank [01] was killed by SIGKILL\.$' "a sentence says how"
     like "$said" 'It failed at' "which is told"
     like "$said" "rank [01] died \(.*process ${children[1]}" "and which rank died"
     like "$said" 'rank [01] loop.fit: run, for worker' "what the ranks were doing"
@@ -147,7 +150,7 @@ a_monitor_that_lacks_messages_does_not_know_the_end() {
     "$paceline" replay lacking.journal --speed max --monitor 'ipc://lacking' >/dev/null 2>&1 &
     pid=$!
     until [ -S lacking ] || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
-    try timeout 20 "$paceline" monitor ipc://lacking
+    try timeout 20 "$paceline" monitor ipc://lacking --messages
     wait $pid
     like "$out" ' [0-9]+ messages (of rank -?[0-9]+ )?lost' "a gap in a stream is shown"
     is "$status" 1 "where that is gone without the end of the run"
@@ -253,7 +256,7 @@ a_run_is_shown_again() {
     "$paceline" replay well.journal --speed max --monitor 'ipc://stream' 2>notes.txt &
     pid=$!
     until [ -S stream ] || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
-    try timeout 20 "$paceline" monitor ipc://stream
+    try timeout 20 "$paceline" monitor ipc://stream --messages
     wait $pid
     is "$?" 0 "it is published again"
     like "$out" 'host +< trainer +run' "to its end"

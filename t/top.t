@@ -57,16 +57,20 @@ a_run_is_shown_in_80_columns() {
     top 80 24 "$stream"
     shows '^run .*epoch [0-9]+  step [0-9]+' "a run that was under way before: how far it is"
     shows '[0-9.]+k? steps/s  .*step now [0-9.]+ [mu]s p50, [0-9.]+ [mu]s p95' "its speed, and what steps take"
-    shows '[0-9.]+k? messages/s' "its messages"
-    shows 'memory [0-9.]+ MiB  [0-9.]+ GiB free|memory [0-9.]+ MiB' "its memory"
+    shows '^CPU [0-9]+\.[0-9] of [0-9]+ cores  memory [0-9.]+ MiB' "processors in use, and memory"
+    ok "some of them" test "$(screen | sed -n 's/^CPU \([0-9]*\)\.\([0-9]\) .*/\1\2/p')" -gt 0
+    shows '^loss [0-9.]+ [_.,=+*#-]+ [0-9.]+$' "the curve of the loss"
     shows '^rank +memory +a step +data +forward +backward +collective +optimizer +engine$' "a table of ranks"
     for rank in 0 1; do
         shows "^$rank +[0-9.]+ MiB +[0-9.]+ [mu]?s +([0-9]+ % +){5}[0-9]+ %\$" "with rank $rank: memory, and where its time goes"
     done
-    shows '^actor +waiting +messages/s +seen +level$' "a table of actors"
+    ok "actors are not shown" bash -c "! grep -q '^actor ' <<<'$(screen)'"
+    tmux send-keys a
+    shows '[0-9.]+k? messages/s' "a key shows messages"
+    shows '^actor +waiting +messages/s +seen +level$' "and a table of actors"
     shows '^strategy\.ddp +[0-9]+ +[0-9.]+k? +[0-9.]+k? +30$' "with the strategy: what waits, what comes"
     shows '^and [0-9]+ more actors$' "and how many there is no room for"
-    is "$(screen | tail -n 1)" "q quit" "the last line has the keys"
+    is "$(screen | tail -n 1)" "q quit  a actors" "the last line has the keys"
     fits 80
     tmux send-keys p
     shows 'keys command a run only with --control' "no key commands it without --control"
@@ -80,7 +84,8 @@ it_fits_any_terminal() {
     top 40 16 "$stream"
     shows '^rank +data +fwd +bwd +coll +opt +eng$' "in 40 columns names are short"
     shows '^0( +[0-9]+%){6}$' "parts are there all the same, and stand apart"
-    shows '^strategy\.single +[0-9]+ +[0-9.]+k?$' "and actors"
+    tmux send-keys a
+    shows '^strategy\.single +[0-9]+ +[0-9.]+k?$' "and actors, which a key shows"
     fits 40
     tmux resize-window -x 100 -y 30
     shows '^rank +memory +a step' "it takes more room when it gets it"
@@ -98,7 +103,7 @@ it_fits_any_terminal() {
 keys_command_the_run() {
     train --set trainer.run_name=commanded
     top 80 24 "$stream" --control "$desk"
-    shows '^q quit  p pause  s save  x stop$' "the keys are named"
+    shows '^q quit  p pause  s save  x stop  a actors$' "the keys are named"
     tmux send-keys p
     shows '^run 1: paused after step [0-9]+$' "p pauses"
     shows '^q quit  p go on' "and is to go on then"
@@ -136,6 +141,7 @@ a_run_that_fails_or_vanishes_is_told_apart() {
     wait "$pid"
     train
     shows '^run .*epoch' "another at the same place is shown"
+    tmux send-keys a
     shows '^strategy\.single' "with its actors"
     shows '^0 +[0-9.]+ MiB +[0-9.]+ [mu]?s +([0-9]+ % +){5}[0-9]+ %$' "and figures of its own"
     kill -KILL "$pid"

@@ -1,10 +1,11 @@
-/* memory.c - how much memory this process has, and how much there is for it: what Linux
- * tells in /proc */
+/* memory.c - how much memory and processor time this process has taken, and how much
+ * memory there is for it: what Linux tells in /proc */
 #include "base/memory.h"
 
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static int64_t used_by(const char *process)
@@ -20,6 +21,30 @@ static int64_t used_by(const char *process)
     return pages * sysconf(_SC_PAGESIZE);
 }
 
+double pl_cpu_used(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Behind the name, which may have brackets and blanks in it, fields count from 3. */
+static double cpu_of(const char *process)
+{
+    char path[64], line[1024] = "";
+    unsigned long long user = 0, system = 0;
+    snprintf(path, sizeof path, "/proc/%s/stat", process);
+    FILE *file = fopen(path, "re");
+    const char *rest = file && fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
+    if (file)
+        fclose(file);
+    if (!rest
+        || sscanf(rest, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user,
+                  &system) != 2)
+        return 0;
+    return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+}
+
 int64_t pl_memory_used(void)
 {
     return used_by("self");
@@ -33,7 +58,7 @@ static void child_tell(int process, pl_memory_tell_t tell, void *user)
     FILE *file = fopen(path, "re");
     if (file && fgets(name, sizeof name, file)) {
         name[strcspn(name, "\n")] = '\0';
-        tell(user, process, name, used_by(number));
+        tell(user, process, name, used_by(number), cpu_of(number));
     }
     if (file)
         fclose(file);

@@ -1,4 +1,5 @@
-/* memory.h - how much memory this process has, and how much there is for it */
+/* memory.h - how much memory and processor time this process has taken, and how much
+ * memory there is for it */
 #ifndef PL_BASE_MEMORY_H
 #define PL_BASE_MEMORY_H
 
@@ -6,9 +7,11 @@
 
 /* Bytes of this process that are in memory; 0: unknown. */
 int64_t pl_memory_used(void);
+/* Processor time of all its threads, seconds. */
+double pl_cpu_used(void);
 /* The same of each process that this one has started, with what it calls itself. */
-typedef void (*pl_memory_tell_t)(void *user, int process, const char *name,
-                                 int64_t bytes);
+typedef void (*pl_memory_tell_t)(void *user, int process, const char *name, int64_t bytes,
+                                 double cpu);
 void pl_memory_children(pl_memory_tell_t tell, void *user);
 /* Bytes that the machine could give without swapping; 0: unknown. */
 int64_t pl_memory_free(void);

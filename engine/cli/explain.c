@@ -179,6 +179,81 @@ static void show_end(const json_t *answer)
     show_commands(json_object_get(end, "commands"));
 }
 
+/* ---- in one sentence ---- */
+
+static const char *const parts[] = {"data",      "forward", "backward", "collective",
+                                    "optimizer", "engine",  "paused"};
+enum { PARTS = sizeof parts / sizeof *parts, PAUSED = PARTS - 1 };
+
+/* Of a rank without which the run could not go on, with "was killed by SIGKILL" as its
+ * cause; NULL: none. */
+static const json_t *death_of(const json_t *end)
+{
+    size_t k;
+    const json_t *entry;
+    json_array_foreach(json_object_get(end, "events"), k, entry)
+        if (!strcmp(text_of(entry, "event"), "died")
+            && !json_is_true(json_object_get(entry, "recovered")))
+            return entry;
+    return NULL;
+}
+
+/* The part that most of the time of the ranks' steps went into, and its share. */
+static const char *largest_part(const json_t *answer, double *share)
+{
+    const json_t *rank;
+    size_t i;
+    double spent[PARTS] = {0}, sum = 0;
+    int most = 0;
+    json_array_foreach(json_object_get(json_object_get(answer, "times"), "ranks"), i, rank)
+        for (int k = 0; k < PAUSED; k++)
+            spent[k] += number_of(rank, parts[k]);
+    for (int k = 0; k < PAUSED; k++) {
+        sum += spent[k];
+        most = spent[k] > spent[most] ? k : most;
+    }
+    *share = sum > 0 ? spent[most] / sum : 0;
+    return parts[most];
+}
+
+/* An error without what follows its first line. */
+static int first_line(const char *text)
+{
+    const int length = (int)strcspn(text, "\n");
+    return length && text[length - 1] == '.' ? length - 1 : length;
+}
+
+static void show_sentence(const json_t *answer)
+{
+    const json_t *end = json_object_get(answer, "end"), *death = death_of(end);
+    const char *status = text_of(end, "status"), *reason = text_of(end, "reason");
+    const long long step = count_of(end, "global_step");
+    char steps[64], where[64] = "before its first step was done";
+    double share;
+    if (step > 0)
+        snprintf(where, sizeof where, "at step %lld", step + 1);
+    const char *part = largest_part(answer, &share);
+    if (!strcmp(status, "none"))
+        say(0, 0, "The journal has no run.");
+    else if (!strcmp(status, "failed") && death)
+        say(0, 0, "The run failed %s: rank %lld %s.", where, count_of(death, "rank"),
+            text_of(death, "cause"));
+    else if (!strcmp(status, "failed"))
+        say(0, 0, "The run failed %s: %.*s.", where, first_line(reason), reason);
+    else if (!strcmp(status, "cut off"))
+        say(0, 0, "The run was under way, after %s, when its journal ends.",
+            times(step, "step", steps));
+    else if (share > 0)
+        say(0, 0, "The run %s after %s; it spent %.0f %% of a step in %s.",
+            !strcmp(status, "ok") ? "ended well" : "was stopped",
+            times(step, "step", steps), 100 * share, part);
+    else
+        say(0, 0, "The run %s after %s.",
+            !strcmp(status, "ok") ? "ended well" : "was stopped",
+            times(step, "step", steps));
+    cli_print("\n");
+}
+
 /* ---- what each was doing then, and who waited for whom ---- */
 
 static void show_open(const json_t *then)
@@ -223,10 +298,6 @@ static void show_waits(const json_t *answer)
 }
 
 /* ---- where the time went ---- */
-
-static const char *const parts[] = {"data",      "forward", "backward", "collective",
-                                    "optimizer", "engine",  "paused"};
-enum { PARTS = sizeof parts / sizeof *parts };
 
 /* As wide as its heading, with room for 100 %. */
 static int width_of(int part)
@@ -343,6 +414,7 @@ int cli_explain(const cli_explain_t *arguments)
         cli_print_json(answer);
         return CLI_DONE;
     }
+    show_sentence(answer);
     show_runs(answer);
     show_end(answer);
     show_open(json_object_get(answer, "then"));

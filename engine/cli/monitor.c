@@ -1,5 +1,7 @@
-/* monitor.c - paceline monitor: the stream of a run, as lines or as it is
+/* monitor.c - paceline monitor: a run as lines: how far it is, or its messages, for people
+ * or as they are
  *
+ * How far it is comes under the topic of states, as for top, and costs the run little.
  * Sequence numbers show what was lost on the way, unless topics leave out messages
  * anyway. */
 #include <stdlib.h>
@@ -11,6 +13,7 @@
 #include "cli/output.h"
 #include "cli/session.h"
 #include "cli/stream_line.h"
+#include "cli/top_view.h"
 #include "cli/watch.h"
 
 enum {
@@ -20,6 +23,7 @@ enum {
     SILENCE = 3,                             /* s until a hint is given */
 };
 static const double TURN = 0.2;              /* s between looks at the clock */
+static const double PROGRESS_EVERY = 1;      /* s between lines */
 
 typedef struct monitor {
     const cli_monitor_t *arguments;
@@ -32,14 +36,24 @@ typedef struct monitor {
     int runs;                                     /* seen to begin, not to end */
     bool is_over;                                 /* the last one was seen to end */
     long long lost;                               /* messages, since one began */
+    json_t *shown, *newest;                       /* states: of the newest line; last */
+    double shown_at;                              /* s  [0: no line yet] */
+    cli_curve_t curve;
 } monitor_t;
+
+/* Not messages, but how far the run is. */
+static bool shows_progress(const monitor_t *m)
+{
+    const cli_monitor_t *a = m->arguments;
+    return !a->json && !a->messages && !a->topic.count;
+}
 
 static int monitor_open(monitor_t *m, pl_error_t *err)
 {
     const cli_texts_t *topics = &m->arguments->topic;
     int code = cli_connect(&m->connection, CLI_STREAM, m->arguments->endpoint, err);
     if (code == PL_OK && topics->count == 0)
-        code = cli_subscribe(&m->connection, "", err);
+        code = cli_subscribe(&m->connection, shows_progress(m) ? "state" : "", err);
     for (int k = 0; code == PL_OK && k < topics->count; k++)
         code = cli_subscribe(&m->connection, topics->text[k], err);
     return code;
@@ -134,6 +148,50 @@ static void keep_message(monitor_t *m, const char *text, size_t length)
     free(one.text);
 }
 
+/* ---- how far it is ---- */
+
+/* A run that is shown, and how it ended once it has; each end is told once. */
+static void show_state(monitor_t *m)
+{
+    char text[CLI_VIEW_TEXT];
+    const json_t *run = cli_view_run(m->newest), *was = cli_view_run(m->shown);
+    const bool same = json_equal(json_object_get(run, "number"),
+                                 json_object_get(was, "number")),
+               ended = json_is_true(json_object_get(run, "ended"));
+    if (same && ended && json_is_true(json_object_get(was, "ended")))
+        return;
+    if (ended)
+        cli_view_end(run, text);
+    else
+        cli_view_brief(text, m->shown ? m->shown : m->newest, m->newest, &m->curve,
+                       cli_columns(stdout));
+    cli_print("%s\n", text);
+    m->count++;
+    m->is_over = ended;
+    m->shown_at = cli_now();
+    json_decref(m->shown);
+    m->shown = json_incref(m->newest);
+}
+
+static void take_state(monitor_t *m, const char *text, size_t length)
+{
+    json_t *state = json_loadb(text, length, 0, NULL);
+    const json_t *run = cli_view_run(state), *was = cli_view_run(m->newest);
+    if (!run) {
+        json_decref(state);
+        return;
+    }
+    const bool changes = !json_equal(json_object_get(run, "number"),
+                                     json_object_get(was, "number"))
+                         || !json_equal(json_object_get(run, "ended"),
+                                        json_object_get(was, "ended"));
+    json_decref(m->newest);
+    m->newest = state;
+    cli_curve_take(&m->curve, state);
+    if (changes || cli_now() - m->shown_at >= PROGRESS_EVERY)
+        show_state(m);
+}
+
 static bool has_all(const monitor_t *m)
 {
     const int64_t most = m->arguments->count;
@@ -162,7 +220,10 @@ static int take_messages(monitor_t *m)
     size_t length;
     const char *text;
     while (taken < TAKEN_MOST && (text = cli_receive(&m->connection, &length))) {
-        keep_message(m, text, length);
+        if (shows_progress(m) && !has_all(m))
+            take_state(m, text, length);
+        else if (!shows_progress(m))
+            keep_message(m, text, length);
         taken++;
     }
     return taken;
@@ -266,6 +327,8 @@ int cli_monitor(const cli_monitor_t *arguments)
     } else {
         cli_failure(&err, arguments->json);
     }
+    json_decref(m.shown);
+    json_decref(m.newest);
     cli_disconnect(&m.connection);
     return status;
 }

@@ -55,16 +55,6 @@ static const char *arrow(const char *kind)
     return "?";
 }
 
-/* Bytes of the first `columns` characters. */
-static size_t bytes_of(const char *text, int columns)
-{
-    size_t at = 0;
-    for (; text[at] && columns >= 0; at++)
-        if (((unsigned char)text[at] & 0xC0) != 0x80 && columns-- == 0)
-            break;
-    return at;
-}
-
 static const char *cut_mark(void)
 {
     return cli_has_utf8() ? "…" : "...";
@@ -72,15 +62,30 @@ static const char *cut_mark(void)
 
 static void add_text(line_t *line, const char *name, const char *text)
 {
-    const size_t length = bytes_of(text, TEXT_MOST);
-    const char *quote = !*text || strpbrk(text, " =") ? "\"" : "";
+    const size_t length = cli_bytes_of(text, TEXT_MOST);
+    const char *quote = strpbrk(text, " =") ? "\"" : "";
     add(line, " %s=%s%.*s%s%s", name, quote, (int)length, text,
         text[length] ? cut_mark() : "", quote);
+}
+
+/* What a field has that was not set, or has nothing to say. */
+static bool is_default(const json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_STRING: return json_string_length(value) == 0;
+    case JSON_INTEGER:
+    case JSON_REAL: return json_number_value(value) == 0;
+    case JSON_OBJECT: return json_object_size(value) == 0;
+    case JSON_ARRAY: return json_array_size(value) == 0;
+    default: return !json_is_true(value);
+    }
 }
 
 static void add_field(line_t *line, const char *name, const json_t *value)
 {
     const char *text = json_string_value(value);
+    if (is_default(value))
+        return;
     if (text)
         add_text(line, name, text);
     else if (json_is_integer(value))
@@ -89,8 +94,8 @@ static void add_field(line_t *line, const char *name, const json_t *value)
         add(line, " %s=%.4g", name, json_real_value(value));
     else if (json_is_object(value))
         add(line, " %s={%zu}", name, json_object_size(value));
-    else if (!json_is_null(value))
-        add(line, " %s=%s", name, json_is_true(value) ? "yes" : "no");
+    else
+        add(line, " %s=yes", name);
 }
 
 /* The caller on the left, whoever speaks; where there is no room for both, the other. */
@@ -143,9 +148,9 @@ void cli_stream_gap(long long rank, long long lost)
 static void cut(line_t *line, int columns)
 {
     const int mark = cli_has_utf8() ? 1 : 3;
-    if (!line->text[bytes_of(line->text, columns)])
+    if (!line->text[cli_bytes_of(line->text, columns)])
         return;
-    line->at = bytes_of(line->text, columns > mark ? columns - mark : 0);
+    line->at = cli_bytes_of(line->text, columns > mark ? columns - mark : 0);
     add(line, "%s", cut_mark());
 }
 

@@ -32,7 +32,8 @@ typedef struct top {
     bool is_paused, is_sure;                 /* sure: it was asked whether to stop */
     char note[CLI_VIEW_WIDTH];               /* on what was asked for */
     double noted;                            /* s: since when; 0: none */
-    bool wants_end, is_dirty;
+    bool wants_end, is_dirty, has_actors;
+    cli_curve_t curve;
 } top_t;
 
 /* ---- what comes ---- */
@@ -83,6 +84,7 @@ static void state_take(top_t *top, const char *text, size_t length)
     json_decref(top->state[STATES - 1]);
     memmove(top->state + 1, top->state, (STATES - 1) * sizeof *top->state);
     top->state[0] = state;
+    cli_curve_take(&top->curve, state);
     top->came = cli_now();
 }
 
@@ -186,6 +188,8 @@ static void take_keys(top_t *top)
             top->is_dirty = true;
         else if (key == 'q' || key == 'Q')
             top->wants_end = true;
+        else if (key == 'a' || key == 'A')
+            top->has_actors = !top->has_actors, top->is_dirty = true;
         else if (key == '\f')
             clearok(curscr, TRUE), top->is_dirty = true;
         else if (key > ' ' && key < 0x7f)
@@ -231,9 +235,9 @@ static void draw_footer(const top_t *top, int rows, int columns)
     attron(A_REVERSE);
     mvhline(rows - 1, 0, ' ', columns);
     mvaddnstr(rows - 1, 0,
-              !may_command(top) ? "q quit"
-              : top->is_paused  ? "q quit  p go on  s save  x stop"
-                                : "q quit  p pause  s save  x stop",
+              !may_command(top) ? "q quit  a actors"
+              : top->is_paused  ? "q quit  p go on  s save  x stop  a actors"
+                                : "q quit  p pause  s save  x stop  a actors",
               columns);
     attroff(A_REVERSE);
 }
@@ -246,7 +250,8 @@ static void draw_view(const cli_view_t *view)
                                         [CLI_BAD] = A_BOLD | A_REVERSE};
     for (int k = 0; k < view->count; k++) {
         attrset(attributes[view->line[k].style]);
-        mvaddnstr(k, 0, view->line[k].text, view->columns);
+        mvaddnstr(k, 0, view->line[k].text,
+                  (int)cli_bytes_of(view->line[k].text, view->columns));
     }
     attrset(A_NORMAL);
 }
@@ -258,7 +263,10 @@ static void draw(top_t *top)
     getmaxyx(stdscr, rows, columns);
     while (oldest > 0 && !top->state[oldest])
         oldest--;
-    view = (cli_view_t){.columns = columns, .rows = rows > 3 ? rows - 2 : 1};
+    view = (cli_view_t){.columns = columns,
+                        .rows = rows > 3 ? rows - 2 : 1,
+                        .has_actors = top->has_actors,
+                        .curve = &top->curve};
     erase();
     if (top->state[0])
         cli_view_make(&view, top->state[oldest], top->state[0]);

@@ -1,5 +1,7 @@
-/* top_view.c - what paceline top shows, as lines of a width and a number of them
+/* top_view.c - what paceline top and monitor show of a run's state
  *
+ * First how far the run is, when it will end, its loss and what it takes of the machine;
+ * then ranks, and where it is asked for actors.
  * Where there is no room the words that matter least go: columns of the tables, then
  * lines, the last of which says how many are missing. */
 #include "cli/top_view.h"
@@ -237,6 +239,144 @@ const char *cli_view_end(const json_t *run, char text[CLI_VIEW_TEXT])
     return text;
 }
 
+/* ---- the loss ---- */
+
+static double loss_of(const json_t *run)
+{
+    size_t k;
+    const json_t *entry, *newest;
+    json_array_foreach(json_object_get(run, "columns"), k, entry) {
+        newest = json_object_get(entry, "newest");
+        if (!strcmp(text_of(entry, "name"), "train_loss") && json_is_number(newest))
+            return json_number_value(newest);
+    }
+    return NAN;
+}
+
+static void curve_add(cli_curve_t *curve, double loss)
+{
+    curve->sum += loss;
+    if (++curve->gathered < curve->stride)
+        return;
+    curve->value[curve->count++] = curve->sum / curve->gathered;
+    curve->sum = curve->gathered = 0;
+    if (curve->count < CLI_CURVE)
+        return;
+    for (int k = 0; k < CLI_CURVE / 2; k++)
+        curve->value[k] = (curve->value[2 * k] + curve->value[2 * k + 1]) / 2;
+    curve->count = CLI_CURVE / 2;
+    curve->stride *= 2;
+}
+
+void cli_curve_take(cli_curve_t *curve, const json_t *state)
+{
+    const json_t *run = cli_view_run(state);
+    const double step = number_of(run, "step"), loss = loss_of(run);
+    if (!run)
+        return;
+    if (curve->number != number_of(run, "number") || step < curve->step)
+        *curve = (cli_curve_t){.number = number_of(run, "number"), .stride = 1};
+    if (step > 0 && !curve->first_step) {
+        curve->first_step = step;
+        curve->first_seconds = number_of(run, "seconds");
+    }
+    if (step > curve->step && isfinite(loss))
+        curve_add(curve, loss);
+    curve->step = step;
+}
+
+/* Mean of the values that a column stands for. */
+static double curve_at(const cli_curve_t *curve, int column, int columns)
+{
+    const int from = column * curve->count / columns,
+              until = (column + 1) * curve->count / columns;
+    double sum = 0;
+    for (int k = from; k < until; k++)
+        sum += curve->value[k];
+    return sum / (until - from);
+}
+
+/* From the lowest to the highest, at most so many columns; "" of less than two values. */
+static const char *curve_text(const cli_curve_t *curve, int columns,
+                              char text[CLI_VIEW_WIDTH])
+{
+    static const char *const blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"},
+                             *const plain[] = {"_", ".", ",", "-", "=", "+", "*", "#"};
+    const char *const *levels = cli_has_utf8() ? blocks : plain;
+    double low = INFINITY, high = -INFINITY;
+    size_t at = 0;
+    strcpy(text, "");
+    if (!curve || curve->count < 2 || columns < 2)
+        return text;
+    columns = columns < curve->count ? columns : curve->count;
+    for (int k = 0; k < columns; k++) {
+        low = fmin(low, curve_at(curve, k, columns));
+        high = fmax(high, curve_at(curve, k, columns));
+    }
+    for (int k = 0; k < columns; k++) {
+        const double share = high > low ? (curve_at(curve, k, columns) - low)
+                                              / (high - low)
+                                        : 0;
+        at += (size_t)snprintf(text + at, CLI_VIEW_WIDTH - at, "%s",
+                               levels[(int)(share * 7 + 0.5)]);
+    }
+    return text;
+}
+
+enum { CURVE_MOST = 60 };                                   /* columns */
+
+static void show_curve(cli_view_t *view, const json_t *run)
+{
+    char text[CLI_VIEW_WIDTH], first[24], newest[24];
+    const int room = view->columns - 26;
+    if (!view->curve || view->curve->number != number_of(run, "number"))
+        return;
+    curve_text(view->curve, room < CURVE_MOST ? room : CURVE_MOST, text);
+    if (*text)
+        cli_view_line(view, CLI_PLAIN, "loss %s %s %s",
+                      cli_number(view->curve->value[0], 3, first), text,
+                      cli_number(loss_of(run), 3, newest));
+}
+
+/* ---- how far ---- */
+
+static bool has_ended(const json_t *run)
+{
+    return json_is_true(json_object_get(run, "ended"));
+}
+
+/* From the mean speed since it is watched; < 0: not known. */
+static double seconds_left(const json_t *run, const cli_curve_t *curve)
+{
+    const double all = number_of(run, "total_steps"), step = number_of(run, "step");
+    if (!curve || curve->number != number_of(run, "number") || has_ended(run))
+        return -1;
+    const double steps = step - curve->first_step,
+                 seconds = number_of(run, "seconds") - curve->first_seconds;
+    if (!(all > step) || !(steps > 0) || !(seconds > 0.5))
+        return -1;
+    return seconds / steps * (all - step);
+}
+
+/* Processors in use between two looks at the clock of the processes; < 0: not known. */
+static double processors_of(const json_t *before, const json_t *now)
+{
+    const json_t *memory[] = {json_object_get(before, "memory"),
+                              json_object_get(now, "memory")};
+    double cpu[2];
+    for (int m = 0; m < 2; m++) {
+        size_t k;
+        const json_t *process;
+        cpu[m] = number_of(memory[m], "cpu");
+        json_array_foreach(json_object_get(memory[m], "processes"), k, process)
+            cpu[m] += number_of(process, "cpu");
+    }
+    const double seconds = number_of(memory[1], "time") - number_of(memory[0], "time");
+    if (!(seconds > 0) || !(cpu[0] > 0) || cpu[1] < cpu[0])
+        return -1;
+    return (cpu[1] - cpu[0]) / seconds;
+}
+
 static void add_progress(flow_t *flow, const json_t *run)
 {
     char text[CELL];
@@ -269,6 +409,13 @@ static double quantile_of(const json_t *run, const char *column, const char *all
         if (!strcmp(text_of(entry, "name"), column) && number_of(entry, "newest") > 0)
             return number_of(entry, "newest");
     return number_of(run, all);
+}
+
+static void add_left(flow_t *flow, const json_t *run)
+{
+    const double left = seconds_left(run, flow->view->curve);
+    if (left >= 0)
+        flow_add(flow, "%s left", cli_clock(left, (char[24]){""}));
 }
 
 static void add_speed(flow_t *flow, const json_t *run, const json_t *was, double seconds)
@@ -370,9 +517,9 @@ static void show_ranks(cli_view_t *view, const json_t *before, const json_t *now
                  *memory = json_object_get(now, "memory");
     const size_t count = json_array_size(ranks);
     table_t t = {.view = view, .columns = rank_columns};
-    size_t room = view->rows - view->count > ACTORS_LEAST + 4
-                      ? (size_t)(view->rows - view->count - ACTORS_LEAST - 3)
-                      : 1;
+    const int kept = view->has_actors ? ACTORS_LEAST + 3 : 1,
+              left = view->rows - view->count - kept;
+    size_t room = left > 1 ? (size_t)left : 1;
     if (!count)
         return;
     table_begin(&t);
@@ -472,38 +619,119 @@ static void show_amiss(cli_view_t *view, const json_t *run)
 
 /* ---- all ---- */
 
+static double seconds_between(const json_t *before, const json_t *now)
+{
+    return number_of(json_object_get(now, "state"), "now")
+           - number_of(json_object_get(before, "state"), "now");
+}
+
+static void add_machine(flow_t *flow, const json_t *before, const json_t *now)
+{
+    const json_t *memory = json_object_get(now, "memory");
+    const double processors = processors_of(before, now);
+    if (processors >= 0)
+        flow_add(flow, "CPU %.1f of %.0f cores", processors,
+                 number_of(memory, "processors"));
+    if (number_of(memory, "used") > 0) {
+        flow_add(flow, "memory %s",
+                 cli_bytes(number_of(memory, "used"), (char[24]){""}));
+        flow_add(flow, "%s free", cli_bytes(number_of(memory, "free"), (char[24]){""}));
+    }
+    flow_end(flow);
+}
+
+/* Of actors: how they talk. */
+static void add_messages(flow_t *flow, const json_t *before, const json_t *now)
+{
+    char text[CELL];
+    const json_t *state = json_object_get(now, "state"),
+                 *was = json_object_get(before, "state");
+    flow_add(flow, "%s messages/s",
+             rate(number_of(state, "messages") - number_of(was, "messages"),
+                  seconds_between(before, now), text));
+    if (number_of(state, "missing") > 0)
+        flow_add(flow, "%s messages missed", brief(number_of(state, "missing"), text));
+    flow_end(flow);
+}
+
+/* Another piece, where there is room for it. */
+static void brief_add(char text[CLI_VIEW_TEXT], int columns, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void brief_add(char text[CLI_VIEW_TEXT], int columns, const char *format, ...)
+{
+    char piece[CLI_VIEW_WIDTH];
+    const size_t at = strlen(text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(piece, sizeof piece, format, args);
+    va_end(args);
+    if (columns <= 0 || at + 2 + strlen(piece) <= (size_t)columns)
+        snprintf(text + at, CLI_VIEW_TEXT - at, "%s%s", at ? "  " : "", piece);
+}
+
+void cli_view_brief(char text[CLI_VIEW_TEXT], const json_t *before, const json_t *now,
+                    const cli_curve_t *curve, int columns)
+{
+    char word[CLI_VIEW_WIDTH];
+    const json_t *run = cli_view_run(now), *was = same_run(before, run);
+    const double step = number_of(run, "step"), all = number_of(run, "total_steps"),
+                 left = seconds_left(run, curve), processors = processors_of(before, now),
+                 steps = step - number_of(was, "step"), loss = loss_of(run);
+    strcpy(text, "");
+    brief_add(text, columns, "%s", cli_clock(number_of(run, "seconds"), word));
+    brief_add(text, columns, "%s", text_of(run, "doing"));
+    brief_add(text, columns, "epoch %.0f", number_of(run, "epoch") + 1);
+    if (all > 0)
+        brief_add(text, columns, "step %.0f/%.0f, %.0f %%", step, all, 100 * step / all);
+    else
+        brief_add(text, columns, "step %.0f", step);
+    if (isfinite(loss))
+        brief_add(text, columns, "loss %s", cli_number(loss, 3, word));
+    if (left >= 0)
+        brief_add(text, columns, "%s left", cli_clock(left, word));
+    if (steps > 0 && seconds_between(before, now) > 0)
+        brief_add(text, columns, "%s steps/s",
+                  rate(steps, seconds_between(before, now), word));
+    if (processors >= 0)
+        brief_add(text, columns, "CPU %.1f of %.0f cores", processors,
+                  number_of(json_object_get(now, "memory"), "processors"));
+    const int room = columns > 0 ? columns - (int)strlen(text) - 2 : 20;
+    const size_t at = strlen(text);
+    if (*curve_text(curve, room < 20 ? room : 20, word))
+        snprintf(text + at, CLI_VIEW_TEXT - at, "  %s", word);
+}
+
 void cli_view_make(cli_view_t *view, const json_t *before, const json_t *now)
 {
-    char text[CLI_VIEW_TEXT], a[CELL];
-    const json_t *state = json_object_get(now, "state"), *run = cli_view_run(now),
-                 *was = json_object_get(before, "state"),
-                 *memory = json_object_get(now, "memory");
-    const double seconds = number_of(state, "now") - number_of(was, "now"),
-                 messages = number_of(state, "messages") - number_of(was, "messages");
+    char text[CLI_VIEW_TEXT];
+    const json_t *run = cli_view_run(now);
+    const double seconds = seconds_between(before, now);
+    const bool is_short = view->has_actors && view->rows < 20;
     flow_t flow = {.view = view, .style = CLI_STRONG};
     double steps = 0;
     if (run) {
         add_progress(&flow, run);
         flow.style = CLI_PLAIN;
+        add_left(&flow, run);
         add_speed(&flow, run, same_run(before, run), seconds);
         steps = number_of(run, "step") - number_of(same_run(before, run), "step");
+        flow_end(&flow);
     } else {
         cli_view_line(view, CLI_STRONG, "no run is under way");
     }
     flow.style = CLI_PLAIN;
-    flow_add(&flow, "%s messages/s", rate(messages, seconds, a));
-    if (number_of(memory, "used") > 0) {
-        flow_add(&flow, "memory %s",
-                 cli_bytes(number_of(memory, "used"), (char[24]){""}));
-        flow_add(&flow, "%s free", cli_bytes(number_of(memory, "free"), (char[24]){""}));
-    }
-    if (number_of(state, "missing") > 0)
-        flow_add(&flow, "%s messages missed", brief(number_of(state, "missing"), a));
-    flow_end(&flow);
-    add_figures(&flow, run);
+    add_machine(&flow, before, now);
+    if (run && !is_short)
+        show_curve(view, run);
+    if (!is_short)
+        add_figures(&flow, run);
     if (*cli_view_end(run, text))
         view_text(view, *text_of(run, "error") ? CLI_BAD : CLI_STRONG, text);
     show_amiss(view, run);
     show_ranks(view, before, now, steps);
+    if (!view->has_actors)
+        return;
+    add_messages(&flow, before, now);
     show_actors(view, before, now, seconds);
 }

@@ -7,8 +7,10 @@
 #include "sight/state.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/memory.h"
@@ -103,10 +105,12 @@ static void state_gap(void *self, int rank, uint64_t count)
 
 /* ---- what it tells ---- */
 
-static void process_tell(void *list, int process, const char *name, int64_t bytes)
+static void process_tell(void *list, int process, const char *name, int64_t bytes,
+                         double cpu)
 {
-    json_array_append_new(list, json_pack("{s:i, s:s, s:I}", "process", process, "name",
-                                          name, "bytes", (json_int_t)bytes));
+    json_array_append_new(list, json_pack("{s:i, s:s, s:I, s:f}", "process", process,
+                                          "name", name, "bytes", (json_int_t)bytes, "cpu",
+                                          cpu));
 }
 
 /* Ranks that are processes call themselves so: "rank 1".  Of a run that is shown again
@@ -121,8 +125,11 @@ static void memory_look(state_t *s)
     json_t *processes = json_array();
     pl_memory_children(process_tell, processes);
     json_decref(s->memory);
-    s->memory = json_pack("{s:I, s:I, s:o}", "used", (json_int_t)pl_memory_used(), "free",
-                          (json_int_t)pl_memory_free(), "processes", processes);
+    s->memory = json_pack("{s:I, s:I, s:f, s:f, s:i, s:o}", "used",
+                          (json_int_t)pl_memory_used(), "free",
+                          (json_int_t)pl_memory_free(), "cpu", pl_cpu_used(), "time",
+                          (double)pl_now() * 1e-9, "processors",
+                          (int)sysconf(_SC_NPROCESSORS_ONLN), "processes", processes);
 }
 
 /* Points, lines of the log and the like are left out: all of them are older. */
