@@ -631,9 +631,9 @@ typedef struct pl_tuning {
  * as the figure "lr" of the result; its text is {"trials": [{"lr": …, "loss": …}, …]}.
  * Of a batch size the figures are "batch_size", the largest that fits,
  * "suggested_batch_size", the smallest within a tenth of the most samples a second among
- * those that leave an epoch 50 steps (doc/formats.md), and "quickest_batch_size", the smallest of those whose samples a second cannot be told from
- * the most: by the median of the timings and how far they lie apart, a tenth at most; the
- * text is {"trials": [{"batch_size": …, "fits": true, "samples_per_second": …, "memory":
+ * those that leave an epoch 50 steps (doc/formats.md), and "quickest_batch_size", the
+ * smallest of those whose samples a second cannot be told from the most: by the median of
+ * the timings and how far they lie apart, a tenth at most; the text is {"trials": [{"batch_size": …, "fits": true, "samples_per_second": …, "memory":
  * bytes}, …]}.
  * Nothing is written and nothing that is there changes; optimizer.lr and the schedule
  * have no say. */

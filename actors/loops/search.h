@@ -25,8 +25,8 @@ typedef struct pl_size_trial {
  * fits. */
 const pl_size_trial_t *pl_size_quickest(const pl_size_trial_t *trial, int64_t count);
 
-/* The smallest that is within a tenth of the most samples a second, of those that leave an
- * epoch of that many samples [0: unknown] enough steps; NULL: none fits. */
+/* The smallest that is within a tenth of the most samples a second, of those that leave
+ * an epoch of that many samples [0: unknown] enough steps; NULL: none fits. */
 const pl_size_trial_t *pl_size_suggested(const pl_size_trial_t *trial, int64_t count,
                                          int64_t samples);
 

@@ -201,11 +201,12 @@ static const json_t *death_of(const json_t *end)
 /* The part that most of the time of the ranks' steps went into, and its share. */
 static const char *largest_part(const json_t *answer, double *share)
 {
-    const json_t *rank;
+    json_t *rank;
     size_t i;
     double spent[PARTS] = {0}, sum = 0;
     int most = 0;
-    json_array_foreach(json_object_get(json_object_get(answer, "times"), "ranks"), i, rank)
+    const json_t *ranks = json_object_get(json_object_get(answer, "times"), "ranks");
+    json_array_foreach(ranks, i, rank)
         for (int k = 0; k < PAUSED; k++)
             spent[k] += number_of(rank, parts[k]);
     for (int k = 0; k < PAUSED; k++) {

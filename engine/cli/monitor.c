@@ -1,5 +1,5 @@
-/* monitor.c - paceline monitor: a run as lines: how far it is, or its messages, for people
- * or as they are
+/* monitor.c - paceline monitor: a run as lines: how far it is, or its messages, for
+ * people or as they are
  *
  * How far it is comes under the topic of states, as for top, and costs the run little.
  * Sequence numbers show what was lost on the way, unless topics leave out messages

@@ -321,7 +321,8 @@ static void add_epoch_loss(pieces_t *pieces, int rank, const pl_progress_t *now,
     if (!loss)
         loss = json_object_get(metrics, "train_loss");
     if (json_is_number(loss))
-        add(pieces, rank, "train_loss %s", cli_number(json_number_value(loss), 4, number));
+        add(pieces, rank, "train_loss %s",
+            cli_number(json_number_value(loss), 4, number));
 }
 
 /* An epoch that ended with a validation has had its line. */

@@ -72,7 +72,8 @@ static int sender_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t
     if (e->run != runtime->run)
         return pl_fail(err, PL_EPROTOCOL, "%s of another run", info->name);
     if (e->epoch != runtime->epoch)
-        return pl_fail(err, PL_EPROTOCOL, "%s of incarnation %u; this is incarnation %u", info->name,
+        return pl_fail(err, PL_EPROTOCOL,
+                       "%s of incarnation %u; this is incarnation %u", info->name,
                        e->epoch, runtime->epoch);
     return PL_OK;
 }
