@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "actors/connectors/data.h"
+#include "actors/connectors/datasets/datasets.h"
 #include "base/error.h"
+#include "files.h"
 #include "queen.h"
 #include "scarce.h"
 #include "tap.h"
@@ -438,6 +440,50 @@ static void test_data_is_predicted_where_no_other_is_named(void)
     queen_close();
 }
 
+/* 60 rows of class 0, 20 of class 1. */
+static const char *put_classes(void)
+{
+    char text[1024] = "";
+    for (int k = 0; k < 80; k++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%d,%d\n", k,
+                 k % 4 == 3);
+    return file_put_text("classes.csv", text);
+}
+
+/* Counts what a part validates on, by class, and adds up its samples. */
+static void held_count(const char *section, uint32_t part, uint32_t parts, int count[2],
+                       double *sum)
+{
+    start(section);
+    open_part(PL_TRAIN, part, parts);
+    begin(PL_VALIDATE, 0);
+    for (asked_t *fetched; (fetched = fetch(PL_VALIDATE))->object;) {
+        const pl_batch_t *batch = (const pl_batch_t *)fetched->object;
+        for (int k = 0; k < batch->count; k++) {
+            count[((const int64_t *)batch->field[1])[k]]++;
+            *sum += (double)((const float *)batch->field[0])[k];
+        }
+    }
+    queen_close();
+}
+
+static void a_stratified_split_is_the_same_for_any_number_of_ranks(void)
+{
+    char section[512];
+    int alone[2] = {0}, together[2] = {0};
+    double sum = 0, other = 0;
+    snprintf(section, sizeof section,
+             "{\"name\": \"csv\", \"path\": \"%s\", \"standardize\": false, "
+             "\"val_split\": 0.25, \"stratify\": true}",
+             put_classes());
+    held_count(section, 0, 1, alone, &sum);
+    ok(alone[0] == 15 && alone[1] == 5, "a quarter of each class: %d and %d", alone[0],
+       alone[1]);
+    for (uint32_t part = 0; part < 3; part++)
+        held_count(section, part, 3, together, &other);
+    ok(together[0] == 15 && together[1] == 5 && other == sum, "of three ranks as well");
+}
+
 /* What opening a data section comes to. */
 static void open_refused(const char *section, int code, const char *pattern)
 {
@@ -447,6 +493,28 @@ static void open_refused(const char *section, int code, const char *pattern)
     like(opened->error.text, pattern, "and says why");
     queen_close();
     is_int(numbers_state.closed, numbers_state.opened, "nothing stays open");
+}
+
+static void a_file_that_is_missing_is_named_with_its_key(void)
+{
+    open_refused("{\"name\": \"csv\", \"path\": \"none.csv\"}", PL_ENOTFOUND,
+                 "^[^ ]+:1:[0-9]+: \"data.path\": data set \"csv\": none.csv: No such");
+    open_refused("{\"train\": \"numbers\", \"val\": [\"numbers\", {\"name\": \"npy\", "
+                 "\"x\": \"none.npy\"}]}",
+                 PL_ENOTFOUND, "^[^ ]+:1:[0-9]+: \"data.val.1.x\": .*none.npy: No such");
+}
+
+static void what_has_no_classes_cannot_be_split_by_them(void)
+{
+    char section[512];
+    snprintf(section, sizeof section,
+             "{\"name\": \"csv\", \"path\": \"%s\", \"target\": \"value\", "
+             "\"val_split\": 0.25, \"stratify\": true}",
+             put_classes());
+    open_refused(section, PL_EINVAL, "data set \"csv\": data.stratify needs classes");
+    open_refused("{\"name\": \"numbers\", \"ordered\": true, \"val_split\": 0.5, "
+                 "\"stratify\": true}",
+                 PL_EINVAL, "data set \"numbers\": data.stratify needs classes");
 }
 
 static void data_that_cannot_be_used_is_refused(void)
@@ -745,6 +813,8 @@ int main(void)
     static const pl_dataset_ops_t halves = {.name = "halves", .size = 1};
     static const pl_registration_t parts[] = {{"dataset", &numbers_dataset},
                                               {"dataset", &halves},
+                                              {"dataset", &pl_csv_dataset},
+                                              {"dataset", &pl_npy_dataset},
                                               PL_REGISTRATIONS_END};
     pl_register(parts, NULL);
     run(batches_are_the_same_whatever_reads_them);
@@ -762,6 +832,9 @@ int main(void)
     run(facts_come_with_the_layout);
     run(data_is_told_what_the_training_data_was);
     run(test_data_is_predicted_where_no_other_is_named);
+    run(a_stratified_split_is_the_same_for_any_number_of_ranks);
+    run(a_file_that_is_missing_is_named_with_its_key);
+    run(what_has_no_classes_cannot_be_split_by_them);
     run(data_that_cannot_be_used_is_refused);
     run(a_record_that_cannot_be_read_is_named);
     run(a_new_pass_drops_the_old_one);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -67,7 +68,7 @@ static void idx_names_what_is_wrong(void)
     const uint8_t three[] = {0, 0, 8, 1, 0, 0, 0, 3, 3, 1, 2};
     file_put_gzip("train-labels-idx1-ubyte.gz", three, sizeof three);
     refused(rig_open(&pl_idx_dataset, PL_TRAIN, "{\"path\": \"%s\"}", tap_folder()),
-            PL_EFORMAT, "train-labels-idx1-ubyte: record 2: 3 labels for 2 images",
+            PL_EFORMAT, "train-labels-idx1-ubyte.gz: record 2: 3 labels for 2 images",
             "labels without images");
     file_put("train-images-idx3-ubyte", two_images, sizeof two_images - 1);
     refused(rig_open(&pl_idx_dataset, PL_TRAIN, "{\"path\": \"%s\"}", tap_folder()),
@@ -76,7 +77,7 @@ static void idx_names_what_is_wrong(void)
             "a cut file");
     file_put("train-images-idx3-ubyte", two_labels, sizeof two_labels);
     refused(rig_open(&pl_idx_dataset, PL_TRAIN, "{\"path\": \"%s\"}", tap_folder()),
-            PL_EFORMAT, "train-images.* 3 axes", "labels in the place of images");
+            PL_EFORMAT, "train-images.* 4 axes, these have 1", "labels in the place of images");
     file_put("train-images-idx3-ubyte", two_images, sizeof two_images);
     file_put_gzip("train-labels-idx1-ubyte.gz", two_images, sizeof two_images);
     refused(rig_open(&pl_idx_dataset, PL_TRAIN, "{\"path\": \"%s\"}", tap_folder()),
@@ -85,6 +86,86 @@ static void idx_names_what_is_wrong(void)
     file_put("train-images-idx3-ubyte", none, sizeof none);
     refused(rig_open(&pl_idx_dataset, PL_TRAIN, "{\"path\": \"%s\"}", tap_folder()),
             PL_EFORMAT, "no images", "no images");
+}
+
+static rig_t open_idx(pl_stage_t stage, const char *folder, const char *more)
+{
+    return rig_open(&pl_idx_dataset, stage, "{\"path\": \"%s/%s\"%s}", tap_folder(),
+                    folder, more);
+}
+
+/* Whether two samples have the labels a and b. */
+static bool has_labels(rig_t *rig, int64_t a, int64_t b)
+{
+    if (rig->code != PL_OK || rig_read(rig, INDEX(0, 1)) != PL_OK)
+        return false;
+    const int64_t *y = rig->field[1];
+    return y[0] == a && y[1] == b;
+}
+
+static void idx_files_may_have_other_names(void)
+{
+    static const uint8_t ints[] = {0, 0, 12, 1, 0, 0, 0, 2, 0, 0, 1, 44, 0, 0, 0, 26};
+    static const uint8_t below[] = {0, 0, 12, 1, 0, 0, 0, 2, 0, 0, 0, 1, 255, 255, 255,
+                                    255};
+    char folder[512];
+    snprintf(folder, sizeof folder, "%s/emnist", tap_folder());
+    mkdir(folder, 0700);
+    file_put_gzip("emnist/emnist-letters-train-images-idx3-ubyte.gz", two_images,
+                  sizeof two_images);
+    file_put_gzip("emnist/emnist-letters-train-labels-idx1-ubyte.gz", two_labels,
+                  sizeof two_labels);
+    file_put("emnist/emnist-letters-test-images-idx3-ubyte", two_images,
+             sizeof two_images);
+    file_put("emnist/emnist-letters-test-labels-idx1-int", ints, sizeof ints);
+    rig_t rig = open_idx(PL_TRAIN, "emnist", "");
+    ok(has_labels(&rig, 3, 1), "EMNIST's to train on: %s", rig.err.text);
+    rig_close(&rig);
+    rig = open_idx(PL_TEST, "emnist", "");
+    ok(has_labels(&rig, 300, 26), "to test on, with labels of four bytes: %s",
+       rig.err.text);
+    rig_close(&rig);
+    file_put("emnist/emnist-digits-train-images-idx3-ubyte", two_images,
+             sizeof two_images);
+    refused(open_idx(PL_TRAIN, "emnist", ""), PL_EINVAL,
+            "emnist-.* and .*emnist-.* may be the images: choose by \"prefix\"",
+            "two sets in one directory");
+    rig = open_idx(PL_TRAIN, "emnist", ", \"prefix\": \"emnist-letters-\"");
+    ok(has_labels(&rig, 3, 1), "one is chosen by its prefix: %s", rig.err.text);
+    rig_close(&rig);
+    rig = open_idx(PL_TRAIN, "emnist",
+                   ", \"images\": \"emnist-digits-train-images-idx3-ubyte\", "
+                   "\"labels\": \"emnist-letters-test-labels-idx1-int\"");
+    ok(has_labels(&rig, 300, 26), "or by the files' names: %s", rig.err.text);
+    rig_close(&rig);
+    refused(open_idx(PL_TRAIN, "emnist", ", \"images\": \"nothing\""), PL_ENOTFOUND,
+            "emnist/nothing: No such file", "a name that is not there");
+    refused(open_idx(PL_TRAIN, "emnist", ", \"prefix\": \"emnist-digits-\""),
+            PL_ENOTFOUND,
+            "emnist-digits-train-labels-idx1-ubyte: no such file.*training labels",
+            "images without labels");
+    file_put("emnist/emnist-letters-test-labels-idx1-int", below, sizeof below);
+    refused(open_idx(PL_TEST, "emnist", ""), PL_EFORMAT,
+            "idx1-int: record 1: the label is -1", "a label below 0");
+}
+
+static void idx_pixels_may_be_of_any_type(void)
+{
+    static const uint8_t floats[] = {0, 0, 13, 2, 0,    0,    0, 1, 0, 0,
+                                     0, 2, 63, 0, 0, 0, 0xc0, 0, 0, 0};
+    char folder[512];
+    snprintf(folder, sizeof folder, "%s/floats", tap_folder());
+    mkdir(folder, 0700);
+    file_put("floats/t10k-images-idx2-float", floats, sizeof floats);
+    rig_t rig = open_idx(PL_PREDICT, "floats", ", \"mean\": 0.5, \"std\": 2");
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    ok(has_field(&rig, 0, "x", PL_F32, "2"), "without rows and columns");
+    rig_read(&rig, INDEX(0));
+    const float *x = rig.field[0];
+    ok(x && x[0] == 0 && x[1] == -1.25f, "as they are, but for mean and std");
+    like(rig.info.facts, "\"standardize\": \\[\\[0.5, ?0.5\\]\\]", "facts: %s",
+         rig.info.facts);
+    rig_close(&rig);
 }
 
 static void idx_predicts_without_labels(void)
@@ -697,6 +778,8 @@ int main(void)
 {
     run(idx_gives_scaled_pixels_and_labels);
     run(idx_names_what_is_wrong);
+    run(idx_files_may_have_other_names);
+    run(idx_pixels_may_be_of_any_type);
     run(idx_predicts_without_labels);
     run(mnist_is_served);
     run(csv_tells_classes_from_values);

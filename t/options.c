@@ -109,6 +109,18 @@ static void a_number_in_a_run_file_is_no_text(void)
     pl_options_free(o);
 }
 
+static void a_stratified_split_needs_a_share(void)
+{
+    pl_options_t *o = sample_run("{\"data\": {\"name\": \"idx\", \"path\": \"x\", "
+                                 "\"stratify\": true}}");
+    is_int(pl_options_check(o, &err), PL_EINVAL, "refused");
+    like(err.text, "^run.json:1:[0-9]+: \"data.stratify\" needs \"data.val_split\"", "%s",
+         err.text);
+    pl_options_set(o, "data.val_split", "0.1", &err);
+    is_int(pl_options_check(o, &err), PL_OK, "and taken with one");
+    pl_options_free(o);
+}
+
 static void a_part_takes_options_however_it_was_written(void)
 {
     static const char *const ways[] = {
@@ -424,6 +436,7 @@ int main(void)
     run(what_was_set_is_what_is_got);
     run(an_option_of_type_text_takes_what_is_set_as_text);
     run(a_number_in_a_run_file_is_no_text);
+    run(a_stratified_split_needs_a_share);
     run(a_part_takes_options_however_it_was_written);
     run(setting_nonsense_is_refused);
     run(a_refused_change_leaves_no_trace);

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/options.h"
 #include "scarce.h"
 #include "tap.h"
 
@@ -71,9 +72,32 @@ static void an_outcome_comes_whole_or_not_at_all(void)
     pl_object_unref(outcome);
 }
 
+static void a_job_keeps_the_places_of_its_run_file(void)
+{
+    pl_error_t err = {0};
+    pl_options_t *options = pl_options_parse("{\n\"trainer\": {\"seed\": 3,\n"
+                                             "\"depth\": 1}}",
+                                             "run.json", &err);
+    pl_options_set(options, "trainer.depth", "2", &err);
+    pl_job_t *job = pl_job_new(options, PL_TRAIN, &err);
+    pl_blob_t *blob = job ? pl_job_pack(job, &err) : NULL;
+    pl_job_t *came = blob ? pl_job_unpack(blob, &err) : NULL;
+    if (ok(came, "it comes: %s", err.text)) {
+        pl_options_fail(&err, PL_EINVAL, came->options, "trainer.seed", "wrong");
+        is_text(err.text, "run.json:2:21: wrong", "with line and column");
+        pl_options_fail(&err, PL_EINVAL, came->options, "trainer.depth", "wrong");
+        is_text(err.text, "wrong", "unless the value was set");
+    }
+    pl_object_unref(came);
+    pl_object_unref(blob);
+    pl_object_unref(job);
+    pl_options_free(options);
+}
+
 int main(void)
 {
     scarce_init();
+    run(a_job_keeps_the_places_of_its_run_file);
     run(an_outcome_comes_whole_or_not_at_all);
     return tap_done();
 }

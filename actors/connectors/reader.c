@@ -198,9 +198,11 @@ static int targets_read_some(pl_dataset_t *dataset, void *const field[], int y,
     if (code != PL_OK)
         return dataset_fault(code, err);
     for (int i = 0; i < count; i++)
-        dataset->target[from + i] = dataset->info.field[y].dtype == PL_I64
-                                        ? ((const int64_t *)field[y])[i]
-                                        : ((const int32_t *)field[y])[i];
+        switch (dataset->info.field[y].dtype) {
+        case PL_I64: dataset->target[from + i] = ((const int64_t *)field[y])[i]; break;
+        case PL_I32: dataset->target[from + i] = ((const int32_t *)field[y])[i]; break;
+        default: dataset->target[from + i] = ((const uint8_t *)field[y])[i]; break;
+        }
     return PL_OK;
 }
 
@@ -210,7 +212,7 @@ static int targets_find(const pl_data_info_t *info, int *y, pl_error_t *err)
         ++*y;
     const pl_field_t *field = &info->field[*y];
     if (!info->ordered && *y < info->field_count && field->shape.rank == 0
-        && (field->dtype == PL_I64 || field->dtype == PL_I32))
+        && (field->dtype == PL_I64 || field->dtype == PL_I32 || field->dtype == PL_U8))
         return PL_OK;
     return pl_fail(err, PL_EINVAL,
                    "data.stratify needs classes: a field \"y\" of one whole number for "

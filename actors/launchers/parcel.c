@@ -143,8 +143,9 @@ pl_blob_t *pl_job_pack(const pl_job_t *job, pl_error_t *err)
     if (!run)
         return NULL;
     json_t *object =
-        json_pack("{s:s,s:o,s:i,s:o,s:o,s:b,s:s?,s:s?,s:s?,s:o,s:I,s:f,s:I}", "run", run,
-                  "plugins", pl_plugins_loaded(), "stage", (int)job->stage, "tuning",
+        json_pack("{s:s,s:o,s:o,s:O,s:o,s:i,s:o,s:o,s:b,s:s?,s:s?,s:s?,s:o,s:I,s:f,s:I}",
+                  "run", run, "file", text_say(job->options->name), "text",
+                  text_say(job->options->text), "set", job->options->set, "plugins", pl_plugins_loaded(), "stage", (int)job->stage, "tuning",
                   tuning_pack(&job->tuning), "checkpoint", text_say(job->checkpoint),
                   "resumes", (int)job->resumes, "resume", job->resume, "again",
                   job->again, "back", job->back, "prompt", text_say(job->prompt),
@@ -156,6 +157,26 @@ pl_blob_t *pl_job_pack(const pl_job_t *job, pl_error_t *err)
     return blob;
 }
 
+/* Errors of a rank name places of the run file, as those of the launcher do. */
+static int origin_take(pl_options_t *options, const json_t *said, pl_error_t *err)
+{
+    char *name = NULL, *text = NULL;
+    json_t *set = pl_json_copy(json_object_get(said, "set"));
+    if (!set || !text_take(&name, said, "file") || !text_take(&text, said, "text")) {
+        json_decref(set);
+        pl_free(name);
+        return pl_no_memory(err);
+    }
+    json_decref(options->set);
+    pl_free(options->name);
+    pl_free(options->text);
+    options->set = set;
+    options->name = name;
+    options->text = text;
+    options->length = text ? strlen(text) : 0;
+    return PL_OK;
+}
+
 static pl_job_t *job_make(const json_t *said, pl_error_t *err)
 {
     const char *run = text_of(said, "run");
@@ -165,9 +186,9 @@ static pl_job_t *job_make(const json_t *said, pl_error_t *err)
         return NULL;
     }
     pl_options_t *options = pl_options_parse(run, "run", err);
-    if (options) {                       /* its lines are not those of the run file */
-        pl_free(options->text);
-        options->text = NULL;
+    if (options && origin_take(options, said, err) != PL_OK) {
+        pl_options_free(options);
+        return NULL;
     }
     pl_job_t *job = options && pl_options_check(options, err) == PL_OK
                         ? pl_job_new(options, (pl_stage_t)stage, err)

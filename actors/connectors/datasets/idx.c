@@ -1,9 +1,14 @@
 /* idx.c - images and labels in IDX files: MNIST and its relatives
  *
- * A directory holds four files under the names that MNIST gave them, plain or gzip.
- * Pixels stay bytes in memory and become floats when they are read, scaled and normalised
- * in one multiplication and one addition. */
+ * A directory holds a pair of files to train on and one to test on, plain or gzip: under
+ * the names that MNIST gave them, under names like those (EMNIST), or under those that
+ * options give.  Pixels that are bytes stay so in memory and become floats when they are
+ * read, scaled and normalised in one multiplication and one addition. */
 #include "formats/idx.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <string.h>
 
 #include "actors/connectors/datasets/datasets.h"
 #include "actors/connectors/datasets/moments.h"
@@ -12,97 +17,237 @@
 #include "formats/convert.h"
 
 typedef struct idx {
-    const char *path;
+    const char *path, *prefix, *images_name, *labels_name;
     double mean, std;
-    pl_array_t images;                                   /* [samples, rows, columns] u8 */
-    pl_array_t labels;                                   /* [samples] u8; count 0: none */
+    char *images_file, *labels_file;                        /* found  [none] */
+    pl_array_t images;                                      /* [samples, …] */
+    pl_array_t labels;                                   /* [samples]; count 0: none */
     size_t pixels;
     float scale, shift;
 } idx_t;
 
 static const pl_option_t idx_options[] = {
     PL_TEXT(idx_t, path, NULL, NULL,
-            "directory with train-images-idx3-ubyte and the like, .gz or not"),
-    PL_FLOAT(idx_t, mean, "0", NULL, "subtracted from pixels, which go from 0 to 1"),
+            "directory with train-images-idx3-ubyte and the like, .gz or not, or one pair "
+            "with \"train\" and one with \"test\" in their names, as EMNIST has them"),
+    PL_TEXT(idx_t, prefix, "\"\"", NULL,
+            "what the files' names begin with, where the directory holds several sets, "
+            "such as \"emnist-letters-\""),
+    {"images", PL_OPTION_TEXT, offsetof(idx_t, images_name), "\"\"", NULL,
+     "file of the images, in path or with a path of its own; \"\": found by its name"},
+    {"labels", PL_OPTION_TEXT, offsetof(idx_t, labels_name), "\"\"", NULL,
+     "file of the labels, likewise"},
+    PL_FLOAT(idx_t, mean, "0", NULL,
+             "subtracted from pixels, which go from 0 to 1 where they are bytes"),
     PL_FLOAT(idx_t, std, "1", "(0..", "pixels are divided by it, after the mean"),
     PL_OPTIONS_END,
 };
 
-/* PATH/PART-KIND-ubyte or the same with .gz. */
-static int idx_load(const idx_t *idx, const char *part, const char *kind,
-                    pl_array_t *array, pl_error_t *err)
+/* ---- Which files ---- */
+
+/* What names of a file have to have. */
+typedef struct pattern {
+    const char *begin, *kind;                               /* kind: "images", "labels" */
+    pl_stage_t stage;
+} pattern_t;
+
+static bool is_of_training(pl_stage_t stage)
 {
-    static const char *const endings[] = {"", ".gz"};
-    int code = PL_ENOTFOUND;
-    for (int i = 0; i < 2 && code == PL_ENOTFOUND; i++) {
-        char *file = pl_text("%s/%s-%s-ubyte%s", idx->path, part, kind, endings[i]);
-        if (!file)
-            return pl_no_memory(err);
-        code = pl_idx_load(file, pl_file_limit(), array, err);
-        pl_free(file);
+    return stage == PL_TRAIN || stage == PL_VALIDATE;
+}
+
+static bool name_fits(const char *name, const pattern_t *pattern)
+{
+    const bool trains = strstr(name, "train") != NULL,
+               tests = !trains && (strstr(name, "t10k") || strstr(name, "test"));
+    return !strncmp(name, pattern->begin, strlen(pattern->begin))
+           && strstr(name, pattern->kind) && strstr(name, "idx")
+           && (is_of_training(pattern->stage) ? trains : tests);
+}
+
+/* A name's length without its ".gz". */
+static size_t stem(const char *name)
+{
+    const size_t length = strlen(name);
+    return length > 3 && !strcmp(name + length - 3, ".gz") ? length - 3 : length;
+}
+
+/* The one file whose name fits, *file_p; PL_ENOTFOUND without a text: there is none. */
+static int idx_search(const idx_t *idx, const pattern_t *pattern, char **file_p,
+                      pl_error_t *err)
+{
+    char *found = NULL;
+    int code = PL_OK;
+    DIR *folder = opendir(idx->path);
+    if (!folder && errno == ENOMEM)
+        return pl_no_memory(err);
+    for (struct dirent *entry; folder && !code && (entry = readdir(folder));) {
+        const char *name = entry->d_name;
+        const size_t length = stem(name);
+        if (!name_fits(name, pattern))
+            continue;
+        if (found && (stem(found) != length || strncmp(found, name, length)))
+            code = pl_fail(err, PL_EINVAL,
+                           "%s: \"%s\" and \"%s\" may be the %s: choose by \"prefix\", "
+                           "or name the files by \"images\" and \"labels\"",
+                           idx->path, found, name, pattern->kind);
+        if (found)
+            continue;                                       /* with .gz and without */
+        found = pl_text("%s", name);
+        code = found ? PL_OK : pl_no_memory(err);
     }
-    if (code == PL_ENOTFOUND)
-        return pl_fail(err, code,
-                       "%s/%s-%s-ubyte: no such file, neither with .gz nor without",
-                       idx->path, part, kind);
+    if (folder)
+        closedir(folder);
+    if (!code && !found)
+        return PL_ENOTFOUND;
+    if (!code && !(*file_p = pl_text("%s/%s", idx->path, found)))
+        code = pl_no_memory(err);
+    pl_text_free(found);
     return code;
 }
 
-static int idx_check_images(const idx_t *idx, const char *part, pl_error_t *err)
+/* ---- Loading ---- */
+
+/* A file by its name, which it may have with .gz. */
+static int idx_load_as(const idx_t *idx, const char *name, const char *ending,
+                       char **file_p, pl_array_t *array, pl_error_t *err)
+{
+    char *file = *name == '/' ? pl_text("%s%s", name, ending)
+                              : pl_text("%s/%s%s", idx->path, name, ending);
+    if (!file)
+        return pl_no_memory(err);
+    const int code = pl_idx_load(file, pl_file_limit(), array, err);
+    if (code == PL_OK)
+        *file_p = file;
+    else
+        pl_text_free(file);
+    return code;
+}
+
+/* By the name given, or the one that MNIST has, or whatever fits. */
+static int idx_load(const idx_t *idx, const char *given, const char *usual,
+                    const pattern_t *pattern, char **file_p, pl_array_t *array,
+                    pl_error_t *err)
+{
+    int code = idx_load_as(idx, *given ? given : usual, "", file_p, array, err);
+    if (code == PL_ENOTFOUND && !*given)
+        code = idx_load_as(idx, usual, ".gz", file_p, array, err);
+    if (code != PL_ENOTFOUND || *given)
+        return code;
+    code = idx_search(idx, pattern, file_p, err);
+    return code ? code : pl_idx_load(*file_p, pl_file_limit(), array, err);
+}
+
+static int idx_check_images(const idx_t *idx, pl_error_t *err)
 {
     const pl_array_t *images = &idx->images;
-    if (images->dtype != PL_U8 || images->shape.rank != 3)
-        return pl_fail(
-            err, PL_EFORMAT,
-            "%s/%s-images-idx3-ubyte: images are bytes with 3 axes, these have %d axes",
-            idx->path, part, images->shape.rank);
-    if (images->count == 0)
+    if (images->shape.rank < 2 || images->shape.rank > 4)
         return pl_fail(err, PL_EFORMAT,
-                       "%s/%s-images-idx3-ubyte: there are no images in it", idx->path,
-                       part);
+                       "%s: images have 2, 3 or 4 axes, these have %d", idx->images_file,
+                       images->shape.rank);
+    if (images->count == 0)
+        return pl_fail(err, PL_EFORMAT, "%s: there are no images in it",
+                       idx->images_file);
     return PL_OK;
 }
 
-static int idx_check_labels(const idx_t *idx, const char *part, pl_error_t *err)
+static int64_t idx_label(const idx_t *idx, int64_t sample)
+{
+    const void *label = idx->labels.data;
+    return idx->labels.dtype == PL_U8 ? ((const uint8_t *)label)[sample]
+                                      : ((const int32_t *)label)[sample];
+}
+
+static int idx_check_labels(const idx_t *idx, pl_error_t *err)
 {
     const pl_array_t *labels = &idx->labels;
     int64_t images = idx->images.shape.dim[0];
-    if (labels->dtype != PL_U8 || labels->shape.rank != 1)
+    if ((labels->dtype != PL_U8 && labels->dtype != PL_I32) || labels->shape.rank != 1)
         return pl_fail(
             err, PL_EFORMAT,
-            "%s/%s-labels-idx1-ubyte: labels are bytes with 1 axis, these have %d axes",
-            idx->path, part, labels->shape.rank);
+            "%s: labels are whole numbers with 1 axis, these are %s with %d axes",
+            idx->labels_file,
+            labels->dtype == PL_U8 || labels->dtype == PL_I32 ? "whole" : "not whole",
+            labels->shape.rank);
     if (labels->count != images)
         return pl_fail(
-            err, PL_EFORMAT,
-            "%s/%s-labels-idx1-ubyte: record %lld: %lld labels for %lld images",
-            idx->path, part, (long long)(labels->count < images ? labels->count : images),
+            err, PL_EFORMAT, "%s: record %lld: %lld labels for %lld images",
+            idx->labels_file,
+            (long long)(labels->count < images ? labels->count : images),
             (long long)labels->count, (long long)images);
+    for (int64_t i = 0; i < images; i++)
+        if (idx_label(idx, i) < 0)
+            return pl_fail(err, PL_EFORMAT,
+                           "%s: record %lld: the label is %lld; classes are whole "
+                           "numbers from 0",
+                           idx->labels_file, (long long)i, (long long)idx_label(idx, i));
     return PL_OK;
+}
+
+/* What the labels' name begins with: that of the images, up to that word; "": it has
+ * none.  pl_text_free(). */
+static char *labels_begin(const idx_t *idx)
+{
+    const char *slash = strrchr(idx->images_file, '/'),
+               *name = slash ? slash + 1 : idx->images_file,
+               *word = strstr(name, "images");
+    return word ? pl_text("%.*slabels", (int)(word - name), name)
+                : pl_text("%s", idx->prefix);
 }
 
 /* Labels may be missing when predicting. */
 static int idx_load_all(idx_t *idx, pl_stage_t stage, pl_error_t *err)
 {
-    const char *part = stage == PL_TRAIN || stage == PL_VALIDATE ? "train" : "t10k";
-    int code = idx_load(idx, part, "images-idx3", &idx->images, err);
+    const char *part = is_of_training(stage) ? "train" : "t10k";
+    pattern_t pattern = {idx->prefix, "images", stage};
+    char *images = pl_text("%s%s-images-idx3-ubyte", idx->prefix, part),
+         *labels = pl_text("%s%s-labels-idx1-ubyte", idx->prefix, part), *begin = NULL;
+    pl_error_t why = {0};
+    int code = images && labels ? idx_load(idx, idx->images_name, images, &pattern,
+                                           &idx->images_file, &idx->images, &why)
+                                : pl_no_memory(&why);
     if (!code)
-        code = idx_check_images(idx, part, err);
-    if (code)
-        return code;
-    code = idx_load(idx, part, "labels-idx1", &idx->labels, err);
-    if (code == PL_ENOTFOUND && stage == PL_PREDICT)
-        return PL_OK;
-    return code ? code : idx_check_labels(idx, part, err);
+        code = idx_check_images(idx, &why);
+    if (!code && !(begin = labels_begin(idx)))
+        code = pl_no_memory(&why);
+    if (!code) {
+        pattern = (pattern_t){begin, "labels", stage};
+        code = idx_load(idx, idx->labels_name, labels, &pattern, &idx->labels_file,
+                        &idx->labels, &why);
+        if (code == PL_ENOTFOUND && stage == PL_PREDICT && !*idx->labels_name)
+            code = PL_OK;
+        else if (!code)
+            code = idx_check_labels(idx, &why);
+    }
+    const bool is_images = !idx->images_file;
+    if (code == PL_ENOTFOUND && !*(is_images ? idx->images_name : idx->labels_name))
+        pl_fail(err, code,
+                "%s/%s: no such file, neither with .gz nor without, nor another of %s %s",
+                idx->path, is_images ? images : labels,
+                is_of_training(stage) ? "training" : "test",
+                is_images ? "images" : "labels");
+    else if (code)
+        pl_fail(err, code, "%s", why.text);
+    pl_text_free(images);
+    pl_text_free(labels);
+    pl_text_free(begin);
+    return code;
 }
 
 static int64_t idx_classes(const idx_t *idx)
 {
-    const uint8_t *label = idx->labels.data;
     int64_t classes = 0;
     for (int64_t i = 0; i < idx->labels.count; i++)
-        classes = label[i] >= classes ? label[i] + 1 : classes;
+        classes = idx_label(idx, i) >= classes ? idx_label(idx, i) + 1 : classes;
     return classes;
+}
+
+/* [1, rows, columns] of an image without channels. */
+static pl_shape_t idx_sample_shape(const idx_t *idx)
+{
+    const int64_t *dim = idx->images.shape.dim;
+    return idx->images.shape.rank == 3 ? PL_SHAPE(1, dim[1], dim[2])
+                                       : pl_dataset_sample_shape(&idx->images.shape);
 }
 
 static int idx_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
@@ -115,41 +260,60 @@ static int idx_open(void *self, const pl_data_request_t *request, pl_data_info_t
     int code = idx_load_all(idx, request->stage, err);
     if (code)
         return code;
-    const int64_t *dim = idx->images.shape.dim;
-    pl_shape_t shape = PL_SHAPE(1, dim[1], dim[2]);
-    const pl_moments_t moments = {255 * idx->mean, 1 / (255 * idx->std)};
+    const int64_t samples = idx->images.shape.dim[0];
+    const double one = idx->images.dtype == PL_U8 ? 255 : 1;
+    const pl_shape_t shape = idx_sample_shape(idx);
+    const pl_moments_t moments = {one * idx->mean, 1 / (one * idx->std)};
     char *facts = pl_dataset_facts(idx_classes(idx), &shape);
-    pl_data_info_t found = {.samples = dim[0],
+    pl_data_info_t found = {.samples = samples,
                             .facts = pl_moments_tell(&facts, &moments, 1)};
     if (!found.facts)
         return pl_no_memory(err);
     pl_dataset_field(&found, "x", PL_F32, shape);
     if (idx->labels.count > 0)
         pl_dataset_field(&found, "y", PL_I64, (pl_shape_t){0});
-    idx->pixels = (size_t)(dim[1] * dim[2]);
-    idx->scale = (float)(1 / (255 * idx->std));
+    idx->pixels = (size_t)(idx->images.count / samples);
+    idx->scale = (float)(1 / (one * idx->std));
     idx->shift = (float)(-idx->mean / idx->std);
     *info = found;
     return PL_OK;
+}
+
+/* Pixels of an image into floats. */
+static void idx_convert(const idx_t *idx, int64_t sample, float *x)
+{
+    const size_t from = (size_t)sample * idx->pixels;
+    const pl_array_t *images = &idx->images;
+    if (images->dtype == PL_U8) {
+        pl_convert_u8_f32((const uint8_t *)images->data + from, idx->pixels, idx->scale,
+                          idx->shift, x);
+        return;
+    }
+    for (size_t i = 0; i < idx->pixels; i++) {
+        const double pixel = images->dtype == PL_I32
+                                 ? ((const int32_t *)images->data)[from + i]
+                             : images->dtype == PL_F32
+                                 ? (double)((const float *)images->data)[from + i]
+                                 : ((const double *)images->data)[from + i];
+        x[i] = (float)((pixel - idx->mean) / idx->std);
+    }
 }
 
 static int idx_read(const void *self, const pl_read_request_t *request,
                     void *const field[], pl_error_t *err)
 {
     const idx_t *idx = self;
-    const uint8_t *image = idx->images.data, *label = idx->labels.data;
     int code = pl_dataset_check(idx->path, request, idx->images.shape.dim[0], err);
     if (code)
         return code;
     float *x = field[0];
     for (int i = 0; i < request->count; i++, x += idx->pixels)
-        pl_convert_u8_f32(image + (size_t)request->index[i] * idx->pixels, idx->pixels,
-                          idx->scale, idx->shift, x);
+        idx_convert(idx, request->index[i], x);
     if (idx->labels.count == 0)
         return PL_OK;
     int64_t *y = field[1];
     for (int i = 0; i < request->count; i++)
-        y[i] = label[request->index[i]];
+        y[i] = idx_label(idx, request->index[i]);
     return PL_OK;
 }
 
@@ -158,6 +322,9 @@ static void idx_close(void *self)
     idx_t *idx = self;
     pl_array_release(&idx->images);
     pl_array_release(&idx->labels);
+    pl_text_free(idx->images_file);
+    pl_text_free(idx->labels_file);
+    idx->images_file = idx->labels_file = NULL;
 }
 
 const pl_dataset_ops_t pl_idx_dataset = {
