@@ -38,7 +38,7 @@ int pl_trainer_resume(pl_trainer_t *trainer, const char *from, pl_on_done_t on_d
     if (code != PL_OK || !job)
         return code != PL_OK ? code : PL_ENOMEM;
     job->resumes = true;
-    job->resume = from ? pl_strdup(from) : NULL;
+    job->resume = from ? pl_run_path(from) : NULL;
     if (!from || job->resume)
         return pl_trainer_begin(trainer, job, on_done, user, err);
     pl_object_unref(job);
@@ -78,7 +78,7 @@ static int trainer_measure(pl_trainer_t *trainer, pl_stage_t stage,
     pl_job_t *job = code == PL_OK ? pl_job_new(trainer->options, stage, err) : NULL;
     if (code != PL_OK || !job)
         return code != PL_OK ? code : PL_ENOMEM;
-    job->checkpoint = pl_strdup(checkpoint);
+    job->checkpoint = pl_run_path(checkpoint);
     if (job->checkpoint)
         return pl_trainer_begin(trainer, job, on_done, user, err);
     pl_object_unref(job);
@@ -118,7 +118,7 @@ int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what,
     pl_job_t *job = code == PL_OK ? pl_job_new(trainer->options, PL_PREDICT, err) : NULL;
     if (code != PL_OK || !job)
         return code != PL_OK ? code : PL_ENOMEM;
-    job->checkpoint = pl_strdup(what->checkpoint);
+    job->checkpoint = pl_run_path(what->checkpoint);
     job->prompt = what->prompt ? pl_strdup(what->prompt) : NULL;
     job->tokens = what->tokens;
     job->temperature = what->temperature;

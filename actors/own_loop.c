@@ -174,7 +174,7 @@ static pl_job_t *job_of(const pl_options_t *options, const pl_loop_spec_t *spec,
         return NULL;
     job->keeps = spec->keeps;
     job->resumes = spec->resume != NULL;
-    job->resume = spec->resume ? pl_strdup(spec->resume) : NULL;
+    job->resume = spec->resume ? pl_run_path(spec->resume) : NULL;
     job->own_facts = pl_strdup(spec->facts ? spec->facts : "{}");
     job->own = layout_of(spec, job->data->batch_size, err);
     if (job->own && job->own_facts && (!spec->resume || job->resume))

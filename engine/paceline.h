@@ -705,6 +705,12 @@ PL_API char *pl_checkpoint_describe(const char *path, bool verify, pl_error_t *e
  * PL_ENOTFOUND: there are none.  pl_text_free() frees it.  Any thread. */
 PL_API char *pl_run_describe(const char *run_dir, pl_error_t *err);
 
+/* A path with "latest" in it, such as "runs/latest": with the name of the newest run,
+ * which that file holds, in its place.  pl_trainer_resume() and all that read weights do this
+ * by themselves; for programs that open files in a run directory.  NULL: out of memory;
+ * pl_text_free() frees it. */
+PL_API char *pl_run_path(const char *path);
+
 /* What a .safetensors file holds, without its data: {"tensors": {"fc1.weight": {"dtype":
  * "F32", "shape": [128, 784], "offset": 696, "bytes": 401408}, …}, "metadata": {"module":
  * "…", …}}; offsets count from the file's start.  All of the header is checked, as when

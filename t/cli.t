@@ -489,7 +489,7 @@ validate_and_test_write_figures() {
     like "$out" '^test_loss +[0-9]\.[0-9]{4}$' "and writes its figures"
     like "$out" '^logged to runs/test/0001$' "and hands them to the loggers"
     like "$(cat runs/test/0001/metrics.jsonl)" '^\{"global_step":36,"epoch":3,"time":[0-9.]+,"test_loss":' "at their step"
-    is "$(readlink runs/latest)" measured "the newest run is a training"
+    is "$(cat runs/latest)" measured "the newest run is a training"
     try "$paceline" test run.json --checkpoint runs/measured --set 'data={"batch_size": 20,
         "train": {"name": "csv", "path": "points.csv"}, "test": {"name": "csv", "path": "./points.csv"}}'
     is "$status$err" 0 "which a source of its own is not"
@@ -678,11 +678,15 @@ a_run_without_weights_points_to_one_that_has_them() {
     cp runs/classes/model.safetensors roots/0001
     cp runs/classes/model.safetensors roots/0002
     touch -d '2001-01-01' roots/0001/model.safetensors
-    ln -s 0003 roots/latest
+    echo 0003 >roots/latest
+    refused 2 '^paceline: roots/0003: there are no weights .*; the newest run with weights is roots/0002$' \
+        predict run.json --checkpoint roots/latest
+    ln -sf 0003 roots/latest
     refused 2 '^paceline: roots/latest: there are no weights .*; the newest run with weights is roots/0002$' \
         predict run.json --checkpoint roots/latest
     rm -r roots/000[12]
-    refused 2 '^paceline: roots/latest/: there are no weights .* in this directory$' predict run.json --checkpoint roots/latest/
+    echo 0003 >name && mv name roots/latest
+    refused 2 '^paceline: roots/0003/: there are no weights .* in this directory$' predict run.json --checkpoint roots/latest/
 }
 
 # ---- monitor ----

@@ -475,11 +475,13 @@ static double chance(void)
 /* The run directory that was begun last. */
 static void newest_of(const char *root, char run_dir[PATH])
 {
-    char link[PATH], to[64] = "";
-    snprintf(link, sizeof link, "%s/latest", root);
-    if (readlink(link, to, sizeof to - 1) < 0)
+    char latest[PATH];
+    snprintf(latest, sizeof latest, "%s/latest", root);
+    char *path = pl_run_path(latest);
+    if (!strcmp(path, latest))
         tap_diag("%s: no run", root);
-    snprintf(run_dir, PATH, "%s/%s", root, to);
+    snprintf(run_dir, PATH, "%s", path);
+    pl_text_free(path);
 }
 
 /* Kills and resumes until it ends by itself -> how many times it was killed, at most

@@ -44,11 +44,12 @@ static void a_validation_gives_what_the_fit_did(void)
 /* What runs/latest, or the latest test, is. */
 static const char *latest_of(const rig_result_t *result)
 {
-    static char link[4200], to[4200];
-    snprintf(link, sizeof link, "%s/../latest", result->run_dir);
-    ssize_t length = readlink(link, to, sizeof to - 1);
-    to[length > 0 ? length : 0] = '\0';
-    return to;
+    static char latest[4200], name[4200];
+    snprintf(latest, sizeof latest, "%s/../latest", result->run_dir);
+    char *path = pl_run_path(latest);
+    snprintf(name, sizeof name, "%s", strrchr(path, '/') + 1);
+    pl_text_free(path);
+    return name;
 }
 
 static void figures_go_to_the_loggers(void)

@@ -31,7 +31,7 @@ struck() {
 
 # ends_the_same - with the weights of the run that nothing happened to
 ends_the_same() {
-    cmp -s straight/latest/model.safetensors broken/latest/model.safetensors
+    cmp -s "$(newest straight)/model.safetensors" "$(newest broken)/model.safetensors"
 }
 
 # goes_on - the run is resumed, finds no half a checkpoint and ends as the one that was never killed

@@ -67,14 +67,14 @@ each_process_has_the_programs_own_data() {
 
 a_rank_that_dies_leaves_no_trace() {
     try each same
-    cp each/latest/model.safetensors without
+    cp "$(newest each)/model.safetensors" without
     try each die
     is "$status" 0 "a program whose rank is killed ends well: $err"
     ok "it was" test -e died
     is "$(sort <<<"$out")" "0 ok 10
 1 ok 10
 2 ok 10" "all that are there at the end have the result"
-    ok "the weights are those of a run that nothing happened to" cmp without each/latest/model.safetensors
+    ok "the weights are those of a run that nothing happened to" cmp without "$(newest each)/model.safetensors"
 }
 
 one_that_is_gone_is_missed_in_the_next_run() {

@@ -56,7 +56,9 @@ static uint64_t newest_step(void)
     const char *step;
     uint64_t newest = 0;
     snprintf(path, sizeof path, "%s/runs/latest/metrics.jsonl", tap_folder());
-    FILE *file = fopen(path, "r");
+    char *whole = pl_run_path(path);
+    FILE *file = fopen(whole, "r");
+    pl_text_free(whole);
     while (file && fgets(line, sizeof line, file))
         if ((step = strstr(line, "\"global_step\":")))
             newest = strtoull(step + strlen("\"global_step\":"), NULL, 10);

@@ -101,6 +101,11 @@ $callbacks  "trainer": {$trainer, "accelerator": {"name": "cpu", "threads": 1}}
 J
 }
 
+# newest ROOT - the run directory that ROOT/latest names
+newest() {
+    echo "$1/$(cat "$1/latest")"
+}
+
 # start_endless_fit NAME WORDS... - a fit that would take for ever, with events in a pipe, which has trained a step; each
 # is given the words in always
 always=

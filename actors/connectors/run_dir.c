@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@
 
 #define DIGITS_MOST 9
 #define ATTEMPTS 10000                                   /* other runs starting at once */
-#define LINK_PREFIX ".latest-"                           /* and the run's name */
+#define LATEST_PREFIX ".latest-"                         /* and the run's name */
 
 static int fail_folder(const char *path, pl_error_t *err)
 {
@@ -205,40 +206,87 @@ static bool is_held(int root, const char *name)
     return held;
 }
 
-/* Links on their way to become `latest`, of runs that were killed meanwhile. */
-static void links_clear(const char *root)
+/* Files on their way to become `latest`, of runs that were killed. */
+static void temporaries_clear(const char *root)
 {
     DIR *entries = opendir(root);
-    const size_t prefix = strlen(LINK_PREFIX);
+    const size_t prefix = strlen(LATEST_PREFIX);
     for (const struct dirent *entry; entries && (entry = readdir(entries));)
-        if (!strncmp(entry->d_name, LINK_PREFIX, prefix)
+        if (!strncmp(entry->d_name, LATEST_PREFIX, prefix)
             && !is_held(dirfd(entries), entry->d_name + prefix))
             unlinkat(dirfd(entries), entry->d_name, 0);
     if (entries)
         closedir(entries);
 }
 
-/* Not every file system has links: a run is not lost for want of one. */
+static int name_write(const char *path, const char *name)
+{
+    FILE *file = fopen(path, "we");
+    const bool written = file && fprintf(file, "%s\n", name) > 0;
+    return file && fclose(file) == 0 && written ? 0 : -1;
+}
+
+/* A file with the run's name, not a link: programs that look through the root, such as
+ * TensorBoard, would find the run twice.  A run is not lost for want of one. */
 int pl_run_dir_point(const char *folder, pl_error_t *err)
 {
     const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
     char *root = slash ? pl_text("%.*s", (int)(name - folder), folder) : pl_text("./");
-    char *link = root ? pl_text("%slatest", root) : NULL;
-    char *temporary = root ? pl_text("%s" LINK_PREFIX "%s", root, name) : NULL;
-    int code = link && temporary ? PL_OK : pl_no_memory(err);
+    char *latest = root ? pl_text("%slatest", root) : NULL;
+    char *temporary = root ? pl_text("%s" LATEST_PREFIX "%s", root, name) : NULL;
+    int code = latest && temporary ? PL_OK : pl_no_memory(err);
     if (code == PL_OK) {
-        links_clear(root);
+        temporaries_clear(root);
         unlink(temporary);                                /* of this run, killed before */
-        if (symlink(name, temporary) != 0 || rename(temporary, link) != 0) {
+        if (name_write(temporary, name) != 0 || rename(temporary, latest) != 0) {
             pl_log_line(PL_LOG_WARNING, -1, "io.writer", "%s: cannot point to %s: %s",
-                        link, folder, strerrordesc_np(errno));
+                        latest, folder, strerrordesc_np(errno));
             unlink(temporary);
         }
     }
     pl_free(root);
-    pl_free(link);
+    pl_free(latest);
     pl_free(temporary);
     return code;
+}
+
+/* The name of a run in a file `latest`; false: it is none. */
+static bool name_read(const char *path, char name[NAME_MAX + 2])
+{
+    struct stat what;
+    if (lstat(path, &what) != 0 || !S_ISREG(what.st_mode) || what.st_size > NAME_MAX + 1)
+        return false;
+    FILE *file = fopen(path, "re");
+    const size_t length = file ? fread(name, 1, NAME_MAX + 1, file) : 0;
+    if (file)
+        fclose(file);
+    name[length] = '\0';
+    name[strcspn(name, "\n")] = '\0';
+    return *name && !strchr(name, '/') && *name != '.';
+}
+
+char *pl_run_path(const char *path)
+{
+    static const char word[] = "latest";
+    const size_t length = sizeof word - 1;
+    char name[NAME_MAX + 2];
+    char *whole = path ? pl_text("%s", path) : NULL, *at = whole;
+    while (whole && (at = strstr(at, word))) {
+        const bool is_name = (at == whole || at[-1] == '/')
+                             && (!at[length] || at[length] == '/');
+        char *file = is_name ? pl_text("%.*s", (int)(at + length - whole), whole) : NULL;
+        const size_t before = (size_t)(at - whole);
+        const bool found = file && name_read(file, name);
+        char *changed = found ? pl_text("%.*s%s%s", (int)before, whole, name, at + length)
+                              : NULL;
+        pl_text_free(file);
+        if (found) {
+            pl_text_free(whole);
+            whole = changed;
+        }
+        at = found && whole ? whole + before + strlen(name) : at + length;
+    }
+    return whole;
 }
 
 static void folder_remove(const char *folder)

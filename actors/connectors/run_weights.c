@@ -208,8 +208,12 @@ char *pl_run_describe(const char *run_dir, pl_error_t *err)
     pl_run_weights_t all;
     if (!err)
         err = &local;
-    if (pl_given(run_dir, "a run directory", err) != PL_OK
-        || pl_run_weights_list(run_dir, &all, err) != PL_OK)
+    if (pl_given(run_dir, "a run directory", err) != PL_OK)
+        return NULL;
+    char *whole = pl_run_path(run_dir);
+    const int code = whole ? pl_run_weights_list(whole, &all, err) : pl_no_memory(err);
+    pl_text_free(whole);
+    if (code != PL_OK)
         return NULL;
     const int newest = all.count > 1 && all.at[0].monitor;
     json_t *told = json_pack("{s:s, s:s, s:s*, s:s}", "path", all.at[0].path, "which",

@@ -175,7 +175,7 @@ static bool is_checkpoint(const char *folder)
     return length < (int)sizeof path && access(path, F_OK) == 0;
 }
 
-pl_weights_t *pl_weights_read(const char *path, pl_error_t *err)
+static pl_weights_t *weights_at(const char *path, pl_error_t *err)
 {
     struct stat what;
     bool folder = stat(path, &what) == 0 && S_ISDIR(what.st_mode);
@@ -183,4 +183,14 @@ pl_weights_t *pl_weights_read(const char *path, pl_error_t *err)
         return weights_of_file(path, err);
     return is_checkpoint(path) ? pl_checkpoint_weights(path, false, err)
                                : weights_of_run(path, err);
+}
+
+pl_weights_t *pl_weights_read(const char *path, pl_error_t *err)
+{
+    char *whole = pl_run_path(path);
+    pl_weights_t *weights = whole ? weights_at(whole, err) : NULL;
+    if (!whole)
+        pl_no_memory(err);
+    pl_text_free(whole);
+    return weights;
 }

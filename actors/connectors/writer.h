@@ -40,8 +40,8 @@ int pl_run_dir_is_free(const char *root, const char *name, pl_error_t *err);
 char *pl_run_dir_make(const char *root, const char *name, const char *run,
                       pl_error_t *err);
 
-/* `latest` beside the folder points to it; where that cannot be it is said, no more.
- * What killed runs have left of such links goes. */
+/* The file `latest` beside the folder names it; where it cannot be written, a warning
+ * says so.  What killed runs have left of such files is removed. */
 int pl_run_dir_point(const char *folder, pl_error_t *err);
 
 /* Gives the folder of that name another one, NAME.1 or the next, and says so; nothing is

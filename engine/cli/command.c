@@ -208,6 +208,20 @@ static int read_number(const reader_t *r, const cli_option_t *option, const char
     return PL_OK;
 }
 
+/* A word that names the newest run, such as runs/latest, with the name of that run.
+ * Lives as long as the process, as the other words do. */
+static const char *word_of_run(const char *word)
+{
+    enum { MOST = 16 };
+    static char *kept[MOST];
+    static int count;
+    char *path = count < MOST ? pl_run_path(word) : NULL;
+    if (path && strcmp(path, word) != 0)
+        return kept[count++] = path;
+    pl_text_free(path);
+    return word;
+}
+
 static int put(const reader_t *r, const cli_option_t *option, const char *word)
 {
     char *field = r->into + option->offset;
@@ -216,7 +230,7 @@ static int put(const reader_t *r, const cli_option_t *option, const char *word)
     switch (option->kind) {
     case CLI_KIND_FLAG: *(bool *)field = true; return PL_OK;
     case CLI_KIND_OPERAND:
-    case CLI_KIND_TEXT: *(const char **)field = word; return PL_OK;
+    case CLI_KIND_TEXT: *(const char **)field = word_of_run(word); return PL_OK;
     case CLI_KIND_WORDS:
     case CLI_KIND_TEXTS: texts->text[texts->count++] = word; return PL_OK;
     case CLI_KIND_COUNT:

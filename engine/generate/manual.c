@@ -136,7 +136,7 @@ static const char *const run_file =
 static const char *const tail =
     ".SH FILES\n"
     "A fit writes a directory of its own below\n.BR trainer.default_root_dir ,\n"
-    "0001, 0002 and so on, or\n.BR trainer.run_name ;\n.I latest\npoints to the newest. "
+    "0001, 0002 and so on, or\n.BR trainer.run_name ;\n.I latest\nnames the newest. "
     "In it are\n"
     ".TP\n.I run.json\nthe effective run\n"
     ".TP\n.I metrics.jsonl\nfigures, one JSON object a line; other loggers have files of "

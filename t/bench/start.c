@@ -89,7 +89,9 @@ static double first_step_time(const char *root)
     char path[512];
     snprintf(path, sizeof path, "%s/latest/metrics.jsonl", root);
     json_error_t why;
-    json_t *line = json_load_file(path, JSON_DISABLE_EOF_CHECK, &why);
+    char *whole = pl_run_path(path);
+    json_t *line = json_load_file(whole, JSON_DISABLE_EOF_CHECK, &why);
+    pl_text_free(whole);
     json_t *at = json_object_get(line, "time");
     if (!at) {
         fprintf(stderr, "start: no time in %s: %s\n", path, why.text);

@@ -37,7 +37,9 @@ def text(value):
 
 def session(tag, **content):
     data = plugin_data_pb2.HParamsPluginData(**content)
-    return {"tag": tag, "tensor": hparams.NULL_TENSOR, "metadata": hparams.create_summary_metadata(data)}
+    metadata = hparams.create_summary_metadata(data)
+    metadata.plugin_data.content = data.SerializeToString(deterministic=True)       # maps in order of their keys
+    return {"tag": tag, "tensor": hparams.NULL_TENSOR, "metadata": metadata}
 
 
 def start(time, **options):
