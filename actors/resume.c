@@ -251,7 +251,7 @@ static int data_fail(const pl_resume_t *resume, const char *source, const char *
                      pl_error_t *err)
 {
     return pl_fail(err, PL_EINVAL,
-                   "%s: the run cannot go on with other data than it was trained on: "
+                   "%s: cannot resume with other data than the run was trained on: "
                    "data.%s %s; give it the same data, or start a new run from these "
                    "weights with module.init_from",
                    resume->path, source, how);

@@ -384,7 +384,7 @@ static int folder_try(const char *path, pl_error_t *err)
     int code = PL_OK;
     if (fd < 0)
         code = pl_fail(err, PL_EIO,
-                       "%s: the run would go on here, but nothing can be written (%m): "
+                       "%s: the resumed run writes here, but no file can be made (%m): "
                        "make the directory writable, or give another "
                        "trainer.default_root_dir",
                        path);

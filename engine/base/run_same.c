@@ -158,6 +158,7 @@ static int names_forget(json_t *source)
         failed |= name_forget(source, keys[k]);
     json_object_foreach(fields, key, value)
         failed |= name_forget(fields, key);
+    json_object_del(source, "prefix");                      /* of the files of "idx" */
     return failed;
 }
 
@@ -211,8 +212,8 @@ static int run_compare(const json_t *then, const json_t *now, pl_error_t *err)
     if (code == PL_OK && *differences)
         code =
             pl_fail(err, PL_EINVAL,
-                    "a run cannot go on with other options that change its result; "
-                    "change them back, or start a new run from these weights with "
+                    "cannot resume with other options that change the result; change "
+                    "them back, or start a new run from these weights with "
                     "module.init_from: %.400s",
                     differences);
     json_decref(a);
