@@ -547,6 +547,7 @@ tune_suggests_a_learning_rate() {
     try "$paceline" tune run.json --max-lr 1e6 --early-stop-threshold 0 --set optimizer=sgd
     like "$out" '^[0-9.e+-]+ +([0-9.e+]+|not finite) +#{40}>$' "a loss that is out of range is marked"
     like "$out" '^1e-08 +[01]\.[0-9]+ +#{20}' "and does not press the others together"
+    is "$(grep -cE '^[0-9.e+-]+ +[0-9]{8}' <<<"$out")" 0 "no number has more digits than one can read"
     refused 2 'the first must be above 0 and below the last' tune run.json --min-lr 2
 }
 
@@ -555,7 +556,8 @@ tune_suggests_a_batch_size() {
     is "$status$err" 0 "no error"
     like "$out" '^batch_size +samples/s +memory$' "a table"
     like "$out" '^8 +[0-9]+ +([0-9.]+ [KMG]?i?B|unknown)$' "of three sizes"
-    like "$out" '^8 is the largest that fits, with [0-9]+ samples/s:$|^[24] is suggested, .*; up to 8 fit:$' "what it found, and why"
+    like "$out" '^suggested: [248], with [0-9]+ samples/s; batches of up to 8 fit$' "what it found"
+    like "$out" '^suggested: 8,|^larger ones (reach|are) ' "and why no larger one"
     like "$out" '^  .*paceline fit run.json --set data.batch_size=[248]$' "and how to use it"
     refused 2 'by "power" or "binsearch", not by "luck"' tune run.json --batch-size luck
 }

@@ -156,20 +156,18 @@ static void show_why(const json_t *trials, double size, double largest)
     json_array_foreach((json_t *)trials, k, trial)
         if (fits(trial) && figure_of(trial, "batch_size") > size)
             best = fmax(best, figure_of(trial, "samples_per_second"));
+    cli_print("suggested: %.0f, with %.0f samples/s; batches of up to %.0f fit\n", size,
+              rate, largest);
     if (size == largest)
-        cli_print("%.0f is the largest that fits, with %.0f samples/s:\n", size, rate);
-    else if (best > rate / (1 - GAIN))
-        cli_print("%.0f is suggested, with %.0f samples/s: larger ones have up to %.0f, "
-                  "but leave an epoch too few steps; up to %.0f fit:\n",
-                  size, rate, best, largest);
+        return;
+    if (best > rate / (1 - GAIN))
+        cli_print("larger ones reach %.0f samples/s, but leave an epoch too few steps\n",
+                  best);
     else if (best > rate)
-        cli_print("%.0f is suggested, with %.0f samples/s: larger ones gain at most "
-                  "%.0f %%; up to %.0f fit:\n",
-                  size, rate, ceil(100 * (best / rate - 1)), largest);
+        cli_print("larger ones are quicker by %.0f %% at most\n",
+                  ceil(100 * (best / rate - 1)));
     else
-        cli_print("%.0f is suggested, with %.0f samples/s: larger ones gain nothing; up "
-                  "to %.0f fit:\n",
-                  size, rate, largest);
+        cli_print("larger ones are no quicker\n");
 }
 
 static void show_size(const cli_tune_t *arguments, const json_t *trials,
