@@ -254,7 +254,8 @@ static int targets_read(pl_dataset_t *dataset, pl_error_t *err)
 enum { SUM_MOST = 16 << 20, SUM_BLOCK = 64 };
 
 /* Where field k of a block of samples lies in memory; the size of all. */
-static size_t block_layout(const pl_dataset_t *dataset, int count, size_t at[PL_FIELDS + 1])
+static size_t block_layout(const pl_dataset_t *dataset, int count,
+                           size_t at[PL_FIELDS + 1])
 {
     const int64_t length = dataset->longest ? dataset->longest : 1;
     at[0] = 0;

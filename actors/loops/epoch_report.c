@@ -99,7 +99,8 @@ void pl_epoch_log_goes_on(pl_epoch_t *e)
     for (json_array_remove(e->held, 0); json_is_object(json_array_get(e->held, 0));
          json_array_remove(e->held, 0)) {
         const json_t *record = json_array_get(e->held, 0);
-        const json_int_t step = json_integer_value(json_object_get(record, "global_step")),
+        const json_int_t step =
+                             json_integer_value(json_object_get(record, "global_step")),
                          epoch = json_integer_value(json_object_get(record, "epoch"));
         const pl_log_metrics_t msg = {
             .epoch = (uint32_t)epoch,

@@ -128,7 +128,8 @@ static int hyperparameters_add(tensorboard_t *t, const pl_event_t *now, const ch
  * parts have no names. */
 static int options_flatten(json_t *flat, const char *path, const json_t *object)
 {
-    static const char *const left_out[] = {"trainer.default_root_dir", "trainer.run_name"};
+    static const char *const left_out[] = {"trainer.default_root_dir",
+                                           "trainer.run_name"};
     const char *key;
     json_t *value;
     int failed = 0;
@@ -165,12 +166,11 @@ static int session_add(tensorboard_t *t, const pl_event_t *now, const char *run,
         code = pl_no_memory(err);
     json_object_foreach(flat, name, value)
         if (hparam)
-            hparam[count++] = (pl_event_hparam_t){.name = name,
-                                                  .text = json_string_value(value),
-                                                  .number = json_is_true(value)
-                                                                ? 1
-                                                                : json_number_value(value),
-                                                  .is_truth = json_is_boolean(value)};
+            hparam[count++] = (pl_event_hparam_t){
+                .name = name,
+                .text = json_string_value(value),
+                .number = json_is_true(value) ? 1 : json_number_value(value),
+                .is_truth = json_is_boolean(value)};
     if (code == PL_OK)
         code = pl_events_session(&t->file, now, hparam, count, err);
     pl_free(hparam);
