@@ -550,9 +550,10 @@ function chartMake(key, metric) {
 }
 
 // What the mouse, or a finger, does in a chart changes the stretch that all charts show.
-function chartMoved(graph) {
+function chartMoved(graph, chart) {
   const [from, to] = graph.xAxisRange();
-  view.window = [from, to];
+  if (from === chart.range[0] && to === chart.range[1]) return;          // only its size has changed
+  view.window = chart.range = [from, to];
   clearTimeout(chartMoved.timer);
   chartMoved.timer = setTimeout(() => showCharts(current()), 30);
 }
@@ -563,7 +564,7 @@ function graphMake(chart, options) {
   const model = Object.assign({}, Dygraph.defaultInteractionModel, {dblclick: () => zoomReset()});
   chart.graph = new Dygraph(chart.plot, options.file, Object.assign({}, options, {file: undefined, legend: 'never', interactionModel: model,
     connectSeparatedPoints: true, highlightCircleSize: 4, rightGap: 8, xRangePad: 0, yRangePad: 6, animatedZooms: false, xAxisHeight: 24,
-    drawCallback: (graph, isFirst) => { if (!isFirst && !drawing) chartMoved(graph); },
+    drawCallback: (graph, isFirst) => { if (!isFirst && !drawing) chartMoved(graph, chart); },
     highlightCallback: (event, x, points, row) => legendSay(chart, x, row),
     unhighlightCallback: () => legendSay(chart, null)}));
 }
@@ -631,6 +632,7 @@ function chartShow(chart, series, range, all) {
   }
   chart.file = [...rows].sort(([a], [b]) => a - b).map(([x, row]) => { row[0] = x; return row; });
   chart.series = series;
+  chart.range = [...range];
   chart.columns = series.map((s, k) => raws.length + k + 1);
   const axis = {axisLineColor: css('--line'), gridLineColor: css('--line'), axisLabelFontSize: 12, axisLabelWidth: 58};
   const set = {file: chart.file, labels: ['x', ...colours.map((_, k) => 'y' + k)], colors: colours, series: options, dateWindow: [...range],
