@@ -96,8 +96,19 @@ static void what_is_not_finite_stops_the_run(void)
     start("\"early_stopping\"");
     is_int(STOPS_AFTER("0.5", "null"), 2, "at once");
     queen_close();
-    start("{\"name\": \"early_stopping\", \"check_finite\": false, \"patience\": 1}");
+    start("{\"name\": \"early_stopping\", \"check_finite\": false, \"patience\": 3}");
     is_int(STOPS_AFTER("0.5", "null", "null", "0.4"), 99, "unless that is not wanted");
+    queen_close();
+    start("{\"name\": \"early_stopping\", \"check_finite\": false, \"patience\": 3}");
+    is_int(STOPS_AFTER("0.5", "null", "null", "0.6", "0.4"), 4,
+           "then it counts as no improvement");
+    queen_close();
+    start("{\"name\": \"early_stopping\", \"check_finite\": false, \"patience\": 2}");
+    is_int(STOPS_AFTER("null", "null", "0.4"), 2, "also where there is no best yet");
+    queen_close();
+    start("{\"name\": \"early_stopping\", \"check_finite\": false, \"patience\": 2}");
+    is_int(STOPS_AFTER("null", "0.5", "null", "0.4", "null"), 99,
+           "and the first number is an improvement");
     queen_close();
 }
 

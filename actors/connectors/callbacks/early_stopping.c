@@ -33,7 +33,7 @@ static const pl_option_t early_stopping_options[] = {
              "stops once the figure is better than this"),
     PL_FLOAT(early_stopping_t, divergence_threshold, "null", NULL,
              "stops once the figure is worse than this"),
-    PL_BOOL(early_stopping_t, check_finite, "true", "stops when it is not finite"),
+    PL_BOOL(early_stopping_t, check_finite, "true", "stop when it is not finite; false: count that as no improvement"),
     PL_BOOL(early_stopping_t, strict, "true", "a figure that is missing fails the run"),
     PL_BOOL(early_stopping_t, check_on_train_epoch_end, "false",
             "looks after epochs, as it does for train_ figures, not validations"),
@@ -58,7 +58,7 @@ static bool is_better(const early_stopping_t *e, double value, double than)
 static bool has_improved(const early_stopping_t *e, double value)
 {
     double delta = !strcmp(e->mode, "min") ? -e->min_delta : e->min_delta;
-    return isnan(e->best) || is_better(e, value, e->best + delta);
+    return !isnan(value) && (isnan(e->best) || is_better(e, value, e->best + delta));
 }
 
 static void stop_because(pl_wish_t *wish, const char *format, ...) PL_PRINTF(2, 3);
@@ -85,10 +85,8 @@ static void improvement_note(early_stopping_t *e, const pl_hook_event_t *event,
 static void value_check(early_stopping_t *e, const pl_hook_event_t *event, double value,
                         pl_wish_t *wish)
 {
-    if (!isfinite(value)) {
-        if (e->check_finite)
-            stop_because(wish, "%s is not finite; the best was %.6g", e->monitor,
-                         e->best);
+    if (!isfinite(value) && e->check_finite) {
+        stop_because(wish, "%s is not finite; the best was %.6g", e->monitor, e->best);
         return;
     }
     if (is_better(e, value, e->stopping_threshold))
