@@ -183,7 +183,7 @@ static int region_place(pl_loaded_model_t *m, pl_region_t region, int64_t count,
 static int weights_fit(const pl_loaded_model_t *m, pl_error_t *err)
 {
     pl_error_t why = {0};
-    int code = pl_weights_match(m->model, m->module.ops, m->weights, &why);
+    int code = pl_weights_match(m->model, &m->module, m->weights, NULL, &why);
     for (int k = 0; code != PL_OK && k < m->model->count; k++) {
         const pl_tensor_info_t *t = &m->model->tensor[k];
         const pl_output_t *have = pl_weights_find(m->weights, t->region, t->name, k);

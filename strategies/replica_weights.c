@@ -436,10 +436,11 @@ static int check_partly(pl_replica_t *r, const pl_weights_t *weights,
     return PL_OK;
 }
 
-static int import_check(pl_replica_t *r, const import_t *import, pl_error_t *err)
+static int import_check(pl_replica_t *r, const import_t *import, const pl_weights_t *file,
+                        pl_error_t *err)
 {
     pl_error_t why = {0};
-    int code = pl_weights_match(r->model, r->module.ops, import->weights, &why);
+    int code = pl_weights_match(r->model, &r->module, import->weights, file, &why);
     if (code != PL_OK && import->partly)
         return check_partly(r, import->weights, &why, err);
     if (code != PL_OK)
@@ -458,7 +459,7 @@ int pl_replica_import(pl_replica_t *r, pl_call_t *call, const pl_import_weights_
                        .gives = msg->gives,
                        .partly = !msg->whole && r->job->stage == PL_TRAIN
                                  && !r->job->module->init_strict};
-    int code = ours ? import_check(r, &import, err) : err->code;
+    int code = ours ? import_check(r, &import, weights, err) : err->code;
     if (code == PL_OK)
         code = regions_import(r, import, err);
     if (code == PL_OK)

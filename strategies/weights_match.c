@@ -1,8 +1,7 @@
 /* weights_match.c - whether weights fit a module, and in what they do not
  *
- * Who loads weights of another run wants to hear at once all that does not fit, not one
- * tensor at a time.  Files of other programs have other names, and some of them matrices
- * on their side: the module alone knows which. */
+ * One error lists all tensors that do not fit, not one at a time.  Files of other programs
+ * have other names, and some have transposed matrices: the module alone knows which. */
 #include "strategies/weights_match.h"
 
 #include <stdio.h>
@@ -11,43 +10,87 @@
 #include "base/error.h"
 #include "base/pattern.h"
 
-enum { NAMES_MOST = 3, LIST_ROOM = 160 };
+enum { ITEMS_MOST = 6, ITEM_ROOM = 240, TEXT_MOST = 400 };
 
 /* ---- matching ---- */
 
-/* "fc1.weight, fc1.bias, … (7)" as far as it goes. */
+/* Names of tensors, some with their shapes. */
 typedef struct list {
-    char text[LIST_ROOM];
-    int count;
+    const char *what;                                       /* "missing" */
+    char item[ITEMS_MOST][ITEM_ROOM];
+    int count, shown;
 } list_t;
 
-static void list_add(list_t *list, const char *name)
+static void list_add(list_t *list, const char *item)
 {
-    size_t used = strlen(list->text);
-    if (list->count++ < NAMES_MOST)
-        snprintf(list->text + used, sizeof list->text - used, "%s%.40s", used ? ", " : "",
-                 name);
+    if (list->count < ITEMS_MOST)
+        snprintf(list->item[list->count], ITEM_ROOM, "%s", item);
+    list->count++;
 }
 
-static void list_put(const list_t *list, const char *what, char *text, size_t room)
+/* "1 missing (fc1.weight); 7 of another shape (fc2.bias: …, and 6 more)" with the items that
+ * are to be shown. */
+static size_t lists_put(const list_t list[3], char *text, size_t room)
 {
-    size_t used = strlen(text);
-    if (list->count)
-        snprintf(text + used, room - used, "%s%d %s (%s%s)", used ? "; " : "",
-                 list->count, what, list->text, list->count > NAMES_MOST ? ", …" : "");
+    size_t used = 0;
+    *text = '\0';
+    for (const list_t *l = list; l < list + 3 && used < room; l++) {
+        if (l->count)
+            used += (size_t)snprintf(text + used, room - used, "%s%d %s",
+                                     used ? "; " : "", l->count, l->what);
+        for (int k = 0; k < l->shown && used < room; k++)
+            used += (size_t)snprintf(text + used, room - used, "%s%s", k ? ", " : " (",
+                                     l->item[k]);
+        if (l->shown && l->shown < l->count && used < room)
+            used += (size_t)snprintf(text + used, room - used, ", and %d more",
+                                     l->count - l->shown);
+        if (l->shown && used < room)
+            used += (size_t)snprintf(text + used, room - used, ")");
+    }
+    return used;
 }
 
-static void look_for(const pl_tensor_info_t *t, const pl_weights_t *weights, int near,
+/* An error has little room: an item is shown whole or counted. */
+static void lists_choose(list_t list[3], char *text, size_t room)
+{
+    for (int k = 0; k < ITEMS_MOST; k++)
+        for (list_t *l = list; l < list + 3; l++) {
+            const bool more = l->shown == k && k < l->count;
+            l->shown += more;
+            if (more && lists_put(list, text, room) >= room)
+                l->shown--;
+        }
+    lists_put(list, text, room);
+}
+
+/* A file of another program may have the matrix transposed. */
+static const pl_output_t *transposed_of(const pl_instance_t *module,
+                                        const pl_weights_t *file, const char *name)
+{
+    const pl_module_ops_t *ops = module->ops;
+    for (int k = 0; file && !file->module && ops->adopt && k < file->count; k++) {
+        pl_adopted_t as = {0};
+        if (ops->adopt(module->self, file->tensor[k].name, &as) && as.transposed
+            && !strcmp(as.name, name))
+            return &file->tensor[k];
+    }
+    return NULL;
+}
+
+static void look_for(const pl_tensor_info_t *t, const pl_instance_t *module,
+                     const pl_weights_t *weights, const pl_weights_t *file, int near,
                      list_t *missing, list_t *misshaped)
 {
-    char shaped[LIST_ROOM], have[64], want[64];
+    char item[ITEM_ROOM], have[64], want[64];
     const pl_output_t *found = pl_weights_find(weights, t->region, t->name, near);
     if (!found) {
         list_add(missing, t->name);
     } else if (!pl_same_shape(found->shape, t->shape)) {
-        snprintf(shaped, sizeof shaped, "%s %s, here %s", t->name,
-                 pl_shape_text(found->shape, have), pl_shape_text(t->shape, want));
-        list_add(misshaped, shaped);
+        const pl_output_t *theirs = transposed_of(module, file, t->name);
+        snprintf(item, sizeof item, "%s: %s in the file%s, %s in the module", t->name,
+                 pl_shape_text(theirs ? theirs->shape : found->shape, have),
+                 theirs ? " (transposed)" : "", pl_shape_text(t->shape, want));
+        list_add(misshaped, item);
     }
 }
 
@@ -75,21 +118,22 @@ bool pl_weights_fit(const pl_weights_t *weights, const pl_tensor_info_t *tensor)
     return found && pl_same_shape(found->shape, tensor->shape);
 }
 
-int pl_weights_match(const pl_model_t *model, const pl_module_ops_t *module,
-                     const pl_weights_t *weights, pl_error_t *err)
+int pl_weights_match(const pl_model_t *model, const pl_instance_t *module,
+                     const pl_weights_t *weights, const pl_weights_t *file,
+                     pl_error_t *err)
 {
-    list_t missing = {0}, misshaped = {0}, extra = {0};
-    char text[PL_ERROR_TEXT] = "";
+    list_t list[3] = {{.what = "missing"},
+                      {.what = "of another shape"},
+                      {.what = "that the module does not have"}};
+    char text[TEXT_MOST];
     for (int k = 0; k < model->count; k++)
-        look_for(&model->tensor[k], weights, k, &missing, &misshaped);
+        look_for(&model->tensor[k], module, weights, file, k, &list[0], &list[1]);
     for (int k = 0; k < weights->count; k++)
         if (weights->tensor[k].region < PL_REGION_SLOT0
             && !pl_model_find(model, weights->tensor[k].name)
-            && !is_of_other_side(model, module, weights->tensor[k].name))
-            list_add(&extra, weights->tensor[k].name);
-    list_put(&missing, "missing", text, sizeof text);
-    list_put(&misshaped, "of another shape", text, sizeof text);
-    list_put(&extra, "that the module does not have", text, sizeof text);
+            && !is_of_other_side(model, module->ops, weights->tensor[k].name))
+            list_add(&list[2], weights->tensor[k].name);
+    lists_choose(list, text, sizeof text);
     if (!*text)
         return PL_OK;
     return pl_fail(err, PL_EFORMAT, "the weights are of another module: of %d tensors %s",

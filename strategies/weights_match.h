@@ -9,10 +9,12 @@
 /* Every parameter and state tensor of the model is among the weights with its shape, and
  * no other parameter or state tensor is, but for those of the module's named steps that
  * the model has nothing of: it was described for a stage that takes one side alone.
- * PL_EFORMAT lists what is missing, what is too much and what has another shape, with
- * names of the first of each. */
-int pl_weights_match(const pl_model_t *model, const pl_module_ops_t *module,
-                     const pl_weights_t *weights, pl_error_t *err);
+ * PL_EFORMAT lists what is missing, what is too much and what has another shape, with the
+ * first items of each and how many more there are.  file: the weights before
+ * pl_weights_adopt(), whose shapes are those that the error has  [weights]. */
+int pl_weights_match(const pl_model_t *model, const pl_instance_t *module,
+                     const pl_weights_t *weights, const pl_weights_t *file,
+                     pl_error_t *err);
 
 /* Whether a tensor of a model is among the weights, with its shape. */
 bool pl_weights_fit(const pl_weights_t *weights, const pl_tensor_info_t *tensor);

@@ -276,7 +276,7 @@ static void weights_that_do_not_fit_are_listed(void)
 {
     refuses(rename_one, "1 missing .fc1.weight.; 1 that the module does not have "
                         ".stranger.");
-    refuses(reshape_one, "of another shape .fc1.weight .42., here .7, 6.");
+    refuses(reshape_one, "of another shape .fc1.weight: .42. in the file, .7, 6. in the module.");
 }
 
 static void files_that_cannot_be_loaded_are_refused(void)
@@ -325,7 +325,7 @@ static rig_result_t *gpt_fit(const char *options)
 {
     char module[1024];
     snprintf(module, sizeof module,
-             "{\"name\": \"gpt\", \"layers\": 2, \"heads\": 2, \"width\": 8, %s, "
+             "{\"name\": \"gpt\", \"layers\": 2, \"heads\": 2, %s, "
              "\"vocabulary_size\": 11, \"init_from\": \"%s/t/data/gpt2.safetensors\"}",
              options, top());
     rig_t *rig = rig_new(.accelerator = "cpu", .module = module,
@@ -344,7 +344,7 @@ static void gpt_2_of_hugging_face_is_loaded(void)
     double worst = INFINITY;
     read_gpt();
     pl_memory_arrays("sentences", &sentences, NULL);
-    rig_result_t *result = gpt_fit("\"context\": 6, \"bias\": true");
+    rig_result_t *result = gpt_fit("\"width\": 8, \"context\": 6, \"bias\": true");
     is_text(result->status, "ok", "a fit starts from it: %s", result->error.text);
     pl_loaded_model_t *model = pl_model_load(result->run_dir, 1, &err);
     if (model && pl_model_run(model, &sentences, &answers, &err) == PL_OK) {
@@ -359,12 +359,19 @@ static void gpt_2_of_hugging_face_is_loaded(void)
 
 static void what_does_not_fit_of_another_file_is_listed(void)
 {
-    rig_result_t *result = gpt_fit("\"context\": 9, \"bias\": false");
+    rig_result_t *result = gpt_fit("\"width\": 8, \"context\": 9, \"bias\": false");
     is_text(result->status, "failed", "a module of another shape and without biases");
     like(result->error.text,
-         "gpt2.safetensors.*1 of another shape .wpe.weight .6, 8., here "
-         ".9, 8.*8 that the module does not have .h.0.attn.c_attn.bias",
+         "gpt2.safetensors.*1 of another shape .wpe.weight: .6, 8. in the file, "
+         ".9, 8. in the module.*8 that the module does not have .h.0.attn.c_attn.bias.*, "
+         "and [0-9]* more.$",
          "%s", result->error.text);
+    rig_result_free(result);
+    result = gpt_fit("\"width\": 12, \"context\": 6, \"bias\": true");
+    like(result->error.text,
+         "h.0.attn.c_attn.weight: .8, 24. in the file .transposed., .36, 12. in the module.*"
+         ", and [0-9]* more.$",
+         "a file's matrix has the shape it has there: %s", result->error.text);
     rig_result_free(result);
 }
 
@@ -409,7 +416,8 @@ static void what_fits_may_be_taken_alone(void)
     for (size_t k = 0; head && k < head->count; k++)
         drawn = drawn || head->data[k] != 0;
     ok(drawn, "what does not has its first values");
-    like(warned, "2 of 4 tensors are taken.*2 of another shape .fc2.weight",
+    like(warned, "2 of 4 tensors are taken.*2 of another shape .fc2.weight: .3, 7. in the "
+         "file, .5, 7. in the module, fc2.bias: .3. in the file, .5. in the module.",
          "and is "
          "listed: %s",
          warned);
