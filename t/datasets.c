@@ -680,6 +680,48 @@ static void npy_serves_every_type(void)
     rig_close(&rig);
 }
 
+static void labels_are_numbers_of_classes(void)
+{
+    const float x[] = {1, 2, 3};
+    const char *xs = put_npy("lx.npy", "<f4", "3, 1", x, sizeof x);
+    const char *huge = put_npy("huge.npy", "<i8", "3,",
+                               (const int64_t[]){0, 3000000000, 1}, 24);
+    refused(rig_open(&pl_npy_dataset, PL_TRAIN, "{\"x\": \"%s\", \"y\": \"%s\"}", xs,
+                     huge),
+            PL_EFORMAT, "huge.npy: element 1 is 3000000000, .* is 16777215",
+            "a label that would fill the memory");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\", \"target\": \"class\"}",
+                     file_put_text("huge.csv", "a,y\n1,0\n2,20000000\n")),
+            PL_EFORMAT, "huge.csv:3: the label is 20000000, .* is 16777215",
+            "also in a table");
+}
+
+static void labels_that_start_at_1_are_warned_of(void)
+{
+    const float x[] = {1, 2, 3};
+    static const int64_t labels[2][3] = {{1, 2, 3}, {1, 0, 3}};
+    pl_log_hook(hear, PL_LOG_DEBUG, NULL);
+    for (int k = 0; k < 2; k++) {
+        char table[64];
+        *logged = '\0';
+        rig_t rig = rig_open(&pl_npy_dataset, PL_TRAIN, "{\"x\": \"%s\", \"y\": \"%s\"}",
+                             put_npy("lx.npy", "<f4", "3, 1", x, sizeof x),
+                             put_npy("from.npy", "<i8", "3,", labels[k], 24));
+        is_int(strstr(logged, "from.npy: the labels are 1 to 3 and none is 0") != NULL,
+               k == 0, "npy: %s", logged);
+        rig_close(&rig);
+        *logged = '\0';
+        snprintf(table, sizeof table, "a,y\n1,%d\n2,%d\n3,%d\n", (int)labels[k][0],
+                 (int)labels[k][1], (int)labels[k][2]);
+        rig = rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
+                       file_put_text("from.csv", table));
+        is_int(strstr(logged, "from.csv: the labels are 1 to 3 and none is 0") != NULL,
+               k == 0, "csv: %s", logged);
+        rig_close(&rig);
+    }
+    pl_log_hook(NULL, PL_LOG_ERROR, NULL);
+}
+
 static void npy_has_as_many_fields_as_files(void)
 {
     static const float weights[] = {0.5f, 2};
@@ -795,6 +837,8 @@ int main(void)
     run(csv_names_what_is_wrong);
     run(iris_and_digits_are_served);
     run(npy_serves_every_type);
+    run(labels_are_numbers_of_classes);
+    run(labels_that_start_at_1_are_warned_of);
     run(npy_has_as_many_fields_as_files);
     run(npy_samples_may_differ_in_length);
     run(npy_names_what_is_wrong);

@@ -623,13 +623,29 @@ static int csv_make_all(csv_t *csv, pl_error_t *err)
 }
 
 /* What is there, or was in the training data. */
-static void csv_count_classes(csv_t *csv, const json_t *facts)
+static int csv_count_classes(csv_t *csv, const pl_data_request_t *request,
+                             const json_t *facts, pl_error_t *err)
 {
+    double smallest = INFINITY;
     if (csv->kind != TARGET_CLASS)
-        return;
+        return PL_OK;
     const double largest = csv_largest(csv);
+    for (int64_t row = 0; row < csv->rows; row++) {
+        const double label = csv_at(csv, row, csv->column);
+        smallest = fmin(smallest, label);
+        if (label > PL_LABEL_MOST)
+            return pl_fail(err, PL_EFORMAT,
+                           "%s:%lld: the label is %.0f, and the largest possible is %d: "
+                           "give classes numbers from 0, or set \"target\": \"value\"",
+                           csv->path, (long long)csv->table.line[row], label,
+                           PL_LABEL_MOST);
+    }
+    if (!facts && csv->rows)
+        pl_dataset_warn_of_labels(request, csv->path, (int64_t)smallest,
+                                  (int64_t)largest);
     int64_t known = json_integer_value(json_object_get(facts, "classes"));
     csv->classes = known > (int64_t)largest + 1 ? known : (int64_t)largest + 1;
+    return PL_OK;
 }
 
 static int csv_load(csv_t *csv, const pl_data_request_t *request, const json_t *facts,
@@ -657,7 +673,7 @@ static int csv_load(csv_t *csv, const pl_data_request_t *request, const json_t *
     if (!code)
         code = csv_make_all(csv, err);
     if (!code)
-        csv_count_classes(csv, facts);
+        code = csv_count_classes(csv, request, facts, err);
     pl_csv_release(&csv->table);
     json_decref(csv->places);
     csv->places = NULL;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 
 int pl_dataset_check(const char *what, const pl_read_request_t *request, int64_t samples,
                      pl_error_t *err)
@@ -30,6 +31,16 @@ pl_shape_t pl_dataset_sample_shape(const pl_shape_t *shape)
     for (int i = 0; i < sample.rank; i++)
         sample.dim[i] = shape->dim[i + 1];
     return sample;
+}
+
+void pl_dataset_warn_of_labels(const pl_data_request_t *request, const char *path,
+                               int64_t smallest, int64_t largest)
+{
+    if (request->rank == 0 && request->stage == PL_TRAIN && smallest == 1 && largest > 1)
+        pl_log_line(PL_LOG_WARNING, 0, "data set",
+                    "%s: the labels are 1 to %lld and none is 0: classes are numbered from "
+                    "0, so class 0 has no samples; subtract 1 from each label",
+                    path, (long long)largest);
 }
 
 char *pl_dataset_facts(int64_t classes, const pl_shape_t *shape)

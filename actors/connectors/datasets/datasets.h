@@ -35,6 +35,14 @@ pl_shape_t pl_dataset_sample_shape(const pl_shape_t *shape);
  * any; NULL: out of memory. */
 char *pl_dataset_facts(int64_t classes, const pl_shape_t *shape);
 
+/* Labels are numbers of classes, and a module has an output for each class up to the
+ * largest: what is larger is hardly a class, and would fill the memory. */
+#define PL_LABEL_MOST ((1 << 24) - 1)
+
+/* Warns of labels of training data that start at 1: class 0 would have no samples. */
+void pl_dataset_warn_of_labels(const pl_data_request_t *request, const char *path,
+                               int64_t smallest, int64_t largest);
+
 /* The facts, not empty, with one more, whose value is JSON; both texts are consumed, also
  * NULL.  NULL: out of memory. */
 char *pl_dataset_tell(char **facts_p, const char *key, char **json_p);

@@ -139,19 +139,30 @@ static int npy_load_offsets(npy_t *npy, pl_error_t *err)
 }
 
 /* One more than the largest of whole targets; 0 when they are none. */
-static int64_t npy_classes(const npy_t *npy)
+static int npy_classes(const npy_t *npy, const pl_data_request_t *request,
+                       int64_t *classes, pl_error_t *err)
 {
     const pl_array_t *y = &npy->field[1].array;
-    int64_t largest = -1;
+    int64_t largest = -1, smallest = INT64_MAX;
+    *classes = 0;
     if (npy->fields < 2 || strcmp(npy->field[1].name, "y") || !is_whole(y->dtype))
-        return 0;
+        return PL_OK;
     for (int64_t i = 0; i < y->count; i++) {
         int64_t value = y->dtype == PL_U8    ? ((const uint8_t *)y->data)[i]
                         : y->dtype == PL_I32 ? ((const int32_t *)y->data)[i]
                                              : ((const int64_t *)y->data)[i];
         largest = value > largest ? value : largest;
+        smallest = value < smallest ? value : smallest;
+        if (value > PL_LABEL_MOST)
+            return pl_fail(err, PL_EFORMAT,
+                           "%s: element %lld is %lld, and the largest label possible is "
+                           "%d: give classes numbers from 0, or give values as floats",
+                           npy->y_path, (long long)i, (long long)value, PL_LABEL_MOST);
     }
-    return largest < INT64_MAX ? largest + 1 : 0;
+    if (!request->facts && y->shape.rank == 1)
+        pl_dataset_warn_of_labels(request, npy->y_path, smallest, largest);
+    *classes = largest + 1;
+    return PL_OK;
 }
 
 static void npy_describe(const npy_field_t *field, pl_data_info_t *info)
@@ -180,7 +191,10 @@ static int npy_open(void *self, const pl_data_request_t *request, pl_data_info_t
     if (code)
         return code;
     pl_data_info_t found = {.same_samples = true, .samples = npy->samples};
-    found.facts = pl_dataset_facts(npy_classes(npy), &npy->field[0].shape);
+    int64_t classes;
+    if (npy_classes(npy, request, &classes, err) != PL_OK)
+        return err->code;
+    found.facts = pl_dataset_facts(classes, &npy->field[0].shape);
     if (!found.facts)
         return pl_no_memory(err);
     for (int i = 0; i < npy->fields; i++)
