@@ -4,7 +4,7 @@
 
 typedef struct cnn {
     pl_ints_t channels;
-    int64_t hidden, classes;
+    int64_t hidden, classes, ignore_index;
     double dropout;
     pl_reals_t class_weights;
 } cnn_t;
@@ -17,13 +17,15 @@ static const pl_option_t cnn_options[] = {
     PL_INT(cnn_t, classes, "\"auto\"", "1..", "classes to tell apart"),
     PL_REALS(cnn_t, class_weights, "[]", "0..",
              "how much a sample of each class counts in the loss; [] for all the same"),
+    PL_INT(cnn_t, ignore_index, "-100", "-2147483648..2147483647",
+           "samples with this target count neither in the loss nor in the accuracy"),
     PL_OPTIONS_END,
 };
 
 /* As much as its class counts, and as the data say in a field "weight". */
 static pl_loss_t loss_of(pl_graph_t *g, const cnn_t *m, pl_node_t logits, pl_node_t y)
 {
-    pl_cross_entropy_options_t o = {0};
+    pl_cross_entropy_options_t o = {.has_ignore = true, .ignore_index = m->ignore_index};
     pl_node_t classes, samples;
     if (m->class_weights.count && m->class_weights.count != m->classes)
         pl_graph_fail(g, PL_EINVAL, "there are %lld classes, but %d class_weights",
@@ -57,7 +59,9 @@ static void cnn_step(pl_graph_t *g, const void *self, pl_stage_t stage)
         return;
     pl_node_t y = pl_input(g, "y");                         /* [B] */
     pl_loss(g, loss_of(g, m, x, y));
-    pl_log(g, "acc", pl_accuracy(g, x, y, NULL), PL_ON_EPOCH);
+    const pl_cross_entropy_options_t ignored = {.has_ignore = true,
+                                                .ignore_index = m->ignore_index};
+    pl_log(g, "acc", pl_accuracy(g, x, y, &ignored), PL_ON_EPOCH);
 }
 
 static const pl_module_ops_t cnn_module = {

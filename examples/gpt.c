@@ -9,7 +9,7 @@
 #include <string.h>
 
 typedef struct gpt {
-    int64_t layers, heads, width, context, vocabulary_size;
+    int64_t layers, heads, width, context, vocabulary_size, ignore_index;
     double dropout;
     bool bias;
 } gpt_t;
@@ -22,6 +22,8 @@ static const pl_option_t gpt_options[] = {
     PL_INT(gpt_t, vocabulary_size, "\"auto\"", "1..", "different tokens"),
     PL_FLOAT(gpt_t, dropout, "0", "[0..1)", "probability of a zero"),
     PL_BOOL(gpt_t, bias, "false", "biases in linear layers"),
+    PL_INT(gpt_t, ignore_index, "-1", "-2147483648..2147483647",
+           "target of tokens that do not count in the loss"),
     PL_OPTIONS_END,
 };
 
@@ -96,7 +98,8 @@ static void gpt_step(pl_graph_t *g, const void *self, pl_stage_t stage)
     pl_output(g, "logits", x);                              /* [B, T, vocabulary] */
     if (stage == PL_PREDICT)
         return;
-    const pl_cross_entropy_options_t padding = {.has_ignore = true, .ignore_index = -1};
+    const pl_cross_entropy_options_t padding = {.has_ignore = true,
+                                                .ignore_index = m->ignore_index};
     pl_loss(g, pl_cross_entropy(g, x, pl_input(g, "y"), &padding));
 }
 

@@ -12,7 +12,7 @@ typedef struct mlp {
     const char *activation;
     double dropout;
     pl_reals_t class_weights;
-    int64_t classes;
+    int64_t classes, ignore_index;
 } mlp_t;
 
 static const pl_option_t mlp_options[] = {
@@ -25,13 +25,15 @@ static const pl_option_t mlp_options[] = {
            "classes to tell apart; the targets must be their numbers, from 0"),
     PL_REALS(mlp_t, class_weights, "[]", "0..",
              "how much a sample of each class counts in the loss; [] for all the same"),
+    PL_INT(mlp_t, ignore_index, "-100", "-2147483648..2147483647",
+           "samples with this target count neither in the loss nor in the accuracy"),
     PL_OPTIONS_END,
 };
 
 /* As much as its class counts, and as the data say in a field "weight". */
 static pl_loss_t loss_of(pl_graph_t *g, const mlp_t *m, pl_node_t logits, pl_node_t y)
 {
-    pl_cross_entropy_options_t o = {0};
+    pl_cross_entropy_options_t o = {.has_ignore = true, .ignore_index = m->ignore_index};
     pl_node_t classes, samples;
     if (m->class_weights.count && m->class_weights.count != m->classes)
         pl_graph_fail(g, PL_EINVAL, "there are %lld classes, but %d class_weights",
@@ -70,7 +72,9 @@ static void mlp_step(pl_graph_t *g, const void *self, pl_stage_t stage)
         return;
     pl_node_t y = pl_input(g, "y");                         /* [B] */
     pl_loss(g, loss_of(g, m, x, y));
-    pl_log(g, "acc", pl_accuracy(g, x, y, NULL), PL_ON_EPOCH);
+    const pl_cross_entropy_options_t ignored = {.has_ignore = true,
+                                                .ignore_index = m->ignore_index};
+    pl_log(g, "acc", pl_accuracy(g, x, y, &ignored), PL_ON_EPOCH);
 }
 
 static const pl_module_ops_t mlp_module = {

@@ -147,10 +147,47 @@ static void there_is_a_weight_for_each_class(void)
     }
 }
 
+static void weights_of_samples_are_numbers_from_0(void)
+{
+    static float sample[20][RIG_FEATURES], weight[20];
+    static int64_t label[20];
+    static const struct {
+        float bad;
+        const char *text;
+    } wrong[] = {{-0.5F, "record 13 .from 0.: field \"weight\" is -0.5;"},
+                 {NAN, "record 13 .from 0.: field \"weight\" is -?nan;"},
+                 {INFINITY, "record 13 .from 0.: field \"weight\" is inf;"},
+                 {0, NULL}};
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        for (int i = 0; i < 20; i++) {
+            rig_sample(i, sample[i], &label[i]);
+            weight[i] = i == 13 ? wrong[k].bad : 1;
+        }
+        const pl_arrays_t arrays = {.samples = 20,
+                                    .field_count = 3,
+                                    .field = {{"x", PL_F32, {1, {RIG_FEATURES}}},
+                                              {"y", PL_I64, {0, {0}}},
+                                              {"weight", PL_F32, {0, {0}}}},
+                                    .data = {sample, label, weight},
+                                    .facts = "{\"classes\": 3}"};
+        pl_memory_arrays("weighed", &arrays, NULL);
+        rig_t *rig = rig_new(.accelerator = "cpu", .trainer = "\"max_epochs\": 1",
+                             .dataset = "{\"name\": \"memory\", \"source\": \"weighed\", "
+                                        "\"batch_size\": 4}");
+        const rig_result_t *result = rig_fit(rig);
+        is_text(result->status, wrong[k].text ? "failed" : "ok", "a weight of %g: %s",
+                (double)wrong[k].bad, result->error.text);
+        if (wrong[k].text)
+            like(result->error.text, wrong[k].text, "is named");
+        rig_free(&rig);
+    }
+}
+
 int main(void)
 {
     rig_init(cnn_plugin());
     run(classes_and_samples_count_as_in_pytorch);
     run(there_is_a_weight_for_each_class);
+    run(weights_of_samples_are_numbers_from_0);
     return tap_done();
 }

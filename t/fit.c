@@ -636,13 +636,186 @@ static void outputs_of_other_types_are_refused(void)
     free(weights);
 }
 
+/* ---- targets that are ignored ---- */
+
+/* As torch.nn.functional.cross_entropy: the mean is over the others, as if those samples
+ * were not there. */
+static void ignored_targets_count_neither_in_the_loss_nor_in_the_accuracy(void)
+{
+    static const char *const module[] = {
+        "{\"name\": \"mlp\", \"classes\": 3}", "{\"name\": \"mlp\", \"classes\": 3}",
+        "{\"name\": \"mlp\", \"classes\": 3, \"ignore_index\": 7}"};
+    static float x[3][40][RIG_FEATURES];
+    static int64_t y[3][40];
+    rig_result_t *result[3];
+    int count[3] = {0};
+    for (int i = 0; i < 40; i++)
+        for (int k = 0; k < 3; k++)
+            if (k || i % 4) {
+                rig_sample(i, x[k][count[k]], &y[k][count[k]]);
+                if (k && i % 4 == 0)
+                    y[k][count[k]] = k == 1 ? -100 : 7;
+                count[k]++;
+            }
+    for (int k = 0; k < 3; k++) {
+        char name[16], dataset[200];
+        snprintf(name, sizeof name, "ignored%d", k);
+        snprintf(dataset, sizeof dataset,
+                 "{\"name\": \"memory\", \"source\": \"%s\", \"batch_size\": 40, "
+                 "\"shuffle\": false}",
+                 name);
+        const pl_arrays_t arrays = {.samples = count[k],
+                                    .field_count = 2,
+                                    .field = {{"x", PL_F32, {1, {RIG_FEATURES}}},
+                                              {"y", PL_I64, {0, {0}}}},
+                                    .data = {x[k], y[k]}};
+        pl_memory_arrays(name, &arrays, NULL);
+        result[k] = fit(.accelerator = "cpu", .module = module[k], .dataset = dataset,
+                        .trainer = "\"max_epochs\": 10");
+        is_text(result[k]->status, "ok", "%d samples: %s", count[k],
+                result[k]->error.text);
+    }
+    for (int k = 1; k < 3; k++) {
+        is_near(rig_metric(result[k], "train_loss"), rig_metric(result[0], "train_loss"),
+                1e-6, "the same loss");
+        is_near(rig_metric(result[k], "train_acc"), rig_metric(result[0], "train_acc"),
+                1e-6, "the same accuracy");
+        ok(rig_distance(result[0], result[k]) < 1e-5, "the same weights");
+    }
+    for (int k = 0; k < 3; k++)
+        rig_result_free(result[k]);
+}
+
+static void ignored_y(int64_t y[20], bool all)
+{
+    for (int i = 0; i < 20; i++)
+        y[i] = all || i % 2 ? -100 : i % 3;
+}
+
+static void a_run_whose_targets_are_all_ignored_warns(void)
+{
+    static float x[20][RIG_FEATURES];
+    static int64_t y[20];
+    for (int k = 0; k < 2; k++) {
+        const pl_arrays_t arrays = {.samples = 20,
+                                    .field_count = 2,
+                                    .field = {{"x", PL_F32, {1, {RIG_FEATURES}}},
+                                              {"y", PL_I64, {0, {0}}}},
+                                    .data = {x, y}};
+        ignored_y(y, k == 0);
+        pl_memory_arrays("none", &arrays, NULL);
+        rig_listen("changes no weight: the weight of its loss is 0");
+        rig_result_t *result = fit(.accelerator = "cpu",
+                                   .module = "{\"name\": \"mlp\", \"classes\": 3}",
+                                   .dataset = "{\"name\": \"memory\", \"source\": \"none\", "
+                                              "\"batch_size\": 5}",
+                                   .trainer = "\"max_epochs\": 2");
+        is_text(result->status, "ok", "it ends well: %s", result->error.text);
+        is_int(rig_heard(), k ? 0 : 2, k ? "no warning" : "with a warning an epoch");
+        rig_listen(NULL);
+        rig_result_free(result);
+    }
+}
+
+static void a_batch_larger_than_the_data_is_warned_of(void)
+{
+    static const struct {
+        const char *data, *trainer;
+        int warnings;
+    } want[] = {{"\"batch_size\": 40", "\"max_epochs\": 1", 0},
+                {"\"batch_size\": 41", "\"max_epochs\": 1", 1},
+                {"\"batch_size\": 33, \"val_split\": 0.2", "\"max_epochs\": 1", 1},
+                {"\"batch_size\": 21", "\"max_epochs\": 1, \"devices\": 2", 1},
+                {"\"batch_size\": 20", "\"max_epochs\": 1, \"devices\": 2", 0}};
+    for (size_t k = 0; k < sizeof want / sizeof *want; k++) {
+        rig_listen("training samples: an epoch is one step");
+        rig_result_t *result = fit(.data = want[k].data, .trainer = want[k].trainer);
+        is_text(result->status, "ok", "%s: %s", want[k].data, result->error.text);
+        is_int(rig_heard(), want[k].warnings, "%d warnings", want[k].warnings);
+        rig_listen(NULL);
+        rig_result_free(result);
+    }
+}
+
+/* ---- the last batch ---- */
+
+static void normed_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    pl_node_t x = pl_batch_norm(g, "norm", pl_linear(g, "in", pl_input(g, "x"), 4), 0.1,
+                                1e-5);
+    pl_loss(g, pl_cross_entropy(g, pl_linear(g, "out", x, 3), pl_input(g, "y"), NULL));
+}
+
+static const pl_module_ops_t normed = {.name = "normed", .size = 1, .step = normed_step};
+
+/* 41 samples in batches of 8: the last has one, of which a batch norm has no variance. */
+static rig_result_t *fit_normed(const char *data, const char *trainer)
+{
+    rig_t *rig = rig_new(.accelerator = "cpu", .module = "\"normed\"", .samples = 41,
+                         .data = data, .trainer = trainer);
+    rig_result_t *result = rig_keep(rig_fit(rig));
+    rig_free(&rig);
+    return result;
+}
+
+static void the_last_batch_may_be_left_out(void)
+{
+    static const struct {
+        const char *data, *trainer;
+        int steps;
+    } want[] = {
+        {"\"batch_size\": 8, \"drop_last\": true", "\"max_epochs\": 2", 10},
+        {"\"batch_size\": 8, \"drop_last\": true", "\"max_epochs\": 2, \"devices\": 2", 4},
+        {"\"batch_size\": 8", "\"max_epochs\": 2, \"limit_train_batches\": 5", 10},
+        {"\"batch_size\": 8", "\"max_epochs\": 2, \"limit_train_batches\": 0.9", 10},
+        {"\"batch_size\": 41, \"drop_last\": true", "\"max_epochs\": 2", 2},
+    };
+    for (size_t k = 0; k < sizeof want / sizeof *want; k++) {
+        rig_result_t *result = fit_normed(want[k].data, want[k].trainer);
+        is_text(result->status, "ok", "%s, %s: %s", want[k].data, want[k].trainer,
+                result->error.text);
+        is_int(result->global_step, want[k].steps, "%d steps", want[k].steps);
+        rig_result_free(result);
+    }
+    rig_result_t *result = fit_normed("\"batch_size\": 8", "\"max_epochs\": 2");
+    like(result->error.text, "batch_norm.*data.drop_last", "the error names the option");
+    rig_result_free(result);
+    result = fit_normed("\"batch_size\": 42, \"drop_last\": true", "\"max_epochs\": 2");
+    like(result->error.text, "data.drop_last leaves no batch: 41 training samples",
+         "a batch that the data does not fill is an error: %s", result->error.text);
+    rig_result_free(result);
+}
+
+static void validation_has_its_last_batch_in_any_case(void)
+{
+    double loss[2];
+    for (int k = 0; k < 2; k++) {
+        rig_result_t *result = fit(.accelerator = "cpu", .samples = 45,
+                                   .optimizer = "{\"name\": \"sgd\", \"lr\": 0}",
+                                   .data = k ? "\"batch_size\": 4, \"val_split\": 0.2, "
+                                               "\"drop_last\": true"
+                                             : "\"batch_size\": 9, \"val_split\": 0.2",
+                                   .trainer = "\"max_epochs\": 1");
+        loss[k] = rig_metric(result, "val_loss");
+        rig_result_free(result);
+    }
+    is_near(loss[1], loss[0], 1e-6, "nine samples in batches of four");
+}
+
 int main(void)
 {
     static const pl_registration_t parts[] = {{"module", &chooser},
                                               {"module", &parrot},
+                                              {"module", &normed},
                                               PL_REGISTRATIONS_END};
     rig_init(parts);
     run(devices_train_alike);
+    run(ignored_targets_count_neither_in_the_loss_nor_in_the_accuracy);
+    run(a_run_whose_targets_are_all_ignored_warns);
+    run(a_batch_larger_than_the_data_is_warned_of);
+    run(the_last_batch_may_be_left_out);
+    run(validation_has_its_last_batch_in_any_case);
     run(one_batch_may_come_in_parts);
     run(a_ragged_batch_weighs_what_it_holds);
     run(the_last_incomplete_accumulation_steps);

@@ -360,6 +360,17 @@ static void the_count_of_samples(void)
     rig_free(&rig);
 }
 
+static void the_place_in_an_epoch_without_its_last_batch(void)
+{
+    rig_t *rig = rig_new(.accelerator = "cpu", .data = RAGGED ", \"drop_last\": true",
+                         .callbacks = "[" KEEPS_ALL "]",
+                         .trainer = STEPS "\"max_epochs\": 2");
+    left_t whole = fit_and_go_on(rig);
+    is_int(whole.result->global_step, 12, "six full batches an epoch");
+    left_free(&whole);
+    rig_free(&rig);
+}
+
 /* Of a run, or of one that goes on. */
 typedef struct order {
     int count;
@@ -441,6 +452,32 @@ static rig_t *rig_with_time(const char *seconds)
                    .trainer = trainer);
 }
 
+static void batches_of_sentences_may_all_be_full(void)
+{
+    static order_t order;
+    rig_t *rig = rig_new(.accelerator = "cpu", .module = "\"speaker\"",
+                         .dataset = "{\"name\": \"memory\", \"source\": \"sentences\", "
+                                    "\"batch_size\": 5, \"drop_last\": true}",
+                         .trainer = STEPS "\"max_epochs\": 1");
+    sentences.took_ms = 0;
+    sentences.count = 0;
+    const rig_result_t *result = rig_fit(rig);
+    order_take(&order);
+    int batches = 0, full = 0, samples = 0;
+    for (int k = 0; k <= order.count; k++) {
+        if (k == order.count || order.read[k] < 0) {
+            full += k && samples == 5;
+            batches += k > 0;
+            samples = 0;
+        } else {
+            samples++;
+        }
+    }
+    is_text(result->status, "ok", "it ends well: %s", result->error.text);
+    ok(batches > 3 && full == batches, "%d batches, %d of them full", batches, full);
+    rig_free(&rig);
+}
+
 /* Whether time is over is looked at after a step. */
 static void the_time_that_was_used(void)
 {
@@ -467,6 +504,8 @@ int main(void)
     run(the_rate_that_callbacks_asked_for);
     run(a_wish_to_stop_that_has_to_wait);
     run(the_count_of_samples);
+    run(the_place_in_an_epoch_without_its_last_batch);
+    run(batches_of_sentences_may_all_be_full);
     run(the_order_of_each_epoch_of_sentences_that_vary);
     run(data_that_are_opened_anew);
     run(the_time_that_was_used);

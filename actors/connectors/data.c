@@ -190,6 +190,22 @@ static int open_keep(data_t *data, pl_layout_t *layout, const char *facts,
     return data->known ? PL_OK : pl_no_memory(err);
 }
 
+/* Every step takes all samples then, which is seldom meant. */
+static void batch_size_warn(data_t *data)
+{
+    const pl_feed_t *feed = &data->feed[PL_TRAIN];
+    const pl_deal_t *deal = &data->sources.deal;
+    const int64_t ranks = deal->shards ? deal->shards : deal->parts,
+                  size = data->job->data->batch_size;
+    if (!feed->dataset || deal->part || data->job->tuning.num_training
+        || feed->order.count / ranks >= size)
+        return;
+    pl_log_line(PL_LOG_WARNING, pl_actor_rank(data), pl_actor_name(data),
+                "data.batch_size is %lld for each of %lld ranks, more than the %lld "
+                "training samples: an epoch is one step; lower it",
+                (long long)size, (long long)ranks, (long long)feed->order.count);
+}
+
 static void open_done(data_t *data)
 {
     pl_layout_t *layout = NULL;
@@ -216,6 +232,8 @@ static void open_done(data_t *data)
             "the test reads all samples of the source that this run trains%s on: "
             "its figures say little of others; give those to test on as data.test",
             data->job->data->val_split > 0 ? " and validates" : "");
+    if (!data->reloads)
+        batch_size_warn(data);
     data->opening = NULL;
     if (data->reloads)
         pl_reply_reload_data(call, &(pl_reload_data_reply_t){.layout = &layout->object});

@@ -1,6 +1,7 @@
 /* feed.c - the batches of one stage: read ahead and handed out in order */
 #include "actors/connectors/feed.h"
 
+#include "actors/loops/figures.h"
 #include "base/alloc.h"
 #include "base/error.h"
 
@@ -69,6 +70,9 @@ int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err)
                         .deal = spec->deal,
                         .buckets = buckets,
                         .batch_size = full,
+                        .without_last = !buckets.count && spec->limit.value > 0
+                                        && pl_amount_of(spec->limit, (uint32_t)batches)
+                                               < batches,
                         .pool = pool,
                         .slot = slot,
                         .prefetch = (uint32_t)ahead,
@@ -114,7 +118,7 @@ int pl_feed_sizes(const pl_feed_t *feed, pl_batch_size_t size[PL_SIZES_MOST])
     for (int k = 0; k < buckets; k++) {
         int64_t samples[2];
         pl_deal_sizes(&feed->deal, bucket[k].count, feed->batch_size, samples);
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < (feed->without_last ? 1 : 2); i++)
             sizes_add(size, &count, (pl_batch_size_t){samples[i], bucket[k].length});
     }
     return count;

@@ -24,6 +24,8 @@ typedef struct pl_feed {
     pl_feed_slot_t *slot;                                   /* batch k: k % slot_count */
     uint32_t prefetch, slot_count;             /* batches read ahead, and for who waits */
 
+    bool without_last;                          /* its last batch is not one of an epoch */
+
     bool begun;                                             /* a pass, which follows */
     uint64_t epoch;
     uint32_t batches, to_read, to_take;     /* next ones */
@@ -41,6 +43,7 @@ typedef struct pl_feed_spec {
     pl_deal_t deal;                                         /* of the samples */
     int64_t batch_size, prefetch;
     int64_t buckets;                         /* at most, of samples of different length */
+    pl_amount_t limit;                       /* batches of an epoch  [0: all] */
     int notice;                              /* of pl_batch_spec_t */
 } pl_feed_spec_t;
 int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err);

@@ -181,8 +181,17 @@ static int64_t shard_of(const pl_deal_t *deal, uint32_t part)
     return (int64_t)deal->shards * part / deal->parts;
 }
 
+/* Of `count` samples those that come in batches. */
+static int64_t used(const pl_deal_t *deal, int64_t count, int64_t batch_size)
+{
+    const int64_t batch = (deal->shards ? deal->shards : deal->parts) * batch_size;
+    return deal->drop_last ? count - count % batch : count;
+}
+
 int64_t pl_deal_full(const pl_deal_t *deal, int64_t count, int64_t batch_size)
 {
+    if (deal->drop_last)
+        return batch_size;
     return between(1, deal->shards ? count : share(deal, 0, count), batch_size);
 }
 
@@ -190,11 +199,12 @@ int64_t pl_deal_rows(const pl_deal_t *deal, int64_t count, int64_t batch_size)
 {
     const int64_t full = pl_deal_full(deal, count, batch_size),
                   shards = shard_of(deal, deal->part + 1) - shard_of(deal, deal->part);
-    return deal->shards ? between(1, shards * full, count) : full;
+    return deal->shards ? between(1, shards * full, count) : between(1, count, full);
 }
 
 int64_t pl_deal_batches(const pl_deal_t *deal, int64_t count, int64_t batch_size)
 {
+    count = used(deal, count, batch_size);
     const int64_t most = deal->shards ? count : share(deal, 0, count),
                   all = deal->shards ? deal->shards * batch_size : batch_size;
     return most / all + (most % all && !(deal->shards && deal->even));
@@ -203,6 +213,7 @@ int64_t pl_deal_batches(const pl_deal_t *deal, int64_t count, int64_t batch_size
 int64_t pl_deal_count(const pl_deal_t *deal, int64_t count, int64_t batch_size,
                       int64_t batch)
 {
+    count = used(deal, count, batch_size);
     if (!deal->shards)
         return between(0, share(deal, deal->part, count) - batch * batch_size,
                        batch_size);
@@ -222,6 +233,11 @@ int64_t pl_deal_place(const pl_deal_t *deal, int64_t batch_size, int64_t batch, 
 void pl_deal_sizes(const pl_deal_t *deal, int64_t count, int64_t batch_size,
                    int64_t size[2])
 {
+    if (deal->drop_last) {
+        size[0] = used(deal, count, batch_size) ? batch_size : 0;
+        size[1] = 0;
+        return;
+    }
     const int64_t own = deal->shards ? count : share(deal, deal->part, count);
     size[0] = pl_deal_full(deal, count, batch_size);
     size[1] = deal->shards && deal->even ? 0 : own % size[0];

@@ -36,6 +36,8 @@ typedef struct pl_deal {
     bool even;                                  /* those that not all parts would have, or
                                                    not all shards, are left out */
     uint32_t shards;                            /* 0: one by one */
+    bool drop_last;                             /* batches that are not full on all parts
+                                                   are left out */
 } pl_deal_t;
 
 /* Of `count` samples in batches, or shards, of batch_size at most: the samples of one

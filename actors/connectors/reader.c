@@ -5,6 +5,7 @@
  * is at fault, the record. */
 #include "actors/connectors/reader.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "actors/connectors/datasets/datasets.h"
@@ -385,6 +386,26 @@ static int batch_fail(const pl_batch_t *batch, int code, pl_error_t *why, pl_err
                    (long long)batch->index[k], why->text);
 }
 
+/* A loss with negative weights has no minimum, and one of NaN is NaN. */
+static int weights_check(const pl_batch_t *batch, pl_error_t *err)
+{
+    const pl_data_info_t *info = &batch->dataset->info;
+    for (int k = 0; k < info->field_count; k++) {
+        const pl_field_t *field = &info->field[k];
+        const float *weight = batch->field[k];
+        if (strcmp(field->name, "weight") || field->dtype != PL_F32 || field->shape.rank)
+            continue;
+        for (int64_t i = 0; i < batch->count; i++)
+            if (!(weight[i] >= 0 && isfinite(weight[i])))
+                return pl_fail(err, PL_EFORMAT,
+                               "data set \"%s\", record %lld (from 0): field \"weight\" is "
+                               "%g; the weight of a sample must be a number from 0",
+                               dataset_name(batch->dataset), (long long)batch->index[i],
+                               (double)weight[i]);
+    }
+    return PL_OK;
+}
+
 static int reader_on_read(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
@@ -398,6 +419,8 @@ static int reader_on_read(void *self, pl_call_t *call, const pl_body_t *body,
     batch->took = pl_now() - began;
     if (code != PL_OK)
         return batch_fail(batch, code, &why, err);
+    if (weights_check(batch, err) != PL_OK)
+        return err->code;
     return pl_reply_read_batch(call, &(pl_read_batch_reply_t){0});
 }
 

@@ -245,6 +245,21 @@ static pl_stage_t stage_at(const pl_sources_t *sources, int place)
     return sources->wanted == PL_TEST ? PL_TEST : PL_VALIDATE;
 }
 
+/* A batch size that is tried out may be larger than the data. */
+static bool drops_last(const pl_sources_t *sources, int place)
+{
+    return sources->job->data->drop_last && place == PL_TRAIN && !sources->batch_size;
+}
+
+/* A search takes as many batches as it needs. */
+static pl_amount_t limit_of(const pl_sources_t *sources, int place)
+{
+    const pl_job_t *job = sources->job;
+    return place == PL_TRAIN && !job->tuning.num_training
+               ? job->trainer->limit_train_batches
+               : (pl_amount_t){0};
+}
+
 static int feed_make(pl_sources_t *sources, int place, pl_feed_t *feed,
                      pl_layout_t *layout, pl_error_t *err)
 {
@@ -257,17 +272,28 @@ static int feed_make(pl_sources_t *sources, int place, pl_feed_t *feed,
                                  .order = order_of(sources, place),
                                  .deal = {sources->deal.part, sources->deal.parts,
                                           sources->deal.even && place == PL_TRAIN,
-                                          sources->deal.shards},
+                                          sources->deal.shards,
+                                          drops_last(sources, place)},
                                  .batch_size = sources->batch_size
                                                    ? sources->batch_size
                                                    : sources->job->data->batch_size,
                                  .prefetch = sources->job->data->prefetch,
                                  .buckets = sources->job->data->buckets,
+                                 .limit = limit_of(sources, place),
                                  .notice = sources->notice};
     if (!spec.loader && !spec.dataset->info.samples)
         return pl_fail(err, PL_EFORMAT, "the first source of data.%s has no samples",
                        pl_source_name(stage));
+    pl_batch_size_t size[PL_SIZES_MOST];
     int code = pl_feed_open(feed, &spec, err);
+    if (code == PL_OK && spec.deal.drop_last && !pl_feed_sizes(feed, size)) {
+        pl_feed_close(feed);
+        return pl_fail(err, PL_EINVAL,
+                       "data.drop_last leaves no batch: %lld training samples do not fill "
+                       "one of %lld on each of %u ranks; lower data.batch_size",
+                       (long long)spec.order.count, (long long)spec.batch_size,
+                       spec.deal.shards ? spec.deal.shards : spec.deal.parts);
+    }
     if (code == PL_OK && spec.loader)
         code = layout_further(layout, feed, err);
     else if (code == PL_OK)

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json_walk.h"
+#include "base/log.h"
 
 void pl_epoch_tell(const pl_epoch_t *e, const char *event, const char *metrics)
 {
@@ -110,6 +111,20 @@ void pl_epoch_log_goes_on(pl_epoch_t *e)
     }
 }
 
+/* A loss of no weight is no figure, so nothing else shows that nothing was learned. */
+static void warn_of_no_target(const pl_epoch_t *e)
+{
+    const pl_figures_t *sums = &e->sums;
+    const pl_figure_t *loss = sums->figure;
+    if (pl_actor_rank((void *)e) <= 0 && sums->count && sums->sum && !e->skipped
+        && loss->from + 1 < sums->size && sums->sum[loss->from + 1] == 0)
+        pl_log_line(PL_LOG_WARNING, pl_actor_rank((void *)e), pl_actor_name((void *)e),
+                    "epoch %u changes no weight: the weight of its loss is 0, because all "
+                    "targets are ignored or all samples have weight 0; look at the data "
+                    "and at the module's ignore_index",
+                    e->pass.epoch);
+}
+
 /* A line of what came since the newest to the loggers, at its end with what the epoch
  * comes to; `then` hears that they have it  [nobody]. */
 bool pl_epoch_log(pl_epoch_t *e, pl_on_answer_t then)
@@ -117,6 +132,8 @@ bool pl_epoch_log(pl_epoch_t *e, pl_on_answer_t then)
     json_t *line = json_object();
     char *text = NULL;
     bool last = e->pass.done == e->due.end;
+    if (last)
+        warn_of_no_target(e);
     if (!line)
         pl_no_memory(&e->pass.failure);
     else if (pl_epoch_newest(e, line, &e->pass.failure) == PL_OK

@@ -119,6 +119,9 @@ const pl_option_t pl_data_table[] = {
     PL_BOOL(pl_data_options_t, stratify, "false",
             "keep the proportions of the classes in what val_split keeps"),
     PL_BOOL(pl_data_options_t, shuffle, "true", "train in another order in each epoch"),
+    PL_BOOL(pl_data_options_t, drop_last, "false",
+            "leave out the last training batch of an epoch, or of a bucket, when it is not "
+            "full on every rank"),
     PL_INT(pl_data_options_t, prefetch, "4", "1..", "batches prepared ahead"),
     PL_INT(pl_data_options_t, buckets, "4", "1..8",
            "lengths that samples of different length are padded to; each is compiled"),

@@ -87,6 +87,7 @@ typedef struct pl_data_options {
     double val_split;                                     /* share of the training data */
     bool stratify;
     bool shuffle;
+    bool drop_last;
     int64_t prefetch;                             /* batches */
     int64_t buckets;                              /* lengths that samples are padded to */
     int64_t workers;                              /* threads */

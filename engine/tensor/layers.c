@@ -213,7 +213,8 @@ static pl_node_t batch_norm_here(pl_graph_t *g, pl_node_t x, double momentum,
         return pl_graph_fail(
             g, PL_EINVAL,
             "batch_norm needs more than one value for each channel to train on, got "
-            "%s: make batches larger or drop the last, incomplete one",
+            "%s: make data.batch_size larger, or set data.drop_last to leave out a last "
+            "batch that is not full",
             PL_TEXT_OF(shape));
     return batch_norm_alone(g, &norm);
 }
