@@ -82,7 +82,8 @@ static void idx_refuses_what_it_cannot_hold(void)
          "the text says where");
     ok(read_idx(IDX(0, 0, 8, 1, 0, 0, 0, 1, 1, 2), &err) == PL_EFORMAT, "too long");
     like(err.text, "file: byte 9: 1 bytes more", "the text says where");
-    ok(read_idx(IDX(0, 0, 10, 1, 0, 0, 0, 1, 1), &err) == PL_EUNSUPPORTED, "another type");
+    ok(read_idx(IDX(0, 0, 10, 1, 0, 0, 0, 1, 1), &err) == PL_EUNSUPPORTED,
+       "another type");
     like(err.text, "byte 2: elements of type 0x0a", "is named");
     ok(read_idx(IDX(0, 0, 8, 6, 0, 0, 0, 1), &err) == PL_EFORMAT, "six axes");
     ok(read_idx(IDX(0, 0, 8, 0), &err) == PL_EFORMAT, "no axis");
@@ -179,7 +180,7 @@ static pl_array_t npy_of(const char *descr, const char *order, const void *data,
     err.text[0] = '\0';
     pl_npy_read(file, 10 + (size_t)n + size, "file", &array, &err);
     if (!array.owned.data)
-        array = (pl_array_t){0};            /* a view of what is gone */
+        array = (pl_array_t){0};                            /* a view of what is gone */
     return array;
 }
 
@@ -208,17 +209,32 @@ static void npy_elements_of_every_type_are_read(void)
     } cases[] = {
         {"|b1", PL_U8, {0, 1, 1, 0, 1, 0}, 1, {0, 1, 1, 0, 1, 0}},
         {"|i1", PL_I32, {0, 1, 127, 128, 255, 2}, 1, {0, 1, 127, -128, -1, 2}},
-        {"<i2", PL_I32, {0, 128, 1, 2, 255, 255, 0, 0, 1, 0, 2, 0}, 2,
+        {"<i2",
+         PL_I32,
+         {0, 128, 1, 2, 255, 255, 0, 0, 1, 0, 2, 0},
+         2,
          {-32768, 513, -1, 0, 1, 2}},
-        {">i2", PL_I32, {128, 0, 2, 1, 255, 255, 0, 0, 0, 1, 0, 2}, 2,
+        {">i2",
+         PL_I32,
+         {128, 0, 2, 1, 255, 255, 0, 0, 0, 1, 0, 2},
+         2,
          {-32768, 513, -1, 0, 1, 2}},
-        {"<u2", PL_I32, {0, 128, 255, 255, 0, 0, 1, 0, 2, 0, 3, 0}, 2,
+        {"<u2",
+         PL_I32,
+         {0, 128, 255, 255, 0, 0, 1, 0, 2, 0, 3, 0},
+         2,
          {32768, 65535, 0, 1, 2, 3}},
-        {">u4", PL_I64, {255, 255, 255, 254, 0, 0, 0, 1, 128}, 4,
+        {">u4",
+         PL_I64,
+         {255, 255, 255, 254, 0, 0, 0, 1, 128},
+         4,
          {4294967294., 1, 2147483648., 0, 0, 0}},
         {"<u8", PL_I64, {255, 255, 255, 255, 255, 255, 3}, 8, {1125899906842623., 0}},
         {">i8", PL_I64, {255, 255, 255, 255, 255, 255, 255, 254}, 8, {-2}},
-        {"<f2", PL_F32, {0, 0x3c, 0, 0xc0, 1, 0, 0xff, 0x7b, 0, 0x7c, 0x66, 0x2e}, 2,
+        {"<f2",
+         PL_F32,
+         {0, 0x3c, 0, 0xc0, 1, 0, 0xff, 0x7b, 0, 0x7c, 0x66, 0x2e},
+         2,
          {1, -2, 0x1p-24, 65504, INFINITY, 0.0999755859375}},
         {">f4", PL_F32, {0xc0, 0x20}, 4, {-2.5}},
         {">f8", PL_F64, {0xc0, 4}, 8, {-2.5}},

@@ -77,7 +77,8 @@ static void idx_names_what_is_wrong(void)
             "a cut file");
     file_put("train-images-idx3-ubyte", two_labels, sizeof two_labels);
     refused(rig_open(&pl_idx_dataset, PL_TRAIN, "{\"path\": \"%s\"}", tap_folder()),
-            PL_EFORMAT, "train-images.* 4 axes, these have 1", "labels in the place of images");
+            PL_EFORMAT, "train-images.* 4 axes, these have 1",
+            "labels in the place of images");
     file_put("train-images-idx3-ubyte", two_images, sizeof two_images);
     file_put_gzip("train-labels-idx1-ubyte.gz", two_images, sizeof two_images);
     refused(rig_open(&pl_idx_dataset, PL_TRAIN, "{\"path\": \"%s\"}", tap_folder()),
@@ -106,8 +107,8 @@ static bool has_labels(rig_t *rig, int64_t a, int64_t b)
 static void idx_files_may_have_other_names(void)
 {
     static const uint8_t ints[] = {0, 0, 12, 1, 0, 0, 0, 2, 0, 0, 1, 44, 0, 0, 0, 26};
-    static const uint8_t below[] = {0, 0, 12, 1, 0, 0, 0, 2, 0, 0, 0, 1, 255, 255, 255,
-                                    255};
+    static const uint8_t below[] = {0, 0, 12, 1, 0,   0,   0,   2,
+                                    0, 0, 0,  1, 255, 255, 255, 255};
     char folder[512];
     snprintf(folder, sizeof folder, "%s/emnist", tap_folder());
     mkdir(folder, 0700);
@@ -151,7 +152,7 @@ static void idx_files_may_have_other_names(void)
 
 static void idx_pixels_may_be_of_any_type(void)
 {
-    static const uint8_t floats[] = {0, 0, 13, 2, 0,    0,    0, 1, 0, 0,
+    static const uint8_t floats[] = {0, 0, 13, 2, 0, 0, 0,    1, 0, 0,
                                      0, 2, 63, 0, 0, 0, 0xc0, 0, 0, 0};
     char folder[512];
     snprintf(folder, sizeof folder, "%s/floats", tap_folder());
@@ -245,7 +246,9 @@ static void a_stratified_split_keeps_the_proportions_of_classes(void)
     pl_error_t err = {0};
     pl_split_t split, again, other;
     put_classes(target);
-    pl_split_spec_t spec = {.seed = 7, .total = SPLIT_SAMPLES, .share = 0.2,
+    pl_split_spec_t spec = {.seed = 7,
+                            .total = SPLIT_SAMPLES,
+                            .share = 0.2,
                             .target = target};
     is_int(pl_split_make(&split, &spec, &err), PL_OK, "made");
     is_int(split.held_count, 200, "as many as asked for");
@@ -514,6 +517,10 @@ static void csv_columns_without_names_are_taken_by_position(void)
     plain = open_stage(train.info.facts, PL_TEST, "1,10,0\n", "");
     is_text(logged, "", "two without a header are no reason to warn");
     rig_close(&plain);
+    refused(open_stage(train.info.facts, PL_TEST, "1,10,5,0\n",
+                       ", \"standardize\": false"),
+            PL_EINVAL, "other.csv: 3 features, but the training data had 2",
+            "another number of columns");
     rig_close(&train);
 }
 
@@ -561,7 +568,7 @@ static void csv_decides_once_what_the_target_is(void)
     static const struct {
         int rows, classes;
         pl_dtype_t dtype;
-    } cases[] = {{10, 10, PL_I64}, {11, 11, PL_F32}, {40, 20, PL_I64},
+    } cases[] = {{10, 10, PL_I64}, {11, 11, PL_F32},   {40, 20, PL_I64},
                  {41, 21, PL_F32}, {301, 301, PL_F32}, {3000, 1001, PL_F32}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         put_labels(text, sizeof text, cases[i].rows, cases[i].classes);
@@ -623,7 +630,9 @@ static void iris_and_digits_are_served(void)
                          "{\"path\": \"%s\", \"header\": \"yes\"}", path);
     ok(rig.info.samples == 150 && has_field(&rig, 0, "x", PL_F32, "4"), "iris");
     like(rig.info.facts,
-         "\\{\"classes\": 3, \"shape\": \\[4\\], \"columns\": .*, \"standardize\": .*\\]\\]\\}$", "facts");
+         "\\{\"classes\": 3, \"shape\": \\[4\\], \"columns\": .*, \"standardize\": "
+         ".*\\]\\]\\}$",
+         "facts");
     rig_close(&rig);
     rig = rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
                    tap_data("tabular/digits.csv.gz"));

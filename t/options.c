@@ -75,7 +75,7 @@ static void what_was_set_is_what_is_got(void)
 
 static void an_option_of_type_text_takes_what_is_set_as_text(void)
 {
-    static const char *const texts[] = {"2024", "1e3",  "007",   "1.0", "-0",
+    static const char *const texts[] = {"2024", "1e3",  "007",    "1.0", "-0",
                                         "true", "null", "[1, 2]", "{}",  "\"7\""};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         pl_options_t *o = sample_run("{\"data\": \"idx\"}");

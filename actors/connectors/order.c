@@ -26,7 +26,7 @@ typedef struct member {
 
 typedef struct group {
     int64_t begin, count, take;
-    double rest;                                 /* what rounding down leaves out of take */
+    double rest;                               /* what rounding down leaves out of take */
 } group_t;
 
 static int compare_members(const void *a, const void *b)

@@ -16,10 +16,10 @@ typedef struct pl_split {
 
 typedef struct pl_split_spec {
     uint64_t seed;
-    int64_t total;                                          /* samples */
-    double share;                                           /* of them, held back */
-    const int64_t *target;               /* [total] classes, each of which is cut in the
-                                            same proportion  [no classes] */
+    int64_t total;                         /* samples */
+    double share;                          /* of them, held back */
+    const int64_t *target;                 /* [total] classes, each of which is cut in the
+                                              same proportion  [no classes] */
 } pl_split_spec_t;
 
 /* Holds back a share of the samples.  PL_EINVAL: nothing is left on either side. */

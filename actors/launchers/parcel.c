@@ -145,7 +145,8 @@ pl_blob_t *pl_job_pack(const pl_job_t *job, pl_error_t *err)
     json_t *object =
         json_pack("{s:s,s:o,s:o,s:O,s:o,s:i,s:o,s:o,s:b,s:s?,s:s?,s:s?,s:o,s:I,s:f,s:I}",
                   "run", run, "file", text_say(job->options->name), "text",
-                  text_say(job->options->text), "set", job->options->set, "plugins", pl_plugins_loaded(), "stage", (int)job->stage, "tuning",
+                  text_say(job->options->text), "set", job->options->set, "plugins",
+                  pl_plugins_loaded(), "stage", (int)job->stage, "tuning",
                   tuning_pack(&job->tuning), "checkpoint", text_say(job->checkpoint),
                   "resumes", (int)job->resumes, "resume", job->resume, "again",
                   job->again, "back", job->back, "prompt", text_say(job->prompt),
@@ -319,13 +320,15 @@ static json_t *error_say(const pl_error_t *error)
 pl_blob_t *pl_outcome_pack(const pl_outcome_t *o, pl_error_t *err)
 {
     size_t bytes = 0, at;
-    json_t *object = json_pack(
-        "{s:b,s:s,s:o,s:I,s:I,s:f,s:s?,s:s?,s:s?,s:s?,s:s?,s:s?,s:o,s:o}", "stopped",
-        (int)o->stopped, "reason", o->reason, "error", error_say(&o->error),
-        "global_step", (json_int_t)o->global_step, "epoch", (json_int_t)o->epoch,
-        "seconds", o->seconds, "metrics", o->metrics, "run_dir", o->run_dir, "callbacks",
-        o->callbacks, "best", o->best, "text", o->text, "back", o->back, "weights",
-        weights_say(o->weights, &bytes), "outputs", outputs_say(o->outputs, &bytes));
+    json_t *object =
+        json_pack("{s:b,s:s,s:o,s:I,s:I,s:f,s:s?,s:s?,s:s?,s:s?,s:s?,s:s?,s:o,s:o}",
+                  "stopped", (int)o->stopped, "reason", o->reason, "error",
+                  error_say(&o->error), "global_step", (json_int_t)o->global_step,
+                  "epoch", (json_int_t)o->epoch, "seconds", o->seconds, "metrics",
+                  o->metrics, "run_dir", o->run_dir, "callbacks", o->callbacks, "best",
+                  o->best, "text", o->text, "back", o->back, "weights",
+                  weights_say(o->weights, &bytes), "outputs",
+                  outputs_say(o->outputs, &bytes));
     pl_blob_t *blob = parcel_new(object, bytes, &at, err);
     json_decref(object);
     if (blob && o->weights)

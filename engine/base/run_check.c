@@ -25,7 +25,7 @@
 typedef struct checker {
     const pl_options_t *o;
     bool deep, elsewhere;
-    bool trial;                          /* nothing is changed by it */
+    bool trial;                                             /* nothing is changed by it */
     pl_error_t *err;
 } checker_t;
 
@@ -228,8 +228,8 @@ static int check_parts(const checker_t *c, const path_t *path, const char *role,
 static const char *set_text(const checker_t *c, const path_t *path, const json_t *value)
 {
     char whole[PATH_TEXT];
-    const char *raw = json_string_value(json_object_get(
-        c->o->set, pl_json_path_text(path, whole, sizeof whole)));
+    const char *raw = json_string_value(
+        json_object_get(c->o->set, pl_json_path_text(path, whole, sizeof whole)));
     json_t *parsed = raw ? pl_json_loose(raw, NULL) : NULL;
     const bool same = parsed && json_equal(parsed, value);
     json_decref(parsed);

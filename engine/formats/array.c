@@ -97,7 +97,9 @@ static bool raw_store(uint64_t bits, const pl_raw_t *raw, pl_dtype_t dtype, void
     const int64_t whole = raw->kind == 'i' ? (int64_t)(bits << unused) >> unused
                                            : (int64_t)bits;
     switch (dtype) {
-    case PL_U8: ((uint8_t *)data)[at] = raw->kind == 'b' ? bits != 0 : (uint8_t)bits; break;
+    case PL_U8:
+        ((uint8_t *)data)[at] = raw->kind == 'b' ? bits != 0 : (uint8_t)bits;
+        break;
     case PL_I32: ((int32_t *)data)[at] = (int32_t)whole; break;
     case PL_I64: ((int64_t *)data)[at] = whole; break;
     case PL_F32: ((float *)data)[at] = (float)raw_float(bits, raw->width); break;
@@ -131,17 +133,17 @@ int pl_array_decode(pl_array_t *array, const void *elements, const pl_raw_t *raw
         return PL_OK;
     }
     if ((size_t)array->count > pl_file_limit() / width)
-        return pl_fail(err, PL_EFORMAT, "%s: more than %zu bytes in memory, which is the "
-                                        "limit",
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: more than %zu bytes in memory, which is the "
+                       "limit",
                        name, pl_file_limit());
     uint8_t *data = pl_alloc_array((size_t)array->count + 1, width);
     if (!data)
         return pl_no_memory(err);
     int64_t index[PL_DIMS] = {0}, from = 0;
     for (int64_t i = 0; i < array->count; i++) {
-        const uint64_t bits = raw_bits((const uint8_t *)elements
-                                           + (size_t)from * raw->width,
-                                       raw);
+        const uint64_t bits =
+            raw_bits((const uint8_t *)elements + (size_t)from * raw->width, raw);
         if (!raw_store(bits, raw, array->dtype, data, i)) {
             pl_free(data);
             return pl_fail(err, PL_EFORMAT,

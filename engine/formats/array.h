@@ -21,9 +21,9 @@ void pl_array_release(pl_array_t *array);
 
 /* How a file holds elements. */
 typedef struct pl_raw {
-    char kind;                           /* as NumPy has it: b (truth), i, u, f */
-    size_t width;                        /* bytes */
-    bool big_endian, fortran;            /* fortran: first axis fastest */
+    char kind;                                   /* as NumPy has it: b (truth), i, u, f */
+    size_t width;                                /* bytes */
+    bool big_endian, fortran;                    /* fortran: first axis fastest */
 } pl_raw_t;
 
 /* The type in memory of such elements, which is at least as wide: bool and u1 are u8, i1,

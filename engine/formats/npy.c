@@ -91,11 +91,12 @@ static int npy_descr(npy_header_t *h)
         if (pl_raw_dtype(&h->raw, &h->array.dtype))
             return PL_OK;
     }
-    return pl_fail(
-        h->err, PL_EUNSUPPORTED,
-        "%s: byte %zu: elements of type '%.*s'; bool, i1 to i8, u1 to u8 and f2 to f8 are "
-        "read: convert with astype()",
-        h->name, (size_t)(start - h->file), (int)(length < 16 ? length : 16), text);
+    return pl_fail(h->err, PL_EUNSUPPORTED,
+                   "%s: byte %zu: elements of type '%.*s'; bool, i1 to i8, u1 to u8 and "
+                   "f2 to f8 are "
+                   "read: convert with astype()",
+                   h->name, (size_t)(start - h->file), (int)(length < 16 ? length : 16),
+                   text);
 }
 
 static int npy_order(npy_header_t *h)
@@ -214,7 +215,7 @@ static int npy_check_size(const npy_header_t *h, size_t size, pl_array_t *array)
         return pl_fail(h->err, PL_EFORMAT,
                        "%s: the shape in the header makes more elements than can be",
                        h->name);
-    bytes = (size_t)array->count * h->raw.width;    /* no more than in memory */
+    bytes = (size_t)array->count * h->raw.width;            /* no more than in memory */
     if (size - start < bytes)
         return pl_fail(h->err, PL_EFORMAT,
                        "%s: truncated at byte %zu of %zu, in element %zu", h->name, size,

@@ -45,16 +45,16 @@ typedef struct csv {
     pl_csv_t table;                                         /* while it is opened */
     int64_t rows;
     csv_target_t kind;
-    int column;                                             /* of the target; -1: none */
-    int *use;                                               /* [columns] */
-    int *from;                                           /* [features]: their columns */
+    int column;                                            /* of the target; -1: none */
+    int *use;                                              /* [columns] */
+    int *from;                                             /* [features]: their columns */
     uint32_t rank;
     int features, other_columns;
     int width[PL_FIELDS];                                /* columns of each other field */
     float *other;                                        /* [rows, other_columns] */
     int64_t classes;                                     /* 0: no classes */
-    json_t *places;                                         /* name -> column, while it is
-                                                               opened */
+    json_t *places;                                      /* name -> column, while it is
+                                                            opened */
     json_t *names;                                       /* of the columns, for the facts
                                                             [by position] */
     pl_moments_t *moments;                               /* [features] */
@@ -332,11 +332,19 @@ static int csv_find_uses(csv_t *csv, const json_t *facts, pl_stage_t stage,
     if (known && csv->table.name)
         return csv_use_by_name(csv, known, stage, err);
     if (known || (facts && csv->table.name))
-        csv_log(csv, PL_LOG_WARNING,
-                "columns are taken by their position: %s",
+        csv_log(csv, PL_LOG_WARNING, "columns are taken by their position: %s",
                 known ? "there is no header, which the training data has"
                       : "the names of the training data's columns are not known");
-    return csv_use_by_position(csv, err);
+    const json_t *shape = json_object_get(facts, "shape");
+    const int64_t features = json_integer_value(json_array_get(shape, 0));
+    const int code = csv_use_by_position(csv, err);
+    if (code || stage == PL_TRAIN || json_array_size(shape) != 1
+        || csv->features == features)
+        return code;
+    return pl_fail(err, PL_EINVAL,
+                   "%s: %d features, but the training data had %lld: "
+                   "is target or label another?",
+                   csv->path, csv->features, (long long)features);
 }
 
 /* {"x": ["a", "b"], "y": ["c"], …} for the facts; NULL without a code: there is nothing

@@ -21,15 +21,16 @@ typedef struct idx {
     double mean, std;
     char *images_file, *labels_file;                        /* found  [none] */
     pl_array_t images;                                      /* [samples, …] */
-    pl_array_t labels;                                   /* [samples]; count 0: none */
+    pl_array_t labels;                                      /* [samples]; count 0: none */
     size_t pixels;
     float scale, shift;
 } idx_t;
 
 static const pl_option_t idx_options[] = {
-    PL_TEXT(idx_t, path, NULL, NULL,
-            "directory with train-images-idx3-ubyte and the like, .gz or not, or one pair "
-            "with \"train\" and one with \"test\" in their names, as EMNIST has them"),
+    PL_TEXT(
+        idx_t, path, NULL, NULL,
+        "directory with train-images-idx3-ubyte and the like, .gz or not, or one pair "
+        "with \"train\" and one with \"test\" in their names, as EMNIST has them"),
     PL_TEXT(idx_t, prefix, "\"\"", NULL,
             "what the files' names begin with, where the directory holds several sets, "
             "such as \"emnist-letters-\""),
@@ -142,9 +143,8 @@ static int idx_check_images(const idx_t *idx, pl_error_t *err)
 {
     const pl_array_t *images = &idx->images;
     if (images->shape.rank < 2 || images->shape.rank > 4)
-        return pl_fail(err, PL_EFORMAT,
-                       "%s: images have 2, 3 or 4 axes, these have %d", idx->images_file,
-                       images->shape.rank);
+        return pl_fail(err, PL_EFORMAT, "%s: images have 2, 3 or 4 axes, these have %d",
+                       idx->images_file, images->shape.rank);
     if (images->count == 0)
         return pl_fail(err, PL_EFORMAT, "%s: there are no images in it",
                        idx->images_file);
@@ -170,11 +170,10 @@ static int idx_check_labels(const idx_t *idx, pl_error_t *err)
             labels->dtype == PL_U8 || labels->dtype == PL_I32 ? "whole" : "not whole",
             labels->shape.rank);
     if (labels->count != images)
-        return pl_fail(
-            err, PL_EFORMAT, "%s: record %lld: %lld labels for %lld images",
-            idx->labels_file,
-            (long long)(labels->count < images ? labels->count : images),
-            (long long)labels->count, (long long)images);
+        return pl_fail(err, PL_EFORMAT, "%s: record %lld: %lld labels for %lld images",
+                       idx->labels_file,
+                       (long long)(labels->count < images ? labels->count : images),
+                       (long long)labels->count, (long long)images);
     for (int64_t i = 0; i < images; i++)
         if (idx_label(idx, i) < 0)
             return pl_fail(err, PL_EFORMAT,
