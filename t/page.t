@@ -419,6 +419,7 @@ runs_of_a_sweep_are_labelled_by_what_differs_and_compared() {
     open_page "$url"
     wait "$fit"
     shows "each run has a tab" "document.querySelectorAll('#runs button').length === 2"
+    shows "both runs have ended" "allRuns().every(run => run.ended) && !/training|validating/.test(document.getElementById('runs').textContent)"
     js "return [...document.querySelectorAll('#runs button')].map(b => b.textContent).join('; ')"
     is "$out" "lr=0.01 · done; lr=1e-3 · done" "which says what differs"
     js "document.querySelectorAll('#runs button')[1].click(); return current().number"
