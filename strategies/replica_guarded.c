@@ -55,8 +55,9 @@ static void bad_tell(pl_replica_t *r)
                                                      .bad = rounds->bad});
     } else {
         pl_fail(&round->failure, PL_ENAN,
-                "step %llu: %s; it changed no weight: lower the learning rate, set "
-                "trainer.gradient_clip_val or look at the data",
+                "step %llu: %s; it changed no weight: trainer.detect_anomaly names the "
+                "operator that gives it first; check the data, lower the learning rate, "
+                "or let trainer.nan_policy skip such steps",
                 (unsigned long long)round->number, rounds->bad);
         pl_call_fail(round->call, &round->failure);
         rounds->ended_by = round->number;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "actors/loops/figures.h"
+#include "actors/loops/metric.h"
 #include "base/alloc.h"
 #include "base/random.h"
 #include "files.h"
@@ -240,6 +241,28 @@ static void steps_and_epochs_have_names_of_their_own(void)
     pl_figures_release(&figures);
 }
 
+/* Of three classes: class 1 is predicted and has no samples, class 2 has neither. */
+static void classes_without_samples_count_once_they_are_predicted(void)
+{
+    static const double confusion[9] = {3, 1, 0, 0, 0, 0, 0, 0, 0};
+    /* torchmetrics 1.9, multiclass_accuracy and so on of preds 0 0 0 1, target 0 0 0 0 */
+    static const struct {
+        pl_metric_kind_t kind;
+        double want;
+    } all[] = {{PL_METRIC_ACCURACY, 0.375},
+               {PL_METRIC_PRECISION, 0.5},
+               {PL_METRIC_RECALL, 0.375},
+               {PL_METRIC_F1, 3.0 / 7}};
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+        const pl_metric_sums_t sums = {all[k].kind, PL_MACRO, confusion, 9, 3};
+        json_t *value = NULL;
+        pl_metric_value(&sums, &value, NULL);
+        is_near(json_number_value(value), all[k].want, 1e-12,
+                "kind %d is that of torchmetrics", (int)all[k].kind);
+        json_decref(value);
+    }
+}
+
 /* ---- areas of scores between the bins ---- */
 
 enum { SCORED = 500 };
@@ -399,6 +422,7 @@ int main(void)
     run(batches_and_ranks_change_nothing);
     run(what_counted_nothing_has_no_value);
     run(steps_and_epochs_have_names_of_their_own);
+    run(classes_without_samples_count_once_they_are_predicted);
     run(areas_are_off_by_no_more_than_is_said);
     run(mistakes_are_told);
     json_decref(data);

@@ -137,10 +137,7 @@ static double value_of(const pl_metric_sums_t *m, size_t k, double *weight)
         return is_there ? bins_value(m->kind, &b) : NAN;
     }
     counts_t c = class_counts(m, k);
-    *weight = m->average == PL_WEIGHTED       ? c.there
-              : m->kind == PL_METRIC_ACCURACY ? c.there > 0
-              : c.taken + c.there > 0         ? 1
-                                              : 0;
+    *weight = m->average == PL_WEIGHTED ? c.there : c.taken + c.there > 0;
     return class_value(m->kind, c);
 }
 
