@@ -53,7 +53,7 @@ static void order_answered(void *self, const pl_answer_t *answer)
     pl_ending_t *now = &order->trainer->done->ending;
     if (now->global_step < reply->global_step)
         now->global_step = reply->global_step;
-    if (!strcmp(command, "pause") || !strcmp(command, "go_on")) {
+    if (!strcmp(command, "pause") || !strcmp(command, "continue")) {
         order->trainer->standing.is_paused = !strcmp(command, "pause");
         pl_known_pause(&order->trainer->engine->known, order->trainer->run,
                        order->trainer->standing.is_paused, reply->global_step);
@@ -188,10 +188,10 @@ int pl_trainer_pause(pl_trainer_t *trainer, pl_on_command_t on_command, void *us
                       err);
 }
 
-int pl_trainer_go_on(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
+int pl_trainer_continue(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
                      pl_error_t *err)
 {
-    return order_post(trainer, &(pl_control_t){.command = "go_on"}, on_command, user,
+    return order_post(trainer, &(pl_control_t){.command = "continue"}, on_command, user,
                       err);
 }
 

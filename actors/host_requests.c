@@ -185,7 +185,7 @@ static const struct {
 };
 enum { KEYS = sizeof keys / sizeof *keys };
 
-static const char *const commands[] = {"list",   "pause", "go_on", "save",
+static const char *const commands[] = {"list",   "pause", "continue", "save",
                                        "set_lr", "stop",  NULL};
 
 static bool is_of_kind(const json_t *value, int kind)
@@ -224,6 +224,11 @@ static const char *command_find(const char *word, pl_error_t *err)
     pl_nearest_t nearest;
     char text[PL_NEAREST_TEXT];
     pl_nearest_init(&nearest, word);
+    if (!strcmp(word, "go_on")) {
+        pl_log_line(PL_LOG_WARNING, 0, "control",
+                    "the command go_on is now called continue");
+        word = "continue";
+    }
     for (int k = 0; commands[k]; k++) {
         pl_nearest_offer(&nearest, commands[k]);
         if (!strcmp(commands[k], word))

@@ -166,13 +166,13 @@ int pl_trainer_pause_wait(pl_trainer_t *trainer, pl_on_command_t on_command, voi
     return wait_end(&wait, code, err);
 }
 
-int pl_trainer_go_on_wait(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
-                          pl_error_t *err)
+int pl_trainer_continue_wait(pl_trainer_t *trainer, pl_on_command_t on_command,
+                             void *user, pl_error_t *err)
 {
     pl_wait_t wait = {.on_command = on_command, .user = user};
     int code = run_begin(&wait, trainer, err);
     if (code == PL_OK)
-        code = pl_trainer_go_on(trainer, order_told, &wait, err);
+        code = pl_trainer_continue(trainer, order_told, &wait, err);
     return wait_end(&wait, code, err);
 }
 

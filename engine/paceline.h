@@ -471,7 +471,7 @@ typedef struct pl_launch_spec {
                                            minutes when one dies, from the newest
                                            checkpoint; node 0's counts */
     double join_timeout;                /* s, for the least nodes to be there  [60] */
-    double settle;                      /* s, for more than those  [10] */
+    double last_call_timeout;           /* s, for more than those  [10] */
     const char *const *argv;            /* up to NULL; looked for along PATH */
     /* A line of a rank's standard error; rank -1: of what becomes of them all. */
     void (*on_line)(void *user, int rank, const char *line);
@@ -522,8 +522,8 @@ typedef struct pl_result {
     int weight_count;
     const pl_result_tensor_t *weight;              /* after a fit: the module's tensors */
     int output_count;
-    const pl_result_tensor_t *output;     /* after predicting: [samples, …] each, in the
-                                             data's order */
+    const pl_result_tensor_t *output;    /* after predicting: [samples, …] each, in the
+                                            data's order */
     const char *best_checkpoint;         /* of a fit whose model_checkpoint has a monitor:
                                             its path; "" */
     const char *callbacks;               /* JSON array: of each callback of a fit, on rank
@@ -647,7 +647,7 @@ PL_API int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t
 /* What came of a command to a fit.  What it points to lives until the notification
  * returns. */
 typedef struct pl_command_result {
-    const char *command;                  /* "pause", "go_on", "save", "set_lr" */
+    const char *command;                  /* "pause", "continue", "save", "set_lr" */
     pl_error_t error;                     /* PL_OK: it was carried out; PL_ESTATE: the run
                                              had ended, or was ending, or keeps no
                                              checkpoints; PL_EIO: not saved; PL_EINVAL: no
@@ -665,13 +665,13 @@ typedef void (*pl_on_command_t)(pl_trainer_t *trainer, const pl_command_result_t
  * run ends first, and stands in the run's commands.jsonl.  One that comes before the
  * first step waits for it.  PL_ESTATE: nothing trains.
  *
- * A paused run computes nothing until pl_trainer_go_on() or pl_trainer_stop(); the time
+ * A paused run computes nothing until pl_trainer_continue() or pl_trainer_stop(); the time
  * is not of trainer.max_time or of the result's seconds.  Asked for twice either is
  * answered as if it were the first time. */
 PL_API int pl_trainer_pause(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
                             pl_error_t *err);
-PL_API int pl_trainer_go_on(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
-                            pl_error_t *err);
+PL_API int pl_trainer_continue(pl_trainer_t *trainer, pl_on_command_t on_command,
+                               void *user, pl_error_t *err);
 /* Makes a checkpoint, "asked-step=N", to go on from like any other; it stays.  Answered
  * when it is durable; the run goes on before. */
 PL_API int pl_trainer_save(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
@@ -841,8 +841,8 @@ PL_API int pl_trainer_tune_wait(pl_trainer_t *trainer, const pl_tuning_t *what,
 
 PL_API int pl_trainer_pause_wait(pl_trainer_t *trainer, pl_on_command_t on_command,
                                  void *user, pl_error_t *err);
-PL_API int pl_trainer_go_on_wait(pl_trainer_t *trainer, pl_on_command_t on_command,
-                                 void *user, pl_error_t *err);
+PL_API int pl_trainer_continue_wait(pl_trainer_t *trainer, pl_on_command_t on_command,
+                                    void *user, pl_error_t *err);
 PL_API int pl_trainer_save_wait(pl_trainer_t *trainer, pl_on_command_t on_command,
                                 void *user, pl_error_t *err);
 PL_API int pl_trainer_save_as_wait(pl_trainer_t *trainer, const char *name,
@@ -1485,14 +1485,14 @@ typedef struct pl_data_request {
                                         and predict the test data where there are two */
     double from, to;                 /* share of the data, for ordered sets: [from, to) */
     uint64_t seed;
-    const char *facts;                   /* of the training data, as its open() gave them:
-                                            for validation data, and with weights that it
-                                            was used for; borrowed for the call [NULL:
-                                            nothing is known] */
-    double val_split;                    /* of training data that is not ordered: share
-                                            that the run keeps for validation [0: none] */
-    bool stratify;                       /* with the proportions of the classes in "y" */
-    uint32_t rank;                       /* that reads; what concerns all is logged by 0 */
+    const char *facts;                  /* of the training data, as its open() gave them:
+                                           for validation data, and with weights that it
+                                           was used for; borrowed for the call [NULL:
+                                           nothing is known] */
+    double val_split;                   /* of training data that is not ordered: share
+                                           that the run keeps for validation [0: none] */
+    bool stratify;                      /* with the proportions of the classes in "y" */
+    uint32_t rank;                      /* that reads; what concerns all is logged by 0 */
 } pl_data_request_t;
 
 /* Which samples to read into a batch. */
@@ -1571,8 +1571,8 @@ PL_API int pl_arrays_read(void *user, const pl_read_request_t *request,
 
 /* ---- Callbacks --------------------------------------------------------------------- */
 
-/* What a callback may wish.  X(NAME, "as it is called") */
-#define PL_WISHES(X) \
+/* What a callback may request.  X(NAME, "as it is called") */
+#define PL_CALLBACK_REQUESTS(X) \
     X(STOP, "stop") \
     X(SKIP, "skip") \
     X(RATE, "lr_factor") \
@@ -1582,11 +1582,11 @@ PL_API int pl_arrays_read(void *user, const pl_read_request_t *request,
     X(FREEZE, "freeze or unfreeze")
 
 enum {
-#define PL_X(name, text) PL_WISH_BIT_##name,
-    PL_WISHES(PL_X)
+#define PL_X(name, text) PL_REQUEST_BIT_##name,
+    PL_CALLBACK_REQUESTS(PL_X)
 #undef PL_X
-#define PL_X(name, text) PL_MAY_##name = 1 << PL_WISH_BIT_##name,
-        PL_WISHES(PL_X)
+#define PL_X(name, text) PL_MAY_##name = 1 << PL_REQUEST_BIT_##name,
+        PL_CALLBACK_REQUESTS(PL_X)
 #undef PL_X
 };
 
@@ -1637,7 +1637,7 @@ typedef enum pl_hook {
 /* Besides PL_MAY_… in a callback's table: the device's peak is to be measured. */
 #define PL_NEEDS_PEAK (1u << 31)
 /* Likewise: at TRAIN_BATCH_END it looks on.  The run does not halt for it; all it may
- * wish for there are figures and a stop, which comes a few steps later. */
+ * request for there are figures and a stop, which comes a few steps later. */
 #define PL_LOOKS_ON (1u << 30)
 /* Likewise: it stops by the clock.  A run that goes on from there is not stopped by what
  * was wished before: it wishes again. */
@@ -1677,8 +1677,8 @@ typedef struct pl_hook_event {
  * as it is where it is not. */
 PL_API bool pl_hook_metric(const pl_hook_event_t *event, const char *name, double *value);
 
-/* What a callback wants; comes as a wish for nothing. */
-typedef struct pl_wish {
+/* What a callback wants; comes as a request for nothing. */
+typedef struct pl_callback_request {
     bool stop;                      /* end the run here */
     bool skip;                      /* pass over what the point says */
     double lr_factor;               /* on the learning rate from the next step on, 0..;
@@ -1694,33 +1694,33 @@ typedef struct pl_wish {
                                        made between two steps  [""] */
     char drop[512];                 /* older ones that are no longer wanted once that one
                                        is safe, one a line  [""] */
-    struct pl_figures_wish *figures;  /* of pl_wish_figure() */
-} pl_wish_t;
+    struct pl_callback_metrics *metrics;  /* of pl_callback_log() */
+} pl_callback_request_t;
 
 /* Wishes a figure to be logged, under a name of its own; one that is not finite becomes
  * null.  From on() only. */
-PL_API int pl_wish_figure(pl_wish_t *wish, const char *name, double value,
-                          pl_error_t *err);
+PL_API int pl_callback_log(pl_callback_request_t *request, const char *name, double value,
+                           pl_error_t *err);
 
-/* A callback: what is asked at points of a run, and may wish for something there.  All of
+/* A callback: what is asked at points of a run, and may request for something there.  All of
  * it runs on the rank's thread, where everything else of the rank waits: return soon.
  * What may be wished for where is in PL_HOOKS; anything else fails the run. */
 typedef struct pl_callback_ops {
     PL_PART;
-    unsigned points;                      /* where on() is called */
-    unsigned wishes;                      /* what has to be prepared: PL_MAY_ACCUMULATE
-                                             when it may wish for that, PL_NEEDS_PEAK when
-                                             it reads device_flops; PL_MAY_SAVE when it
-                                             will: then the first save holds the run up no
-                                             longer than the others; PL_LOOKS_ON,
-                                             PL_BY_CLOCK  [nothing] */
+    unsigned points;                   /* where on() is called */
+    unsigned requests;                 /* what has to be prepared: PL_MAY_ACCUMULATE
+                                          when it may request for that, PL_NEEDS_PEAK when
+                                          it reads device_flops; PL_MAY_SAVE when it
+                                          will: then the first save holds the run up no
+                                          longer than the others; PL_LOOKS_ON,
+                                          PL_BY_CLOCK  [nothing] */
     /* Optimizer steps between two calls at TRAIN_BATCH_END; 0: never there  [1] */
     int64_t (*every_n_steps)(const void *self);
     int (*start)(void *self, pl_error_t *err);          /* before anything else of the run
                                                            [nothing to do] */
     /* An error fails the run with PL_EUSER. */
-    int (*on)(void *self, pl_hook_t point, const pl_hook_event_t *event, pl_wish_t *wish,
-              pl_error_t *err);
+    int (*on)(void *self, pl_hook_t point, const pl_hook_event_t *event,
+              pl_callback_request_t *request, pl_error_t *err);
     void (*stop)(void *self);            /* at the end; also after a failed start [nothing
                                             to do] */
     /* What a checkpoint is to keep of it, from pl_text(); and what was kept, after
@@ -1795,6 +1795,14 @@ PL_API const char *pl_nearest(const char *word, const char *const names[]);
 /* The key of a run file that a word may mean: "optimizer.lr" for "lr" and for
  * "learning_rate"; NULL: none.  pl_text_free() frees it. */
 PL_API char *pl_options_key(const char *word);
+
+/* Names of earlier versions. */
+#define PL_WISHES PL_CALLBACK_REQUESTS
+#define pl_wish pl_callback_request
+#define pl_wish_t pl_callback_request_t
+#define pl_wish_figure pl_callback_log
+#define pl_trainer_go_on pl_trainer_continue
+#define pl_trainer_go_on_wait pl_trainer_continue_wait
 
 #ifdef __cplusplus
 }

@@ -4,7 +4,7 @@
  *   "callbacks": [{"name": "goal", "figure": "val_acc", "value": 0.95}]
  *
  * It is a shared object, found by its name.  Callbacks decide by answering: what
- * goal_on() writes into the wish, the run does.  All points where one may be asked, and
+ * goal_on() writes into the request, the run does.  All points where one may be asked, and
  * what may be wished for there, are in doc/callbacks.md. */
 #include <jansson.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ static const pl_option_t goal_options[] = {
 
 /* Asked after each validation, on the rank's thread. */
 static int goal_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                   pl_wish_t *wish, pl_error_t *err)
+                   pl_callback_request_t *request, pl_error_t *err)
 {
     goal_t *goal = self;
     double value;
@@ -37,13 +37,14 @@ static int goal_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
         return pl_fail(err, PL_ENOTFOUND, "there is no figure \"%s\"", goal->figure);
     double left = goal->value - value;
     if (left <= 0) {
-        wish->stop = true;
-        snprintf(wish->reason, sizeof wish->reason, "%s is %.4f", goal->figure, value);
+        request->stop = true;
+        snprintf(request->reason, sizeof request->reason, "%s is %.4f", goal->figure,
+                 value);
     } else if (left <= goal->near && !goal->slowed) {
         goal->slowed = true;
-        wish->lr_factor = goal->slow;
+        request->lr_factor = goal->slow;
     }
-    return pl_wish_figure(wish, "goal_left", left > 0 ? left : 0, err);
+    return pl_callback_log(request, "goal_left", left > 0 ? left : 0, err);
 }
 
 /* A checkpoint keeps what it remembers, so that a run goes on as if never stopped. */

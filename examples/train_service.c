@@ -6,7 +6,7 @@
  *   GET  /runs, /runs/1        how they are
  *   GET  /runs/1/events        server-sent events; Last-Event-ID goes on behind one
  *   POST /runs/1/predictions   {"x": [sample, …]}: what its newest weights make of them
- *   POST /runs/1/pause, go_on, save, stop, resume; /runs/1/lr {"lr": 0.001}
+ *   POST /runs/1/pause, continue, save, stop, resume; /runs/1/lr {"lr": 0.001}
  *
  * What has a body has Content-Type: application/json; Host is a name of loopback.
  *
@@ -115,7 +115,7 @@ static void on_command(pl_trainer_t *trainer, const pl_command_result_t *result,
         run->global_step = result->global_step;
     if (result->error.code == PL_OK && !strcmp(result->command, "pause"))
         state_set(run, "paused");
-    if (result->error.code == PL_OK && !strcmp(result->command, "go_on"))
+    if (result->error.code == PL_OK && !strcmp(result->command, "continue"))
         state_set(run, "running");
     if (request && result->error.code != PL_OK)
         service_error(request, 409, result->error.text);
@@ -250,8 +250,8 @@ static int run_command(run_t *run, const char *command, const json_t *asked,
     const json_t *lr = json_object_get(asked, "lr");
     if (!strcmp(command, "pause"))
         return pl_trainer_pause(run->trainer, on_command, waiting, err);
-    if (!strcmp(command, "go_on"))
-        return pl_trainer_go_on(run->trainer, on_command, waiting, err);
+    if (!strcmp(command, "continue"))
+        return pl_trainer_continue(run->trainer, on_command, waiting, err);
     if (!strcmp(command, "save"))
         return pl_trainer_save(run->trainer, on_command, waiting, err);
     if (!json_is_number(lr))
@@ -339,7 +339,7 @@ static void run_get(run_t *run, struct evhttp_request *request, const char *what
 static void run_post(run_t *run, struct evhttp_request *request, const char *what,
                      const char *body)
 {
-    static const char *const commands[] = {"pause", "go_on", "save", "lr", NULL};
+    static const char *const commands[] = {"pause", "continue", "save", "lr", NULL};
     json_t *asked = json_loads(body, JSON_REJECT_DUPLICATES, NULL);
     int k = 0;
     while (commands[k] && strcmp(commands[k], what))
@@ -356,7 +356,7 @@ static void run_post(run_t *run, struct evhttp_request *request, const char *wha
         command_post(run, request, what, asked);
     else
         service_error(request, 404,
-                      "a run takes stop, resume, pause, go_on, save, lr, predictions");
+                      "a run takes stop, resume, pause, continue, save, lr, predictions");
     json_decref(asked);
 }
 

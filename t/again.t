@@ -20,7 +20,7 @@ S
 through=()
 node() {
     timeout 60 "$paceline" launch --nnodes "$2" --node-rank "$1" --devices "$3" --rdzv-endpoint "127.0.0.1:$port" \
-        --settle 0.3 -- "${through[@]}" "$paceline" fit run.json "${@:4}" >"out.$1" 2>"err.$1" </dev/null &
+        --last-call-timeout 0.3 -- "${through[@]}" "$paceline" fit run.json "${@:4}" >"out.$1" 2>"err.$1" </dev/null &
     echo $! >"node.$1"
     wait $!
     echo $? >"status.$1"

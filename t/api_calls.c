@@ -215,7 +215,7 @@ static void launch(void)
                              .job_key = drawn_one_in(2) ? NULL : drawn_text(),
                              .max_restarts = drawn_one_in(4) ? drawn_int() : 0,
                              .join_timeout = drawn_double(),
-                             .settle = drawn_double(),
+                             .last_call_timeout = drawn_double(),
                              .argv = argv[drawn_below(4)],
                              .on_end = drawn_one_in(2) ? NULL : ended};
     if (spec.devices > 8 || spec.nodes > 8)
@@ -450,9 +450,9 @@ static void graphs(void)
 static void small(void)
 {
     pl_error_t err;
-    pl_wish_t wish = {0};
-    drawn_held("pl_wish_figure", true,
-               pl_wish_figure(drawn_one_in(2) ? NULL : &wish, drawn_text(),
+    pl_callback_request_t request = {0};
+    drawn_held("pl_callback_log", true,
+               pl_callback_log(drawn_one_in(2) ? NULL : &request, drawn_text(),
                               drawn_double(), &err),
                &err);
     if (!pl_code_name(drawn_int()) || !pl_code_text(drawn_int()) || pl_rank() != 0)

@@ -360,7 +360,7 @@ static void command(void)
     const char *step = DRAWN(steps);
     switch (drawn_below(6)) {
     case 0: TAKEN(h, pl_trainer_pause, h->trainer, on_command); break;
-    case 1: TAKEN(h, pl_trainer_go_on, h->trainer, on_command); break;
+    case 1: TAKEN(h, pl_trainer_continue, h->trainer, on_command); break;
     case 2: TAKEN(h, pl_trainer_save, h->trainer, on_command); break;
     case 3: TAKEN(h, pl_trainer_save_as, h->trainer, drawn_text(), on_command); break;
     case 4:
@@ -451,7 +451,7 @@ static void wait_for_command(void)
     pl_trainer_t *of = any_trainer()->trainer;
     switch (drawn_below(6)) {
     case 0: WAITED(pl_trainer_pause_wait, of, on_command); break;
-    case 1: WAITED(pl_trainer_go_on_wait, of, on_command); break;
+    case 1: WAITED(pl_trainer_continue_wait, of, on_command); break;
     case 2: WAITED(pl_trainer_save_wait, of, on_command); break;
     case 3: WAITED(pl_trainer_save_as_wait, of, "w", on_command); break;
     case 4: WAITED(pl_trainer_set_lr_wait, of, drawn_double(), NULL, on_command); break;

@@ -95,12 +95,12 @@ class Watch(paceline.Callback):
     def __init__(self, stop_at):
         self.stop_at, self.epochs, self.thread = stop_at, [], None
 
-    def on_train_epoch_end(self, event, wish):
+    def on_train_epoch_end(self, event, request):
         self.thread = threading.get_ident()
         self.epochs.append((event.epoch, event.figures.get("val_acc")))
-        wish.log("halves", event.epoch / 2)
+        request.log("halves", event.epoch / 2)
         if event.epoch + 1 == self.stop_at:
-            wish.stop, wish.reason = True, b"that will do"
+            request.stop, request.reason = True, b"that will do"
 
 
 def a_fit_trains_with_callbacks_and_progress():
@@ -194,12 +194,12 @@ def predictions_and_answers_agree(run_dir):
 
 
 class Broken(paceline.Callback):
-    def on_train_batch_end(self, event, wish):
+    def on_train_batch_end(self, event, request):
         raise KeyError("a mistake of the program's")
 
 
 class Misspelt(paceline.Callback):
-    def on_validation_ends(self, event, wish):
+    def on_validation_ends(self, event, request):
         pass
 
 
@@ -277,7 +277,7 @@ def what_a_function_raises_is_raised():
         ok("a progress function's exception ends the run", error.args == ("mine",))
 
     class Leaves(paceline.Callback):
-        def on_train_batch_end(self, event, wish):
+        def on_train_batch_end(self, event, request):
             sys.exit(3)
     try:
         paceline.fit(run(max_epochs=-1), data, facts=facts, callbacks=[Leaves()])

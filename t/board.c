@@ -342,10 +342,10 @@ static void a_pause_is_no_time_of_the_run(void)
     command(board, "pause", 30);
     const double then = seconds_of(board);
     ok(then > 9.9 && then < 10.1, "it stands still while it is paused: %g s", then);
-    command(board, "go_on", 60);
+    command(board, "continue", 60);
     const double since = seconds_of(board);
     ok(since >= 950 && since < 1050, "goes on without the pause: %g s", since);
-    command(board, "go_on", 70);
+    command(board, "continue", 70);
     command(board, "pause", 80);
     said.kind = PL_KIND_REPLY;
     said.from = trainer;

@@ -50,7 +50,7 @@ static int watcher_start(void *self, pl_error_t *err)
 }
 
 static int watcher_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                      pl_wish_t *wish, pl_error_t *err)
+                      pl_callback_request_t *request, pl_error_t *err)
 {
     const watcher_t *watcher = self;
     char what[64];
@@ -60,9 +60,9 @@ static int watcher_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
     snprintf(metrics_seen, sizeof metrics_seen, "%s", event->metrics);
     if (watcher->fail == (int64_t)point)
         return pl_fail(err, PL_EIO, "lost sight");
-    wish->stop = watcher->stop == (int64_t)point;
-    wish->lr_factor = watcher->factor;
-    snprintf(wish->reason, sizeof wish->reason, "seen enough");
+    request->stop = watcher->stop == (int64_t)point;
+    request->lr_factor = watcher->factor;
+    snprintf(request->reason, sizeof request->reason, "seen enough");
     return PL_OK;
 }
 
@@ -83,9 +83,9 @@ static const pl_callback_ops_t watcher = {
 };
 
 static int sleeper_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                      pl_wish_t *wish, pl_error_t *err)
+                      pl_callback_request_t *request, pl_error_t *err)
 {
-    (void)self, (void)point, (void)event, (void)wish, (void)err;
+    (void)self, (void)point, (void)event, (void)request, (void)err;
     return 1;
 }
 
@@ -188,7 +188,8 @@ static void errors_name_callback_and_point(void)
     is_int(hook(PL_HOOK_COUNT, 0)->error.code, PL_EINVAL, "a point must be one");
     queen_close();
     start("[{\"name\": \"watcher\", \"factor\": -1}]");
-    like(hook(PL_HOOK_FIT_START, 0)->error.text, "learning rate times -1", "a bad wish");
+    like(hook(PL_HOOK_FIT_START, 0)->error.text, "learning rate times -1",
+         "a bad request");
     queen_close();
 }
 

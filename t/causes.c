@@ -147,7 +147,7 @@ static void on_command(pl_trainer_t *trainer, const pl_command_result_t *result,
     if (!strcmp(result->command, "pause"))
         pl_trainer_save(trainer, on_command, NULL, NULL);
     if (!strcmp(result->command, "save"))
-        pl_trainer_go_on(trainer, on_command, NULL, NULL);
+        pl_trainer_continue(trainer, on_command, NULL, NULL);
 }
 
 static void pause_once(rig_t *rig, const pl_progress_t *progress)

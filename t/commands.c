@@ -81,7 +81,7 @@ static int told_to_pause(rig_t *rig)
 
 static int told_to_go_on(rig_t *rig)
 {
-    return pl_trainer_go_on(rig_trainer(rig), on_command, rig_user(rig), &rig_error);
+    return pl_trainer_continue(rig_trainer(rig), on_command, rig_user(rig), &rig_error);
 }
 
 static int told_to_save(rig_t *rig)
@@ -97,9 +97,9 @@ static int told_lr(rig_t *rig, double lr)
 
 /* What the script is to the fake accelerator. */
 static int brake_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                    pl_wish_t *wish, pl_error_t *err)
+                    pl_callback_request_t *request, pl_error_t *err)
 {
-    (void)self, (void)point, (void)event, (void)wish, (void)err;
+    (void)self, (void)point, (void)event, (void)request, (void)err;
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     return PL_OK;
 }
@@ -201,7 +201,7 @@ static void a_pause_holds_the_run_between_two_steps(void)
         is_text(result->status, "ok", "it ends: %s", result->error.text);
         is_int(result->global_step, 40, "with all its steps");
         is_int(scene.answers, 2, "both are answered");
-        is_answered_well(&scene, 1, "go_on");
+        is_answered_well(&scene, 1, "continue");
         is_int(scene.told[1].global_step, scene.told[0].global_step, "at the same step");
         ok(rig_same_bits(result, rig_fit(other)), "the bits are those of a run without");
         rig_free(&rig);
@@ -237,7 +237,7 @@ static void either_may_be_asked_for_twice(void)
     told_to_go_on(rig);
     is_text(rig_wait(rig)->status, "ok", "the run ends");
     is_int(scene.answers, 4, "all are answered");
-    is_answered_well(&scene, 2, "go_on");
+    is_answered_well(&scene, 2, "continue");
     rig_free(&rig);
 }
 

@@ -33,7 +33,7 @@ a_run_is_commanded() {
     is "$status" 2 "which is that of a folder: status 2"
     like "$err" '^paceline: "../newest" is no name of a checkpoint: it has 1 to 64 letters' "with what it may have"
     says '^run 1: learning rate set after step' "a rate is set" set-lr 0.5
-    says '^run 1: goes on after step' "it goes on" go-on
+    says '^run 1: continues after step' "it continues" continue
     says '^run 1: learning rate set after step' "or a factor" scale-lr 0.25 --run 1
     tell set-lr 1e-3 --optimizer generator
     is "$status" 2 "a step that the module has not: status 2"
@@ -100,7 +100,7 @@ wrong_requests_are_refused_before_anybody_is_asked() {
     refused 2 'set-lr takes a number from 0 up behind it' control "$desk" set-lr
     refused 2 'pause takes no figure, such as "3"' control "$desk" pause 3
     refused 2 '"paus" is no command to a run: did you mean "pause"' control "$desk" paus
-    refused 2 '"resume" is no command to a run: there are list, pause, go-on, save, stop, set-lr, scale-lr$' \
+    refused 2 '"resume" is no command to a run: there are list, pause, continue, save, stop, set-lr, scale-lr$' \
         control "$desk" resume
     refused 2 'reason is for stop' control "$desk" pause --reason x
     refused 2 'name is for save' control "$desk" pause --name x

@@ -154,7 +154,7 @@ its_buttons_reach_the_run() {
     is "$code" 200 "pause is taken"
     like "$out" '"ok": ?true' "and has come about"
     ok "which the page hears" holds 30 state_is paused
-    post '{"command": "go_on"}'
+    post '{"command": "continue"}'
     like "$out" '"ok": ?true' "it goes on"
     ok "as the page hears" holds 30 state_is '\(train\|validate\)'
     post '{"command": "save"}'
@@ -465,7 +465,7 @@ behind_nginx_it_is_as_it_was() {
     post '{"command": "pause"}'
     like "$out" '"ok": ?true' "a button works"
     ok "as the page hears" holds 30 state_is paused
-    post '{"command": "go_on"}'
+    post '{"command": "continue"}'
     goes_on
     stop_nginx
     base=$direct

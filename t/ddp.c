@@ -357,9 +357,9 @@ static void a_rank_that_begins_with_other_weights_is_refused(void)
 }
 
 static int watch(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                 pl_wish_t *wish, pl_error_t *err)
+                 pl_callback_request_t *request, pl_error_t *err)
 {
-    (void)self, (void)point, (void)wish;
+    (void)self, (void)point, (void)request;
     return event->global_step == 4 ? pl_fail(err, PL_EIO, "it looks away") : PL_OK;
 }
 

@@ -348,7 +348,7 @@ static void a_pause_is_nobodys_work(void)
     compute(2.0, 3.0, 3, "training_step");
     report(3.0, "train", 1);
     command(3.1, 3.4, "pause", 1);
-    command(13.4, 13.6, "go_on", 1);
+    command(13.4, 13.6, "continue", 1);
     span(13.5, 13.6, 3, EPOCH, DATA, PL_MESSAGE_fetch_batch);
     compute(13.7, 14.7, 3, "training_step");
     run_ends(15, 2);

@@ -25,14 +25,14 @@ static const pl_option_t thaw_options[] = {
 };
 
 static int thaw_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                   pl_wish_t *wish, pl_error_t *err)
+                   pl_callback_request_t *request, pl_error_t *err)
 {
     const thaw_t *thaw = self;
     (void)point, (void)err;
     if (event->global_step != (uint64_t)thaw->step)
         return PL_OK;
-    snprintf(wish->freeze, sizeof wish->freeze, "%s", thaw->freeze);
-    snprintf(wish->unfreeze, sizeof wish->unfreeze, "%s", thaw->unfreeze);
+    snprintf(request->freeze, sizeof request->freeze, "%s", thaw->freeze);
+    snprintf(request->unfreeze, sizeof request->unfreeze, "%s", thaw->unfreeze);
     return PL_OK;
 }
 
@@ -124,13 +124,13 @@ static void a_callback_freezes_before_the_first_step(void)
 {
     rig_result_t *option = fit("cpu", "[]",
                                "\"max_steps\": 5, \"freeze\": \"*.weight fc1.bias\"");
-    rig_result_t *wish = fit("cpu",
+    rig_result_t *request = fit("cpu",
                              "[{\"name\": \"thaw\", \"step\": 0, \"freeze\": \"*\", "
                              "\"unfreeze\": \"fc2.bias\"}]",
                              "\"max_steps\": 5");
-    ok(rig_same_bits(option, wish), "as if the run file had said so");
+    ok(rig_same_bits(option, request), "as if the run file had said so");
     rig_result_free(option);
-    rig_result_free(wish);
+    rig_result_free(request);
 }
 
 static void fails(const char *callbacks, const char *trainer, const char *pattern)

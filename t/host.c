@@ -481,7 +481,7 @@ static void flood_on(pl_trainer_t *trainer, const pl_command_result_t *result,
 
 static void flood_ask(flood_t *flood, pl_trainer_t *trainer)
 {
-    flood->asked += pl_trainer_go_on(trainer, flood_on, flood, NULL) == PL_OK;
+    flood->asked += pl_trainer_continue(trainer, flood_on, flood, NULL) == PL_OK;
 }
 
 /* When it returns there is more to tell: who tells until nothing is left never ends. */

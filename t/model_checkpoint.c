@@ -290,16 +290,16 @@ static void after(pl_instance_t *part, uint32_t epoch, const char *value)
 {
     const pl_callback_ops_t *ops = part->ops;
     char metrics[64];
-    pl_wish_t wish = {.lr_factor = 1};
+    pl_callback_request_t request = {.lr_factor = 1};
     pl_error_t err = {0};
     snprintf(metrics, sizeof metrics, "{\"x\": %s}", value);
     const pl_hook_event_t event = {.epoch = epoch,
                                    .global_step = epoch + 1,
                                    .metrics = metrics};
-    is_int(ops->on(part->self, PL_HOOK_TRAIN_EPOCH_END, &event, &wish, &err), PL_OK,
+    is_int(ops->on(part->self, PL_HOOK_TRAIN_EPOCH_END, &event, &request, &err), PL_OK,
            "x is %s %s", value, err.text);
-    snprintf(wanted, sizeof wanted, "%s", wish.save);
-    snprintf(dropped, sizeof dropped, "%s", wish.drop);
+    snprintf(wanted, sizeof wanted, "%s", request.save);
+    snprintf(dropped, sizeof dropped, "%s", request.drop);
 }
 
 static void part_open(pl_instance_t *part, const char *state)

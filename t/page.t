@@ -233,7 +233,7 @@ buttons_take_the_mouse() {
     js "return $cards.Time === window.stood.Time && $cards.Left === window.stood.Left"
     is "$out" true "Time and Left stand still"
     shot paused
-    click do-go_on
+    click do-continue
     shows "it goes on" "document.getElementById('doing').dataset.state === 'on'"
     click do-save
     shows "a checkpoint is saved" "current().saves.some(s => s.text.includes('asked-step='))"
@@ -270,7 +270,7 @@ buttons_take_the_keyboard_alone() {
     ok "Tab leads to a button, and one sees where one is" tab_to do-pause
     press '\uE007'
     shows "Enter pauses the run" "document.getElementById('doing').textContent === 'paused'"
-    shows "the focus is on what takes its place" "document.activeElement.id === 'do-go_on'"
+    shows "the focus is on what takes its place" "document.activeElement.id === 'do-continue'"
     shot focus
     press ' '
     shows "a space lets it go on" "document.getElementById('doing').dataset.state === 'on'"

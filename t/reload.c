@@ -37,10 +37,10 @@ static const pl_option_t adder_options[] = {
 };
 
 static int adder_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                    pl_wish_t *wish, pl_error_t *err)
+                    pl_callback_request_t *request, pl_error_t *err)
 {
     const adder_t *a = self;
-    (void)point, (void)wish, (void)err;
+    (void)point, (void)request, (void)err;
     if (event->epoch == (uint32_t)a->epoch)
         rows_add(a->anew ? 0 : 24, (int)a->rows, (int)a->classes, (int)a->columns);
     return PL_OK;

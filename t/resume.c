@@ -57,10 +57,10 @@ static const pl_module_ops_t net = {.name = "net", .size = 1, .step = net_step};
 
 /* The rest of each other epoch is passed over. */
 static int skipper_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                      pl_wish_t *wish, pl_error_t *err)
+                      pl_callback_request_t *request, pl_error_t *err)
 {
     (void)self, (void)point, (void)err;
-    wish->skip = event->epoch % 2 && event->batch >= 6;
+    request->skip = event->epoch % 2 && event->batch >= 6;
     return PL_OK;
 }
 
@@ -77,13 +77,13 @@ static struct {
 } stopping = {.asked = -1};
 
 static int stopper_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                      pl_wish_t *wish, pl_error_t *err)
+                      pl_callback_request_t *request, pl_error_t *err)
 {
     const char *at = getenv(STOP_AT);
     const uint64_t step = at ? strtoull(at, NULL, 10) : 0;
     const bool is_step = point == PL_HOOK_TRAIN_BATCH_END && !event->validates
                          && event->global_step >= step;
-    (void)self, (void)wish, (void)err;
+    (void)self, (void)request, (void)err;
     if (at
         && (is_step
             || (point == PL_HOOK_VALIDATION_START && event->global_step == step))) {

@@ -19,11 +19,11 @@
 
 /* The rate changes wherever it may. */
 static int slower_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                     pl_wish_t *wish, pl_error_t *err)
+                     pl_callback_request_t *request, pl_error_t *err)
 {
     (void)self, (void)err;
     if (point != PL_HOOK_TRAIN_BATCH_END || event->global_step % 3 == 0)
-        wish->lr_factor = 0.9 - 0.05 * point;
+        request->lr_factor = 0.9 - 0.05 * point;
     return PL_OK;
 }
 
@@ -36,11 +36,11 @@ static const pl_callback_ops_t slower = {
 
 /* A stop is wished for after one step. */
 static int ender_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                    pl_wish_t *wish, pl_error_t *err)
+                    pl_callback_request_t *request, pl_error_t *err)
 {
     (void)self, (void)point, (void)err;
-    wish->stop = event->global_step == 3;
-    strcpy(wish->reason, "three are enough");
+    request->stop = event->global_step == 3;
+    strcpy(request->reason, "three are enough");
     return PL_OK;
 }
 
@@ -51,10 +51,10 @@ static const pl_callback_ops_t ender = {.name = "ender",
 
 /* What it is told goes to the log. */
 static int teller_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                     pl_wish_t *wish, pl_error_t *err)
+                     pl_callback_request_t *request, pl_error_t *err)
 {
     (void)self, (void)point;
-    return pl_wish_figure(wish, "samples", (double)event->samples, err);
+    return pl_callback_log(request, "samples", (double)event->samples, err);
 }
 
 static const pl_callback_ops_t teller = {.name = "teller",
@@ -79,9 +79,9 @@ static void table_as_of(int step)
 }
 
 static int adder_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                    pl_wish_t *wish, pl_error_t *err)
+                    pl_callback_request_t *request, pl_error_t *err)
 {
-    (void)self, (void)point, (void)wish, (void)err;
+    (void)self, (void)point, (void)request, (void)err;
     if (event->epoch == 1)
         table_write(35);
     return PL_OK;

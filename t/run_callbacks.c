@@ -1,5 +1,5 @@
 /* run_callbacks.c - tests of callbacks in whole runs: when they are asked, what they are
- * told, what becomes of what they wish */
+ * told, what becomes of what they request */
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,15 +14,15 @@
 typedef struct witness {
     int64_t every, at;
     bool each;
-    const char *point, *wish;
+    const char *point, *request;
 } witness_t;
 
 static const pl_option_t witness_options[] = {
     PL_INT(witness_t, every, "1", "1..", "steps between two calls"),
     PL_BOOL(witness_t, each, "false", "log a figure at each step"),
-    PL_INT(witness_t, at, "-1", "-1..", "step of the wish"),
-    PL_TEXT(witness_t, point, "\"on_train_batch_end\"", NULL, "point of the wish"),
-    PL_TEXT(witness_t, wish, "\"none\"", "none|stop|skip|halve|figure", "the wish"),
+    PL_INT(witness_t, at, "-1", "-1..", "step of the request"),
+    PL_TEXT(witness_t, point, "\"on_train_batch_end\"", NULL, "point of the request"),
+    PL_TEXT(witness_t, request, "\"none\"", "none|stop|skip|halve|figure", "the request"),
     PL_OPTIONS_END,
 };
 
@@ -36,7 +36,7 @@ static int64_t witness_every(const void *self)
 }
 
 static int witness_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                      pl_wish_t *wish, pl_error_t *err)
+                      pl_callback_request_t *request, pl_error_t *err)
 {
     static const char *const names[] = {
 #define PL_X(name, text, may, when) text,
@@ -52,14 +52,14 @@ static int witness_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
     pl_hook_metric(event, "train_loss", &train_loss);
     knows_too_much |= pl_hook_metric(event, "train_los", &train_loss);
     if (w->each && point == PL_HOOK_TRAIN_BATCH_END)
-        return pl_wish_figure(wish, "weather", (double)event->samples, err);
+        return pl_callback_log(request, "weather", (double)event->samples, err);
     if (strcmp(names[point], w->point) || (int64_t)event->global_step != w->at)
         return PL_OK;
-    wish->stop = !strcmp(w->wish, "stop");
-    wish->skip = !strcmp(w->wish, "skip");
-    wish->lr_factor = !strcmp(w->wish, "halve") ? 0.5 : 1;
-    if (!strcmp(w->wish, "figure"))
-        return pl_wish_figure(wish, "weather", (double)event->samples, err);
+    request->stop = !strcmp(w->request, "stop");
+    request->skip = !strcmp(w->request, "skip");
+    request->lr_factor = !strcmp(w->request, "halve") ? 0.5 : 1;
+    if (!strcmp(w->request, "figure"))
+        return pl_callback_log(request, "weather", (double)event->samples, err);
     return PL_OK;
 }
 
@@ -74,7 +74,7 @@ static const pl_callback_ops_t onlooker = {.name = "onlooker",
                                            .size = sizeof(witness_t),
                                            .options = witness_options,
                                            .points = (1u << PL_HOOK_COUNT) - 1,
-                                           .wishes = PL_LOOKS_ON,
+                                           .requests = PL_LOOKS_ON,
                                            .every_n_steps = witness_every,
                                            .on = witness_on};
 
@@ -115,7 +115,7 @@ static void who_looks_on_is_asked_after_the_same_steps(void)
     seen[0] = '\0';
     rig_t *rig = rig_new(.data = FOUR, .trainer = "\"max_epochs\": 2, \"depth\": 4",
                          .callbacks = "[{\"name\": \"onlooker\", \"at\": 2, "
-                                      "\"wish\": \"figure\"}]");
+                                      "\"request\": \"figure\"}]");
     const rig_result_t *result = rig_fit(rig);
     is_text(seen,
             "F0.0 E0.0 B0.1 B0.2 B0.3 B0.4 V0.4 v0.4 e0.4 "
@@ -125,10 +125,10 @@ static void who_looks_on_is_asked_after_the_same_steps(void)
     is_int(rig_series(result, "weather").step[0], 2, "for the step that it was asked at");
     rig_free(&rig);
     rig = rig_new(.data = FOUR, .trainer = "\"max_epochs\": 2",
-                  .callbacks = "[{\"name\": \"onlooker\", \"at\": 2, \"wish\": "
+                  .callbacks = "[{\"name\": \"onlooker\", \"at\": 2, \"request\": "
                                "\"halve\"}]");
     result = rig_fit(rig);
-    is_int(result->error.code, PL_EUSER, "a wish that would come too late");
+    is_int(result->error.code, PL_EUSER, "a request that would come too late");
     like(result->error.text, "onlooker.*lr_factor", "is an error");
     rig_free(&rig);
 }
@@ -149,7 +149,7 @@ static void stops_at(const char *point, int at, int steps, const char *last)
 {
     char callback[160];
     snprintf(callback, sizeof callback,
-             "\"point\": \"%s\", \"at\": %d, \"wish\": \"stop\"", point, at);
+             "\"point\": \"%s\", \"at\": %d, \"request\": \"stop\"", point, at);
     rig_t *rig = rig_with(callback, "\"max_epochs\": 3, \"depth\": 4");
     const rig_result_t *result = rig_fit(rig);
     is_text(result->status, "stopped", "%s at step %d: the run stops", point, at);
@@ -174,7 +174,7 @@ static void they_stop_the_run_at_each_point(void)
 
 static void they_skip_what_a_point_says(void)
 {
-    rig_t *rig = rig_with("\"at\": 2, \"wish\": \"skip\"",
+    rig_t *rig = rig_with("\"at\": 2, \"request\": \"skip\"",
                           "\"max_epochs\": 2, \"depth\": 3");
     const rig_result_t *result = rig_fit(rig);
     is_text(seen,
@@ -185,7 +185,7 @@ static void they_skip_what_a_point_says(void)
     is_int(rig_series(result, "train_loss_epoch").step[0], 2,
            "with figures of the epoch");
     rig_free(&rig);
-    rig = rig_with("\"point\": \"on_validation_start\", \"at\": 4, \"wish\": \"skip\"",
+    rig = rig_with("\"point\": \"on_validation_start\", \"at\": 4, \"request\": \"skip\"",
                    "\"max_epochs\": 2");
     result = rig_fit(rig);
     is_text(seen,
@@ -200,7 +200,7 @@ static void a_rate_is_changed_at(const char *point, int at, int from)
 {
     char callback[160];
     snprintf(callback, sizeof callback,
-             "\"point\": \"%s\", \"at\": %d, \"wish\": \"halve\"", point, at);
+             "\"point\": \"%s\", \"at\": %d, \"request\": \"halve\"", point, at);
     rig_t *rig = rig_with(callback, "\"max_epochs\": 3, \"log_every_n_steps\": 1");
     rig_series_t lr = rig_series(rig_fit(rig), "lr-sgd");
     int first = 0;
@@ -224,7 +224,7 @@ static void they_change_the_rate_at_each_point(void)
 
 static void their_figures_are_logged(void)
 {
-    rig_t *rig = rig_with("\"at\": 3, \"wish\": \"figure\"", "\"max_epochs\": 2");
+    rig_t *rig = rig_with("\"at\": 3, \"request\": \"figure\"", "\"max_epochs\": 2");
     const rig_result_t *result = rig_fit(rig);
     rig_series_t weather = rig_series(result, "weather");
     is_int(weather.count, 1, "a line");
@@ -304,7 +304,7 @@ static void files_and_texts_do_not_go_by_the_locale(void)
 
 static void a_wish_that_would_do_nothing_is_an_error(void)
 {
-    rig_t *rig = rig_with("\"point\": \"on_fit_end\", \"at\": 8, \"wish\": \"stop\"",
+    rig_t *rig = rig_with("\"point\": \"on_fit_end\", \"at\": 8, \"request\": \"stop\"",
                           "\"max_epochs\": 2");
     const rig_result_t *result = rig_fit(rig);
     is_text(result->status, "failed", "a stop at the end");
@@ -327,13 +327,14 @@ static void tests_and_predictions_have_points_of_their_own(void)
     is_int(rig_predict(rig, checkpoint)->output[0].shape.dim[0], 16, "a prediction");
     is_text(seen, "p0.0 b0.0 b0.0 P0.0", "with its batches");
     rig_free(&rig);
-    rig = rig_with("\"point\": \"on_predict_batch_end\", \"at\": 0, \"wish\": \"stop\"",
-                   "\"max_epochs\": 1, \"depth\": 1");
+    rig =
+        rig_with("\"point\": \"on_predict_batch_end\", \"at\": 0, \"request\": \"stop\"",
+                 "\"max_epochs\": 1, \"depth\": 1");
     const rig_result_t *result = rig_predict(rig, checkpoint);
     is_text(result->status, "stopped", "which may be stopped");
     is_int(result->output[0].shape.dim[0], 8, "after a batch");
     rig_free(&rig);
-    rig = rig_with("\"point\": \"on_test_start\", \"at\": 4, \"wish\": \"stop\"",
+    rig = rig_with("\"point\": \"on_test_start\", \"at\": 4, \"request\": \"stop\"",
                    "\"max_epochs\": 1");
     is_text(rig_test(rig, checkpoint)->status, "stopped", "as a test may be");
     is_text(seen, "t1.4", "before it begins");

@@ -83,7 +83,7 @@ static void vanish(void)
 }
 
 static int trouble_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                      pl_wish_t *wish, pl_error_t *err)
+                      pl_callback_request_t *request, pl_error_t *err)
 {
     const trouble_t *t = self;
     (void)point;
@@ -99,11 +99,11 @@ static int trouble_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
         wreck();
     if (!strcmp(t->what, "vanish"))
         vanish();
-    wish->stop = !strcmp(t->what, "stop");
+    request->stop = !strcmp(t->what, "stop");
     if (!strcmp(t->what, "halve"))
-        wish->lr_factor = 0.5;
+        request->lr_factor = 0.5;
     if (!strcmp(t->what, "silly"))
-        wish->lr_factor = NAN;
+        request->lr_factor = NAN;
     return PL_OK;
 }
 

@@ -61,15 +61,15 @@ static const pl_option_t quitter_options[] = {
 };
 
 static int quitter_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                      pl_wish_t *wish, pl_error_t *err)
+                      pl_callback_request_t *request, pl_error_t *err)
 {
     (void)err;
     const quitter_t *q = self;
     bool here = point == PL_HOOK_TRAIN_BATCH_END   ? !strcmp(q->at, "step")
                 : point == PL_HOOK_TRAIN_EPOCH_END ? !strcmp(q->at, "epoch")
                                                    : !strcmp(q->at, "fit");
-    wish->stop = here && event->global_step >= (uint64_t)q->step;
-    snprintf(wish->reason, sizeof wish->reason, "enough");
+    request->stop = here && event->global_step >= (uint64_t)q->step;
+    snprintf(request->reason, sizeof request->reason, "enough");
     return PL_OK;
 }
 

@@ -84,9 +84,9 @@ int rename(const char *from, const char *to)
 /* ---- the run tells how far it is ---- */
 
 static int watcher_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                      pl_wish_t *wish, pl_error_t *err)
+                      pl_callback_request_t *request, pl_error_t *err)
 {
-    (void)self, (void)wish, (void)err;
+    (void)self, (void)request, (void)err;
     pthread_mutex_lock(&disk.lock);
     disk.ended = point == PL_HOOK_FIT_END;
     disk.step = (int)event->global_step;

@@ -29,9 +29,9 @@ static void keep_log(pl_log_level_t level, int rank, const char *actor, const ch
 }
 
 static int talk(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                pl_wish_t *wish, pl_error_t *err)
+                pl_callback_request_t *request, pl_error_t *err)
 {
-    (void)self, (void)point, (void)wish, (void)err;
+    (void)self, (void)point, (void)request, (void)err;
     if (event->global_step == 2)
         fprintf(stderr, "step two\n");
     return PL_OK;

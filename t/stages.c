@@ -113,9 +113,9 @@ static void a_step_that_is_skipped_has_taken_time(void)
 /* ---- what is no wait for data ---- */
 
 static int brake_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                    pl_wish_t *wish, pl_error_t *err)
+                    pl_callback_request_t *request, pl_error_t *err)
 {
-    (void)self, (void)point, (void)event, (void)wish, (void)err;
+    (void)self, (void)point, (void)event, (void)request, (void)err;
     nanosleep(&(struct timespec){.tv_nsec = 50 * PL_MILLISECOND}, NULL);
     return PL_OK;
 }
@@ -129,13 +129,13 @@ static const pl_callback_ops_t brake = {.name = "brake",
 static const pl_callback_ops_t onlooker = {.name = "onlooker",
                                            .size = 1,
                                            .points = PL_AT(TRAIN_BATCH_END),
-                                           .wishes = PL_LOOKS_ON,
+                                           .requests = PL_LOOKS_ON,
                                            .on = brake_on};
 
 static void go_on(evutil_socket_t fd, short what, void *rig)
 {
     (void)fd, (void)what;
-    pl_trainer_go_on(rig_trainer(rig), NULL, NULL, NULL);
+    pl_trainer_continue(rig_trainer(rig), NULL, NULL, NULL);
 }
 
 static void pause_once(rig_t *rig, const pl_progress_t *progress)

@@ -148,7 +148,7 @@ static void a_paused_run_waits(void)
     ok(rig_begin(rig) && rig_until(rig, has_been_told), "a run is under way");
     pl_trainer_pause(rig_trainer(rig), NULL, NULL, NULL);
     stall(seconds);
-    pl_trainer_go_on(rig_trainer(rig), NULL, NULL, NULL);
+    pl_trainer_continue(rig_trainer(rig), NULL, NULL, NULL);
     told.first = told.newest + 1;
     ok(rig_until(rig, has_been_told), "it goes on when it is told to");
     pl_trainer_stop(rig_trainer(rig), "enough", NULL);

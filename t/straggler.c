@@ -26,9 +26,9 @@ static bool is_rank_zero(void)
 }
 
 static int drag_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                   pl_wish_t *wish, pl_error_t *err)
+                   pl_callback_request_t *request, pl_error_t *err)
 {
-    (void)self, (void)point, (void)event, (void)wish, (void)err;
+    (void)self, (void)point, (void)event, (void)request, (void)err;
     if (is_rank_zero())
         nanosleep(&(struct timespec){.tv_nsec = 10 * PL_MILLISECOND}, NULL);
     return PL_OK;

@@ -2,7 +2,7 @@
  *
  *     told COMMAND,COMMAND… [KEY=VALUE]…
  *
- * such as pause,go_on,save,lr=0.25,scale=2,stop; "resume=CHECKPOINT" instead goes on from
+ * such as pause, continue,save,lr=0.25,scale=2,stop; "resume=CHECKPOINT" instead goes on from
  * there.  Each is given when the one before has been answered, the first after the third
  * step; each answer is a line.  A process that is not to speak for all gives its first
  * command at once, and says what comes of that.  A step takes a millisecond. */
@@ -31,9 +31,9 @@ typedef struct program {
 /* ---- parts ---- */
 
 static int brake_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                    pl_wish_t *wish, pl_error_t *err)
+                    pl_callback_request_t *request, pl_error_t *err)
 {
-    (void)self, (void)point, (void)event, (void)wish, (void)err;
+    (void)self, (void)point, (void)event, (void)request, (void)err;
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     return PL_OK;
 }
@@ -108,8 +108,8 @@ static int command_send(pl_trainer_t *trainer, const char *word, program_t *prog
 {
     if (!strcmp(word, "pause"))
         return pl_trainer_pause(trainer, on_command, program, err);
-    if (!strcmp(word, "go_on"))
-        return pl_trainer_go_on(trainer, on_command, program, err);
+    if (!strcmp(word, "continue"))
+        return pl_trainer_continue(trainer, on_command, program, err);
     if (!strcmp(word, "save"))
         return pl_trainer_save(trainer, on_command, program, err);
     if (!strncmp(word, "lr=", 3))
@@ -181,8 +181,9 @@ int main(int argc, char **argv)
     pl_options_t *options = engine ? pl_options_parse(run, "run", &err) : NULL;
     for (int k = 2; options && k < argc && code == PL_OK; k++)
         code = option_set(options, argv[k], &err);
-    pl_trainer_t *trainer =
-        options && code == PL_OK ? pl_trainer_new(engine, options, &err) : NULL;
+    pl_trainer_t *trainer = options && code == PL_OK
+                                ? pl_trainer_new(engine, options, &err)
+                                : NULL;
     if (trainer && program_begin(trainer, &program, &err) == PL_OK)
         event_base_dispatch(program.base);
     if (err.code != PL_OK)

@@ -32,16 +32,16 @@ commands() { sed 's/.*"command": *"\([a-z_]*\)".*/\1/' "runs/$1/commands.jsonl" 
 
 is_carried_out() {
     local launcher=$1 saved
-    told "$launcher" pause,go_on,lr=0.25,scale=2,save "$launcher"
+    told "$launcher" pause,continue,lr=0.25,scale=2,save "$launcher"
     is "$status" 0 "$launcher: the program ends well"
     like "$(said pause)" '^ok [1-9]' "a pause is answered"
-    is "$(said go_on)" "$(said pause)" "it goes on behind the same step"
+    is "$(said continue)" "$(said pause)" "it goes on behind the same step"
     like "$(said set_lr)" '^ok [1-9]' "a rate is set"
     is "$(said set_lr | grep -c ok)" 2 "and scaled"
     is "$(rate_behind "$(said set_lr | sed -n 's/^ok \([0-9]*\).*/\1/;2p')" "$launcher")" 0.2 "which holds for the next step"
     saved=$(said save | cut -d ' ' -f 3)
     ok "a checkpoint is made" test -s "$saved/manifest.json"
-    is "$(commands "$launcher")" "pause go_on set_lr set_lr save " "all are written down"
+    is "$(commands "$launcher")" "pause continue set_lr set_lr save " "all are written down"
     is "$(said done)" "ok 60" "and the run has all its steps"
     cp "runs/$launcher/model.safetensors" whole
     told "$launcher" resume="$PWD/$saved" "$launcher"
@@ -52,7 +52,7 @@ is_carried_out() {
 is_paused() {
     local launcher=$1
     [ -e runs/whole ] || told inline '' whole
-    told "$launcher" pause,save,go_on "$launcher-paused"
+    told "$launcher" pause,save,continue "$launcher-paused"
     is "$(said save | cut -d ' ' -f 1,2)" "$(said pause)" "$launcher: it is saved where it is paused"
     ok "the bits are those of threads that nobody has told anything" \
         cmp runs/whole/model.safetensors "runs/$launcher-paused/model.safetensors"
@@ -66,15 +66,15 @@ is_stopped() {
 }
 
 who_does_not_speak_for_all_is_refused() {
-    told script pause,go_on script-others
+    told script pause,continue script-others
     is "$(grep -c '^[12] pause this process is rank [01] of the run: the program that started it takes commands' <<<"$out")" 2 \
         "script: each process of a rank"
-    is "$(said go_on)" "$(said pause)" "the program itself is obeyed"
+    is "$(said continue)" "$(said pause)" "the program itself is obeyed"
     is "$(grep -c '^[012] done ok 60' <<<"$out")" 3 "and all have the result"
-    told external pause,go_on external-others
+    told external pause,continue external-others
     is "$(grep -c '^1 pause this process is rank 1 of the run: rank 0.s takes commands' <<<"$out")" 1 \
         "external: the other process"
-    is "$(said go_on)" "$(said pause)" "rank zero's is obeyed"
+    is "$(said continue)" "$(said pause)" "rank zero's is obeyed"
     is "$(grep -c '^[01] done ok 60' <<<"$out")" 2 "and both have the result"
 }
 

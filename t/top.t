@@ -111,7 +111,7 @@ keys_command_the_run() {
     shows 'saved after step [0-9]+: runs/commanded/checkpoints/asked-step=' "s saves"
     sleep 6
     tmux send-keys p
-    shows '^run 1: goes on after step' "p goes on"
+    shows '^run 1: continues after step' "p continues it"
     holds 10 is_training
     ok "a pause is no time of the engine" has '^0 .* [0-8]?[0-9] %$'
     tmux send-keys x
@@ -178,7 +178,7 @@ who_comes_late_knows_what_was_before() {
     shows '^run late  mlp  paused ' "who comes then sees that"
     is "$(screen | head -n 1)" "$paused" "with its step and its time, which stands still"
     ok "and its figures" has '^train_loss '
-    "$paceline" control "$desk" go-on >/dev/null 2>&1
+    "$paceline" control "$desk" continue >/dev/null 2>&1
     ok "it goes on" holds 30 is_training
     leaves 0 q "q leaves it"
     end

@@ -429,7 +429,7 @@ a_long_run_takes_commands() {
     posts 400 "to a number alone" /runs/1/lr '{"lr": "much"}'
     posts 200 "it answers by what it is" /runs/1/predictions '{"x": [[0, 0]]}'
     like "$out" "\"weights\":\"[^\"]*asked-newest\",\"global_step\":$paused[,}]" "which it names"
-    posts 200 "it goes on" /runs/1/go_on ''
+    posts 200 "it goes on" /runs/1/continue ''
     ok "it trains" goes_beyond "$paused"
     sleep 1.5
     saved=$(step_now)
@@ -531,7 +531,7 @@ two_runs_train_at_once() {
     ok "its events end" wait "$follower"
     get /runs/1
     like "$out" '"state":"paused"' "the first is as it was"
-    posts 200 "and goes on" /runs/1/go_on ''
+    posts 200 "and goes on" /runs/1/continue ''
     ok "to train" goes_beyond "$before"
     ended
     wait "$first"

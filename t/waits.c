@@ -230,7 +230,7 @@ static void commands_to_a_fit_are_waited_for(void)
     is_int(pl_trainer_pause_wait(trainer, on_command, heard, &err), PL_OK, "%s",
            err.text);
     is_text(heard, "pause", "it pauses");
-    is_int(pl_trainer_go_on_wait(trainer, on_command, heard, &err), PL_OK, "%s",
+    is_int(pl_trainer_continue_wait(trainer, on_command, heard, &err), PL_OK, "%s",
            err.text);
     is_int(pl_trainer_set_lr_wait(trainer, 0.05, NULL, on_command, heard, &err), PL_OK,
            "%s", err.text);

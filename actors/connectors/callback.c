@@ -1,6 +1,6 @@
 /* callback.c - the callback connector: asks the run's callbacks
  *
- * Hooks are calls: the loop asks, what the callbacks wish comes back as the answer, and
+ * Hooks are calls: the loop asks, what the callbacks request comes back as the answer, and
  * the loop does it.  Callbacks are asked in the order of the run file. */
 #include "actors/connectors/callback.h"
 
@@ -181,7 +181,7 @@ static int callbacks_on_show_model(void *self, pl_call_t *call, const pl_body_t 
 
 static bool looks_on(const hosted_t *hosted)
 {
-    return ops_of(hosted)->wishes & PL_LOOKS_ON;
+    return ops_of(hosted)->requests & PL_LOOKS_ON;
 }
 
 static int callbacks_on_interest(void *self, pl_call_t *call, const pl_body_t *body,
@@ -194,7 +194,7 @@ static int callbacks_on_interest(void *self, pl_call_t *call, const pl_body_t *b
     for (int k = 0; k < callbacks->count; k++) {
         const hosted_t *hosted = &callbacks->hosted[k];
         reply.points |= ops_of(hosted)->points;
-        reply.wishes |= ops_of(hosted)->wishes;
+        reply.wishes |= ops_of(hosted)->requests;
         if (ops_of(hosted)->points & PL_AT(TRAIN_BATCH_END))
             pl_intervals_add(looks_on(hosted) ? &looks : &halts,
                              (uint64_t)hosted->every_n_steps);
@@ -215,13 +215,13 @@ static bool is_wanted(const hosted_t *hosted, const pl_hook_t point, uint64_t gl
 }
 
 /* What has to be prepared for comes too late when it is not said at the start. */
-static int wish_declared(const pl_callback_ops_t *ops, const pl_wish_t *wish,
-                         pl_error_t *err)
+static int wish_declared(const pl_callback_ops_t *ops,
+                         const pl_callback_request_t *request, pl_error_t *err)
 {
-    if (wish->accumulate <= 1 || ops->wishes & PL_MAY_ACCUMULATE)
+    if (request->accumulate <= 1 || ops->requests & PL_MAY_ACCUMULATE)
         return PL_OK;
     return pl_fail(err, PL_EUSER,
-                   "it wishes for accumulate, and its table does not say so: .wishes");
+                   "it wishes for accumulate, and its table does not say so: .requests");
 }
 
 /* Asks one callback, when the point is its own. */
@@ -229,13 +229,13 @@ static int hosted_ask(hosted_t *hosted, pl_hook_t point, const pl_hook_event_t *
                       pl_wishes_t *all, pl_error_t *err)
 {
     const pl_callback_ops_t *ops = ops_of(hosted);
-    pl_wish_t wish = pl_wishes_new(all);
+    pl_callback_request_t request = pl_wishes_new(all);
     pl_error_t why = {0};
     if (!is_wanted(hosted, point, event->global_step))
         return PL_OK;
-    if (ops->on(hosted->part.self, point, event, &wish, &why) != PL_OK
-        || wish_declared(ops, &wish, &why) != PL_OK
-        || pl_wishes_add(all, ops, point, &wish, &why) != PL_OK)
+    if (ops->on(hosted->part.self, point, event, &request, &why) != PL_OK
+        || wish_declared(ops, &request, &why) != PL_OK
+        || pl_wishes_add(all, ops, point, &request, &why) != PL_OK)
         return callback_fail(hosted, hook_names[point], &why, err);
     return PL_OK;
 }

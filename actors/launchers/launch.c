@@ -21,7 +21,7 @@
 #include "runtime/port_holder.h"
 
 enum { SIGNALS_MOST = 63 };                                /* a set of them has 64 bits */
-static const double USUAL_JOIN_S = 60, USUAL_SETTLE_S = 10, SECONDS_MOST = 1e9;
+static const double USUAL_JOIN_S = 60, USUAL_LAST_CALL_S = 10, SECONDS_MOST = 1e9;
 
 /* ---- the children ---- */
 
@@ -214,9 +214,10 @@ static int spec_check(const pl_launch_spec_t *s, pl_error_t *err)
     if (s->max_restarts < 0 || s->max_restarts > PL_TRIES_MOST)
         return pl_fail(err, PL_EINVAL, "%d restarts: from 0 to %d", s->max_restarts,
                        PL_TRIES_MOST);
-    if (!(s->join_timeout <= SECONDS_MOST) || !(s->settle <= SECONDS_MOST))
-        return pl_fail(err, PL_EINVAL, "%g s to join and %g s to settle: up to %g",
-                       s->join_timeout, s->settle, SECONDS_MOST);
+    if (!(s->join_timeout <= SECONDS_MOST) || !(s->last_call_timeout <= SECONDS_MOST))
+        return pl_fail(err, PL_EINVAL,
+                       "join_timeout %g s, last_call_timeout %g s: each is at most %g s",
+                       s->join_timeout, s->last_call_timeout, SECONDS_MOST);
     return s->argv && *s->argv ? PL_OK
                                : pl_fail(err, PL_EINVAL, "there is no command to launch");
 }
@@ -225,7 +226,8 @@ static void spec_settle(pl_launch_spec_t *s)
 {
     s->nodes_least = s->nodes_least ? s->nodes_least : s->nodes;
     s->join_timeout = s->join_timeout > 0 ? s->join_timeout : USUAL_JOIN_S;
-    s->settle = s->settle > 0 ? s->settle : USUAL_SETTLE_S;
+    s->last_call_timeout = s->last_call_timeout > 0 ? s->last_call_timeout
+                                                    : USUAL_LAST_CALL_S;
 }
 
 pl_launch_t *pl_launch_start(struct event_base *base, const pl_launch_spec_t *spec,

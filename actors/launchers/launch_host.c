@@ -303,7 +303,7 @@ static void host_gather(launch_host_t *h)
     const pl_launch_spec_t *s = &h->launch->spec;
     const int there = host_there(h);
     const bool enough = there >= s->nodes_least;
-    const double patience = enough ? s->settle : s->join_timeout;
+    const double patience = enough ? s->last_call_timeout : s->join_timeout;
     const int64_t now = pl_now(), until = h->waits + (int64_t)(patience * PL_SECOND);
     pl_error_t err = {0};
     if (now < h->not_before) {

@@ -29,7 +29,7 @@ typedef struct order {
 static const order_t orders[] = {
     {"list", "list"},
     {"pause", "pause"},
-    {"go-on", "go_on"},
+    {"continue", "continue"},
     {"save", "save", .takes_name = true},
     {"stop", "stop", .takes_reason = true},
     {"set-lr", "set_lr", "lr", .takes_optimizer = true},
@@ -42,6 +42,10 @@ static const order_t orders[] = {
 static const order_t *order_find(const char *word, pl_error_t *err)
 {
     const char *names[sizeof orders / sizeof *orders] = {NULL};
+    if (!strcmp(word, "go-on")) {
+        cli_note("go-on is now called continue");
+        word = "continue";
+    }
     for (size_t k = 0; orders[k].word; k++) {
         if (!strcmp(orders[k].word, word))
             return &orders[k];
@@ -183,7 +187,7 @@ static long long count_of(const json_t *object, const char *key)
 bool cli_reply_words(const json_t *reply, char *text, size_t room)
 {
     static const char *const done[][2] = {{"pause", "paused"},
-                                          {"go_on", "goes on"},
+                                          {"continue", "continues"},
                                           {"save", "saved"},
                                           {"set_lr", "learning rate set"}};
     const json_t *error = json_object_get(reply, "error");

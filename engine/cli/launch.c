@@ -145,7 +145,7 @@ static int launch_begin(launch_t *launch, const cli_launch_t *a, pl_error_t *err
                              .job_key = key_named(a),
                              .max_restarts = (int)a->max_restarts,
                              .join_timeout = a->join_timeout,
-                             .settle = a->settle,
+                             .last_call_timeout = a->last_call_timeout,
                              .argv = a->program.text,
                              .on_line = said,
                              .on_end = ended,

@@ -168,7 +168,7 @@ static void command_key(top_t *top, int key)
     else if (key == 'p' && !top->is_paused)
         ask(top, "{\"command\":\"pause\"}", "pausing after this step");
     else if (key == 'g' || key == 'p')
-        ask(top, "{\"command\":\"go_on\"}", "going on");
+        ask(top, "{\"command\":\"continue\"}", "continuing");
     else if (key == 's')
         ask(top, "{\"command\":\"save\"}", "saving after this step");
     else if (key == 'y' && was_sure)

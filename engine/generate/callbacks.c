@@ -77,7 +77,7 @@ static void write_points(void)
     };
     static const char *const names[] = {
 #define PL_X(name, text) text,
-        PL_WISHES(PL_X)
+        PL_CALLBACK_REQUESTS(PL_X)
 #undef PL_X
     };
     for (size_t k = 0; k < sizeof hooks / sizeof *hooks; k++) {

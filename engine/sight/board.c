@@ -357,7 +357,7 @@ static opened_t opened_by(pl_board_t *b, const pl_tap_record_t *r, const pl_body
         opened.ends_step = body->train_batch.step_due;
     if (body && r->envelope.message == PL_MESSAGE_control) {
         opened.pauses = !strcmp(body->control.command, "pause");
-        opened.goes_on = !strcmp(body->control.command, "go_on");
+        opened.goes_on = !strcmp(body->control.command, "continue");
     }
     return opened;
 }

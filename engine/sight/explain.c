@@ -197,7 +197,7 @@ static void look_at_command(explain_t *x, const pl_tap_record_t *record,
         || pl_kind_level(is_call ? e->from_kind : e->to_kind) != PL_LEVEL_HOST)
         return;
     const char *word = !is_call ? "" : is_stop ? "stop" : body->control.command;
-    if (is_stop || !strcmp(word, "go_on"))
+    if (is_stop || !strcmp(word, "continue"))
         explain_go_on(x, record->stamp.time);
     if (is_call) {
         command_add(x, record->stamp.time, e->call, word, is_stop ? NULL : &body->control,

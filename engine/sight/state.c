@@ -72,7 +72,7 @@ static void pause_look(state_t *s, const pl_tap_record_t *record)
         s->pausing = e->call;
     else if (e->kind == PL_KIND_REPLY && e->call == s->pausing && !s->paused_at)
         s->paused_at = record->stamp.time;
-    if (s->paused_at && is_call && (is_stop || !strcmp(command, "go_on"))) {
+    if (s->paused_at && is_call && (is_stop || !strcmp(command, "continue"))) {
         pl_rank_times_pause(&s->ranks, s->paused_at, record->stamp.time);
         s->pausing = 0;
         s->paused_at = 0;

@@ -52,13 +52,13 @@ pl_answers = _struct("pl_answers", "int count, tensors output")
 pl_hook_event = _struct("pl_hook_event", "int rank, u32 epoch, u64 global_step, u64 total_steps, u32 batch, "
                         "u32 batches, u64 samples, bool extra, text model, real device_flops, bool validates, "
                         "text metrics, text error, int output_count, tensors output")
-pl_wish = _struct("pl_wish", "bool stop, bool skip, real lr_factor, i64 accumulate, char*256 freeze, "
-                  "char*256 unfreeze, char*160 reason, char*256 save, char*512 drop, at figures")
+pl_callback_request = _struct("pl_callback_request", "bool stop, bool skip, real lr_factor, i64 accumulate, char*256 freeze, "
+                  "char*256 unfreeze, char*160 reason, char*256 save, char*512 drop, at metrics")
 _ERR = POINTER(pl_error)
-_ON = _TYPES["on"] = CFUNCTYPE(c_int, c_void_p, c_int, POINTER(pl_hook_event), POINTER(pl_wish), _ERR)
+_ON = _TYPES["on"] = CFUNCTYPE(c_int, c_void_p, c_int, POINTER(pl_hook_event), POINTER(pl_callback_request), _ERR)
 _EVERY = _TYPES["every"] = CFUNCTYPE(c_int64, c_void_p)
 pl_callback_ops = _struct("pl_callback_ops", "text name, text help, size size, at options, at check, unsigned points, "
-                          "unsigned wishes, every every_n_steps, at start, on on, at stop, at state, at restore")
+                          "unsigned requests, every every_n_steps, at start, on on, at stop, at state, at restore")
 pl_registration = _struct("pl_registration", "text role, at table")
 _ON_DONE, _ON_PROGRESS = (CFUNCTYPE(None, c_void_p, POINTER(told), c_void_p) for told in (pl_result, pl_progress))
 
@@ -71,7 +71,7 @@ def _declare(text):
 
 _TYPES.update(err=_ERR, done=_ON_DONE, progress=_ON_PROGRESS, argc=POINTER(c_int), arrays=POINTER(pl_arrays),
               argv=POINTER(POINTER(c_char_p)), parts=POINTER(pl_registration), what=POINTER(pl_prediction),
-              answers=POINTER(pl_answers), wish=POINTER(pl_wish))
+              answers=POINTER(pl_answers), request=POINTER(pl_callback_request))
 _declare("""
     int pl_init(argc argv at err)        text pl_code_name(int)               int pl_register(parts err)
     int pl_fail(err int text)            int pl_memory_arrays(text arrays err)  int pl_memory_data(text at err)
@@ -80,7 +80,7 @@ _declare("""
     at pl_trainer_new(at at err)         void pl_trainer_on_progress(at progress at)  int pl_trainer_stop(at text err)
     int pl_trainer_fit(at done at err)   int pl_trainer_resume(at text done at err)
     int pl_trainer_validate(at text done at err)              int pl_trainer_test(at text done at err)
-    int pl_trainer_predict(at what done at err)               int pl_wish_figure(wish text real err)
+    int pl_trainer_predict(at what done at err)               int pl_callback_log(request text real err)
     at pl_model_load(text int err)       int pl_model_run(at arrays answers err)  void pl_model_unload(at)
 """)
 
@@ -145,9 +145,9 @@ def _arrays(fields, facts=None):
 _names, _tables, _sources = (f"python-{k}" for k in itertools.count()), [], {}     # the library borrows from tables
 
 class Callback:
-    """Methods named as in HOOKS are called with (event, wish): fields of pl_hook_event_t and pl_wish_t, which are
-    gone when they return; event.figures is a dict, wish.log(name, value) logs.  What they raise fit() raises."""
-    wishes, every_n_steps = 0, 1                            # as in pl_callback_ops_t
+    """Methods named as in HOOKS are called with (event, request): fields of pl_hook_event_t and pl_callback_request_t, which are
+    gone when they return; event.figures is a dict, request.log(name, value) logs.  What they raise fit() raises."""
+    requests, every_n_steps = 0, 1                            # as in pl_callback_ops_t
     def _register(self):
         self.raised = None
         if hasattr(self, "name"):
@@ -156,17 +156,17 @@ class Callback:
             raise Error(pl_error(EINVAL, b"", f"no hook is called {unknown[0]}: there are {', '.join(HOOKS)}".encode()))
         self.name = next(_names)
         _tables.append(table := pl_callback_ops(
-            name=self.name.encode(), help=b"of Python", size=1, wishes=self.wishes, on=_ON(self._on),
+            name=self.name.encode(), help=b"of Python", size=1, requests=self.requests, on=_ON(self._on),
             points=sum(1 << k for k, hook in enumerate(HOOKS) if hasattr(self, hook)),
             every_n_steps=_EVERY(lambda _: self.every_n_steps)))
         _call(_lib.pl_register, (pl_registration * 2)((b"callback", ctypes.cast(byref(table), c_void_p)), (None, None)))
         return self.name
-    def _on(self, _self, point, event, wish, err):
+    def _on(self, _self, point, event, request, err):
         try:
-            event, wish = event.contents, wish.contents
+            event, request = event.contents, request.contents
             event.figures = json.loads(event.metrics or b"{}")
-            wish.log = lambda name, value: _call(_lib.pl_wish_figure, byref(wish), name.encode(), value)
-            getattr(self, HOOKS[point])(event, wish)
+            request.log = lambda name, value: _call(_lib.pl_callback_log, byref(request), name.encode(), value)
+            getattr(self, HOOKS[point])(event, request)
             return 0
         except BaseException as raised:                     # it cannot pass through C
             self.raised = raised

@@ -18,10 +18,10 @@ y = ((x ** 2).sum(1) < 0.5).astype(np.int64)                # 1: inside a circle
 class Enough(paceline.Callback):
     """Ends the run once the validation is good."""
 
-    def on_validation_end(self, event, wish):
-        wish.log("error", 1 - event.figures.get("val_acc", 0))
+    def on_validation_end(self, event, request):
+        request.log("error", 1 - event.figures.get("val_acc", 0))
         if event.figures.get("val_acc", 0) > 0.97:
-            wish.stop, wish.reason = True, b"good enough"
+            request.stop, request.reason = True, b"good enough"
 
 def show(progress):
     if progress["event"] == "validated":

@@ -4,9 +4,9 @@
  *
  * Parameters of an embedding and Adam's two tensors for each of them; all but a few are
  * frozen, so that a step takes no time beside a save.  A callback of ours is asked after
- * each step.  Stall: from its wish for a save until it is asked after the next step, held
+ * each step.  Stall: from its request for a save until it is asked after the next step, held
  * against one copy of as many bytes by one thread, in memory that was used before.
- * Throughput: from the wish until the checkpoint has its name, in turns with dd.  Resume:
+ * Throughput: from the request until the checkpoint has its name, in turns with dd.  Resume:
  * from exec to the first step, in turns with dd that reads each file into memory in one
  * piece, with the files in the page cache and, where it can be dropped, on the disk.  Of
  * what takes turns each is first every other time, and the ratio is the pairs' median:
@@ -116,19 +116,19 @@ static void dd_measure(void)
     command_run("rm %s/dd; sync", bench_folder());
 }
 
-static void save_wish(pl_wish_t *wish, phase_t next)
+static void save_wish(pl_callback_request_t *request, phase_t next)
 {
-    snprintf(wish->save, sizeof wish->save, "s%d", probe.round);
+    snprintf(request->save, sizeof request->save, "s%d", probe.round);
     probe.phase = next;
     probe.wished = pl_now();
 }
 
-static void round_begin(pl_wish_t *wish)
+static void round_begin(pl_callback_request_t *request)
 {
     copy_measure();
     if (probe.round % 2 == 0)
         dd_measure();
-    save_wish(wish, PHASE_STALLED);
+    save_wish(request, PHASE_STALLED);
 }
 
 /* Looked for without a step in between: the disk has the machine for itself. */
@@ -138,7 +138,7 @@ static void durable_wait(int number)
         usleep(200);
 }
 
-static void round_end(pl_wish_t *wish)
+static void round_end(pl_callback_request_t *request)
 {
     durable_wait(probe.round);
     probe.saving[probe.round] = (double)(pl_now() - probe.wished) / 1e9;
@@ -146,13 +146,13 @@ static void round_end(pl_wish_t *wish)
         dd_measure();
     probe.round++;
     if (probe.round < probe.rounds)
-        round_begin(wish);
+        round_begin(request);
     else
-        save_wish(wish, PHASE_WRITING);
+        save_wish(request, PHASE_WRITING);
 }
 
 static int probe_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                    pl_wish_t *wish, pl_error_t *err)
+                    pl_callback_request_t *request, pl_error_t *err)
 {
     (void)self, (void)point, (void)event, (void)err;
     double since = (double)(pl_now() - probe.wished) / 1e6;
@@ -161,17 +161,17 @@ static int probe_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
         fflush(stdout);
         _exit(0);
     } else if (probe.phase == PHASE_BEGIN && pl_now() - probe.began > PL_SECOND * 2) {
-        round_begin(wish);
+        round_begin(request);
     } else if (probe.phase == PHASE_STALLED) {
         probe.stall[probe.round] = since;
-        round_end(wish);
+        round_end(request);
     } else if (probe.phase == PHASE_WRITING) {
         probe.round++;
-        save_wish(wish, PHASE_SECOND);
+        save_wish(request, PHASE_SECOND);
     } else if (probe.phase == PHASE_SECOND) {
         probe.second = since;
         durable_wait(probe.round);
-        wish->stop = true;
+        request->stop = true;
     }
     return PL_OK;
 }
@@ -180,7 +180,7 @@ static const pl_callback_ops_t probe_callback = {
     .name = "probe",
     .size = 1,
     .points = PL_AT(TRAIN_BATCH_END),
-    .wishes = PL_MAY_SAVE,
+    .requests = PL_MAY_SAVE,
     .on = probe_on,
 };
 

@@ -12,11 +12,11 @@ static const pl_option_t enough_options[] = {
 };
 
 static int enough_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                     pl_wish_t *wish, pl_error_t *err)
+                     pl_callback_request_t *request, pl_error_t *err)
 {
     (void)point, (void)err;
-    wish->stop = event->global_step >= (uint64_t)((const enough_t *)self)->steps;
-    strcpy(wish->reason, "enough");
+    request->stop = event->global_step >= (uint64_t)((const enough_t *)self)->steps;
+    strcpy(request->reason, "enough");
     return PL_OK;
 }
 

@@ -63,14 +63,14 @@ static double kilobytes_of(const char *path, const char *word)
     return found;
 }
 
-static int megabytes_log(pl_wish_t *wish, const char *name, double kilobytes,
-                         pl_error_t *err)
+static int megabytes_log(pl_callback_request_t *request, const char *name,
+                         double kilobytes, pl_error_t *err)
 {
-    return kilobytes < 0 ? PL_OK : pl_wish_figure(wish, name, kilobytes / 1024, err);
+    return kilobytes < 0 ? PL_OK : pl_callback_log(request, name, kilobytes / 1024, err);
 }
 
 static int device_stats_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                           pl_wish_t *wish, pl_error_t *err)
+                           pl_callback_request_t *request, pl_error_t *err)
 {
     static const char status[] = "/proc/self/status", memory[] = "/proc/meminfo";
     device_stats_t *d = self;
@@ -78,13 +78,15 @@ static int device_stats_on(void *self, pl_hook_t point, const pl_hook_event_t *e
     double percent = processor_percent(d);
     if (point == PL_HOOK_FIT_START)
         return PL_OK;                                       /* the clock starts */
-    int code = pl_wish_figure(wish, "cpu_percent", percent, err);
+    int code = pl_callback_log(request, "cpu_percent", percent, err);
     if (code == PL_OK)
-        code = megabytes_log(wish, "memory_rss_mb", kilobytes_of(status, "VmRSS"), err);
+        code = megabytes_log(request, "memory_rss_mb", kilobytes_of(status, "VmRSS"),
+                             err);
     if (code == PL_OK)
-        code = megabytes_log(wish, "memory_peak_mb", kilobytes_of(status, "VmHWM"), err);
+        code = megabytes_log(request, "memory_peak_mb", kilobytes_of(status, "VmHWM"),
+                             err);
     if (code == PL_OK)
-        code = megabytes_log(wish, "memory_available_mb",
+        code = megabytes_log(request, "memory_available_mb",
                              kilobytes_of(memory, "MemAvailable"), err);
     return code;
 }
@@ -95,7 +97,7 @@ const pl_callback_ops_t pl_device_stats_monitor_callback = {
     .size = sizeof(device_stats_t),
     .options = device_stats_options,
     .points = PL_AT(FIT_START) | PL_AT(TRAIN_BATCH_END),
-    .wishes = PL_LOOKS_ON,
+    .requests = PL_LOOKS_ON,
     .every_n_steps = device_stats_every,
     .on = device_stats_on,
 };

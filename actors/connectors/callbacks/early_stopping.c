@@ -33,7 +33,8 @@ static const pl_option_t early_stopping_options[] = {
              "stops once the figure is better than this"),
     PL_FLOAT(early_stopping_t, divergence_threshold, "null", NULL,
              "stops once the figure is worse than this"),
-    PL_BOOL(early_stopping_t, check_finite, "true", "stop when it is not finite; false: count that as no improvement"),
+    PL_BOOL(early_stopping_t, check_finite, "true",
+            "stop when it is not finite; false: count that as no improvement"),
     PL_BOOL(early_stopping_t, strict, "true", "a figure that is missing fails the run"),
     PL_BOOL(early_stopping_t, check_on_train_epoch_end, "false",
             "looks after epochs, as it does for train_ figures, not validations"),
@@ -61,15 +62,16 @@ static bool has_improved(const early_stopping_t *e, double value)
     return !isnan(value) && (isnan(e->best) || is_better(e, value, e->best + delta));
 }
 
-static void stop_because(pl_wish_t *wish, const char *format, ...) PL_PRINTF(2, 3);
+static void stop_because(pl_callback_request_t *request, const char *format, ...)
+    PL_PRINTF(2, 3);
 
-static void stop_because(pl_wish_t *wish, const char *format, ...)
+static void stop_because(pl_callback_request_t *request, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    vsnprintf(wish->reason, sizeof wish->reason, format, args);
+    vsnprintf(request->reason, sizeof request->reason, format, args);
     va_end(args);
-    wish->stop = true;
+    request->stop = true;
 }
 
 static void improvement_note(early_stopping_t *e, const pl_hook_event_t *event,
@@ -83,22 +85,22 @@ static void improvement_note(early_stopping_t *e, const pl_hook_event_t *event,
 }
 
 static void value_check(early_stopping_t *e, const pl_hook_event_t *event, double value,
-                        pl_wish_t *wish)
+                        pl_callback_request_t *request)
 {
     if (!isfinite(value) && e->check_finite) {
-        stop_because(wish, "%s is not finite; the best was %.6g", e->monitor, e->best);
+        stop_because(request, "%s is not finite; the best was %.6g", e->monitor, e->best);
         return;
     }
     if (is_better(e, value, e->stopping_threshold))
-        stop_because(wish, "%s %.6g is better than the threshold %.6g", e->monitor, value,
-                     e->stopping_threshold);
+        stop_because(request, "%s %.6g is better than the threshold %.6g", e->monitor,
+                     value, e->stopping_threshold);
     else if (is_better(e, e->divergence_threshold, value))
-        stop_because(wish, "%s %.6g is worse than the threshold %.6g", e->monitor, value,
-                     e->divergence_threshold);
+        stop_because(request, "%s %.6g is worse than the threshold %.6g", e->monitor,
+                     value, e->divergence_threshold);
     if (has_improved(e, value))
         improvement_note(e, event, value);
-    else if (++e->waited >= e->patience && !wish->stop)
-        stop_because(wish,
+    else if (++e->waited >= e->patience && !request->stop)
+        stop_because(request,
                      "%s has not improved in the last %lld checks; the best is "
                      "%.6g",
                      e->monitor, (long long)e->waited, e->best);
@@ -142,7 +144,7 @@ static int start_check(early_stopping_t *e, const pl_hook_event_t *event, pl_err
 }
 
 static int early_stopping_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                             pl_wish_t *wish, pl_error_t *err)
+                             pl_callback_request_t *request, pl_error_t *err)
 {
     early_stopping_t *e = self;
     pl_error_t why = {0};
@@ -153,7 +155,7 @@ static int early_stopping_on(void *self, pl_hook_t point, const pl_hook_event_t 
         return PL_OK;
     if (pl_figure_find(event, e->monitor, &value, &why) != PL_OK)
         return figure_missing(e, event, &why, err);
-    value_check(e, event, value, wish);
+    value_check(e, event, value, request);
     return PL_OK;
 }
 

@@ -65,29 +65,30 @@ static int finetuning_start(void *self, pl_error_t *err)
 }
 
 /* All groups whose time has come since it was asked last. */
-static int groups_wish(finetuning_t *f, uint32_t epoch, pl_wish_t *wish, pl_error_t *err)
+static int groups_wish(finetuning_t *f, uint32_t epoch, pl_callback_request_t *request,
+                       pl_error_t *err)
 {
     size_t used = 0;
     for (; f->given < f->epochs.count && f->epochs.value[f->given] <= epoch; f->given++) {
         int length = 0;
         const char *group = group_at(f->unfreeze, f->given, &length);
-        int added = snprintf(wish->unfreeze + used, sizeof wish->unfreeze - used,
+        int added = snprintf(request->unfreeze + used, sizeof request->unfreeze - used,
                              "%s%.*s", used ? " " : "", length, group);
-        if ((size_t)added >= sizeof wish->unfreeze - used)
+        if ((size_t)added >= sizeof request->unfreeze - used)
             return pl_fail(err, PL_EINVAL, "more than %zu characters of patterns at once",
-                           sizeof wish->unfreeze);
+                           sizeof request->unfreeze);
         used += (size_t)added;
     }
     return PL_OK;
 }
 
 static int finetuning_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                         pl_wish_t *wish, pl_error_t *err)
+                         pl_callback_request_t *request, pl_error_t *err)
 {
     finetuning_t *f = self;
     if (point != PL_HOOK_FIT_START)
-        return groups_wish(f, event->epoch, wish, err);
-    snprintf(wish->freeze, sizeof wish->freeze, "%s", f->freeze);
+        return groups_wish(f, event->epoch, request, err);
+    snprintf(request->freeze, sizeof request->freeze, "%s", f->freeze);
     return PL_OK;
 }
 

@@ -31,13 +31,13 @@ static int accumulation_start(void *self, pl_error_t *err)
 
 /* Before the first of its epochs the trainer's option counts. */
 static int accumulation_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                           pl_wish_t *wish, pl_error_t *err)
+                           pl_callback_request_t *request, pl_error_t *err)
 {
     (void)point, (void)err;
     const accumulation_t *a = self;
     for (int k = 0; k < a->epochs.count; k++)
         if (event->epoch >= a->epochs.value[k])
-            wish->accumulate = a->batches.value[k];
+            request->accumulate = a->batches.value[k];
     return PL_OK;
 }
 
@@ -47,7 +47,7 @@ const pl_callback_ops_t pl_gradient_accumulation_scheduler_callback = {
     .size = sizeof(accumulation_t),
     .options = accumulation_options,
     .points = PL_AT(TRAIN_EPOCH_START),
-    .wishes = PL_MAY_ACCUMULATE,
+    .requests = PL_MAY_ACCUMULATE,
     .start = accumulation_start,
     .on = accumulation_on,
 };

@@ -27,7 +27,7 @@ static int64_t lr_monitor_every(const void *self)
 }
 
 static int lr_monitor_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                         pl_wish_t *wish, pl_error_t *err)
+                         pl_callback_request_t *request, pl_error_t *err)
 {
     const lr_monitor_t *m = self;
     const char *name;
@@ -42,7 +42,7 @@ static int lr_monitor_on(void *self, pl_hook_t point, const pl_hook_event_t *eve
     json_object_foreach(metrics, name, value)
     {
         if (code == PL_OK && !strncmp(name, "lr-", 3))
-            code = pl_wish_figure(wish, name, json_number_value(value), err);
+            code = pl_callback_log(request, name, json_number_value(value), err);
     }
     json_decref(metrics);
     return code;
@@ -54,7 +54,7 @@ const pl_callback_ops_t pl_lr_monitor_callback = {
     .size = sizeof(lr_monitor_t),
     .options = lr_monitor_options,
     .points = PL_AT(TRAIN_BATCH_END) | PL_AT(TRAIN_EPOCH_END),
-    .wishes = PL_LOOKS_ON,
+    .requests = PL_LOOKS_ON,
     .every_n_steps = lr_monitor_every,
     .on = lr_monitor_on,
 };

@@ -16,7 +16,7 @@
 #include "base/json_walk.h"
 #include "base/log.h"
 
-enum { NAME = sizeof((pl_wish_t *)0)->save };
+enum { NAME = sizeof((pl_callback_request_t *)0)->save };
 
 /* A checkpoint that is kept. */
 typedef struct kept {
@@ -236,10 +236,10 @@ static int name_make(const model_checkpoint_t *m, const pl_hook_event_t *event,
 
 /* ---- which are kept ---- */
 
-static void drop_add(pl_wish_t *wish, const char *name)
+static void drop_add(pl_callback_request_t *request, const char *name)
 {
-    size_t at = strlen(wish->drop);
-    snprintf(wish->drop + at, sizeof wish->drop - at, "%s%s", at ? "\n" : "", name);
+    size_t at = strlen(request->drop);
+    snprintf(request->drop + at, sizeof request->drop - at, "%s%s", at ? "\n" : "", name);
 }
 
 static bool is_kept(const model_checkpoint_t *m, const char *name)
@@ -260,8 +260,8 @@ static void name_part(const model_checkpoint_t *m, char name[NAME])
 
 /* Among the best, and what is no longer; the name is what it comes to be called, "" when
  * it is not good enough. */
-static int kept_add(model_checkpoint_t *m, char name[NAME], double score, pl_wish_t *wish,
-                    pl_error_t *err)
+static int kept_add(model_checkpoint_t *m, char name[NAME], double score,
+                    pl_callback_request_t *request, pl_error_t *err)
 {
     int at = 0;
     while (at < m->count && m->kept[at].score <= score)
@@ -273,7 +273,7 @@ static int kept_add(model_checkpoint_t *m, char name[NAME], double score, pl_wis
     if (PL_GROW(m->kept, m->count, m->room) != PL_OK)
         return pl_no_memory(err);
     while (m->save_top_k >= 0 && m->count >= m->save_top_k)
-        drop_add(wish, m->kept[--m->count].name);
+        drop_add(request, m->kept[--m->count].name);
     name_part(m, name);
     memmove(&m->kept[at + 1], &m->kept[at], (size_t)(m->count - at) * sizeof *m->kept);
     m->kept[at] = (kept_t){.score = score};
@@ -299,13 +299,13 @@ static int score_of(const model_checkpoint_t *m, const pl_hook_event_t *event,
 
 /* Its name among those that go by the figure; "" when it is none of them. */
 static int best_add(model_checkpoint_t *m, const pl_hook_event_t *event, char name[NAME],
-                    pl_wish_t *wish, pl_error_t *err)
+                    pl_callback_request_t *request, pl_error_t *err)
 {
     double score;
     int code = score_of(m, event, &score, err);
     if (code == PL_OK)
         code = name_make(m, event, name, err);
-    return code == PL_OK ? kept_add(m, name, score, wish, err) : code;
+    return code == PL_OK ? kept_add(m, name, score, request, err) : code;
 }
 
 /* A figure of validation that is not there may come yet; others hardly will. */
@@ -369,7 +369,7 @@ static int names_check(const model_checkpoint_t *m, const pl_hook_event_t *event
 }
 
 static int model_checkpoint_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                               pl_wish_t *wish, pl_error_t *err)
+                               pl_callback_request_t *request, pl_error_t *err)
 {
     model_checkpoint_t *m = self;
     char name[NAME] = "";
@@ -385,14 +385,14 @@ static int model_checkpoint_on(void *self, pl_hook_t point, const pl_hook_event_
     if (!is_time(m, point, event)
         || (event->global_step == m->saved_step && m->saved_step))
         return PL_OK;
-    if (goes_by_figure(m, point) && best_add(m, event, name, wish, &why) != PL_OK) {
+    if (goes_by_figure(m, point) && best_add(m, event, name, request, &why) != PL_OK) {
         if (!may_come(m, event, &why))
             return pl_fail(err, why.code, "%s", why.text);
         *name = '\0';
     }
-    snprintf(wish->save, sizeof wish->save, "%.*s%s%s", NAME - (int)sizeof "\nlast", name,
-             *name && m->save_last ? "\n" : "", m->save_last ? "last" : "");
-    if (*wish->save)
+    snprintf(request->save, sizeof request->save, "%.*s%s%s", NAME - (int)sizeof "\nlast",
+             name, *name && m->save_last ? "\n" : "", m->save_last ? "last" : "");
+    if (*request->save)
         m->saved_step = event->global_step;
     m->saved_at = pl_now();
     return PL_OK;
@@ -464,7 +464,7 @@ const pl_callback_ops_t pl_model_checkpoint_callback = {
     .check = model_checkpoint_check,
     .points = PL_AT(FIT_START) | PL_AT(FIT_END) | PL_AT(TRAIN_BATCH_END)
               | PL_AT(VALIDATION_END) | PL_AT(TRAIN_CUT) | PL_AT(TRAIN_EPOCH_END),
-    .wishes = PL_MAY_SAVE,
+    .requests = PL_MAY_SAVE,
     .every_n_steps = model_checkpoint_every,
     .start = model_checkpoint_start,
     .on = model_checkpoint_on,

@@ -156,9 +156,9 @@ static void sums_log(int rank, const json_t *model)
 }
 
 static int model_summary_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                            pl_wish_t *wish, pl_error_t *err)
+                            pl_callback_request_t *request, pl_error_t *err)
 {
-    (void)point, (void)wish;
+    (void)point, (void)request;
     const model_summary_t *m = self;
     json_t *model = pl_json_read(event->model, strlen(event->model), "model", err),
            *layer;

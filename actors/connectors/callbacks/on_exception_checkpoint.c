@@ -21,11 +21,11 @@ static int on_exception_start(void *self, pl_error_t *err)
 }
 
 static int on_exception_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                           pl_wish_t *wish, pl_error_t *err)
+                           pl_callback_request_t *request, pl_error_t *err)
 {
     (void)point, (void)event, (void)err;
     const on_exception_t *o = self;
-    snprintf(wish->save, sizeof wish->save, "%s", o->filename);
+    snprintf(request->save, sizeof request->save, "%s", o->filename);
     return PL_OK;
 }
 

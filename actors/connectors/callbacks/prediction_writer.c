@@ -49,7 +49,7 @@ static int output_write(const prediction_writer_t *w, const pl_hook_event_t *eve
 }
 
 static int prediction_writer_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                                pl_wish_t *wish, pl_error_t *err)
+                                pl_callback_request_t *request, pl_error_t *err)
 {
     const prediction_writer_t *w = self;
     bool batches = !strcmp(w->write_interval, "batch"),
@@ -61,7 +61,7 @@ static int prediction_writer_on(void *self, pl_hook_t point, const pl_hook_event
         return PL_OK;
     for (int k = 0; k < event->output_count && code == PL_OK; k++)
         code = output_write(w, event, &event->output[k], of_batch, err);
-    wish->skip = of_batch;
+    request->skip = of_batch;
     return code;
 }
 

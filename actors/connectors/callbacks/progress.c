@@ -29,12 +29,12 @@ static void line_add(line_t *line, const char *format, ...)
 }
 
 static int progress_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                       pl_wish_t *wish, pl_error_t *err)
+                       pl_callback_request_t *request, pl_error_t *err)
 {
     const char *name;
     json_t *value;
     line_t line = {.length = 0};
-    (void)self, (void)wish;
+    (void)self, (void)request;
     const char *text = event->metrics;
     json_t *metrics = pl_json_read(text, strlen(text), "metrics", err);
     if (!metrics)

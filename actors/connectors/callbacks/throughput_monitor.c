@@ -70,21 +70,23 @@ static void look_add(throughput_t *t, const pl_hook_event_t *event)
 /* What follows from the samples: tokens of sequences, FLOP, and what share that is of
  * what the device can do. */
 static int samples_log(const throughput_t *t, double samples, double peak,
-                       pl_wish_t *wish, pl_error_t *err)
+                       pl_callback_request_t *request, pl_error_t *err)
 {
-    int code = pl_wish_figure(wish, "samples_per_second", samples, err);
+    int code = pl_callback_log(request, "samples_per_second", samples, err);
     if (code == PL_OK && t->tokens > 0)
-        code = pl_wish_figure(wish, "tokens_per_second", samples * t->tokens, err);
+        code = pl_callback_log(request, "tokens_per_second", samples * t->tokens, err);
     if (code == PL_OK)
-        code = pl_wish_figure(wish, "model_flops_per_second", samples * t->flops, err);
+        code = pl_callback_log(request, "model_flops_per_second", samples * t->flops,
+                               err);
     if (code == PL_OK && peak > 0)
-        code = pl_wish_figure(wish, "model_flops_utilization", samples * t->flops / peak,
-                              err);
+        code = pl_callback_log(request, "model_flops_utilization",
+                               samples * t->flops / peak, err);
     return code;
 }
 
 /* From the oldest look of the window to the newest. */
-static int rates_log(throughput_t *t, double peak, pl_wish_t *wish, pl_error_t *err)
+static int rates_log(throughput_t *t, double peak, pl_callback_request_t *request,
+                     pl_error_t *err)
 {
     uint64_t back = t->looks - 1 < (uint64_t)t->window_size ? t->looks - 1
                                                             : (uint64_t)t->window_size;
@@ -94,10 +96,10 @@ static int rates_log(throughput_t *t, double peak, pl_wish_t *wish, pl_error_t *
     if (!(seconds > 0))
         return PL_OK;
     double samples = (double)(newest->samples - oldest->samples) / seconds;
-    int code = samples_log(t, samples, peak, wish, err);
+    int code = samples_log(t, samples, peak, request, err);
     if (code == PL_OK)
-        code = pl_wish_figure(wish, "steps_per_second",
-                              (double)(newest->steps - oldest->steps) / seconds, err);
+        code = pl_callback_log(request, "steps_per_second",
+                               (double)(newest->steps - oldest->steps) / seconds, err);
     return code;
 }
 
@@ -113,7 +115,7 @@ static int model_read(throughput_t *t, const char *text, pl_error_t *err)
 }
 
 static int throughput_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                         pl_wish_t *wish, pl_error_t *err)
+                         pl_callback_request_t *request, pl_error_t *err)
 {
     throughput_t *t = self;
     double peak = isnan(t->peak_flops) ? event->device_flops : t->peak_flops;
@@ -127,7 +129,7 @@ static int throughput_on(void *self, pl_hook_t point, const pl_hook_event_t *eve
     if (point != PL_HOOK_TRAIN_BATCH_END)
         return PL_OK;
     look_add(t, event);
-    return rates_log(t, peak, wish, err);
+    return rates_log(t, peak, request, err);
 }
 
 const pl_callback_ops_t pl_throughput_monitor_callback = {
@@ -137,7 +139,7 @@ const pl_callback_ops_t pl_throughput_monitor_callback = {
     .options = throughput_options,
     .points = PL_AT(FIT_START) | PL_AT(TRAIN_EPOCH_START) | PL_AT(TRAIN_BATCH_END)
               | PL_AT(VALIDATION_START) | PL_AT(VALIDATION_END) | PL_AT(TRAIN_EPOCH_END),
-    .wishes = PL_NEEDS_PEAK | PL_LOOKS_ON,
+    .requests = PL_NEEDS_PEAK | PL_LOOKS_ON,
     .every_n_steps = throughput_every,
     .on = throughput_on,
 };

@@ -52,15 +52,15 @@ static int64_t time_had(const stop_timer_t *t)
 }
 
 static int timer_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
-                    pl_wish_t *wish, pl_error_t *err)
+                    pl_callback_request_t *request, pl_error_t *err)
 {
     (void)event, (void)err;
     stop_timer_t *t = self;
     if (point == PL_HOOK_FIT_START)
         t->began = pl_now();
-    wish->stop = time_had(t) >= t->limit;
-    if (wish->stop)
-        snprintf(wish->reason, sizeof wish->reason, "the time of %s is over",
+    request->stop = time_had(t) >= t->limit;
+    if (request->stop)
+        snprintf(request->reason, sizeof request->reason, "the time of %s is over",
                  t->duration);
     return PL_OK;
 }
@@ -89,7 +89,7 @@ const pl_callback_ops_t pl_timer_callback = {
     .options = timer_options,
     .check = timer_check,
     .points = PL_AT(FIT_START) | PL_AT(TRAIN_BATCH_END) | PL_AT(TRAIN_EPOCH_END),
-    .wishes = PL_LOOKS_ON | PL_BY_CLOCK,
+    .requests = PL_LOOKS_ON | PL_BY_CLOCK,
     .every_n_steps = timer_every,
     .start = timer_start,
     .on = timer_on,

@@ -279,7 +279,7 @@ async function command(word, run) {
 
 const buttons = [
   {word: 'pause', text: 'Pause', shown: run => run.doing !== 'paused'},
-  {word: 'go_on', text: 'Go on', shown: run => run.doing === 'paused'},
+  {word: 'continue', text: 'Continue', shown: run => run.doing === 'paused'},
   {word: 'save', text: 'Save', shown: () => true},
   {word: 'stop', text: 'Stop', shown: () => true, danger: true, ask: 'End this run after its next step?'}];
 
