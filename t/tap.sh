@@ -74,13 +74,13 @@ try() {
     err=$(cat "$folder/.err")
 }
 
-# refused STATUS PATTERN WORDS... - the command fails with one line that matches, and says nothing else
+# refused STATUS PATTERN WORDS... - the command fails with one line of its own that matches; others may log before it
 refused() {
     local want=$1 pattern=$2
     shift 2
     try "$paceline" "$@"
     is "$status" "$want" "paceline $*: status $want"
-    ok "one line says why" test "$(grep -c . <<<"$err")" = 1
+    ok "one line says why" test "$(grep -c "^paceline: " <<<"$err")" = 1
     like "$err" "$pattern" "namely $pattern"
     is "$out" "" "and nothing on standard output"
 }

@@ -179,7 +179,7 @@ static double attention_mask(const pl_reference_call_t *c, int64_t head, int64_t
                : 0;
 }
 
-/* Whether queries of a head see key j at all; `mask` is the last input, if there is one. */
+/* Whether queries of a head see key j at all; `mask` is the last input, or NULL. */
 static bool is_seen(const pl_reference_call_t *c, const double *mask, int64_t head,
                     int64_t j)
 {

@@ -238,9 +238,10 @@ static void open_done(data_t *data)
     if (data->reloads)
         pl_reply_reload_data(call, &(pl_reload_data_reply_t){.layout = &layout->object});
     else
-        pl_reply_open_data(call, &(pl_open_data_reply_t){.facts = facts,
-                                                         .content = content ? content : "",
-                                                         .layout = &layout->object});
+        pl_reply_open_data(call,
+                           &(pl_open_data_reply_t){.facts = facts,
+                                                   .content = content ? content : "",
+                                                   .layout = &layout->object});
     pl_text_free(content);
     pl_object_unref(layout);
 }

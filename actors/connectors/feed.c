@@ -1,9 +1,9 @@
 /* feed.c - the batches of one stage: read ahead and handed out in order */
 #include "actors/connectors/feed.h"
 
-#include "actors/loops/figures.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/option.h"
 
 #define OUT_MOST 32                                         /* batches that others keep */
 

@@ -95,7 +95,8 @@ static void add_text(pl_error_t *to, const pl_error_t *from)
 static void failure_tell(void *self)
 {
     pl_ranks_t *ranks = self;
-    if (ranks->run && ranks->ended < ranks->started && ranks->error.code != PL_OK)
+    if (ranks->run && ranks->started > 1 && ranks->ended < ranks->started
+        && ranks->error.code != PL_OK)
         pl_log_line(PL_LOG_ERROR, ranks->failed, pl_actor_name(ranks),
                     "%s; the other ranks are ended", ranks->error.text);
 }

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/option.h"
 #include "base/options.h"
 
 static const int64_t REPORT_EVERY = PL_SECOND / 10;

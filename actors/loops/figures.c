@@ -190,9 +190,3 @@ int pl_metrics_merge(json_t *into, const char *text, pl_error_t *err)
     json_decref(from);
     return failed ? pl_no_memory(err) : PL_OK;
 }
-
-uint32_t pl_amount_of(pl_amount_t amount, uint32_t batches)
-{
-    double allowed = amount.is_share ? floor(amount.value * batches) : amount.value;
-    return allowed < batches ? (uint32_t)allowed : batches;
-}

@@ -55,7 +55,4 @@ char *pl_metrics_text(const json_t *metrics, pl_error_t *err);
 /* Puts all members of the text's object into another. */
 int pl_metrics_merge(json_t *into, const char *text, pl_error_t *err);
 
-/* How many of `batches` an amount allows. */
-uint32_t pl_amount_of(pl_amount_t amount, uint32_t batches);
-
 #endif

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/option.h"
 
 static const int64_t REPORT_EVERY = PL_SECOND / 10;
 

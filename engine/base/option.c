@@ -438,3 +438,9 @@ int pl_option_table_check(const char *role, const pl_part_t *part, pl_error_t *e
     }
     return PL_OK;
 }
+
+uint32_t pl_amount_of(pl_amount_t amount, uint32_t batches)
+{
+    double allowed = amount.is_share ? floor(amount.value * batches) : amount.value;
+    return allowed < batches ? (uint32_t)allowed : batches;
+}

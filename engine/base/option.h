@@ -46,4 +46,7 @@ bool pl_is_auto(const json_t *value);
  * struct, a name twice. */
 int pl_option_table_check(const char *role, const pl_part_t *part, pl_error_t *err);
 
+/* The number of batches that an amount allows of so many that there are. */
+uint32_t pl_amount_of(pl_amount_t amount, uint32_t batches);
+
 #endif
