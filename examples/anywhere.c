@@ -1,11 +1,11 @@
-/* anywhere.c - a program whose ranks are where its launcher starts them: threads of it,
- * processes of it, or processes that somebody else has started
+/* anywhere.c - a program that trains with any launcher: its ranks are threads, processes
+ * that it starts, or processes that another program starts
  *
  *     anywhere [KEY=VALUE]…           such as trainer.launcher=script trainer.devices=4
  *
- * Its module and its data are known by name to every process that begins as this one
- * does, so it does not matter which of them trains.  It trains, and then measures what it
- * has trained; the process that is to speak for all says how that went. */
+ * Every process of this program registers the module and the data set by name, so each of
+ * them can be a rank.  The program trains and then evaluates the trained weights; process
+ * 0 prints the result. */
 #include <event2/event.h>
 #include <math.h>
 #include <paceline.h>

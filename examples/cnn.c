@@ -14,11 +14,11 @@ static const pl_option_t cnn_options[] = {
     PL_INT(cnn_t, hidden, "128", "1..", "units of the hidden layer"),
     PL_FLOAT(cnn_t, dropout, "0", "[0..1)",
              "probability of a zero after pooling and the hidden layer"),
-    PL_INT(cnn_t, classes, "\"auto\"", "1..", "classes to tell apart"),
+    PL_INT(cnn_t, classes, "\"auto\"", "1..", "number of classes"),
     PL_REALS(cnn_t, class_weights, "[]", "0..",
-             "how much a sample of each class counts in the loss; [] for all the same"),
+             "weight of each class in the loss; []: all 1"),
     PL_INT(cnn_t, ignore_index, "-100", "-2147483648..2147483647",
-           "samples with this target count neither in the loss nor in the accuracy"),
+           "samples with this target are ignored in loss and accuracy"),
     PL_OPTIONS_END,
 };
 

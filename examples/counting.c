@@ -1,11 +1,11 @@
-/* counting.c - an accelerator of one's own: the CPU's, whose products it counts
+/* counting.c - a user-defined accelerator: the CPU, with a count of compiled products
  *
  *   "trainer": {"accelerator": {"name": "counting", "file": "products.txt"}}
  *
  * An accelerator is a table of functions for one device: memory in regions, plans that
- * are compiled from graphs, and replays of them.  Which thread calls what is in
- * accelerators/accelerator.h.  This one hands all of it to another, found by name, and
- * looks at each graph that goes by. */
+ * are compiled from graphs, and replays of them.  accelerators/accelerator.h says on
+ * which thread each function is called.  This accelerator forwards all calls to another
+ * one, which it finds by name, and counts the products of each graph. */
 #include <accelerators/accelerator.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ typedef struct counting {
 } counting_t;
 
 static const pl_option_t counting_options[] = {
-    PL_TEXT(counting_t, file, "\"\"", NULL, "gets the number of products compiled"),
+    PL_TEXT(counting_t, file, "\"\"", NULL, "file for the number of compiled products"),
     PL_OPTIONS_END,
 };
 

@@ -1,7 +1,7 @@
-/* embed.c - a program that trains on its own data inside its own event loop
+/* embed.c - a program that trains on arrays in memory, in its own event loop
  *
- * It has a loop with a timer in it, as a server has, and arrays in memory.  Training runs
- * on Paceline's threads; the loop only hears of it, and the timer goes on ticking. */
+ * The loop has a timer, as a server would have.  Training runs on Paceline's threads; the
+ * loop receives only notifications, and the timer keeps its pace. */
 #include <event2/event.h>
 #include <paceline.h>
 #include <stdio.h>
@@ -51,9 +51,12 @@ int main(int argc, char **argv)
     pl_error_t err = {0};
     int code = pl_init(&argc, &argv, parts, &err);          /* always first */
     if (code == PL_OK && argc > 1)
-        code = pl_fail(&err, PL_EINVAL, "%s: it takes no arguments", argv[1]);
-    const pl_arrays_t points = {
-        SAMPLES, 2, {{"x", PL_F32, PL_SHAPE(2)}, {"y", PL_I64, {0}}}, {x, y}};
+        code = pl_fail(&err, PL_EINVAL, "unexpected argument %s: the program takes none",
+                       argv[1]);
+    const pl_arrays_t points = {SAMPLES,
+                                2,
+                                {{"x", PL_F32, PL_SHAPE(2)}, {"y", PL_I64, {0}}},
+                                {x, y}};
     for (int k = 0; k < SAMPLES; k++) {
         x[k][0] = (float)(k * 37 % SAMPLES) / (SAMPLES / 2) - 1;
         x[k][1] = (float)(k * 997 % SAMPLES) / (SAMPLES / 2) - 1;

@@ -1,8 +1,8 @@
-/* epoll_host.c - a program with a loop of plain epoll, and training in it
+/* epoll_host.c - training in a program with a plain epoll loop
  *
- * It has a descriptor of its own, a timer, as a server has its connections.  The engine
- * adds one more: when that can be read there is something to be told, and
- * pl_engine_dispatch() tells it, on the thread that calls it.  No libevent here. */
+ * The program has one descriptor, a timer, where a server has its connections.  The
+ * engine adds one descriptor.  When it is readable, notifications wait:
+ * pl_engine_dispatch() delivers them on the calling thread.  libevent is not needed. */
 #include <paceline.h>
 #include <stdio.h>
 #include <sys/epoll.h>
@@ -114,7 +114,8 @@ int main(int argc, char **argv)
     program_t program = {0};
     int code = pl_init(&argc, &argv, parts, &err);          /* always first */
     if (code == PL_OK && argc > 1)
-        code = pl_fail(&err, PL_EINVAL, "%s: it takes no arguments", argv[1]);
+        code = pl_fail(&err, PL_EINVAL, "unexpected argument %s: the program takes none",
+                       argv[1]);
     pl_engine_t *engine = code == PL_OK ? pl_engine_new(NULL, &err) : NULL;
     pl_options_t *options = engine ? pl_options_parse(run, "run", &err) : NULL;
     pl_trainer_t *trainer = NULL;

@@ -1,11 +1,10 @@
-/* gan.c - a generative adversarial network: two steps that are trained against each other
+/* gan.c - a generative adversarial network: two steps that train against each other
  *
- * The data set "mixture" draws points around a circle of modes, and noise beside them.
- * The module's generator makes points of noise; its discriminator tells them from drawn
- * ones (Goodfellow et al., "Generative adversarial nets", 2014, with the loss of section
- * 3 that does not saturate).  Each step trains the parameters of its own side only.  How
- * well it goes, validation says: how many of the modes are hit, and what share of the
- * points lies near one. */
+ * The data set "mixture" draws points around a circle of modes, and noise with them.  The
+ * generator maps noise to points; the discriminator separates them from drawn points
+ * (Goodfellow et al., "Generative adversarial nets", 2014, with the non-saturating loss
+ * of section 3).  Each step trains only the parameters of its own network.  Validation
+ * measures the number of modes that are hit and the share of points near a mode. */
 #include <math.h>
 #include <paceline.h>
 
@@ -19,11 +18,14 @@ typedef struct mixture {
 } mixture_t;
 
 static const pl_option_t mixture_options[] = {
-    PL_INT(mixture_t, samples, "5120", "1..", "samples in an epoch, each drawn anew"),
+    PL_INT(mixture_t, samples, "5120", "1..",
+           "samples in an epoch, drawn again for each epoch"),
     PL_INT(mixture_t, modes, "8", "1..8", "modes on the circle"),
-    PL_INT(mixture_t, noise, "4", "1..", "numbers the generator gets"),
-    PL_FLOAT(mixture_t, radius, "2", "(0..", "of the circle"),
-    PL_FLOAT(mixture_t, deviation, "0.15", "(0..", "of the samples of a mode"),
+    PL_INT(mixture_t, noise, "4", "1..",
+           "noise values of a sample, the generator's input"),
+    PL_FLOAT(mixture_t, radius, "2", "(0..", "radius of the circle"),
+    PL_FLOAT(mixture_t, deviation, "0.15", "(0..",
+             "standard deviation of the samples of a mode"),
     PL_OPTIONS_END,
 };
 
@@ -101,10 +103,11 @@ static const pl_option_t gan_options[] = {
     PL_INT(gan_t, hidden, "64", "1..",
            "units of each of two hidden layers, on both sides"),
     PL_INT(gan_t, generator_every, "1", "1..",
-           "steps of the discriminator for one of the generator"),
+           "steps of the discriminator per step of the generator"),
     PL_INT(gan_t, modes, "\"auto\"", "1..8", "modes of the data"),
-    PL_FLOAT(gan_t, radius, "\"auto\"", "(0..", "of the circle they lie on"),
-    PL_FLOAT(gan_t, deviation, "\"auto\"", "(0..", "of their samples"),
+    PL_FLOAT(gan_t, radius, "\"auto\"", "(0..", "radius of the circle of the modes"),
+    PL_FLOAT(gan_t, deviation, "\"auto\"", "(0..",
+             "standard deviation of the samples of a mode"),
     PL_OPTIONS_END,
 };
 

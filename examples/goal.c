@@ -1,17 +1,17 @@
-/* goal.c - a callback of one's own: train until a figure is good enough, more slowly near
- * the end
+/* goal.c - a user-defined callback: trains until a metric reaches a value, and lowers the
+ * learning rate near it
  *
  *   "callbacks": [{"name": "goal", "figure": "val_acc", "value": 0.95}]
  *
- * It is a shared object, found by its name.  Callbacks decide by answering: what
- * goal_on() writes into the request, the run does.  All points where one may be asked, and
- * what may be wished for there, are in doc/callbacks.md. */
+ * It is a shared object that Paceline finds by its name.  goal_on() writes requests,
+ * which the run carries out.  doc/callbacks.md lists all hooks and their permitted
+ * requests. */
 #include <jansson.h>
 #include <stdio.h>
 
 #include <paceline.h>
 
-/* Options, filled in before anything is called; then what it remembers. */
+/* Options, set before any function is called; then the state. */
 typedef struct goal {
     const char *figure;
     double value, near, slow;
@@ -19,14 +19,15 @@ typedef struct goal {
 } goal_t;
 
 static const pl_option_t goal_options[] = {
-    PL_TEXT(goal_t, figure, "\"val_acc\"", NULL, "figure to look at"),
-    PL_FLOAT(goal_t, value, NULL, NULL, "stops the run once the figure is that large"),
-    PL_FLOAT(goal_t, near, "0.05", "0..", "so close to it the learning rate falls"),
-    PL_FLOAT(goal_t, slow, "0.5", "(0..1]", "to this share of what it was"),
+    PL_TEXT(goal_t, figure, "\"val_acc\"", NULL, "metric to monitor"),
+    PL_FLOAT(goal_t, value, NULL, NULL, "value of the metric at which the run stops"),
+    PL_FLOAT(goal_t, near, "0.05", "0..",
+             "distance from value at which the learning rate is lowered"),
+    PL_FLOAT(goal_t, slow, "0.5", "(0..1]", "factor on the learning rate there"),
     PL_OPTIONS_END,
 };
 
-/* Asked after each validation, on the rank's thread. */
+/* Called after each validation, on the rank's thread. */
 static int goal_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
                    pl_callback_request_t *request, pl_error_t *err)
 {
@@ -34,7 +35,7 @@ static int goal_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
     double value;
     (void)point;
     if (!pl_hook_metric(event, goal->figure, &value))
-        return pl_fail(err, PL_ENOTFOUND, "there is no figure \"%s\"", goal->figure);
+        return pl_fail(err, PL_ENOTFOUND, "there is no metric \"%s\"", goal->figure);
     double left = goal->value - value;
     if (left <= 0) {
         request->stop = true;
@@ -47,7 +48,7 @@ static int goal_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
     return pl_callback_log(request, "goal_left", left > 0 ? left : 0, err);
 }
 
-/* A checkpoint keeps what it remembers, so that a run goes on as if never stopped. */
+/* A checkpoint keeps the state, so that a resumed run equals an uninterrupted one. */
 static char *goal_state(const void *self, pl_error_t *err)
 {
     char *text = pl_text("{\"slowed\": %s}",
@@ -61,7 +62,7 @@ static int goal_restore(void *self, const char *state, pl_error_t *err)
 {
     json_t *kept = json_loads(state, JSON_REJECT_DUPLICATES, NULL);
     if (!kept)
-        return pl_fail(err, PL_EFORMAT, "the state is no JSON");
+        return pl_fail(err, PL_EFORMAT, "the state of the callback is not JSON");
     ((goal_t *)self)->slowed = json_is_true(json_object_get(kept, "slowed"));
     json_decref(kept);
     return PL_OK;
@@ -69,7 +70,7 @@ static int goal_restore(void *self, const char *state, pl_error_t *err)
 
 static const pl_callback_ops_t goal = {
     .name = "goal",
-    .help = "trains until a figure is good enough",
+    .help = "trains until a metric reaches a value",
     .size = sizeof(goal_t),
     .options = goal_options,
     .points = PL_AT(VALIDATION_END),

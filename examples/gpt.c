@@ -1,8 +1,8 @@
 /* gpt.c - a language model: tokens in, logits of the next token out
  *
- * GPT-2 as in nanoGPT, whose names the parameters have: a tower of blocks, each of them
- * attention and then a perceptron, each added to what came in.  The last layer is the
- * token embedding once more.  In comments: B batch, T tokens, C width. */
+ * GPT-2 as in nanoGPT, with its parameter names: blocks of attention and a perceptron,
+ * each with a residual connection.  The last layer shares the weights of the token
+ * embedding.  In comments: B batch, T tokens, C width. */
 #include <math.h>
 #include <paceline.h>
 #include <stdio.h>
@@ -18,12 +18,12 @@ static const pl_option_t gpt_options[] = {
     PL_INT(gpt_t, layers, "4", "1..", "blocks"),
     PL_INT(gpt_t, heads, "4", "1..", "attention heads of each block"),
     PL_INT(gpt_t, width, "128", "1..", "channels; a multiple of heads"),
-    PL_INT(gpt_t, context, "\"auto\"", "1..", "most tokens that are seen at once"),
-    PL_INT(gpt_t, vocabulary_size, "\"auto\"", "1..", "different tokens"),
+    PL_INT(gpt_t, context, "\"auto\"", "1..", "maximum number of tokens of a sequence"),
+    PL_INT(gpt_t, vocabulary_size, "\"auto\"", "1..", "number of different tokens"),
     PL_FLOAT(gpt_t, dropout, "0", "[0..1)", "probability of a zero"),
     PL_BOOL(gpt_t, bias, "false", "biases in linear layers"),
     PL_INT(gpt_t, ignore_index, "-1", "-2147483648..2147483647",
-           "target of tokens that do not count in the loss"),
+           "tokens with this target are ignored in the loss"),
     PL_OPTIONS_END,
 };
 
@@ -84,7 +84,7 @@ static void gpt_step(pl_graph_t *g, const void *self, pl_stage_t stage)
     if (m->width % m->heads)
         pl_graph_fail(g, PL_EINVAL, "width must be a multiple of heads");
     if (pl_dim(g, tokens, 1) > m->context)
-        pl_graph_fail(g, PL_EINVAL, "there are more tokens than context takes");
+        pl_graph_fail(g, PL_EINVAL, "a sequence has more tokens than \"context\"");
     pl_node_t x = embed(g, m, tokens);
     for (int i = 0; i < m->layers; i++) {
         pl_scope(g, "h.%d", i);
@@ -127,7 +127,8 @@ static bool gpt_adopt(const void *self, const char *theirs, pl_adopted_t *ours)
 
 static const pl_module_ops_t gpt_module = {
     .name = "gpt",
-    .help = "GPT-2 language model; init_from takes Hugging Face's weights of GPT-2, too",
+    .help =
+        "GPT-2 language model; init_from also accepts Hugging Face's weights of GPT-2",
     .size = sizeof(gpt_t),
     .options = gpt_options,
     .step = gpt_step,

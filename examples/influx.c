@@ -1,11 +1,11 @@
-/* influx.c - a logger of one's own: figures as lines for InfluxDB
+/* influx.c - a user-defined logger: metrics as lines for InfluxDB
  *
  *   "loggers": [{"name": "influx", "measurement": "training"}]
  *
- * RUN_DIR/metrics.lp gets a line for each record, in the line protocol that InfluxDB,
- * VictoriaMetrics and Telegraf read: MEASUREMENT,run=DIR FIGURE=VALUE,… NANOSECONDS.  A
- * logger has a thread of its own and may wait for a disk.  A run that goes on says how
- * far the file was when its checkpoint was made: what came after that goes. */
+ * Each record becomes a line of RUN_DIR/metrics.lp, in the line protocol that InfluxDB,
+ * VictoriaMetrics and Telegraf read: MEASUREMENT,run=DIR METRIC=VALUE,… NANOSECONDS.  A
+ * logger has its own thread and may wait for a disk.  When a run resumes, the file is
+ * truncated to its length at the checkpoint. */
 #include <ctype.h>
 #include <jansson.h>
 #include <paceline.h>
@@ -21,7 +21,8 @@ typedef struct influx {
 } influx_t;
 
 static const pl_option_t influx_options[] = {
-    PL_TEXT(influx_t, measurement, "\"training\"", NULL, "what the lines begin with"),
+    PL_TEXT(influx_t, measurement, "\"training\"", NULL,
+            "measurement name, at the start of each line"),
     PL_OPTIONS_END,
 };
 
@@ -47,7 +48,7 @@ static int influx_open(void *self, const pl_log_run_t *run, pl_error_t *err)
         return path ? PL_EIO : pl_fail(err, PL_ENOMEM, "out of memory");
     if (ftruncate(fileno(influx->file), position) != 0
         || fseek(influx->file, position, SEEK_SET) != 0)
-        return pl_fail(err, PL_EIO, "metrics.lp cannot be cut back: %m");
+        return pl_fail(err, PL_EIO, "metrics.lp cannot be truncated: %m");
     influx->run = pl_text("%s", run->run_dir);
     return influx->run ? PL_OK : pl_fail(err, PL_ENOMEM, "out of memory");
 }

@@ -1,8 +1,8 @@
-/* libuv_host.c - a program with a loop of libuv, and training in it
+/* libuv_host.c - training in a program with a libuv loop
  *
- * A uv_poll_t watches the engine's one descriptor and calls pl_engine_dispatch() when it
- * can be read; all that Paceline tells comes from there, on the loop's thread.  The
- * program's own timer goes on meanwhile. */
+ * A uv_poll_t watches the engine's descriptor and calls pl_engine_dispatch() when it is
+ * readable.  All notifications come from there, on the loop's thread.  The program's own
+ * timer runs at the same time. */
 #include <paceline.h>
 #include <stdio.h>
 #include <uv.h>
@@ -109,7 +109,8 @@ int main(int argc, char **argv)
     program_t program = {0};
     int code = pl_init(&argc, &argv, parts, &err);          /* always first */
     if (code == PL_OK && argc > 1)
-        code = pl_fail(&err, PL_EINVAL, "%s: it takes no arguments", argv[1]);
+        code = pl_fail(&err, PL_EINVAL, "unexpected argument %s: the program takes none",
+                       argv[1]);
     pl_engine_t *engine = code == PL_OK ? pl_engine_new(NULL, &err) : NULL;
     pl_options_t *options = engine ? pl_options_parse(run, "run", &err) : NULL;
     pl_trainer_t *trainer = NULL;

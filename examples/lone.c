@@ -1,10 +1,10 @@
-/* lone.c - a launcher of one's own: one rank, on a thread of this process
+/* lone.c - a user-defined launcher: one rank, on a thread of this process
  *
  *   "trainer": {"launcher": "lone"}
  *
- * A launcher is an actor of its level.  It starts a worker for each rank, hands each the
- * job, and ends when they have: its reply to `run` is rank zero's result, and every
- * failure an error of that one call.  What the messages carry is in doc/messages.md. */
+ * A launcher is an actor of the launcher level.  It starts a worker for each rank, sends
+ * each the job, and ends when all have ended.  Its reply to `run` is the result of rank
+ * 0; every failure is an error of that call.  doc/messages.md describes the messages. */
 #include <actors/worker.h>
 #include <runtime/cargo.h>
 

@@ -1,12 +1,12 @@
-/* metered.c - a collective of one's own: another one, whose operations it counts
+/* metered.c - a user-defined collective: shm, with a count of its operations
  *
  *   "trainer": {"devices": 2, "strategy": {"name": "ddp",
  *               "collective": {"name": "metered", "file": "moved.txt"}}}
  *
  * A collective moves and reduces bytes among ranks.  Its functions begin an operation and
- * return; whoever has begun it waits for its done(), and calls advance() whenever the
- * descriptor can be read: strategies/collectives/collective.h.  This one hands all of it
- * to the one for processes and threads of one machine, and counts what goes by. */
+ * return.  The caller then waits for done(), and calls advance() when the descriptor is
+ * readable (strategies/collectives/collective.h).  This collective forwards all calls to
+ * shm, the collective for processes and threads of one machine, and counts them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <strategies/collectives/collective.h>
@@ -19,7 +19,8 @@ typedef struct metered {
 } metered_t;
 
 static const pl_option_t metered_options[] = {
-    PL_TEXT(metered_t, file, "\"\"", NULL, "gets what rank 0 has moved, at the end"),
+    PL_TEXT(metered_t, file, "\"\"", NULL,
+            "file for the counts of rank 0, written at the end"),
     PL_OPTIONS_END,
 };
 
@@ -33,7 +34,7 @@ static int metered_open(void *self, const pl_seat_t *seat, char address[PL_ADDRE
     shm = pl_part_find("collective", "shm", err);
     if (!shm)
         return PL_ENOTFOUND;
-    metered->shm = calloc(1, shm->size);  /* options at 0: it sleeps at once */
+    metered->shm = calloc(1, shm->size);             /* options at 0: it sleeps at once */
     if (!metered->shm)
         return pl_fail(err, PL_ENOMEM, "out of memory");
     return shm->open(metered->shm, seat, address, descriptor, err);

@@ -1,8 +1,8 @@
 /* mlp.c - a multi-layer perceptron: flat samples in, logits of classes out
  *
- * The whole model is mlp_step(): it describes the computation of one batch, and
- * Paceline derives from it how to train, validate and predict.  Build it as a shared
- * object and name it in a run file: "module": {"name": "mlp"}. */
+ * mlp_step() is the whole model: it describes the computation of one batch, and Paceline
+ * derives training, validation and prediction from it.  Build it as a shared object and
+ * name it in a run file: "module": {"name": "mlp"}. */
 #include <paceline.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,15 +18,15 @@ typedef struct mlp {
 static const pl_option_t mlp_options[] = {
     PL_INTS(mlp_t, hidden, "[128]", "1..", "units of each hidden layer"),
     PL_TEXT(mlp_t, activation, "\"relu\"", "relu|gelu|tanh",
-            "what follows each hidden layer"),
+            "activation after each hidden layer"),
     PL_FLOAT(mlp_t, dropout, "0", "[0..1)",
              "probability of a zero after each hidden layer"),
     PL_INT(mlp_t, classes, "\"auto\"", "1..",
-           "classes to tell apart; the targets must be their numbers, from 0"),
+           "number of classes; the targets must be their numbers, from 0"),
     PL_REALS(mlp_t, class_weights, "[]", "0..",
-             "how much a sample of each class counts in the loss; [] for all the same"),
+             "weight of each class in the loss; []: all 1"),
     PL_INT(mlp_t, ignore_index, "-100", "-2147483648..2147483647",
-           "samples with this target count neither in the loss nor in the accuracy"),
+           "samples with this target are ignored in loss and accuracy"),
     PL_OPTIONS_END,
 };
 

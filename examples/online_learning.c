@@ -1,11 +1,11 @@
-/* online_learning.c - a program that learns from a stream while it answers
+/* online_learning.c - a program that learns from a stream and predicts at the same time
  *
- *     online_learning [still]   still: it learns no more once the stream has drifted
+ *     online_learning [still]   still: stops learning when the stream drifts
  *
- * Points come in small batches, each with the class that it turned out to have.  What the
- * classes mean changes in the middle.  Each batch is a test first, of weights that have
- * not seen it, and then a lesson (prequential evaluation, Dawid 1984); so the accuracy
- * falls when the meaning changes, and comes back as far as the weights follow. */
+ * Points come in small batches with their true classes.  Halfway, the meaning of the
+ * classes changes.  Each batch is first evaluated, with weights that have not seen it,
+ * and then trained on (prequential evaluation, Dawid 1984).  So the accuracy falls when
+ * the meaning changes, and recovers as the weights adapt. */
 #include <event2/event.h>
 #include <math.h>
 #include <paceline.h>
@@ -113,8 +113,7 @@ static void on_measured(pl_loop_t *loop, const pl_loop_result_t *result, void *u
     if (p->measured % SHOWN == 0)
         printf("batch %d: accuracy %.2f%s\n", p->measured,
                mean(p, p->measured - SHOWN, p->measured),
-               p->measured == DRIFT ? "; from here on the classes mean something else"
-                                    : "");
+               p->measured == DRIFT ? "; the meaning of the classes changes here" : "");
     if (p->measured == BATCHES)
         pl_loop_close(loop, on_closed, p);
 }
@@ -160,7 +159,7 @@ int main(int argc, char **argv)
     const pl_loop_spec_t spec = {.field_count = 2, .field = fields, .targets = 1};
     p.still = argc > 1 && !strcmp(argv[1], "still");
     if (code == PL_OK && argc > 1 + p.still)
-        code = pl_fail(&err, PL_EINVAL, "%s: \"still\" is its one argument",
+        code = pl_fail(&err, PL_EINVAL, "unknown argument %s: the only one is \"still\"",
                        argv[1 + p.still]);
     p.base = event_base_new();
     p.clock = event_new(p.base, -1, EV_PERSIST, on_tick, &p);
@@ -172,7 +171,7 @@ int main(int argc, char **argv)
     else
         program_fail(&p, err.text);
     if (fflush(stdout) != 0)
-        program_fail(&p, "what it says cannot be written");
+        program_fail(&p, "standard output cannot be written");
     pl_options_free(options);
     pl_engine_free(engine);
     event_free(p.clock);

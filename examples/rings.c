@@ -1,10 +1,10 @@
-/* rings.c - a data set of one's own: points of two rings around each other
+/* rings.c - a user-defined data set: points of two rings around each other
  *
  *   "data": {"name": "rings", "samples": 400, "val_split": 0.1}
  *
- * A data set says how many samples it has and of what fields, and writes those that it is
- * asked for into memory that it is given.  What it knows of them goes along as facts: a
- * module whose option "classes" is "auto" gets them. */
+ * A data set reports its number of samples and their fields, and writes requested samples
+ * into memory that the caller provides.  Its data info sets a module's option "classes"
+ * that is "auto". */
 #include <math.h>
 #include <paceline.h>
 
@@ -13,7 +13,7 @@ typedef struct rings {
 } rings_t;
 
 static const pl_option_t rings_options[] = {
-    PL_INT(rings_t, samples, "400", "1..", "points in all"),
+    PL_INT(rings_t, samples, "400", "1..", "number of points"),
     PL_OPTIONS_END,
 };
 

@@ -1,8 +1,8 @@
-/* swish.c - an operator of one's own, x sigmoid(slope x), and a module that uses it
+/* swish.c - a user-defined operator, x sigmoid(slope x), and a module that uses it
  *
- * The table swish says all there is to say of an operator: what shapes it takes (any, as
- * the default rule has it), its gradient as a graph of other operators, and a kernel for
- * each accelerator.  A module in any other file calls it by the same name. */
+ * The table swish describes the operator: the shapes that it accepts (any, by the default
+ * rule), its gradient as a graph of other operators, and a kernel for each accelerator.
+ * Modules in other files call it by name. */
 #include <math.h>
 #include <paceline.h>
 
@@ -53,8 +53,8 @@ typedef struct net {
 
 static const pl_option_t net_options[] = {
     PL_INT(net_t, hidden, "32", "1..", "units of the hidden layer"),
-    PL_FLOAT(net_t, slope, "1", "(0..", "of the sigmoid in swish"),
-    PL_INT(net_t, classes, "\"auto\"", "1..", "classes to tell apart"),
+    PL_FLOAT(net_t, slope, "1", "(0..", "slope of the sigmoid in swish"),
+    PL_INT(net_t, classes, "\"auto\"", "1..", "number of classes"),
     PL_OPTIONS_END,
 };
 
@@ -76,7 +76,7 @@ static void net_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 
 static const pl_module_ops_t net_module = {
     .name = "swish",
-    .help = "two layers with an operator of their own between them",
+    .help = "two layers with the user operator swish in between",
     .size = sizeof(net_t),
     .options = net_options,
     .step = net_step,

@@ -1,13 +1,14 @@
-/* train_door.c - who is let in: by which name, from where, with what, and how many
+/* train_door.c - admission of requests: host name, origin, content and number
  *
- * Any page that the user has open can send requests to a port of this machine.  One that
- * changes something cannot hide whose it is (Origin); to read an answer it must be of our
- * own name, which it has made to point here, as Host tells.
+ * Any page that the user has open can send requests to a port of this machine.  A request
+ * that changes something has an Origin header, which shows the page's origin.  To read an
+ * answer, the page must have this service's host name, made to resolve to this machine;
+ * the Host header shows that.
  *
- * evhttp takes whoever comes and waits for each next byte.  Here the next ones wait in
- * the system's queue while too many are connected, and who says nothing makes room for
- * them.  evhttp does not tell when it lets go of a connection, so a reference is kept to
- * each: one that has no callbacks any more was let go of. */
+ * evhttp accepts every connection and waits for each next byte.  This file keeps further
+ * connections in the system's queue while too many are open, and closes silent ones when
+ * capacity is needed.  evhttp does not report when it frees a connection, so this file
+ * holds a reference to each: a connection without callbacks was freed. */
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/event.h>
@@ -24,22 +25,22 @@
 enum {
     BODY_MOST = 1 << 20,
     GUESTS_MOST = 128,
-    REQUEST_SECONDS = 10, /* for each piece of a request */
+    REQUEST_SECONDS = 10,                                /* for each piece of a request */
     ANSWER_SECONDS = 60,
-    SILENT_MS = 250 /* for a request while others wait */
+    SILENT_MS = 250                                  /* for a request while others wait */
 };
 
 /* Who is connected. */
 typedef struct guest {
-    struct bufferevent *bev; /* NULL: nobody */
+    struct bufferevent *bev;                                /* NULL: nobody */
     bool has_asked, was_seen;
 } guest_t;
 
 struct door {
     struct evhttp *http;
     struct evconnlistener *listener;
-    struct event *later; /* pending: it is shut */
-    struct event *sweep; /* now and then */
+    struct event *later;                                    /* pending: it is shut */
+    struct event *sweep;                                    /* now and then */
     guest_t guest[GUESTS_MOST];
     int most;
 };
@@ -113,17 +114,17 @@ bool door_admits(door_t *door, struct evhttp_request *request)
     guest_has_asked(door, request);
     if (!is_this_machine(host))
         return refuse(request, 421,
-                      "Host is to be 127.0.0.1, localhost or [::1]; a reverse proxy is "
-                      "to send one of these");
+                      "Host must be 127.0.0.1, localhost or [::1]; configure a reverse "
+                      "proxy to send one of these");
     if (is_foreign(header(request, "Origin"), host)
         || is_from_elsewhere(header(request, "Sec-Fetch-Site")))
-        return refuse(request, 403, "a page of another origin asks for nothing here");
+        return refuse(request, 403, "requests from pages of another origin are refused");
     if (method != EVHTTP_REQ_POST && method != EVHTTP_REQ_GET)
-        return refuse(request, 405, "there are GET and POST alone");
+        return refuse(request, 405, "only GET and POST are supported");
     if (size > BODY_MOST)
-        return refuse(request, 413, "a body has 1 MiB at most");
+        return refuse(request, 413, "a body is limited to 1 MiB");
     if (size && !is_json(header(request, "Content-Type")))
-        return refuse(request, 415, "a body is to have Content-Type: application/json");
+        return refuse(request, 415, "a body needs Content-Type: application/json");
     return true;
 }
 
@@ -170,7 +171,7 @@ static void on_later(evutil_socket_t fd, short what, void *user)
     for (int k = 0; k < GUESTS_MOST; k++) {
         guest_t *guest = &door->guest[k];
         if (guest->bev && !guest->has_asked && guest->was_seen)
-            shutdown(bufferevent_getfd(guest->bev), SHUT_RDWR); /* evhttp sees it */
+            shutdown(bufferevent_getfd(guest->bev), SHUT_RDWR);  /* evhttp sees it */
         guest->was_seen = true;
     }
     door_shut(door);

@@ -1,10 +1,10 @@
-/* train_events.c - what runs tell, to those who follow them: server-sent events
+/* train_events.c - events of runs for their subscribers: server-sent events
  *
- * An event has a number; who comes back with that of the last it has seen gets what came
- * behind.  They are counted from the microsecond in which the service was started: so
- * those of before are smaller, and who comes back with one of them gets all.  Memory is
- * bounded: who does not read is let go of, and comes back; a run keeps its newest events,
- * and of the runs that have ended the newest do. */
+ * Each event has a number.  A client that reconnects with its last number receives the
+ * later ones.  Numbers start at the microsecond in which the service started, so numbers
+ * of an earlier service are smaller, and a client with one of them receives all events.
+ * Memory is bounded: a client that does not read is disconnected and may reconnect; each
+ * run keeps its newest events, and of the ended runs the newest keep theirs. */
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/http.h>
@@ -118,7 +118,7 @@ void events_get(run_t *run, struct evhttp_request *request)
         from = 0;
     const uint64_t kept = run->events - EVENTS_KEPT;
     if (run->service->streams >= door_streams_most(run->service->door)) {
-        service_error(request, 503, "as many follow runs as may: try again later");
+        service_error(request, 503, "too many subscribers of runs: try again later");
         return;
     }
     stream_t *stream = malloc(sizeof *stream);

@@ -1,5 +1,5 @@
-/* train_notify.c - tells systemd how the service is, without its library: a datagram to
- * the socket that NOTIFY_SOCKET names, which may have no file */
+/* train_notify.c - reports the state of the service to systemd, without its library: a
+ * datagram to the socket that NOTIFY_SOCKET names, which may be abstract */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>

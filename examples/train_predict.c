@@ -1,10 +1,10 @@
-/* train_predict.c - answers by the newest weights of a run, on a thread of its own
+/* train_predict.c - predictions with the newest weights of a run, on a separate thread
  *
- * A run in training is saved for a question, over what was saved for the one before; many
- * questions share a save.  Then the loop hands them over under a lock and goes on; the
- * thread loads what the run has saved last and computes, and writes a byte into a pipe,
- * which the loop watches: replies are sent by the loop alone.  A client that has left is
- * known by its connection's close. */
+ * A prediction makes a run in training save its weights, in place of the previous save;
+ * several predictions share one save.  Then the loop hands the predictions to the thread
+ * under a lock.  The thread loads the newest weights, computes, and writes a byte into a
+ * pipe that the loop watches; only the loop sends replies.  A closed connection shows
+ * that its client has left. */
 #include <event2/event.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -20,9 +20,9 @@
 #include "train_service.h"
 
 enum {
-    NUMBERS_MOST = 1 << 22,                                 /* of a question */
-    OPEN_MOST = 16,                                         /* questions */
-    PATIENCE = 2                                     /* s: then weights are not so new */
+    NUMBERS_MOST = 1 << 22,                           /* of a question */
+    OPEN_MOST = 16,                                   /* questions */
+    PATIENCE = 2                                      /* s: then weights are not so new */
 };
 static const double FRESH = 1,                              /* s: they are new */
     SAVES_MOST = 0.1;                                       /* of a run's time */
@@ -49,8 +49,8 @@ struct predictor {
     pthread_mutex_t lock;
     pthread_cond_t asked;
     questions_t waiting, answered;
-    questions_t early;                       /* the loop's: their runs are being saved */
-    int open;                                               /* the loop's: questions */
+    questions_t early;                        /* the loop's: their runs are being saved */
+    int open;                                 /* the loop's: questions */
     bool ends;
     int pipe[2];
     struct event *readable;
@@ -119,8 +119,8 @@ static int newest_load(predictor_t *p, const char *run_dir, pl_error_t *err)
         char *text = pl_run_describe(run_dir, err);
         if (!text && err->code == PL_ENOTFOUND)
             pl_fail(err, PL_ENOTFOUND,
-                    "the run has saved no weights yet: in training it does for an "
-                    "answer, once its first step is done, unless it has "
+                    "the run has saved no weights yet: a run in training saves them for "
+                    "a prediction after its first step, unless it has "
                     "\"enable_checkpointing\": false");
         json_t *told = text ? json_loads(text, 0, NULL) : NULL;
         const char *path = json_string_value(json_object_get(told, "newest"));
@@ -338,7 +338,7 @@ void predictor_saved(run_t *run)
 
 static void on_saved(pl_trainer_t *trainer, const pl_command_result_t *result, void *user)
 {
-    (void)trainer, (void)result;                 /* without them, by those from before */
+    (void)trainer, (void)result;                  /* without them, by those from before */
     predictor_saved(user);
 }
 
@@ -359,11 +359,12 @@ static bool is_saved_soon(run_t *run)
     const double since = now() - run->saved_at;
     if (!run->trainer || (run->saved_at && since < FRESH + run->save_took / SAVES_MOST)
         || event_base_once(run->service->base, -1, EV_TIMEOUT, on_impatience, run,
-                           &patience) != 0)
+                           &patience)
+               != 0)
         return false;
     run->saving_since = now();
-    run->is_saving =
-        pl_trainer_save_as(run->trainer, "newest", on_saved, run, NULL) == PL_OK;
+    run->is_saving = pl_trainer_save_as(run->trainer, "newest", on_saved, run, NULL)
+                     == PL_OK;
     return run->is_saving;
 }
 
@@ -371,7 +372,7 @@ void predictor_ask(predictor_t *p, struct evhttp_request *request, run_t *run,
                    const json_t *asked)
 {
     if (p->open == OPEN_MOST) {
-        service_error(request, 503, "as many predictions wait as may: try again later");
+        service_error(request, 503, "too many predictions wait: try again later");
         return;
     }
     question_t *q = calloc(1, sizeof *q);

@@ -1,4 +1,4 @@
-/* train_reply.c - what the service answers, in JSON */
+/* train_reply.c - the replies of the service, in JSON */
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/event.h>
@@ -7,7 +7,7 @@
 
 #include "train_service.h"
 
-enum { AHEAD_MOST = 4096 };                     /* bytes that nobody wants */
+enum { AHEAD_MOST = 4096 };                                 /* bytes that nobody wants */
 
 /* What a run told is kept nowhere, and taken for nothing else.  Each connection carries
  * one request. */

@@ -1,8 +1,8 @@
-/* train_runs.c - the service's folder of runs, by which it knows them again
+/* train_runs.c - the service's folder of runs, which a restarted service reads
  *
- * ROOT/3.json is what GET /runs/3 shows, and the run file; ROOT/3 is the run's directory.
- * A run that was under way or waited when the service ended is "stopped" when it starts
- * again, and can be resumed as any other. */
+ * ROOT/3.json has the reply of GET /runs/3 and the run file; ROOT/3 is the run directory.
+ * A run that was under way or waiting when the service ended is "stopped" after a restart
+ * and can be resumed like any other. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -37,10 +37,10 @@ static int kind_check(const pl_options_t *options, pl_error_t *err)
          *launcher = pl_options_get(options, "trainer.launcher");
     int code = PL_OK;
     if (plugins && strcmp(plugins, "[]"))
-        code = pl_fail(err, PL_EINVAL, "\"plugins\": this service loads none");
+        code = pl_fail(err, PL_EINVAL, "\"plugins\": this service loads no plug-ins");
     else if (launcher && strstr(launcher, "script"))
         code = pl_fail(err, PL_EINVAL,
-                       "\"launcher\": this service starts no ranks by \"script\": take "
+                       "\"launcher\": this service starts no ranks by \"script\": use "
                        "\"inline\" or \"spawn\"");
     pl_text_free(launcher);
     pl_text_free(plugins);
@@ -178,7 +178,7 @@ static int id_of(const char *name)
 static int root_open(const char *root, pl_error_t *err)
 {
     if (mkdir(root, 0777) != 0 && errno != EEXIST)
-        return pl_fail(err, PL_EIO, "%s cannot be made: %m", root);
+        return pl_fail(err, PL_EIO, "%s cannot be created: %m", root);
     int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return pl_fail(err, PL_EIO, "%s cannot be opened: %m", root);
@@ -189,7 +189,7 @@ static int root_open(const char *root, pl_error_t *err)
     if (flock(fd, LOCK_EX | LOCK_NB) == 0)
         return PL_OK;
     close(fd);
-    return pl_fail(err, PL_EBUSY, "%s is another service's", root);
+    return pl_fail(err, PL_EBUSY, "%s is in use by another service", root);
 }
 
 /* Others' names with greater numbers cost no more than a jump of ours. */

@@ -2,19 +2,19 @@
  *
  *   train_service [PORT [ROOT [MOST]]]    on 127.0.0.1; MOST runs at once, others wait
  *
- *   POST /runs                 a run file, which is queued
- *   GET  /runs, /runs/1        how they are
- *   GET  /runs/1/events        server-sent events; Last-Event-ID goes on behind one
- *   POST /runs/1/predictions   {"x": [sample, …]}: what its newest weights make of them
+ *   POST /runs                 a run file; the run is queued
+ *   GET  /runs, /runs/1        state of the runs
+ *   GET  /runs/1/events        server-sent events; Last-Event-ID continues after an event
+ *   POST /runs/1/predictions   {"x": [sample, …]}: predictions with its newest weights
  *   POST /runs/1/pause, continue, save, stop, resume; /runs/1/lr {"lr": 0.001}
  *
- * What has a body has Content-Type: application/json; Host is a name of loopback.
+ * A request with a body has Content-Type: application/json.  Host is a loopback name.
  *
- * Training and answers are computed on other threads, so the loop is always free for the
- * next request.  SIGTERM stops all runs, which saves them, and then the service: exit 0;
- * another one asks again those that are still under way.
- * One that is started in the same ROOT knows them again, by their numbers, and resumes
- * who is asked to.  systemd is told by sd_notify's protocol. */
+ * Training and predictions run on other threads, so the loop is always free for the next
+ * request.  SIGTERM stops all runs, which saves them, and then the service, with exit
+ * status 0; a second SIGTERM repeats the request to runs still under way.
+ * A service that starts with the same ROOT knows the earlier runs by their numbers and
+ * resumes them on request.  The service reports to systemd by sd_notify's protocol. */
 #include <event2/event.h>
 #include <event2/buffer.h>
 #include <event2/http.h>
@@ -221,13 +221,13 @@ static void runs_post(service_t *service, struct evhttp_request *request,
 {
     pl_error_t err = {0};
     if (service->ends || waiting_runs(service) == QUEUED_MOST) {
-        service_error(request, 503, "no further run is taken");
+        service_error(request, 503, "the service is ending and accepts no runs");
         return;
     }
     run_t *run = run_new(service, service->ids + 1, body, &err);
     const int failed = run ? run_keep(run) : 0;
     if (failed) {
-        pl_fail(&err, PL_EIO, "the run cannot be kept in %s: %s", service->root,
+        pl_fail(&err, PL_EIO, "the run cannot be stored in %s: %s", service->root,
                 strerror(failed));
         run_free(run);
     }
@@ -255,7 +255,7 @@ static int run_command(run_t *run, const char *command, const json_t *asked,
     if (!strcmp(command, "save"))
         return pl_trainer_save(run->trainer, on_command, waiting, err);
     if (!json_is_number(lr))
-        return pl_fail(err, PL_EINVAL, "{\"lr\": NUMBER} is needed");
+        return pl_fail(err, PL_EINVAL, "the body must be {\"lr\": NUMBER}");
     return pl_trainer_set_lr(run->trainer, json_number_value(lr), NULL, on_command,
                              waiting, err);
 }
@@ -333,7 +333,7 @@ static void run_get(run_t *run, struct evhttp_request *request, const char *what
     else if (!strcmp(what, "events"))
         events_get(run, request);
     else
-        service_error(request, 404, "a run has \"events\" besides");
+        service_error(request, 404, "not found: a run has only \"events\"");
 }
 
 static void run_post(run_t *run, struct evhttp_request *request, const char *what,
@@ -345,7 +345,7 @@ static void run_post(run_t *run, struct evhttp_request *request, const char *wha
     while (commands[k] && strcmp(commands[k], what))
         k++;
     if (*body && !json_is_object(asked))
-        service_error(request, 400, "the body is no JSON object");
+        service_error(request, 400, "the body is not a JSON object");
     else if (!strcmp(what, "stop"))
         stop_post(run, request);
     else if (!strcmp(what, "resume"))
@@ -355,8 +355,9 @@ static void run_post(run_t *run, struct evhttp_request *request, const char *wha
     else if (commands[k])
         command_post(run, request, what, asked);
     else
-        service_error(request, 404,
-                      "a run takes stop, resume, pause, continue, save, lr, predictions");
+        service_error(
+            request, 404,
+            "commands of a run: stop, resume, pause, continue, save, lr, predictions");
     json_decref(asked);
 }
 
@@ -432,7 +433,7 @@ static void on_signal(evutil_socket_t number, short what, void *user)
 
 static void service_free(service_t *service)
 {
-    door_free(service->door);                  /* tells who waits: its client is gone */
+    door_free(service->door);                    /* tells who waits: its client is gone */
     if (service->predictor)
         predictor_free(service->predictor);
     pl_engine_free(service->engine);
@@ -476,7 +477,7 @@ static int serve(service_t *service, int port, pl_error_t *err)
     service->engine = pl_engine_new(service->base, err);
     service->predictor = predictor_new(service->base);
     if (!service->predictor)
-        pl_fail(err, PL_ENOMEM, "the thread of answers cannot be made");
+        pl_fail(err, PL_ENOMEM, "the thread of predictions cannot be created");
     struct event *term = evsignal_new(service->base, SIGTERM, on_signal, service),
                  *interrupt = evsignal_new(service->base, SIGINT, on_signal, service);
     event_add(term, NULL);
@@ -503,8 +504,8 @@ int main(int argc, char **argv)
     pl_error_t err = {0};
     service_t service = {0};
     pl_log_hook(on_log, PL_LOG_WARNING, NULL);
-    int code = pl_init(&argc, &argv, NULL, &err);           /* always first */
-    signal(SIGPIPE, SIG_IGN);                    /* a client that leaves ends nothing */
+    int code = pl_init(&argc, &argv, NULL, &err);  /* always first */
+    signal(SIGPIPE, SIG_IGN);                      /* a client that leaves ends nothing */
     const int port = words_read(&service, argc, argv);
     if (code == PL_OK && port < 0) {
         fprintf(port == -2 ? stdout : stderr,
@@ -515,7 +516,7 @@ int main(int argc, char **argv)
     }
     json_t *root = json_string(service.root);
     json_decref(root);
-    if (code == PL_OK && !root) {                 /* run files and answers name it */
+    if (code == PL_OK && !root) {                      /* run files and answers name it */
         fprintf(stderr, "train_service: the name of the folder ROOT is not UTF-8\n");
         return 2;
     }

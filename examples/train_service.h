@@ -1,7 +1,7 @@
-/* train_service.h - what the files of the service share: train_service.c (requests and
- * commands), train_door.c (who is let in), train_reply.c (answers in JSON),
- * train_events.c (who follows runs), train_runs.c (its folder of runs), train_predict.c
- * (answers by their weights), train_notify.c (systemd) */
+/* train_service.h - declarations that the files of the service share: train_service.c
+ * (requests and commands), train_door.c (admission), train_reply.c (replies in JSON),
+ * train_events.c (subscribers of runs), train_runs.c (folder of runs), train_predict.c
+ * (predictions), train_notify.c (systemd) */
 #ifndef TRAIN_SERVICE_H
 #define TRAIN_SERVICE_H
 
@@ -27,13 +27,13 @@ struct run {
     char run_dir[512], error[PL_ERROR_TEXT];
     uint64_t global_step;
     json_t *metrics;
-    char *event[EVENTS_KEPT];                /* the newest, by number  [forgotten] */
-    uint64_t events;                                        /* the next one's number */
-    uint64_t end;                                           /* which end that was */
+    char *event[EVENTS_KEPT];                     /* the newest, by number  [forgotten] */
+    uint64_t events;                              /* the next one's number */
+    uint64_t end;                                 /* which end that was */
     stream_t *streams;
-    struct waiting *waiting;                                /* commands that are open */
-    bool is_saving;                           /* weights that predictions are to be by */
-    double saving_since, saved_at, save_took;               /* s */
+    struct waiting *waiting;                   /* commands that are open */
+    bool is_saving;                            /* weights that predictions are to be by */
+    double saving_since, saved_at, save_took;  /* s */
 };
 
 struct service {

@@ -1,12 +1,12 @@
-/* vote.c - a strategy of one's own: ranks vote on the direction of each step
+/* vote.c - a user-defined strategy: ranks vote on the direction of each step
  *
- * signSGD with majority vote (Bernstein et al., arXiv 1810.05101): each rank gives the
- * signs of its gradients, and a parameter moves where most of them point, all by the same
- * amount.  So a rank with wild gradients has one vote and no more.
+ * signSGD with majority vote (Bernstein et al., arXiv 1810.05101): each rank sends the
+ * signs of its gradients, and each parameter moves in the direction of the majority, by
+ * the same amount.  So a rank with extreme gradients has only one vote.
  *
- * The struct begins with pl_ddp_t and the table names pl_ddp_strategy as its base: how
- * ranks meet, share out samples, decide and halt is done as in ddp.  What is written here
- * is what they add up, and what becomes of the sum. */
+ * The struct begins with pl_ddp_t and the table has pl_ddp_strategy as its base, so
+ * synchronization, sampling and decisions are those of ddp.  This file defines what the
+ * ranks add up, and how the sum is used. */
 #include <math.h>
 #include <strategies/ddp_parts.h>
 

@@ -74,7 +74,7 @@ a_program_learns_from_a_stream_that_drifts() {
     ok "and does not come back" at_least 0.7 "${out##* }"
     if [ -w /dev/full ]; then
         "$builddir/examples/online_learning" >/dev/full 2>err
-        is "$?$(cat err)" "1online_learning: what it says cannot be written" "a full disk is no success"
+        is "$?$(cat err)" "1online_learning: standard output cannot be written" "a full disk is no success"
     fi
 }
 

@@ -190,7 +190,7 @@ pages_of_other_sites_reach_nothing() {
         gets 421 "Host: $host" /runs -H "Host:${host:+ $host}"
         posts 421 "and a run" /runs "$wide" -H "Host:${host:+ $host}"
     done
-    like "$out" '^\{"error":\{"text":"Host is to be 127.0.0.1' "which is told"
+    like "$out" '^\{"error":\{"text":"Host must be 127.0.0.1' "which is told"
     for host in localhost '[::1]:99' 127.0.0.1:1; do
         gets 200 "Host: $host" /runs -H "Host: $host"
     done
@@ -271,7 +271,7 @@ who_follow_keep_nobody_out() {
         printf 'GET /runs/1/events HTTP/1.1\r\nHost: localhost\r\n\r\n' >&"$fd"
     done
     ok "and follow a run" answered 503 /runs/1/events -m 5
-    like "$out" 'as many follow runs as may' "one more is told that they are enough"
+    like "$out" 'too many subscribers of runs' "one more is told that they are enough"
     gets 200 "who asks for something else is answered" /runs
     idlers_leave
     ok "when they have left there is room" answered 200 /runs/1/events -m 1
@@ -676,7 +676,7 @@ a_service_that_starts_again_knows_its_runs() {
     get /runs/1
     like "$out" '"global_step":0,' "steps of a record are no fewer than none"
     try "$builddir/examples/train_service" 0 "$folder/runs"
-    like "$status $err" '^1 train_service: .*runs is another service.s' "no other takes the folder meanwhile"
+    like "$status $err" '^1 train_service: .*runs is in use by another service' "no other takes the folder meanwhile"
     ended
 }
 
@@ -702,7 +702,7 @@ a_full_disk_is_told_of() {
     wide=$(run_file '"max_epochs": 3')
     service_of 1
     posts 500 "a run that cannot be kept is not taken" /runs "$wide"
-    like "$out" "the run cannot be kept in $folder/runs: File too large" "with the reason"
+    like "$out" "the run cannot be stored in $folder/runs: File too large" "with the reason"
     is "$(ls "$folder/runs")" "" "and leaves nothing"
     ended
     service_of 8

@@ -11,61 +11,62 @@ static const char *const head =
     "those, not this file.\n"
     "\n"
     "A run lists its callbacks: `\"callbacks\": [{\"name\": \"early_stopping\", "
-    "\"monitor\": \"val_loss\"}, …]`. They are asked in\n"
-    "that order and decide by answering: what they wish, the run does. One of your own "
-    "is "
-    "a table of functions\n"
-    "(`pl_callback_ops_t`); [`examples/goal.c`](../examples/goal.c) is a whole one. "
-    "`pl_hook_metric(event, \"val_acc\", &value)` reads\n"
-    "the newest value of a metric and returns whether it is known. All its functions run "
-    "on the rank's thread,\n"
-    "where everything else of the rank waits meanwhile: return soon. Where nobody wants "
-    "to be asked, nobody is, and that costs\n"
-    "nothing; a callback that is asked at each step makes the run wait at each step, so "
-    "ask for every n-th,\n"
-    "or look on (`PL_LOOKS_ON`): then it does not wait, and only figures and a stop can "
-    "be wished for after a step.\n"
+    "\"monitor\": \"val_loss\"}, …]`. The run calls\n"
+    "them in this order at its hooks. A callback answers with requests, which the run "
+    "carries out. A callback that you\n"
+    "write is a table of functions (`pl_callback_ops_t`); "
+    "[`examples/goal.c`](../examples/goal.c) is a complete one.\n"
+    "`pl_hook_metric(event, \"val_acc\", &value)` reads the newest value of a metric and "
+    "returns whether it is known.\n"
     "\n"
-    "`start` and `stop` of the table are called before and after all points (Lightning's "
-    "`setup` and `teardown`); `state` and\n"
-    "`restore` when a checkpoint is written and taken back (`on_save_checkpoint`, "
-    "`on_load_checkpoint`, as JSON).\n"
+    "All functions of a callback run on the rank's thread, where the rest of the rank "
+    "waits: return soon. A hook without\n"
+    "callbacks costs nothing. A callback that is called at each step makes the run wait "
+    "at each step. To avoid that, call\n"
+    "it at every n-th step only, or set `PL_LOOKS_ON`: then the run does not wait, and "
+    "after a step the callback can\n"
+    "request only metrics and a stop.\n"
     "\n"
-    "## Points\n"
+    "`start` and `stop` of the table are called before and after all hooks (Lightning's "
+    "`setup` and `teardown`). `state`\n"
+    "is called when a checkpoint is written, and `restore` when a run resumes "
+    "(`on_save_checkpoint`, `on_load_checkpoint`).\n"
+    "The state is JSON.\n"
     "\n"
-    "| point | when | may be wished for |\n"
+    "## Hooks\n"
+    "\n"
+    "| hook | when | permitted requests |\n"
     "|---|---|---|\n";
 
-static const char *const wishes =
+static const char *const requests =
     "\n"
-    "A wish that is not possible where it is said fails the run: it would be lost.\n"
+    "Any other request fails the run, because it would have no effect.\n"
     "\n"
     "| hook of Lightning | here |\n"
     "|---|---|\n"
     "| `setup`, `teardown` | `start`, `stop` |\n"
     "| `on_train_start`, `on_train_end` | `on_fit_start`, `on_fit_end` |\n"
-    "| `on_train_batch_start` | `on_train_batch_end` of the step before: nothing comes "
-    "between |\n"
+    "| `on_train_batch_start` | `on_train_batch_end` of the previous step: nothing "
+    "happens in between |\n"
     "| `on_validation_epoch_start`, `…_end`, the same of test and predict | "
     "`on_validation_start`, `…_end` |\n"
-    "| `on_validation_batch_…`, `on_test_batch_…`, `on_predict_batch_start` | no place: "
-    "figures are sums over the pass |\n"
+    "| `on_validation_batch_…`, `on_test_batch_…`, `on_predict_batch_start` | none: "
+    "metrics are sums over all batches |\n"
     "| `on_before_backward`, `on_after_backward`, `on_before_optimizer_step`, "
-    "`on_before_zero_grad` | no place: a step is one compiled plan; what is done there "
-    "is "
-    "an option (`gradient_clip_val`) or a figure (`grad_norm`) |\n"
+    "`on_before_zero_grad` | none: a step is one compiled plan; use an option "
+    "(`gradient_clip_val`) or a metric (`grad_norm`) |\n"
     "| `on_save_checkpoint`, `on_load_checkpoint`, `state_dict`, `load_state_dict` | "
     "`state`, `restore` |\n"
     "\n"
-    "## Callbacks that come with Paceline\n"
+    "## Built-in callbacks\n"
     "\n"
-    "[options.md](options.md#role-callback) lists their options. `goal` is a plug-in, an "
-    "example.\n"
+    "[options.md](options.md#role-callback) lists their options. `goal` is a plug-in and "
+    "an example.\n"
     "\n"
     "| callback | what it does |\n"
     "|---|---|\n";
 
-static void write_points(void)
+static void write_hooks(void)
 {
     static const struct {
         const char *name, *when;
@@ -101,8 +102,8 @@ int main(int argc, char **argv)
         return 1;
     }
     fputs(head, stdout);
-    write_points();
-    fputs(wishes, stdout);
+    write_hooks();
+    fputs(requests, stdout);
     for (int k = 0; (callback = pl_part_at("callback", k)); k++)
         printf("| [`%s`](options.md#role-callback) | %s |\n", callback->name,
                callback->help);

@@ -52,8 +52,9 @@ pl_answers = _struct("pl_answers", "int count, tensors output")
 pl_hook_event = _struct("pl_hook_event", "int rank, u32 epoch, u64 global_step, u64 total_steps, u32 batch, "
                         "u32 batches, u64 samples, bool extra, text model, real device_flops, bool validates, "
                         "text metrics, text error, int output_count, tensors output")
-pl_callback_request = _struct("pl_callback_request", "bool stop, bool skip, real lr_factor, i64 accumulate, char*256 freeze, "
-                  "char*256 unfreeze, char*160 reason, char*256 save, char*512 drop, at metrics")
+pl_callback_request = _struct(
+    "pl_callback_request", "bool stop, bool skip, real lr_factor, i64 accumulate, char*256 freeze, "
+    "char*256 unfreeze, char*160 reason, char*256 save, char*512 drop, at metrics")
 _ERR = POINTER(pl_error)
 _ON = _TYPES["on"] = CFUNCTYPE(c_int, c_void_p, c_int, POINTER(pl_hook_event), POINTER(pl_callback_request), _ERR)
 _EVERY = _TYPES["every"] = CFUNCTYPE(c_int64, c_void_p)
@@ -145,9 +146,10 @@ def _arrays(fields, facts=None):
 _names, _tables, _sources = (f"python-{k}" for k in itertools.count()), [], {}     # the library borrows from tables
 
 class Callback:
-    """Methods named as in HOOKS are called with (event, request): fields of pl_hook_event_t and pl_callback_request_t, which are
-    gone when they return; event.figures is a dict, request.log(name, value) logs.  What they raise fit() raises."""
-    requests, every_n_steps = 0, 1                            # as in pl_callback_ops_t
+    """Methods named as in HOOKS are called with (event, request): fields of pl_hook_event_t and
+    pl_callback_request_t, which are invalid when they return; event.callback_metrics is a dict,
+    request.log(name, value) logs.  fit() raises their exceptions."""
+    requests, every_n_steps = 0, 1                          # as in pl_callback_ops_t
     def _register(self):
         self.raised = None
         if hasattr(self, "name"):
@@ -164,7 +166,7 @@ class Callback:
     def _on(self, _self, point, event, request, err):
         try:
             event, request = event.contents, request.contents
-            event.figures = json.loads(event.metrics or b"{}")
+            event.callback_metrics = event.figures = json.loads(event.metrics or b"{}")
             request.log = lambda name, value: _call(_lib.pl_callback_log, byref(request), name.encode(), value)
             getattr(self, HOOKS[point])(event, request)
             return 0

@@ -19,8 +19,8 @@ class Enough(paceline.Callback):
     """Ends the run once the validation is good."""
 
     def on_validation_end(self, event, request):
-        request.log("error", 1 - event.figures.get("val_acc", 0))
-        if event.figures.get("val_acc", 0) > 0.97:
+        request.log("error", 1 - event.callback_metrics.get("val_acc", 0))
+        if event.callback_metrics.get("val_acc", 0) > 0.97:
             request.stop, request.reason = True, b"good enough"
 
 def show(progress):
