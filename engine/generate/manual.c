@@ -174,6 +174,8 @@ static const char *const tail =
     ".TP\n.B PACELINE_ENDPOINT\nHOST:PORT at which rank 0 listens\n"
     ".TP\n.B PACELINE_JOB_KEY_FILE\nfile with the key of the job, required beyond one "
     "machine; also for\n.BR paceline\\-launch (1)\nwithout\n.B \\-\\-job\\-key\n"
+    ".TP\n.B PACELINE_PORT_RANGE\nports, such as 20000-20100, on which ranks and launcher "
+    "listen\n"
     ".TP\n.B PACELINE_RUN_ID\nunique name of the job, the same for all its ranks\n"
     ".TP\n.B PACELINE_RESTART_COUNT\nnumber of restarts of the ranks so far\n"
     ".TP\n.B PACELINE_TRAIL\nfile in which rank 0 records its run directories, so that "
