@@ -60,9 +60,9 @@ typedef struct device {
     compiled_t *plan;
     int plan_count, plan_room;
     running_t *spare;
-    int running;                                            /* calls under way */
+    int running;                     /* calls under way */
     int64_t since;                   /* pl_now() when the newest replay began, or could */
-    bool halted;                                 /* a replay that halts could not begin */
+    bool halted;                     /* a replay that halts could not begin */
     bool ending;
     pl_call_t *measuring;                                   /* its peak  [NULL] */
     pl_rooms_t rooms;
@@ -258,12 +258,12 @@ static void running_answer(const running_t *running)
     else
         pl_reply_replay_plan(
             running->call,
-            &(pl_replay_plan_reply_t){.guarded = first->guarded || then->guarded,
-                                      .exchange = (uint32_t)first->exchange,
+            &(pl_replay_plan_reply_t){.skipped = first->guarded || then->guarded,
+                                      .collective = (uint32_t)first->exchange,
                                       .forward = first->forward,
                                       .seconds = running->first.seconds,
                                       .then = running->then.seconds,
-                                      .figures = figures});
+                                      .metrics = figures});
 }
 
 static void replay_done(pl_replay_t *replay, const pl_error_t *err)
@@ -297,8 +297,8 @@ static int replay_fill(pl_replay_t *replay, const pl_replay_plan_t *msg,
 {
     const pl_batch_t *batch = (const pl_batch_t *)msg->batch;
     pl_outputs_t *outputs = (pl_outputs_t *)msg->outputs;
-    replay->seed = msg->seed, replay->step = msg->step, replay->shard = msg->shard,
-    replay->halts = msg->halts, replay->resumes = msg->resumes,
+    replay->seed = msg->seed, replay->step = msg->step, replay->shard = msg->micro_batch,
+    replay->halts = msg->fail_fast, replay->resumes = msg->restart,
     replay->continues = msg->continues;
     for (int k = 0; batch && k < batch->field_count; k++)
         replay->input[k] = (const char *)batch->field[k]
@@ -340,7 +340,7 @@ static int running_fill(running_t *running, const pl_replay_plan_t *msg,
     if (then) {
         running->then.replay.figures = running->figures + compiled->sums;
         running->then.replay.seed = msg->seed, running->then.replay.step = msg->step,
-        running->then.replay.halts = msg->halts;
+        running->then.replay.halts = msg->fail_fast;
     }
     memcpy(scaled->scalar, msg->scalars.data, msg->scalars.size);
     return replay_fill(&running->first.replay, msg, compiled, err);
@@ -371,7 +371,7 @@ static int replay_begin(device_t *device, pl_call_t *call, const pl_replay_plan_
         return code;
     }
     if (then && device->ops->replay(part, then->plan, &running->then.replay, err)) {
-        device->halted |= msg->halts;
+        device->halted |= msg->fail_fast;
         replay_done(&running->then.replay, err);
     }
     return PL_OK;
@@ -381,11 +381,11 @@ static int device_replay(void *self, pl_call_t *call, const pl_body_t *body,
                          pl_error_t *err)
 {
     device_t *device = self;
-    device->halted &= !body->replay_plan.resumes;
-    if (body->replay_plan.halts && device->halted)
-        return pl_reply_replay_plan(call, &(pl_replay_plan_reply_t){.guarded = true});
+    device->halted &= !body->replay_plan.restart;
+    if (body->replay_plan.fail_fast && device->halted)
+        return pl_reply_replay_plan(call, &(pl_replay_plan_reply_t){.skipped = true});
     int code = replay_begin(device, call, &body->replay_plan, err);
-    if (code != PL_OK && body->replay_plan.halts)
+    if (code != PL_OK && body->replay_plan.fail_fast)
         device->halted = true;
     return code;
 }
@@ -425,7 +425,8 @@ static int device_measure_peak(void *self, pl_call_t *call, const pl_body_t *bod
 /* Where a region of several ranks lies is for all of them to see. */
 static bool region_adopt(device_t *device, const pl_write_region_t *msg, void *host)
 {
-    if (!msg->gives || msg->offset || device->lent[msg->region] || !device->ops->adopt
+    if (!msg->take_ownership || msg->offset || device->lent[msg->region]
+        || !device->ops->adopt
         || !device->ops->adopt(device->part.self, msg->region, msg->count, host))
         return false;
     device->lent[msg->region] = pl_object_ref(msg->floats);

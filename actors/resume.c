@@ -69,8 +69,9 @@ static int place_convert(json_t *manifest, const json_t *now, const pl_job_t *jo
 /* "auto" is always a plain one; of one that is not known any more nothing is. */
 static bool is_plain(const char *strategy)
 {
-    const pl_actor_ops_t *ops =
-        strcmp(strategy, "auto") ? pl_part_find("strategy", strategy, NULL) : NULL;
+    const pl_actor_ops_t *ops = strcmp(strategy, "auto")
+                                    ? pl_part_find("strategy", strategy, NULL)
+                                    : NULL;
     return ops ? ops->plain : !strcmp(strategy, "auto");
 }
 
@@ -213,7 +214,7 @@ static int state_for_new_dir(json_t *manifest, pl_error_t *err)
 int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
                    const pl_find_checkpoint_reply_t *found, pl_error_t *err)
 {
-    tell_passed(worker, found->passed);
+    tell_passed(worker, found->rejected);
     if (!*found->path) {
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
                     "there is no checkpoint to go on from%s%s: the run begins afresh",

@@ -233,7 +233,7 @@ static void strategy_set_up(void *self, const pl_answer_t *answer)
     }
     pl_import_weights_t msg = {.weights = &w->weights->object,
                                .whole = w->resume.manifest != NULL,
-                               .gives = true};
+                               .take_ownership = true};
     const pl_how_t how = {.on_answer = weights_imported};
     pl_worker_phase(w, "taking over weights");
     pl_worker_sent(w, pl_call_import_weights(w, w->strategy, &msg, how, &err), &err);
@@ -319,9 +319,9 @@ static void find_layout(pl_worker_t *w)
 {
     pl_error_t err = {0};
     pl_open_data_t msg = {.stage = w->job->stage,
-                          .part = w->part,
-                          .parts = w->parts,
-                          .shards = w->shards,
+                          .partition = w->part,
+                          .partitions = w->parts,
+                          .micro_shards = w->shards,
                           .even = w->even,
                           .facts = w->weights && w->weights->facts ? w->weights->facts
                                                                    : ""};
@@ -495,7 +495,7 @@ static void interest_known(void *self, const pl_answer_t *answer)
     pl_error_t err = {0};
     if (pl_worker_failed(w, answer))
         return;
-    uint32_t wishes = answer->body->interest_reply.wishes;
+    uint32_t wishes = answer->body->interest_reply.requests;
     const pl_how_t how = {.on_answer = peak_measured};
     pl_worker_phase(w, "measuring the device");
     w->accumulates = wishes & PL_MAY_ACCUMULATE;
@@ -514,9 +514,9 @@ static void data_split(void *self, const pl_answer_t *answer)
     pl_error_t err = {0};
     if (pl_worker_failed(w, answer))
         return;
-    w->part = answer->body->process_dataloader_reply.part;
-    w->parts = answer->body->process_dataloader_reply.parts;
-    w->shards = answer->body->process_dataloader_reply.shards;
+    w->part = answer->body->process_dataloader_reply.partition;
+    w->parts = answer->body->process_dataloader_reply.partitions;
+    w->shards = answer->body->process_dataloader_reply.micro_shards;
     w->even = answer->body->process_dataloader_reply.even;
     pl_worker_sent(w, pl_ask_interest(w, &w->asking, interest_known, &err), &err);
 }

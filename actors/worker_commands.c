@@ -57,9 +57,10 @@ static void line_keep(pl_worker_t *w, json_t *line)
          *whole = text ? pl_text("%s\n", text) : NULL,
          *path = whole ? pl_text("%s/" COMMANDS_FILE, w->run_dir) : NULL;
     if (path)
-        pl_call_keep_text(w, w->writer,
-                          &(pl_keep_text_t){.path = path, .text = {whole, strlen(whole)}},
-                          (pl_how_t){0}, NULL);
+        pl_call_append_log(w, w->writer,
+                           &(pl_append_log_t){.path = path,
+                                              .text = {whole, strlen(whole)}},
+                           (pl_how_t){0}, NULL);
     pl_text_free(path);
     pl_text_free(whole);
     pl_text_free(text);

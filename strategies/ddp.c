@@ -128,9 +128,10 @@ static int ddp_process_dataloader(void *self, pl_call_t *call, const pl_body_t *
     const bool split = ddp->replace_sampler
                        || body->process_dataloader.stage == PL_PREDICT;
     return pl_reply_process_dataloader(
-        call, &(pl_process_dataloader_reply_t){.part = split ? ddp->replica.rank : 0,
-                                               .parts = split ? ddp->replica.ranks : 1,
-                                               .even = ddp->drop_last});
+        call,
+        &(pl_process_dataloader_reply_t){.partition = split ? ddp->replica.rank : 0,
+                                         .partitions = split ? ddp->replica.ranks : 1,
+                                         .even = ddp->drop_last});
 }
 
 /* ---- decisions ---- */
@@ -148,11 +149,11 @@ static int ddp_decide(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     return pl_ddp_decide(ddp, call, &body->decide, err);
 }
 
-static int ddp_figure_names(void *self, pl_call_t *call, const pl_body_t *body,
+static int ddp_metric_names(void *self, pl_call_t *call, const pl_body_t *body,
                             pl_error_t *err)
 {
     pl_ddp_t *ddp = self;
-    char *names = pl_replica_names(&ddp->replica, body->figure_names.stage, err);
+    char *names = pl_replica_names(&ddp->replica, body->metric_names.stage, err);
     int code = names ? pl_ddp_agree_on_names(ddp, call, names, err) : PL_ENOMEM;
     pl_free(names);
     return code;
@@ -186,7 +187,7 @@ static const pl_option_t ddp_options[] = {
 static const pl_handler_t ddp_handlers[] = {
     PL_ON(start, pl_ddp_start),    PL_ON(join, ddp_join),
     PL_ON(role, ddp_role),         PL_ON(process_dataloader, ddp_process_dataloader),
-    PL_ON(decide, ddp_decide),     PL_ON(figure_names, ddp_figure_names),
+    PL_ON(decide, ddp_decide),     PL_ON(metric_names, ddp_metric_names),
     PL_ON(announce, ddp_announce), PL_HANDLERS_END,
 };
 

@@ -27,7 +27,7 @@ static uint64_t length_on(const pl_ddp_t *ddp)
     return length;
 }
 
-/* Of a line of figure_names the name alone: where it begins and how long it is. */
+/* Of a line of metric_names the name alone: where it begins and how long it is. */
 static int name_of(const char **line)
 {
     *line += **line == '=';
@@ -66,7 +66,7 @@ static void names_reply(pl_ddp_t *ddp, const pl_meeting_t *meeting, const char *
 {
     pl_error_t err = {0};
     if (names_compare(ddp, meeting->text, text, &err) == PL_OK)
-        pl_reply_figure_names(meeting->call, &(pl_figure_names_reply_t){.names = text});
+        pl_reply_metric_names(meeting->call, &(pl_metric_names_reply_t){.names = text});
     else
         pl_call_fail(meeting->call, &err);
 }

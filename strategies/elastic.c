@@ -27,8 +27,8 @@ enum { UNDER_WAY_MOST = 16 };                               /* replays */
 static void compute_ended(pl_elastic_t *e)
 {
     e->began = false;
-    pl_replica_computed(&e->ddp.replica, e->of, e->guarded, e->forward,
-                        e->seconds, e->failure.code == PL_OK ? NULL : &e->failure);
+    pl_replica_computed(&e->ddp.replica, e->of, e->guarded, e->forward, e->seconds,
+                        e->failure.code == PL_OK ? NULL : &e->failure);
 }
 
 static void compute_send(pl_elastic_t *e);
@@ -42,7 +42,7 @@ static void replayed(void *self, const pl_answer_t *answer)
     if (answer->kind == PL_ANSWER_ERROR && e->failure.code == PL_OK)
         e->failure = *answer->error;
     if (answer->kind == PL_ANSWER_REPLY) {
-        e->guarded |= answer->body->replay_plan_reply.guarded;
+        e->guarded |= answer->body->replay_plan_reply.skipped;
         e->forward += answer->body->replay_plan_reply.forward;
         e->seconds += answer->body->replay_plan_reply.seconds;
     }
@@ -56,7 +56,7 @@ static void shard_computed(void *self, const pl_answer_t *answer)
 {
     pl_elastic_t *e = self;
     if (answer->kind == PL_ANSWER_REPLY) {
-        const pl_bytes_t figures = answer->body->replay_plan_reply.figures;
+        const pl_bytes_t figures = answer->body->replay_plan_reply.metrics;
         double *row = e->figures + (uintptr_t)answer->context * e->count;
         if (figures.size)
             memcpy(row, figures.data, figures.size);
@@ -73,7 +73,7 @@ static int replay(pl_elastic_t *e, const pl_replica_plan_t *plan, pl_replay_plan
     if (!plan)
         return err->code;
     msg->plan = plan->number;
-    msg->resumes = e->msg.resumes && !e->sent;
+    msg->restart = e->msg.restart && !e->sent;
     if (!pl_call_replay_plan(e, r->accelerator, msg, how, err))
         return err->code;
     e->sent++;
@@ -83,7 +83,7 @@ static int replay(pl_elastic_t *e, const pl_replica_plan_t *plan, pl_replay_plan
 static int own_replay(pl_elastic_t *e, int k, const char *what, const double *scalars,
                       pl_error_t *err)
 {
-    pl_replay_plan_t msg = {.what = what, .halts = true};
+    pl_replay_plan_t msg = {.what = what, .fail_fast = true};
     if (scalars)
         msg.scalars = (pl_bytes_t){scalars, PL_ELASTIC_SCALARS * sizeof *scalars};
     return replay(e, pl_replica_plan_of(&e->ddp.replica, PL_PLAN_OWN, k), &msg,
@@ -113,7 +113,7 @@ static int shard_send(pl_elastic_t *e, int k, pl_error_t *err)
     const pl_how_t how = {.on_answer = samples ? shard_computed : replayed,
                           .context = (void *)(uintptr_t)shard};
     pl_replay_plan_t msg = e->msg;
-    msg.shard = e->msg.shard * r->cut.shards + (uint32_t)shard;
+    msg.micro_batch = e->msg.micro_batch * r->cut.shards + (uint32_t)shard;
     msg.first = (uint64_t)(k * pl_replica_piece(r, batch, 0));
     int code = replay(e, plan, &msg, how, err);
     if (code != PL_OK)
@@ -257,9 +257,9 @@ static int elastic_process_dataloader(void *self, pl_call_t *call, const pl_body
     (void)body, (void)err;
     const pl_ddp_t *ddp = self;
     return pl_reply_process_dataloader(
-        call, &(pl_process_dataloader_reply_t){.part = ddp->replica.rank,
-                                               .parts = ddp->replica.ranks,
-                                               .shards = ddp->replica.cut.shards,
+        call, &(pl_process_dataloader_reply_t){.partition = ddp->replica.rank,
+                                               .partitions = ddp->replica.ranks,
+                                               .micro_shards = ddp->replica.cut.shards,
                                                .even = ddp->drop_last});
 }
 

@@ -185,13 +185,13 @@ static void figures_clear(local_t *local)
 static void settle_end(local_t *local, const pl_error_t *failure)
 {
     pl_call_t *call = local->settling;
-    const pl_settle_reply_t reply = {
-        .figures = {local->figures, local->count * sizeof *local->figures}};
+    const pl_synchronize_reply_t reply = {
+        .metrics = {local->figures, local->count * sizeof *local->figures}};
     local->settling = NULL;
     if (failure)
         pl_call_fail(call, failure);
     else
-        pl_reply_settle(call, &reply);
+        pl_reply_synchronize(call, &reply);
     figures_clear(local);
 }
 
@@ -246,8 +246,7 @@ static void local_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
     local_t *local = (local_t *)ddp;
     pl_error_t err = failure ? *failure : (pl_error_t){0};
     const double weight = failure ? 1
-                                  : pl_ddp_element(ddp, ddp->at.grads,
-                                                   weight_place(ddp));
+                                  : pl_ddp_element(ddp, ddp->at.grads, weight_place(ddp));
     local->halt = halt;
     if (failure
         || scaled_replay(local, STEP, "outer_step", 1 / weight, stepped, &err) != PL_OK)
@@ -353,8 +352,8 @@ static int local_stepped(pl_replica_t *r, const pl_replica_sums_t *sums, pl_erro
 
 /* ---- calls ---- */
 
-static int local_settle(void *self, pl_call_t *call, const pl_body_t *body,
-                        pl_error_t *err)
+static int local_synchronize(void *self, pl_call_t *call, const pl_body_t *body,
+                             pl_error_t *err)
 {
     (void)body;
     local_t *local = self;
@@ -419,7 +418,7 @@ static void local_release(void *self)
 
 static const pl_handler_t local_handlers[] = {
     PL_ON(start, local_start),
-    PL_ON(settle, local_settle),
+    PL_ON(synchronize, local_synchronize),
     PL_ON(export_weights, local_export),
     PL_ON(import_weights, local_import),
     PL_HANDLERS_END,

@@ -269,7 +269,7 @@ PL_API int64_t pl_replica_piece(const pl_replica_t *r, const pl_batch_t *batch,
  * of all in the first. */
 PL_API void pl_replica_fold(const pl_replica_t *r, double *figures, size_t count);
 
-/* What the figures of a stage are called, as figure_names replies; for pl_free(). */
+/* What the figures of a stage are called, as metric_names replies; for pl_free(). */
 char *pl_replica_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err);
 
 /* The others are met from here on: what this rank does not run meanwhile is counted,

@@ -11,13 +11,13 @@ static int replica_setup(void *self, pl_call_t *call, const pl_body_t *body,
     return pl_replica_setup(self, call, &body->setup, err);
 }
 
-static int replica_figure_names(void *self, pl_call_t *call, const pl_body_t *body,
+static int replica_metric_names(void *self, pl_call_t *call, const pl_body_t *body,
                                 pl_error_t *err)
 {
-    char *names = pl_replica_names(self, body->figure_names.stage, err);
+    char *names = pl_replica_names(self, body->metric_names.stage, err);
     if (!names)
         return PL_ENOMEM;
-    int code = pl_reply_figure_names(call, &(pl_figure_names_reply_t){.names = names});
+    int code = pl_reply_metric_names(call, &(pl_metric_names_reply_t){.names = names});
     pl_free(names);
     return code;
 }
@@ -28,10 +28,10 @@ static int replica_train_batch(void *self, pl_call_t *call, const pl_body_t *bod
     return pl_replica_train(self, call, &body->train_batch, err);
 }
 
-static int replica_observe_figures(void *self, pl_call_t *call, const pl_body_t *body,
+static int replica_observe_metrics(void *self, pl_call_t *call, const pl_body_t *body,
                                    pl_error_t *err)
 {
-    return pl_replica_observe_figures(self, call, &body->observe_figures, err);
+    return pl_replica_observe_metrics(self, call, &body->observe_metrics, err);
 }
 
 static int replica_evaluate_batch(void *self, pl_call_t *call, const pl_body_t *body,
@@ -78,11 +78,11 @@ static int replica_set_rate(void *self, pl_call_t *call, const pl_body_t *body,
     return pl_replica_set_rate(self, call, &body->set_rate, err);
 }
 
-static int replica_settle(void *self, pl_call_t *call, const pl_body_t *body,
-                          pl_error_t *err)
+static int replica_synchronize(void *self, pl_call_t *call, const pl_body_t *body,
+                               pl_error_t *err)
 {
     (void)self, (void)body, (void)err;
-    return pl_reply_settle(call, &(pl_settle_reply_t){0});
+    return pl_reply_synchronize(call, &(pl_synchronize_reply_t){0});
 }
 
 static void replica_release(void *self)
@@ -92,9 +92,9 @@ static void replica_release(void *self)
 
 static const pl_handler_t replica_handlers[] = {
     PL_ON(setup, replica_setup),
-    PL_ON(figure_names, replica_figure_names),
+    PL_ON(metric_names, replica_metric_names),
     PL_ON(train_batch, replica_train_batch),
-    PL_ON(observe_figures, replica_observe_figures),
+    PL_ON(observe_metrics, replica_observe_metrics),
     PL_ON(evaluate_batch, replica_evaluate_batch),
     PL_ON(export_weights, replica_export_weights),
     PL_ON(prepare_export, replica_prepare_export),
@@ -102,7 +102,7 @@ static const pl_handler_t replica_handlers[] = {
     PL_ON(take_layout, replica_take_layout),
     PL_ON(freeze, replica_freeze),
     PL_ON(set_rate, replica_set_rate),
-    PL_ON(settle, replica_settle),
+    PL_ON(synchronize, replica_synchronize),
     PL_HANDLERS_END,
 };
 

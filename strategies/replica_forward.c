@@ -131,7 +131,7 @@ static void forward_free(pl_forward_t *forward)
 static void forward_reply(pl_forward_t *forward, pl_bytes_t figures, bool halt)
 {
     pl_evaluate_batch_reply_t reply = {.halt = halt,
-                                       .figures = figures,
+                                       .metrics = figures,
                                        .outputs = forward->outputs
                                                       ? &forward->outputs->object
                                                       : NULL,
@@ -197,7 +197,7 @@ static void forward_answered(void *self, const pl_answer_t *answer)
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
     const pl_bytes_t figures = answer->kind == PL_ANSWER_REPLY
-                                   ? answer->body->replay_plan_reply.figures
+                                   ? answer->body->replay_plan_reply.metrics
                                    : (pl_bytes_t){0};
     if (answer->kind == PL_ANSWER_ERROR && forward->failure.code == PL_OK)
         forward->failure = *answer->error;

@@ -22,8 +22,8 @@ int pl_replica_freeze(pl_replica_t *r, pl_call_t *call, const pl_freeze_t *msg,
 int pl_replica_set_rate(pl_replica_t *r, pl_call_t *call, const pl_set_rate_t *msg,
                         pl_error_t *err);
 /* What the schedule goes by. */
-int pl_replica_observe_figures(pl_replica_t *r, pl_call_t *call,
-                               const pl_observe_figures_t *msg, pl_error_t *err);
+int pl_replica_observe_metrics(pl_replica_t *r, pl_call_t *call,
+                               const pl_observe_metrics_t *msg, pl_error_t *err);
 void pl_replica_release(pl_replica_t *r);
 
 /* ---- Plans ---- */

@@ -93,10 +93,10 @@ void pl_rounds_reply(pl_replica_t *r, const pl_train_batch_reply_t *what)
     pl_train_batch_reply_t reply = *what;
     if (!r->meets)
         pl_rounds_share(r);
-    reply.spent = (pl_bytes_t){spent, r->meets ? of_all : of_one};
+    reply.timings = (pl_bytes_t){spent, r->meets ? of_all : of_one};
     pl_reply_train_batch(r->rounds->first->call, &reply);
-    if (reply.spent.size)
-        memset(spent, 0, reply.spent.size);
+    if (reply.timings.size)
+        memset(spent, 0, reply.timings.size);
 }
 
 /* Rates, norms and the loss's factor come last, in the order of their names, a pair
@@ -125,10 +125,10 @@ static void round_reply(pl_replica_t *r, pl_round_t *round)
         figure_put(round, &at, newest ? newest->scaling[k] : 0, newest != NULL);
     pl_train_batch_reply_t reply = {.bad = "",
                                     .halt = round->halt,
-                                    .figures = {round->figures,
+                                    .metrics = {round->figures,
                                                 at * sizeof *round->figures}};
     if (!round->step_due && r->meets)
-        reply.figures.size = 0;
+        reply.metrics.size = 0;
     if (round->step_due)
         pl_rounds_reply(r, &reply);
     else

@@ -112,18 +112,18 @@ int pl_replica_check_monitors(const pl_replica_t *r, pl_error_t *err)
     return PL_OK;
 }
 
-int pl_replica_observe_figures(pl_replica_t *r, pl_call_t *call,
-                               const pl_observe_figures_t *msg, pl_error_t *err)
+int pl_replica_observe_metrics(pl_replica_t *r, pl_call_t *call,
+                               const pl_observe_metrics_t *msg, pl_error_t *err)
 {
     int code = PL_OK;
     for (int k = 0; k < r->steps && code == PL_OK; k++) {
         const pl_scheduler_ops_t *scheduler = r->step[k].scheduler.ops;
         if (scheduler->observe)
-            code = scheduler->observe(r->step[k].scheduler.self, msg->figures, err);
+            code = scheduler->observe(r->step[k].scheduler.self, msg->metrics, err);
     }
     if (code != PL_OK)
         return code;
-    return pl_reply_observe_figures(call, &(pl_observe_figures_reply_t){0});
+    return pl_reply_observe_metrics(call, &(pl_observe_metrics_reply_t){0});
 }
 
 /* ---- "schedule": what it keeps, or an object with that of each named step ---- */

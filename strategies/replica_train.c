@@ -79,12 +79,12 @@ static void forward_backward_answered(void *self, const pl_answer_t *answer)
     } else if (answer->kind == PL_ANSWER_REPLY) {
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
         pl_rounds_spent(self, PL_SPENT_BACKWARD, reply->forward, reply->seconds);
-        if (reply->exchange) {
-            part_exchange(self, part, (int)reply->exchange);
+        if (reply->collective) {
+            part_exchange(self, part, (int)reply->collective);
             return;
         }
-        batch_told(self, part, reply->figures);
-        if (!reply->guarded)
+        batch_told(self, part, reply->metrics);
+        if (!reply->skipped)
             part_computed(part);
         rounds_go_on(self);
     } else if (answer->kind == PL_ANSWER_ERROR) {
@@ -135,7 +135,7 @@ static void optimizer_answered(void *self, const pl_answer_t *answer)
     if (answer->kind == PL_ANSWER_REPLY) {
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
         pl_rounds_spent(self, PL_SPENT_OPTIMIZER, 0, reply->seconds);
-        optimizer_told(self, part, reply->guarded, reply->figures);
+        optimizer_told(self, part, reply->skipped, reply->metrics);
         if (part->guarded)
             rounds_hold_back(self);
         else if (pl_rounds_follow(self))
@@ -152,16 +152,16 @@ static void step_answered(void *self, const pl_answer_t *answer)
     pl_part_of_round_t *part = answer->context;
     if (answer->kind == PL_ANSWER_REPLY) {
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
-        pl_bytes_t batch = reply->figures, optimizer = {0};
+        pl_bytes_t batch = reply->metrics, optimizer = {0};
         const size_t count = pl_figures_before(self, part->step + 1)
                              - pl_figures_before(self, part->step);
         if (batch.size > count * sizeof(double)) {
             batch.size = count * sizeof(double);
-            optimizer = (pl_bytes_t){(const char *)reply->figures.data + batch.size,
-                                     reply->figures.size - batch.size};
+            optimizer = (pl_bytes_t){(const char *)reply->metrics.data + batch.size,
+                                     reply->metrics.size - batch.size};
         }
         batch_told(self, part, batch);
-        optimizer_told(self, part, reply->guarded, optimizer);
+        optimizer_told(self, part, reply->skipped, optimizer);
         pl_rounds_spent(self, PL_SPENT_BACKWARD, reply->forward, reply->seconds);
         pl_rounds_spent(self, PL_SPENT_OPTIMIZER, 0, reply->then);
     }
@@ -227,9 +227,9 @@ static int batch_replay(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *e
     pl_replay_plan_t msg = {.what = whole ? "training_step" : "forward_backward",
                             .seed = (uint64_t)r->job->trainer->seed,
                             .step = round->number,
-                            .shard = round->shard,
-                            .halts = true,
-                            .resumes = r->rounds->resumes,
+                            .micro_batch = round->shard,
+                            .fail_fast = true,
+                            .restart = r->rounds->resumes,
                             .continues = part->exchanged > 0,
                             .batch = &round->batch->object};
     if (r->meets && r->meets->compute)
@@ -243,7 +243,7 @@ static int batch_replay(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *e
         msg.then = optimizer_plan(r, part) + 1;
     }
     msg.plan = plan->number;
-    msg.shard = msg.shard * (r->ranks ? r->ranks : 1) + r->rank;
+    msg.micro_batch = msg.micro_batch * (r->ranks ? r->ranks : 1) + r->rank;
     return pl_call_replay_plan(r, r->accelerator, &msg, how, err) ? PL_OK : err->code;
 }
 
@@ -300,7 +300,7 @@ static int send_optimizer_step(pl_replica_t *r, pl_part_of_round_t *part, pl_err
                                   .what = "optimizer_step",
                                   .seed = (uint64_t)r->job->trainer->seed,
                                   .step = part->round->number,
-                                  .halts = true,
+                                  .fail_fast = true,
                                   .scalars = told};
     const pl_how_t how = {.on_answer = optimizer_answered, .context = part};
     pl_actor_does(r, part->round->call);
@@ -475,7 +475,7 @@ int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *m
                           .call = call,
                           .batch = (pl_batch_t *)msg->batch,
                           .number = msg->global_step,
-                          .shard = msg->shard,
+                          .shard = msg->micro_batch,
                           .step_due = msg->step_due,
                           .may_skip = msg->may_skip,
                           .average_share = pl_replica_average_share(r, msg)};

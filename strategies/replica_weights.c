@@ -355,7 +355,7 @@ static int region_write(pl_replica_t *r, const import_t *import, int region,
     pl_write_region_t msg = {.region = to,
                              .first = first,
                              .count = (uint64_t)region_count(r, region, true),
-                             .gives = import->gives && besides == to};
+                             .take_ownership = import->gives && besides == to};
     int code = floats_write(r, msg, block, err);
     msg.region = besides;
     return code == PL_OK && besides != to ? floats_write(r, msg, block, err) : code;
@@ -456,7 +456,7 @@ int pl_replica_import(pl_replica_t *r, pl_call_t *call, const pl_import_weights_
                  *ours = pl_weights_adopt(&r->module, weights, err);
     import_t import = {.weights = ours,
                        .whole = msg->whole,
-                       .gives = msg->gives,
+                       .gives = msg->take_ownership,
                        .partly = !msg->whole && r->job->stage == PL_TRAIN
                                  && !r->job->module->init_strict};
     int code = ours ? import_check(r, &import, weights, err) : err->code;

@@ -27,8 +27,8 @@ static int single_process_dataloader(void *self, pl_call_t *call, const pl_body_
 {
     (void)self, (void)body, (void)err;
     return pl_reply_process_dataloader(call,
-                                       &(pl_process_dataloader_reply_t){.part = 0,
-                                                                        .parts = 1});
+                                       &(pl_process_dataloader_reply_t){.partition = 0,
+                                                                        .partitions = 1});
 }
 
 static const pl_handler_t single_handlers[] = {

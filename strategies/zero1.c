@@ -61,7 +61,7 @@ static void slots_end(zero1_t *z, const pl_error_t *failure)
     if (failure)
         pl_call_fail(call, failure);
     else
-        pl_reply_settle(call, &(pl_settle_reply_t){0});
+        pl_reply_synchronize(call, &(pl_synchronize_reply_t){0});
 }
 
 static int slot_keep(zero1_t *z, pl_error_t *err)
@@ -144,13 +144,13 @@ static void slot_next(zero1_t *z)
         slots_end(z, &err);
 }
 
-static int zero1_settle(void *self, pl_call_t *call, const pl_body_t *body,
-                        pl_error_t *err)
+static int zero1_synchronize(void *self, pl_call_t *call, const pl_body_t *body,
+                             pl_error_t *err)
 {
     (void)err;
     zero1_t *z = self;
-    if (!body->settle.whole)
-        return pl_reply_settle(call, &(pl_settle_reply_t){0});
+    if (!body->synchronize.whole)
+        return pl_reply_synchronize(call, &(pl_synchronize_reply_t){0});
     z->settling = call;
     z->slot = 0;
     slot_next(z);
@@ -198,7 +198,7 @@ static int zero1_start(void *self, pl_call_t *call, const pl_body_t *body,
 
 static const pl_handler_t zero1_handlers[] = {
     PL_ON(start, zero1_start),
-    PL_ON(settle, zero1_settle),
+    PL_ON(synchronize, zero1_synchronize),
     PL_HANDLERS_END,
 };
 

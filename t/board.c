@@ -250,7 +250,7 @@ static void a_run_from_before_is_recalled(void)
     pl_known_end(&known, 110);
     pl_board_t *board = pl_board_new(pl_now() - 10 * PL_SECOND, NULL);
     pl_board_recall(board, &known);
-    begin_run(board, 100);                            /* which was still on its way */
+    begin_run(board, 100);                                /* which was still on its way */
     json_t *all = told_by(board), *run = run_of(all, 1);
     ok(!run, "one that has ended is none");
     run = run_of(all, 2);
@@ -364,9 +364,9 @@ static json_t *ended_by(const char *event, pl_run_reply_t reply)
 {
     pl_board_t *board = pl_board_new(pl_now(), NULL);
     begin_run(board, 100);
-    report(board, 100,
-           (pl_run_progress_t){
-               .event = event, .global_step = 10, .batch = 2, .batches = 8});
+    report(
+        board, 100,
+        (pl_run_progress_t){.event = event, .global_step = 10, .batch = 2, .batches = 8});
     say(board, (said_t){.kind = PL_KIND_REPLY,
                         .message = PL_MESSAGE_run,
                         .from = trainer,
@@ -415,7 +415,7 @@ static void step(pl_board_t *board, int64_t time, pl_bytes_t spent)
                       .cause = 100,
                       .time = time,
                       .fields = &(pl_train_batch_t){.step_due = 1}},
-             &(pl_train_batch_reply_t){.spent = spent});
+             &(pl_train_batch_reply_t){.timings = spent});
 }
 
 static void short_steps_that_are_told_together_share_their_time(void)
@@ -453,8 +453,8 @@ static void epochs_of_few_steps_have_rates_too(void)
     const json_t *points = json_object_get(run_of(all, 1), "points");
     is_int((long long)json_array_size(points), EPOCHS, "a point each");
     for (size_t k = 0; k < EPOCHS; k++) {
-        const double rate = json_number_value(json_array_get(json_array_get(points, k),
-                                                             4));
+        const double rate =
+            json_number_value(json_array_get(json_array_get(points, k), 4));
         ok(rate > 499 && rate < 501, "with steps of 2 ms: %g a second", rate);
     }
     json_decref(all);
@@ -503,8 +503,8 @@ static void a_rank_that_holds_the_others_up_is_told(void)
     is_int(integer(absent, "rank"), 1, "then one is not");
     const double silent = json_number_value(json_object_get(absent, "seconds"));
     ok(silent >= 5 && silent < 60, "since 3 s before: %g s", silent);
-    is_text(json_string_value(json_object_get(absent, "text")),
-            "process 77 on here", "which is said");
+    is_text(json_string_value(json_object_get(absent, "text")), "process 77 on here",
+            "which is said");
     json_decref(all);
     char *metrics = pl_board_metrics(board);
     like(metrics, "rank_up.run=\"1\",rank=\"0\". 1\n", "a rank is up");

@@ -715,7 +715,7 @@ monitor_follows_a_run_to_its_end() {
     wait "$monitor"
     status=$? err=$(cat err.txt) out=
     is "$status$err" 0 "the viewer ends with the run"
-    is "$(grep -cvE '^\{("version": 1, "seq": .*"kind": "(call|progress|reply|error|cancel)".*|"gap": [0-9]+, "rank": -?[0-9]+)\}$' seen.txt)" 0 \
+    is "$(grep -cvE '^\{("version": 2, "seq": .*"kind": "(call|progress|reply|error|cancel)".*|"gap": [0-9]+, "rank": -?[0-9]+)\}$' seen.txt)" 0 \
         "each line is a message of the stream or a gap"
     ok "steps are among them" \
         grep -q '"to": "strategy.single", .*"kind": "call", "name": "train_batch"' seen.txt

@@ -31,7 +31,9 @@ static void start(const char *section)
 
 static asked_t *open_part(pl_stage_t stage, uint32_t part, uint32_t parts)
 {
-    const pl_open_data_t fields = {.stage = stage, .part = part, .parts = parts};
+    const pl_open_data_t fields = {.stage = stage,
+                                   .partition = part,
+                                   .partitions = parts};
     return queen_call(data, PL_MESSAGE_open_data, &fields);
 }
 
@@ -391,7 +393,7 @@ static void facts_come_with_the_layout(void)
 
 static asked_t *open_knowing(pl_stage_t stage)
 {
-    const pl_open_data_t fields = {.stage = stage, .parts = 1, .facts = KNOWN};
+    const pl_open_data_t fields = {.stage = stage, .partitions = 1, .facts = KNOWN};
     return queen_call(data, PL_MESSAGE_open_data, &fields);
 }
 

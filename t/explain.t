@@ -126,7 +126,7 @@ one_that_was_killed_itself() {
     like "$out" 'rank 0 loop.fit: run, for worker' "what was under way is known"
     try "$paceline" replay cut.journal --speed max --json
     is "$status" 1 "what is there is shown again"
-    like "$(tail -n 2 <<<"$out" | head -n 1)" '^\{"version": 1, .*\}\}$' "line by line"
+    like "$(tail -n 2 <<<"$out" | head -n 1)" '^\{"version": 2, .*\}\}$' "line by line"
 }
 
 damage_costs_one_record_alone() {

@@ -64,7 +64,7 @@ static void import(pl_address_t strategy, pl_weights_t *weights, bool gives)
 {
     const pl_import_weights_t msg = {.weights = &weights->object,
                                      .whole = true,
-                                     .gives = gives};
+                                     .take_ownership = gives};
     is_text(queen_call(strategy, PL_MESSAGE_import_weights, &msg)->error.text, "",
             "weights are taken over");
 }

@@ -300,7 +300,7 @@ static void another_version_is_refused(void)
     int size = -1;
     raw_send(raw, head, "whatever it says there");
     until((size = zmq_recv(raw, answer, sizeof answer - 1, ZMQ_DONTWAIT)) > 0);
-    like(host.text[PL_LINK_REFUSED], "speaks version 9 of the protocol, this is 1",
+    like(host.text[PL_LINK_REFUSED], "speaks version 9 of the protocol, this is 2",
          "the launcher says so");
     ok(size > (int)sizeof head && answer[7] == LINK_REFUSE, "it is told");
     like(answer + sizeof head, "version 9", "why");

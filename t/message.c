@@ -240,7 +240,7 @@ static void structs_are_laid_out_as_the_codec_walks(void)
 
 static void bytes_can_be_read_in_place_as_floats(void)
 {
-    pl_train_batch_reply_t reply = {.bad = "", .figures = {bytes, 16}};
+    pl_train_batch_reply_t reply = {.bad = "", .metrics = {bytes, 16}};
     pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
                        .kind = PL_KIND_REPLY,
                        .message = PL_MESSAGE_train_batch};
@@ -248,7 +248,7 @@ static void bytes_can_be_read_in_place_as_floats(void)
     pl_body_t body;
     pl_frame_make(&frame, &e, &reply, NULL);
     pl_frame_decode(pl_frame_bytes(&frame), &body, NULL, NULL);
-    is_int((uintptr_t)body.train_batch_reply.figures.data % 8, 0,
+    is_int((uintptr_t)body.train_batch_reply.metrics.data % 8, 0,
            "after a flag and a text");
     pl_frame_release(&frame);
 
@@ -281,8 +281,8 @@ static void what_is_not_a_frame_is_refused(void)
                        .message = PL_MESSAGE_stop};
     pl_frame_t frame;
     pl_frame_make(&frame, &e, &stop, NULL);
-    is_int(decode_changed(&frame, 0, "\x01", 1), PL_OK, "a frame");
-    is_int(decode_changed(&frame, offsetof(pl_envelope_t, version), "\x02", 1),
+    is_int(decode_changed(&frame, 0, "\x02", 1), PL_OK, "a frame");
+    is_int(decode_changed(&frame, offsetof(pl_envelope_t, version), "\x01", 1),
            PL_EPROTOCOL, "another version");
     is_int(decode_changed(&frame, offsetof(pl_envelope_t, kind), "\x05", 1), PL_EPROTOCOL,
            "an unknown kind");
@@ -409,15 +409,15 @@ static void a_line_is_written_as_documented(void)
     json_decref(line_of(&callbacks_reply, &reply, sizeof line));
     is_text(
         line,
-        "{\"version\": 1, \"seq\": 71, \"time\": 12.000451, \"run\": "
-        "\"0000000000000abc\", \"epoch\": 0, "
+        "{\"version\": 2, \"seq\": 71, \"time\": 12.000451, \"run\": "
+        "\"0000000000000abc\", \"incarnation\": 0, "
         "\"rank\": 0, "
         "\"from\": \"?\", \"from_level\": 0, \"to\": \"?\", \"to_level\": 0, \"kind\": "
         "\"reply\", \"name\": \"ask_callbacks\", "
         "\"origin\": 3, \"call\": 17, \"cause\": 12, "
         "\"fields\": {\"stop\": true, \"by_clock\": false, "
         "\"skip\": false, "
-        "\"lr_factor\": 0.1, \"accumulate\": 0, \"figures\": \"\", "
+        "\"lr_factor\": 0.1, \"accumulate\": 0, \"metrics\": \"\", "
         "\"freeze\": \"\", \"unfreeze\": \"\", \"save\": \"\", "
         "\"drop\": \"\", \"reason\": \"a \\\"good\\\"\\u000aone \\u0001\"}}",
         "key by key");

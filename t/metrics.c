@@ -121,7 +121,7 @@ static void batch_fill(batch_t *b, int from, int count)
     }
 }
 
-/* The lines of figure_names, as a strategy makes them. */
+/* The lines of metric_names, as a strategy makes them. */
 static char *names_of(const pl_graph_t *g)
 {
     static char text[8192];

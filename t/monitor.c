@@ -100,7 +100,7 @@ static void a_line_has_the_keys_that_clients_know(void)
     json_array_foreach(lines, k, line) {
         json_error_t error;
         int code = json_unpack_ex(line, &error, 0, form, "version", &version, "seq",
-                                  &n[0], "time", &time, "run", &run, "epoch", &n[1],
+                                  &n[0], "time", &time, "run", &run, "incarnation", &n[1],
                                   "rank", &n[2], "from", &from, "from_level", &n[3], "to",
                                   &to, "to_level", &n[4], "kind", &kind, "name", &name,
                                   "origin", &n[7], "call", &n[5], "cause", &n[6],

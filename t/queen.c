@@ -102,7 +102,7 @@ static void keep(asked_t *asked, const pl_body_t *body)
         keep_text(asked, body->ask_callbacks_reply.stop ? body->ask_callbacks_reply.reason
                          : *body->ask_callbacks_reply.save
                              ? body->ask_callbacks_reply.save
-                             : body->ask_callbacks_reply.figures);
+                             : body->ask_callbacks_reply.metrics);
         break;
     case PL_MESSAGE_get_state: keep_text(asked, body->get_state_reply.state); break;
     case PL_MESSAGE_save: keep_text(asked, body->save_reply.path); break;

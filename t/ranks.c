@@ -39,8 +39,8 @@ static int apart_split(void *self, pl_call_t *call, const pl_body_t *body,
 {
     (void)body, (void)err;
     return pl_reply_process_dataloader(
-        call, &(pl_process_dataloader_reply_t){.part = (uint32_t)pl_actor_rank(self),
-                                               .parts = ((apart_t *)self)->ranks});
+        call, &(pl_process_dataloader_reply_t){.partition = (uint32_t)pl_actor_rank(self),
+                                               .partitions = ((apart_t *)self)->ranks});
 }
 
 static const pl_handler_t apart_handlers[] = {

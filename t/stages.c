@@ -13,9 +13,9 @@
 /* What a tap has heard; the stream has ended when it is read. */
 typedef struct heard {
     int tellings;
-    double all;                                       /* s: of all stages together */
-    bool misfits;                                     /* of another size, or no number */
-    double spent[PL_SPENT_KINDS];                     /* s, together */
+    double all;                                        /* s: of all stages together */
+    bool misfits;                                      /* of another size, or no number */
+    double spent[PL_SPENT_KINDS];                      /* s, together */
 } heard_t;
 
 static void heard_record(void *self, const pl_tap_record_t *record)
@@ -27,13 +27,13 @@ static void heard_record(void *self, const pl_tap_record_t *record)
     if (record->envelope.kind != PL_KIND_REPLY
         || record->envelope.message != PL_MESSAGE_train_batch
         || pl_frame_decode_record(record->frame, &body, &error, NULL) != PL_OK
-        || !body.train_batch_reply.spent.size)
+        || !body.train_batch_reply.timings.size)
         return;
     heard->tellings++;
-    heard->misfits |= body.train_batch_reply.spent.size != sizeof spent;
+    heard->misfits |= body.train_batch_reply.timings.size != sizeof spent;
     if (heard->misfits)
         return;
-    memcpy(spent, body.train_batch_reply.spent.data, sizeof spent);
+    memcpy(spent, body.train_batch_reply.timings.data, sizeof spent);
     for (int k = 0; k < PL_SPENT_KINDS; k++) {
         heard->misfits |= !isfinite(spent[k]) || spent[k] < 0;
         heard->spent[k] += spent[k];
@@ -174,8 +174,9 @@ static void nor_is_one_that_looks_on(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {
-        {"callback", &brake}, {"callback", &onlooker}, PL_REGISTRATIONS_END};
+    static const pl_registration_t parts[] = {{"callback", &brake},
+                                              {"callback", &onlooker},
+                                              PL_REGISTRATIONS_END};
     rig_init(parts);
     run(stages_are_those_of_the_device);
     run(a_step_of_two_batches_says_it_once);

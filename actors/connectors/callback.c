@@ -194,7 +194,7 @@ static int callbacks_on_interest(void *self, pl_call_t *call, const pl_body_t *b
     for (int k = 0; k < callbacks->count; k++) {
         const hosted_t *hosted = &callbacks->hosted[k];
         reply.points |= ops_of(hosted)->points;
-        reply.wishes |= ops_of(hosted)->requests;
+        reply.requests |= ops_of(hosted)->requests;
         if (ops_of(hosted)->points & PL_AT(TRAIN_BATCH_END))
             pl_intervals_add(looks_on(hosted) ? &looks : &halts,
                              (uint64_t)hosted->every_n_steps);
@@ -251,7 +251,7 @@ static int callbacks_answer(pl_call_t *call, const pl_wishes_t *all, pl_error_t 
                                             .skip = all->skip,
                                             .lr_factor = all->lr_factor,
                                             .accumulate = all->accumulate,
-                                            .figures = text ? text : "",
+                                            .metrics = text ? text : "",
                                             .freeze = all->freeze,
                                             .unfreeze = all->unfreeze,
                                             .save = all->wanted.save,

@@ -188,8 +188,8 @@ static int io_on_write(void *self, pl_call_t *call, const pl_body_t *body,
     if (code != PL_OK)
         return code;
     const bool gone = older_remove(self, wanted->folder, wanted->drop);
-    return pl_reply_write_checkpoint(
-        call, &(pl_write_checkpoint_reply_t){.removed = gone ? wanted->drop : ""});
+    return pl_reply_write_checkpoint(call, &(pl_write_checkpoint_reply_t){
+                                               .removed = gone ? wanted->drop : ""});
 }
 
 /* ---- what a run that was killed while it saved had begun ---- */
@@ -296,7 +296,7 @@ static int io_on_find(void *self, pl_call_t *call, const pl_body_t *body, pl_err
         &(pl_find_checkpoint_reply_t){.path = found.path ? found.path : "",
                                       .run_dir = found.run_dir ? found.run_dir : "",
                                       .manifest = found.manifest ? found.manifest : "",
-                                      .passed = found.passed ? found.passed : "",
+                                      .rejected = found.passed ? found.passed : "",
                                       .weights = found.weights ? &found.weights->object
                                                                : NULL});
     pl_found_release(&found);

@@ -26,9 +26,9 @@
 
 typedef struct reader {
     pl_address_t at;
-    int most, with;                              /* batches: to be with it, that are */
+    int most, with;                        /* batches: to be with it, that are */
     bool is_fed;                           /* it had as many: no more till half is read */
-    pl_batch_t *batch[READER_AHEAD];                        /* with it; counted */
+    pl_batch_t *batch[READER_AHEAD];       /* with it; counted */
 } reader_t;
 
 /* Fetches that wait for their batch, in order. */
@@ -299,12 +299,13 @@ static int data_on_open(void *self, pl_call_t *call, const pl_body_t *body,
         return pl_fail(err, PL_ESTATE, "the data is open, or being opened, already");
     if (body->open_data.stage >= PL_STAGES)
         return pl_fail(err, PL_EINVAL, "there is no stage %u", body->open_data.stage);
-    if (body->open_data.part >= body->open_data.parts)
-        return pl_fail(err, PL_EINVAL, "there is no part %u of %u", body->open_data.part,
-                       body->open_data.parts);
+    if (body->open_data.partition >= body->open_data.partitions)
+        return pl_fail(err, PL_EINVAL, "there is no part %u of %u",
+                       body->open_data.partition, body->open_data.partitions);
     data->sources.wanted = (pl_stage_t)body->open_data.stage;
-    data->sources.deal = (pl_deal_t){body->open_data.part, body->open_data.parts,
-                                     body->open_data.even, body->open_data.shards};
+    data->sources.deal = (pl_deal_t){body->open_data.partition,
+                                     body->open_data.partitions, body->open_data.even,
+                                     body->open_data.micro_shards};
     data->facts = body->open_data.facts;
     data->sources.sums = data->sources.wanted == PL_TRAIN && pl_actor_rank(data) <= 0
                          && pl_request_writes(data->job);
@@ -348,8 +349,9 @@ static pl_feed_t *feed_of_batch(data_t *data, const pl_batch_t *batch)
 static int reader_most(const pl_batch_t *read)
 {
     const int64_t many = PL_MILLISECOND / (read->took + 1);
-    return many < READER_LEAST ? READER_LEAST : many > READER_AHEAD ? READER_AHEAD
-                                                                    : (int)many;
+    return many < READER_LEAST   ? READER_LEAST
+           : many > READER_AHEAD ? READER_AHEAD
+                                 : (int)many;
 }
 
 static void reader_done(data_t *data, const pl_batch_t *batch)

@@ -197,7 +197,7 @@ void sink_go_on(logger_t *logger, sink_t *sink)
     const pl_write_records_t fields = {.records = &sink->waiting->object,
                                        .position = sink->position ? sink->position : "",
                                        .global_step = logger->resumed_step,
-                                       .goes_on = sink->goes_on,
+                                       .is_resume = sink->goes_on,
                                        .behind = sink->resumed,
                                        .status = logger->status,
                                        .sync = sink->asked};

@@ -84,15 +84,15 @@ static int writer_on_text(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
     (void)self;
-    const pl_bytes_t text = body->keep_text.text;
+    const pl_bytes_t text = body->append_log.text;
     pl_append_t file = {0};
-    int code = pl_append_open(&file, body->keep_text.path, -1, err);
+    int code = pl_append_open(&file, body->append_log.path, -1, err);
     if (code == PL_OK)
         code = pl_append_add(&file, text.data, text.size, err);
     if (code == PL_OK)
         code = pl_append_flush(&file, err);
     pl_append_release(&file);
-    return code == PL_OK ? pl_reply_keep_text(call, &(pl_keep_text_reply_t){0}) : code;
+    return code == PL_OK ? pl_reply_append_log(call, &(pl_append_log_reply_t){0}) : code;
 }
 
 static void writer_release(void *self)
@@ -106,7 +106,7 @@ static const pl_handler_t writer_handlers[] = {
     PL_ON(read_weights, writer_on_read),
     PL_ON(make_run_dir, writer_on_run_dir),
     PL_ON(run_begun, writer_on_begun),
-    PL_ON(keep_text, writer_on_text),
+    PL_ON(append_log, writer_on_text),
     PL_HANDLERS_END,
 };
 

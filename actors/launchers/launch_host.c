@@ -98,10 +98,10 @@ static void host_signal(launch_host_t *h, int number)
 
 void host_departed(launch_host_t *h, int number, int rank, const char *text)
 {
-    const pl_note_departure_t left = {.rank = (uint32_t)rank, .text = text};
+    const pl_report_finished_rank_t left = {.rank = (uint32_t)rank, .text = text};
     for (int k = 1; k < h->count; k++)
         if (h->seat[k].runs && k != number)
-            seat_tell(&h->seat[k], PL_MESSAGE_note_departure, &left);
+            seat_tell(&h->seat[k], PL_MESSAGE_report_finished_rank, &left);
 }
 
 /* ---- the end of the job ---- */
@@ -252,7 +252,7 @@ static void seats_begin(launch_host_t *h)
                               .job = h->job};
     for (int k = 1; k < h->count; k++)
         if (h->seat[k].is_there) {
-            begin.place++;
+            begin.node_rank++;
             h->seat[k].runs = true;
             seat_tell(&h->seat[k], PL_MESSAGE_begin_ranks, &begin);
         }
@@ -402,16 +402,17 @@ static void message_came(void *user, int number, pl_frame_t *message)
         || pl_frame_decode_foreign(bytes, &body, &error, NULL) != PL_OK
         || e.call != h->attempt || !h->seat[number].runs)
         return;
-    if (e.message == PL_MESSAGE_note_departure && e.kind == PL_KIND_CALL) {
-        launch_departed(h->launch, (int)body.note_departure.rank,
-                        body.note_departure.text);
-        host_departed(h, number, (int)body.note_departure.rank, body.note_departure.text);
+    if (e.message == PL_MESSAGE_report_finished_rank && e.kind == PL_KIND_CALL) {
+        launch_departed(h->launch, (int)body.report_finished_rank.rank,
+                        body.report_finished_rank.text);
+        host_departed(h, number, (int)body.report_finished_rank.rank,
+                      body.report_finished_rank.text);
     }
     if (e.message != PL_MESSAGE_begin_ranks)
         return;
     if (e.kind == PL_KIND_PROGRESS) {
         const pl_begin_ranks_progress_t *told = &body.begin_ranks_progress;
-        pl_failure_t failure = {(int)told->status, told->may_pass, {0}};
+        pl_failure_t failure = {(int)told->status, told->transient, {0}};
         pl_fail(&failure.error, PL_EDIED, "%s", told->text);
         host_failed(h, number, &failure);
     } else if (e.kind == PL_KIND_REPLY) {

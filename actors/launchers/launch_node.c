@@ -58,15 +58,15 @@ static void node_tell(launch_node_t *n, pl_kind_t kind, pl_message_t message,
 void node_failed(launch_node_t *n, const pl_failure_t *failure)
 {
     const pl_begin_ranks_progress_t told = {.status = (uint32_t)failure->status,
-                                            .may_pass = failure->may_pass,
+                                            .transient = failure->may_pass,
                                             .text = failure->error.text};
     node_tell(n, PL_KIND_PROGRESS, PL_MESSAGE_begin_ranks, &told);
 }
 
 void node_departed(launch_node_t *n, int rank, const char *text)
 {
-    const pl_note_departure_t left = {.rank = (uint32_t)rank, .text = text};
-    node_tell(n, PL_KIND_CALL, PL_MESSAGE_note_departure, &left);
+    const pl_report_finished_rank_t left = {.rank = (uint32_t)rank, .text = text};
+    node_tell(n, PL_KIND_CALL, PL_MESSAGE_report_finished_rank, &left);
 }
 
 void node_ended(launch_node_t *n)
@@ -94,7 +94,7 @@ static void ranks_begin(launch_node_t *n, uint64_t number, const pl_begin_ranks_
     pl_failure_t failure = {.status = LAUNCH_WRONG};
     const launch_attempt_t attempt = {.number = (uint32_t)number,
                                       .nodes = (int)told->nodes,
-                                      .place = (int)told->place,
+                                      .place = (int)told->node_rank,
                                       .endpoint = told->endpoint,
                                       .job = told->job};
     if (n->runs)
@@ -127,9 +127,9 @@ static void message_came(void *user, int peer, pl_frame_t *message)
         ranks_begin(n, e.call, &body.begin_ranks);
     else if (e.message == PL_MESSAGE_signal_ranks)
         launch_signal(n->launch, (int)body.signal_ranks.signal);
-    else if (e.message == PL_MESSAGE_note_departure && e.call == n->attempt)
-        launch_departed(n->launch, (int)body.note_departure.rank,
-                        body.note_departure.text);
+    else if (e.message == PL_MESSAGE_report_finished_rank && e.call == n->attempt)
+        launch_departed(n->launch, (int)body.report_finished_rank.rank,
+                        body.report_finished_rank.text);
     if (e.message != PL_MESSAGE_end_node)
         return;
     if (*body.end_node.text)

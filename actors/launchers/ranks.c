@@ -358,7 +358,8 @@ void pl_ranks_pause(pl_ranks_t *ranks)
 static void rank_reported(pl_rank_t *rank, const pl_run_progress_t *report)
 {
     pl_error_t err;
-    if (*report->wish && ranks_stop(rank->ranks, report->wish, &err) != PL_OK)
+    if (*report->stop_request
+        && ranks_stop(rank->ranks, report->stop_request, &err) != PL_OK)
         pl_log_line(PL_LOG_WARNING, rank->number, pl_actor_name(rank->ranks), "%s",
                     err.text);
     if (*report->address)

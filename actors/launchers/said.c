@@ -27,10 +27,10 @@ void pl_said_write(pl_said_t *s)
     if (s->is_writing || !s->size || !*run_dir)
         return;
     char *path = pl_text("%s/rank-%d.stderr", run_dir, s->rank);
-    const pl_keep_text_t msg = {.path = path, .text = {s->text, s->size}};
+    const pl_append_log_t msg = {.path = path, .text = {s->text, s->size}};
     const pl_how_t how = {.on_answer = written, .context = s};
     s->is_writing =
-        path && pl_call_keep_text(s->self, pl_wires_scribe(s->wires), &msg, how, NULL);
+        path && pl_call_append_log(s->self, pl_wires_scribe(s->wires), &msg, how, NULL);
     pl_text_free(path);
     if (s->is_writing)
         s->size = 0;

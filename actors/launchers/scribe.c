@@ -41,19 +41,19 @@ static int append(const char *path, pl_bytes_t text)
     return close(fd) == 0 || failed ? failed : errno;
 }
 
-static int scribe_keep_text(void *self, pl_call_t *call, const pl_body_t *body,
-                            pl_error_t *err)
+static int scribe_append_log(void *self, pl_call_t *call, const pl_body_t *body,
+                             pl_error_t *err)
 {
     (void)self;
-    int failed = append(body->keep_text.path, body->keep_text.text);
+    int failed = append(body->append_log.path, body->append_log.text);
     if (failed)
-        return pl_fail(err, PL_EIO, "%s: %s", body->keep_text.path, strerror(failed));
-    return pl_reply_keep_text(call, &(pl_keep_text_reply_t){0});
+        return pl_fail(err, PL_EIO, "%s: %s", body->append_log.path, strerror(failed));
+    return pl_reply_append_log(call, &(pl_append_log_reply_t){0});
 }
 
 static const pl_handler_t scribe_handlers[] = {
     PL_ON(start, scribe_start),
-    PL_ON(keep_text, scribe_keep_text),
+    PL_ON(append_log, scribe_append_log),
     PL_HANDLERS_END,
 };
 

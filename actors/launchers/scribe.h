@@ -4,7 +4,7 @@
 
 #include "runtime/actor.h"
 
-/* Takes `keep_text`. */
+/* Takes `append_log`. */
 extern const pl_actor_ops_t pl_scribe;
 
 #endif

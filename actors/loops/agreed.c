@@ -25,7 +25,7 @@ char *pl_agreed_wish(const pl_ask_callbacks_reply_t *wish, pl_error_t *err)
                              "stop", (int)wish->stop, "by_clock", (int)wish->by_clock,
                              "skip", (int)wish->skip, "lr_factor", wish->lr_factor,
                              "accumulate", (json_int_t)wish->accumulate, "figures",
-                             wish->figures, "freeze", wish->freeze, "unfreeze",
+                             wish->metrics, "freeze", wish->freeze, "unfreeze",
                              wish->unfreeze, "save", wish->save, "drop", wish->drop,
                              "reason", wish->reason),
                    err);
@@ -47,7 +47,7 @@ char *pl_agreed_interest(const pl_interest_reply_t *interest, pl_error_t *err)
 {
     return text_of(json_pack("{s:I, s:I, s:o, s:o}", "points",
                              (json_int_t)interest->points, "wishes",
-                             (json_int_t)interest->wishes, "halts",
+                             (json_int_t)interest->requests, "halts",
                              numbers_keep(interest->halts), "looks",
                              numbers_keep(interest->looks)),
                    err);
@@ -64,7 +64,7 @@ int pl_agreed_read_wish(const char *text, pl_ask_callbacks_reply_t *wish, json_t
     if (json_unpack(kept, "{s:b, s:b, s:b, s:F, s:I, s:s, s:s, s:s, s:s, s:s, s:s}",
                     "stop", &stop, "by_clock", &by_clock, "skip", &skip, "lr_factor",
                     &wish->lr_factor, "accumulate", &accumulate, "figures",
-                    &wish->figures, "freeze", &wish->freeze, "unfreeze", &wish->unfreeze,
+                    &wish->metrics, "freeze", &wish->freeze, "unfreeze", &wish->unfreeze,
                     "save", &wish->save, "drop", &wish->drop, "reason", &wish->reason)
         != 0) {
         json_decref(kept);
@@ -96,7 +96,7 @@ int pl_agreed_read_interest(const char *text, pl_interest_reply_t *interest,
     int failed = json_unpack(kept, "{s:I, s:I}", "points", &points, "wishes", &wishes);
     *interest =
         (pl_interest_reply_t){.points = (uint32_t)points,
-                              .wishes = (uint32_t)wishes,
+                              .requests = (uint32_t)wishes,
                               .halts = numbers_read(json_object_get(kept, "halts"),
                                                     numbers),
                               .looks = numbers_read(json_object_get(kept, "looks"),

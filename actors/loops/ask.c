@@ -139,7 +139,7 @@ uint64_t pl_ask(void *self, pl_asking_t *asking, pl_ask_callbacks_t *msg,
                 const json_t *metrics, pl_how_t how, pl_error_t *err)
 {
     static const pl_body_t nothing = {.ask_callbacks_reply = {.lr_factor = 1,
-                                                              .figures = "",
+                                                              .metrics = "",
                                                               .freeze = "",
                                                               .unfreeze = "",
                                                               .save = "",
@@ -170,10 +170,10 @@ int pl_ask_log(void *self, const pl_asking_t *asking, const pl_ask_callbacks_t *
 {
     const pl_log_metrics_t log = {.epoch = msg->epoch,
                                   .global_step = msg->global_step,
-                                  .metrics = wish->figures};
-    if (!*wish->figures)
+                                  .metrics = wish->metrics};
+    if (!*wish->metrics)
         return PL_OK;
-    int code = pl_metrics_merge(newest, wish->figures, err);
+    int code = pl_metrics_merge(newest, wish->metrics, err);
     if (code == PL_OK && !pl_is_nobody(asking->logger)
         && !pl_call_log_metrics(self, asking->logger, &log, (pl_how_t){0}, err))
         code = err->code;

@@ -113,15 +113,15 @@ static void batch_count(pl_epoch_t *e, const pl_train_batch_reply_t *reply,
     e->global_step = pl_due_steps(&e->due, e->pass.done);
     e->steps.processed += pl_due_step(&e->due, e->pass.done);
     e->samples += (uint64_t)samples;
-    pl_times_add(&e->times, reply->spent, pl_now());
+    pl_times_add(&e->times, reply->timings, pl_now());
     pl_pass_batch_done(&e->pass, reply->halt);
     if (!pl_due_decision(&e->due, e->pass.done - 1))
         pl_epoch_complete(e);
-    if (e->may_skip && !pl_figures_are_finite(reply->figures))
+    if (e->may_skip && !pl_figures_are_finite(reply->metrics))
         return;                                /* of a step that is going to be skipped */
-    pl_figures_add(&e->sums, reply->figures);
-    pl_figures_add(&e->since_log, reply->figures);
-    pl_figures_add_steps(&e->since_report, reply->figures);
+    pl_figures_add(&e->sums, reply->metrics);
+    pl_figures_add(&e->since_log, reply->metrics);
+    pl_figures_add_steps(&e->since_report, reply->metrics);
 }
 
 /* What is due behind the newest batch, while others are under way. */
@@ -237,7 +237,7 @@ static uint64_t epoch_send(pl_pass_t *pass, const pl_fetch_batch_reply_t *batch)
                             .total_epochs = pl_due_epochs(&e->due, e->total_steps),
                             .epoch_steps = pl_due_epoch_steps(&e->due),
                             .epoch_ends = batch->batch_idx + 1 == e->due.batches,
-                            .shard = pl_due_shard(&e->due, batch->batch_idx),
+                            .micro_batch = pl_due_shard(&e->due, batch->batch_idx),
                             .step_due = step_due,
                             .lr_factor = e->lr_factor,
                             .may_skip = e->may_skip,
@@ -306,14 +306,14 @@ static void epoch_finish(pl_epoch_t *e)
         pl_reply_train_epoch(call, &(pl_train_epoch_reply_t){
                                        .global_step = e->global_step,
                                        .samples = e->samples,
-                                       .fruitless = e->in_row > 0,
+                                       .skipped = e->in_row > 0,
                                        .ended = e->ended || e->stopping,
                                        .whole = pass->done == e->due.batches && !e->owes,
                                        .save = "",
                                        .drop = "",
                                        .reason = e->reason,
-                                       .told = e->told,
-                                       .wish = pl_epoch_wish_kept(e),
+                                       .stop_called = e->told,
+                                       .stop_request = pl_epoch_wish_kept(e),
                                        .metrics = text});
     else
         pl_call_fail(call, &pass->failure);
@@ -331,17 +331,17 @@ static void epoch_halt(pl_epoch_t *e)
     e->halted_at = pl_now();
     pl_call_t *call = pl_pass_call(&e->pass);
     if (text)
-        pl_reply_train_epoch(call,
-                             &(pl_train_epoch_reply_t){.global_step = e->global_step,
-                                                       .samples = e->samples,
-                                                       .fruitless = e->in_row > 0,
-                                                       .halted = true,
-                                                       .commanded = commanded,
-                                                       .wish = pl_epoch_wish_kept(e),
-                                                       .save = wanted.save,
-                                                       .drop = wanted.drop,
-                                                       .reason = "",
-                                                       .metrics = text});
+        pl_reply_train_epoch(
+            call, &(pl_train_epoch_reply_t){.global_step = e->global_step,
+                                            .samples = e->samples,
+                                            .skipped = e->in_row > 0,
+                                            .halted = true,
+                                            .commanded = commanded,
+                                            .stop_request = pl_epoch_wish_kept(e),
+                                            .save = wanted.save,
+                                            .drop = wanted.drop,
+                                            .reason = "",
+                                            .metrics = text});
     else
         pl_call_fail(call, &e->pass.failure);
     pl_free(text);
@@ -353,7 +353,7 @@ static void rest_settled(void *self, const pl_answer_t *answer)
     if (pl_pass_no_reply(&e->pass, answer))
         return;
     e->pass.pending--;
-    pl_epoch_settled(e, &answer->body->settle_reply);
+    pl_epoch_synchronized(e, &answer->body->synchronize_reply);
     pl_pass_go_on(&e->pass);
 }
 
@@ -482,7 +482,7 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
     pl_intervals_read(&e->due.looks, msg->looks);
     if (!pl_is_nobody(e->pass.agreement))                 /* ranks agree on all answers */
         due_halt_to_look(&e->due);
-    if (msg->goes_on) {
+    if (msg->continues) {
         epoch_go_on(e, msg, call);
         return PL_OK;
     }
@@ -502,11 +502,12 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
         e->validated_at = pl_now();
     json_decref(e->pass_over);
     e->pass_over = NULL;
-    if (*msg->pass_over
-        && !(e->pass_over = pl_json_value(msg->pass_over, strlen(msg->pass_over), err)))
+    if (*msg->skipped_ranges
+        && !(e->pass_over = pl_json_value(msg->skipped_ranges,
+                                          strlen(msg->skipped_ranges), err)))
         return err->code;
-    if (*msg->wish)
-        snprintf(e->wish, sizeof e->wish, "%s", msg->wish);
+    if (*msg->stop_request)
+        snprintf(e->wish, sizeof e->wish, "%s", msg->stop_request);
     e->settled = msg->batch;
     if (msg->batch == 0) {
         e->cut = false;

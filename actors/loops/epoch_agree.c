@@ -92,15 +92,15 @@ void pl_epoch_agreed(pl_epoch_t *e, const char *text)
 bool pl_epoch_settle(pl_epoch_t *e, pl_on_answer_t then)
 {
     return !pl_is_nobody(e->pass.agreement) && e->settled != e->pass.done
-           && pl_call_settle(e, e->pass.strategy, &(pl_settle_t){0},
-                             (pl_how_t){.on_answer = then}, &e->pass.failure);
+           && pl_call_synchronize(e, e->pass.strategy, &(pl_synchronize_t){0},
+                                  (pl_how_t){.on_answer = then}, &e->pass.failure);
 }
 
 /* Those figures belong to steps before. */
-void pl_epoch_settled(pl_epoch_t *e, const pl_settle_reply_t *reply)
+void pl_epoch_synchronized(pl_epoch_t *e, const pl_synchronize_reply_t *reply)
 {
     e->settled = e->pass.done;
-    pl_figures_add(&e->sums, reply->figures);
-    pl_figures_add(&e->since_log, reply->figures);
-    pl_figures_add_steps(&e->since_report, reply->figures);
+    pl_figures_add(&e->sums, reply->metrics);
+    pl_figures_add(&e->since_log, reply->metrics);
+    pl_figures_add_steps(&e->since_report, reply->metrics);
 }

@@ -69,7 +69,7 @@ static void settled(void *self, const pl_answer_t *answer)
     if (pl_pass_no_reply(&e->pass, answer))
         return;
     e->pass.pending--;
-    pl_epoch_settled(e, &answer->body->settle_reply);
+    pl_epoch_synchronized(e, &answer->body->synchronize_reply);
     decision_next(e);
 }
 
@@ -293,10 +293,10 @@ static bool decide_observe(pl_epoch_t *e)
     const bool news = e->due.validates ? e->validated && !is_extra(e)
                                        : e->pass.done == e->due.batches;
     char *text = news ? pl_metrics_text(e->newest, &e->pass.failure) : NULL;
-    const pl_observe_figures_t msg = {.figures = text};
+    const pl_observe_metrics_t msg = {.metrics = text};
     const pl_how_t how = {.on_answer = acknowledged};
     bool sent =
-        text && pl_call_observe_figures(e, e->pass.strategy, &msg, how, &e->pass.failure);
+        text && pl_call_observe_metrics(e, e->pass.strategy, &msg, how, &e->pass.failure);
     pl_free(text);
     return sent;
 }

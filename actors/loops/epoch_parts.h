@@ -105,7 +105,7 @@ void pl_epoch_agreed(pl_epoch_t *e, const char *text);
  * is one, or pass->failure says why. */
 bool pl_epoch_settle(pl_epoch_t *e, pl_on_answer_t then);
 /* With the reply to that. */
-void pl_epoch_settled(pl_epoch_t *e, const pl_settle_reply_t *reply);
+void pl_epoch_synchronized(pl_epoch_t *e, const pl_synchronize_reply_t *reply);
 
 /* ---- epoch_state.c: what a checkpoint keeps of it ---- */
 

@@ -29,7 +29,7 @@ static void evaluate_names(pl_walk_t *walk, const char *names)
 
 static void evaluate_batch(pl_walk_t *walk, const pl_evaluate_batch_reply_t *reply)
 {
-    pl_figures_add(&((evaluate_t *)walk)->figures, reply->figures);
+    pl_figures_add(&((evaluate_t *)walk)->figures, reply->metrics);
 }
 
 static void evaluate_report(pl_walk_t *walk)
@@ -140,8 +140,8 @@ static int evaluate_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
     walk->pass.epoch = body->evaluate.epoch;
     walk->limit = walk->pass.stage == PL_TEST ? walk->pass.options->limit_test_batches
                                               : walk->pass.options->limit_val_batches;
-    e->tries = body->evaluate.most != 0;
-    walk->most = e->tries ? body->evaluate.most : UINT32_MAX;
+    e->tries = body->evaluate.max_batches != 0;
+    walk->most = e->tries ? body->evaluate.max_batches : UINT32_MAX;
     snprintf(walk->what, sizeof walk->what, "the %s after step %llu",
              walk->pass.stage == PL_TEST ? "test" : "validation",
              (unsigned long long)e->global_step);

@@ -23,7 +23,7 @@ typedef struct pl_figures {
     bool failed;                                            /* no memory for them */
 } pl_figures_t;
 
-/* Takes the lines of a figure_names reply, with a prefix ("train_") before each name. */
+/* Takes the lines of a metric_names reply, with a prefix ("train_") before each name. */
 void pl_figures_name(pl_figures_t *figures, const char *prefix, const char *names);
 void pl_figures_clear(pl_figures_t *figures);               /* sums, not names */
 void pl_figures_release(pl_figures_t *figures);             /* fine of a zeroed one */

@@ -407,8 +407,8 @@ static void fit_epoch_done(void *self, const pl_answer_t *answer)
     const pl_train_epoch_reply_t *reply = &answer->body->train_epoch_reply;
     fit->global_step = reply->global_step;
     fit->samples = reply->samples;
-    fit->fruitless = reply->fruitless;
-    fit->told_to_stop |= reply->told;
+    fit->fruitless = reply->skipped;
+    fit->told_to_stop |= reply->stop_called;
     if (pl_metrics_merge(fit->metrics, reply->metrics, &err) != PL_OK
         || pl_wanted_add(&fit->wanted, reply->save, reply->drop, &err) != PL_OK) {
         pl_fit_fail(fit, &err);
@@ -420,8 +420,8 @@ static void fit_epoch_done(void *self, const pl_answer_t *answer)
     }
     fit->ended = reply->ended;
     fit->stopped = reply->reason[0] != '\0';
-    fit->wished |= fit->stopped && *reply->wish && !fit->told_to_stop;
-    snprintf(fit->wish, sizeof fit->wish, "%s", reply->wish);
+    fit->wished |= fit->stopped && *reply->stop_request && !fit->told_to_stop;
+    snprintf(fit->wish, sizeof fit->wish, "%s", reply->stop_request);
     fit->by_clock = false;
     snprintf(fit->reason, sizeof fit->reason, "%s", reply->reason);
     fit->epoch_whole = reply->whole;
@@ -454,14 +454,14 @@ static void fit_train(pl_fit_t *fit, bool goes_on)
                             .global_step = fit->global_step,
                             .lr_factor = fit->lr_factor,
                             .seconds = seconds_left(fit),
-                            .wish = pl_fit_wish_kept(fit),
+                            .stop_request = pl_fit_wish_kept(fit),
                             .accumulate = fit->accumulate,
                             .points = fit->asking.points,
                             .halts = pl_intervals_bytes(&fit->halts),
                             .looks = pl_intervals_bytes(&fit->looks),
-                            .pass_over = pass_over,
+                            .skipped_ranges = pass_over,
                             .stop = fit->commands.stop,
-                            .goes_on = goes_on};
+                            .continues = goes_on};
     if (!goes_on)
         fit->lr_factor = 1;
     if (!goes_on && !fit->resumes)
@@ -504,8 +504,8 @@ static void fit_try(pl_fit_t *fit)
 {
     const int64_t most = fit->options->num_sanity_val_steps;
     const pl_evaluate_t msg = {.stage = PL_VALIDATE,
-                               .most = most < 0 || most > UINT32_MAX ? 0
-                                                                     : (uint32_t)most};
+                               .max_batches =
+                                   most < 0 || most > UINT32_MAX ? 0 : (uint32_t)most};
     pl_error_t err = {0};
     const bool goes_on = fit->resumes || fit->global_step > 0;
     if (!most || pl_is_nobody(fit->evaluate) || goes_on || fit_is_over(fit)) {
@@ -541,7 +541,7 @@ static void fit_interest_known(void *self, const pl_answer_t *answer)
     fit->asking.points = answer->body->interest_reply.points;
     pl_intervals_read(&fit->halts, answer->body->interest_reply.halts);
     pl_intervals_read(&fit->looks, answer->body->interest_reply.looks);
-    if (answer->body->interest_reply.wishes & PL_MAY_SAVE)
+    if (answer->body->interest_reply.requests & PL_MAY_SAVE)
         pl_fit_keep_prepare(fit);
     fit_hook(fit, PL_HOOK_FIT_START, fit_started);
 }

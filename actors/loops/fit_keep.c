@@ -317,8 +317,8 @@ static void keep_agreed(void *self, const pl_answer_t *answer)
         return;
     if (*answer->body->decide_reply.text)
         keep_sent(fit,
-                  pl_call_settle(fit, fit->strategy, &(pl_settle_t){.whole = true}, how,
-                                 &err),
+                  pl_call_synchronize(fit, fit->strategy,
+                                      &(pl_synchronize_t){.whole = true}, how, &err),
                   &err);
     else
         keep_go_on(fit, fit->keeping.then);

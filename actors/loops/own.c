@@ -259,9 +259,9 @@ static void batch_trained(void *self, const pl_answer_t *answer)
         const pl_train_batch_reply_t *reply = &answer->body->train_batch_reply;
         o->global_step += item->step_due;
         o->samples += (uint64_t)item->batch->count;
-        if (!o->may_skip || pl_figures_are_finite(reply->figures))
-            pl_figures_add(&o->since_report, reply->figures);
-        item_reply(o, item, reply->figures, reply->skipped ? reply->bad : "", NULL);
+        if (!o->may_skip || pl_figures_are_finite(reply->metrics))
+            pl_figures_add(&o->since_report, reply->metrics);
+        item_reply(o, item, reply->metrics, reply->skipped ? reply->bad : "", NULL);
     }
     own_go_on(o);
 }
@@ -277,7 +277,7 @@ static void batch_forwarded(void *self, const pl_answer_t *answer)
     if (answer->kind == PL_ANSWER_ERROR)
         item_fail(answer->context, answer->error);
     else
-        item_reply(o, answer->context, reply->figures, "", reply->outputs);
+        item_reply(o, answer->context, reply->metrics, "", reply->outputs);
     own_go_on(o);
 }
 
@@ -289,7 +289,7 @@ static uint64_t send_training(pl_own_t *o, pl_own_item_t *item, pl_error_t *err)
     item->step_due = o->shard + 1 == (uint32_t)o->options->accumulate_grad_batches;
     const pl_train_batch_t msg = {.global_step = o->sent_steps + 1,
                                   .total_steps = most > 0 ? (uint64_t)most : 0,
-                                  .shard = o->shard,
+                                  .micro_batch = o->shard,
                                   .step_due = item->step_due,
                                   .lr_factor = item->lr_factor * o->lr_factor,
                                   .may_skip = o->may_skip,

@@ -29,11 +29,11 @@ static void names_answered(void *self, const pl_answer_t *answer)
     if (answer->kind != PL_ANSWER_REPLY || !o->run)
         return;
     pl_figures_name(&o->figures[o->asks], pl_stages[o->asks].prefix,
-                    answer->body->figure_names_reply.names);
+                    answer->body->metric_names_reply.names);
     o->named[o->asks] = true;
     if (o->asks == PL_TRAIN) {
         pl_figures_name(&o->since_report, pl_stages[PL_TRAIN].prefix,
-                        answer->body->figure_names_reply.names);
+                        answer->body->metric_names_reply.names);
         pl_own_ready(o);
     }
     pl_own_idle(o);
@@ -41,9 +41,9 @@ static void names_answered(void *self, const pl_answer_t *answer)
 
 uint64_t pl_own_ask_names(pl_own_t *o, pl_stage_t stage, pl_error_t *err)
 {
-    const pl_figure_names_t msg = {.stage = stage};
+    const pl_metric_names_t msg = {.stage = stage};
     o->asks = stage;
-    return pl_call_figure_names(o, o->strategy, &msg,
+    return pl_call_metric_names(o, o->strategy, &msg,
                                 (pl_how_t){.on_answer = names_answered}, err);
 }
 

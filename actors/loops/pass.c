@@ -187,7 +187,7 @@ static void pass_named(void *self, const pl_answer_t *answer)
     pl_pass_t *pass = self;
     if (pl_pass_no_reply(pass, answer))
         return;
-    pass->ops->on_names(pass, answer->body->figure_names_reply.names);
+    pass->ops->on_names(pass, answer->body->metric_names_reply.names);
     pass->known = true;
     call_begin(pass);
 }
@@ -208,7 +208,7 @@ static int64_t depth_of(const pl_pass_t *pass)
 
 void pl_pass_begin(pl_pass_t *pass, pl_call_t *call)
 {
-    pl_figure_names_t msg = {.stage = pass->stage};
+    pl_metric_names_t msg = {.stage = pass->stage};
     pl_how_t how = {.on_answer = pass_named};
     pass->call = call;
     pass->batches = 0;
@@ -225,8 +225,8 @@ void pl_pass_begin(pl_pass_t *pass, pl_call_t *call)
     if (pass->known)
         call_begin(pass);
     else
-        pass_sent(pass, pl_call_figure_names(pass, pass->strategy, &msg, how,
-                                             &pass->failure));
+        pass_sent(pass,
+                  pl_call_metric_names(pass, pass->strategy, &msg, how, &pass->failure));
 }
 
 void pl_pass_resume(pl_pass_t *pass, pl_call_t *call)

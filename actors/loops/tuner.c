@@ -165,7 +165,7 @@ static void step_answered(void *self, const pl_answer_t *answer)
     }
     if (pl_pass_no_reply(&t->pass, answer))
         return;
-    const pl_bytes_t figures = answer->body->train_batch_reply.figures;
+    const pl_bytes_t figures = answer->body->train_batch_reply.metrics;
     if (figures.size >= sizeof loss)
         memcpy(loss, figures.data, sizeof loss);
     if (!t->ended)

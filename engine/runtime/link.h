@@ -23,7 +23,7 @@
 typedef struct pl_link pl_link_t;
 
 #define PL_LINK_HOST (-1)                                   /* the peer of a rank's end */
-#define PL_LINK_VERSION 1                                   /* of what is on the wire */
+#define PL_LINK_VERSION 2                                   /* of what is on the wire */
 
 typedef enum pl_link_event {
     PL_LINK_JOINED,     /* text: what the other side says about itself; from now on

@@ -8,7 +8,7 @@
 
 #include "runtime/actor.h"
 
-#define PL_PROTOCOL_VERSION 1
+#define PL_PROTOCOL_VERSION 2
 #define PL_MESSAGE_MOST (16 << 20)                          /* bytes of a frame */
 #define PL_HANDLES_MOST 4                                   /* of one message */
 
@@ -114,7 +114,7 @@ typedef struct pl_stamp {
 } pl_stamp_t;
 
 #define PL_STREAM_VERSION \
-    1                                       /* of those lines: grows when a key that is
+    2                                       /* of those lines: grows when a key that is
                                                there changes, not when one is added */
 #define PL_LINE_LEAST 1024                  /* room that a line needs before its fields */
 

@@ -64,7 +64,7 @@ static int part_of(uint32_t message, const pl_body_t *fields)
 {
     switch (message) {
     case PL_MESSAGE_train_epoch:
-    case PL_MESSAGE_observe_figures: return PL_TRAIN;
+    case PL_MESSAGE_observe_metrics: return PL_TRAIN;
     case PL_MESSAGE_train_batch: return part_of_batch(fields->train_batch.batch);
     case PL_MESSAGE_replay_plan: return part_of_batch(fields->replay_plan.batch);
     case PL_MESSAGE_read_batch: return part_of_batch(fields->read_batch.batch);

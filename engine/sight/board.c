@@ -194,7 +194,7 @@ static void run_recall(void *self, const pl_known_run_t *known)
         run_t *run = &b->run[place];
         run_begin(run, known->call, known->number, time_of(b, known->began));
         run_report(b, run, &known->report, board_now(b));
-        if (known->report.batches)             /* of an epoch, not the program's own */
+        if (known->report.batches)                /* of an epoch, not the program's own */
             run->moved = known->told - b->began;
         run->paused = (double)known->paused * 1e-9;
         run->is_paused = known->paused_at != 0;
@@ -296,7 +296,7 @@ static void take_reply(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
     switch (r->envelope.message) {
     case PL_MESSAGE_train_batch:
         if (r->stamp.rank == 0)
-            run_spent(b, run, body->train_batch_reply.spent, r->stamp.time);
+            run_spent(b, run, body->train_batch_reply.timings, r->stamp.time);
         if (r->stamp.rank == 0 && opened->ends_step)
             run_step(run, r->stamp.time);
         break;
@@ -454,7 +454,7 @@ void pl_board_record(pl_board_t *board, const pl_tap_record_t *record)
 /* Answers may have been among what is missing: calls that seem open may not be. */
 void pl_board_gap(pl_board_t *board, uint64_t missing)
 {
-    if (!missing)                             /* behind a rank's death, which shows */
+    if (!missing)                                 /* behind a rank's death, which shows */
         return;
     pthread_mutex_lock(&board->lock);
     board->missing += missing;

@@ -7,7 +7,7 @@ TO_RANK, ORDER = 2, 4
 
 
 def frame(kind, rank=0, sequence=0, received=0, who=9, text="", to=0, identity=1, epoch=2):
-    head = b"PLLINK" + struct.pack("<BBQQIiQQII", 1, kind, 7, who, epoch, rank, sequence, received, 0, 0)
+    head = b"PLLINK" + struct.pack("<BBQQIiQQII", 2, kind, 7, who, epoch, rank, sequence, received, 0, 0)
     body = head + text.encode()
     return struct.pack("<BBB", to, identity, len(body)) + body
 

@@ -31,8 +31,8 @@ static int plain_process_dataloader(void *self, pl_call_t *call, const pl_body_t
 {
     (void)self, (void)body, (void)err;
     return pl_reply_process_dataloader(call,
-                                       &(pl_process_dataloader_reply_t){.part = 0,
-                                                                        .parts = 1});
+                                       &(pl_process_dataloader_reply_t){.partition = 0,
+                                                                        .partitions = 1});
 }
 
 static int plain_train_batch(void *self, pl_call_t *call, const pl_body_t *body,
