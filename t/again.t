@@ -208,8 +208,8 @@ nodes_that_are_not_there_are_missed() {
     try timeout 60 "$paceline" launch --nnodes 2 --node-rank 1 --rdzv-endpoint "127.0.0.1:$port" --join-timeout 0.2 -- true
     is "$status" 1 "nor is there node 0"
     like "$err" 'rank 1 has found no connection to rank 0 at .* for 0.2 s' "as is told"
-    refused 2 'takes a number, or MIN:MAX' launch --nnodes 3:2 -- true
-    refused 2 'takes a number, or MIN:MAX' launch --nnodes 1:2:3 -- true
+    refused 2 'takes a number or MIN:MAX' launch --nnodes 3:2 -- true
+    refused 2 'takes a number or MIN:MAX' launch --nnodes 1:2:3 -- true
 }
 
 nodes_that_differ_are_refused() {

@@ -237,6 +237,7 @@ static void a_run_from_before_is_recalled(void)
                                          .metrics = "",
                                          .run_dir = "runs/late",
                                          .module = "mlp",
+                                         .options = "{\"optimizer\": {\"lr\": 0.5}}",
                                          .clip = 0.5});
     pl_known_report(&known, 100,
                     &(pl_run_progress_t){.event = "train",
@@ -244,7 +245,8 @@ static void a_run_from_before_is_recalled(void)
                                          .total_steps = 90,
                                          .metrics = "{\"train_loss\": 0.5}",
                                          .run_dir = "",
-                                         .module = ""});
+                                         .module = "",
+                                         .options = ""});
     pl_known_pause(&known, 100, true, 33);
     pl_known_begin(&known, 110);
     pl_known_end(&known, 110);
@@ -256,6 +258,8 @@ static void a_run_from_before_is_recalled(void)
     run = run_of(all, 2);
     is_text(json_string_value(json_object_get(run, "name")), "late", "its folder");
     is_text(json_string_value(json_object_get(run, "module")), "mlp", "its module");
+    ok(json_is_object(json_object_get(json_object_get(run, "options"), "optimizer")),
+       "its options");
     is_text(json_string_value(json_object_get(run, "doing")), "paused", "it is paused");
     is_int(integer(run, "step"), 33, "behind which step");
     is_int(integer(run, "total_steps"), 90, "of how many");
@@ -1037,7 +1041,7 @@ static void hostile_text_is_a_label_of_the_metrics(void)
         char *text = pl_board_metrics(board);
         ok(text && is_plain(text, true), "metrics have no controls");
         like(text, "\npaceline_run_info.run=\"1\",run_dir=\"/runs/", "the run is there");
-        like(text, "\npaceline_figure.run=\"1\",name=\"<b>.{1,3}.\"x", "and a figure");
+        like(text, "\npaceline_metric.run=\"1\",name=\"<b>.{1,3}.\"x", "and a figure");
         is_int(wrong_lines(text), 0, "all lines are of the format, and none is twice");
         pl_text_free(text);
         pl_board_free(board);

@@ -49,21 +49,21 @@ help_and_version_are_on_standard_output() {
 }
 
 wrong_words_are_refused() {
-    refused 2 '^paceline: which command\?'
-    refused 2 '^paceline: there is no command "train"' train
+    refused 2 '^paceline: no command given'
+    refused 2 '^paceline: no command is called "train"' train
     refused 2 '^paceline: fit needs RUN.json' fit
     refused 2 '^paceline: fit has no option --jsn: did you mean --json\?' fit run.json --jsn
     refused 2 'fit has no option --se: did you mean --set\?' fit run.json --se=x
     refused 2 'did you mean --print-config\?' fit run.json --print_confg
     refused 2 'fit has no option --wholly-other: see paceline fit --help' fit run.json --wholly-other
-    refused 2 '^paceline: there is no command "fitt": did you mean "fit"\?' fitt run.json
+    refused 2 '^paceline: no command is called "fitt": did you mean "fit"\?' fitt run.json
     refused 2 '^paceline: fit does not take "b" as well' fit run.json b
     refused 2 '^paceline: --set needs KEY=VALUE' fit run.json --set
     refused 2 '^paceline: --set takes KEY=VALUE' fit run.json --set trainer.max_epochs
     refused 2 '^paceline: --json takes no value' fit run.json --json=1
     refused 2 '^paceline: --tokens takes an integer from 1 up' predict run.json --checkpoint x --tokens 0
-    refused 2 '^paceline: --temperature takes a number from 0 up' predict run.json --checkpoint x --temperature=-1
-    refused 2 '^paceline: there is no command "fitt"' help fitt
+    refused 2 '^paceline: --temperature takes a number of at least 0' predict run.json --checkpoint x --temperature=-1
+    refused 2 '^paceline: no command is called "fitt"' help fitt
 }
 
 a_reader_that_goes_away_is_no_failure() {
@@ -87,7 +87,7 @@ a_fit_ends_with_its_result() {
     like "$out" '^val_acc +[01]\.[0-9]+$' "the validation result"
     like "$out" '^done after 3 epochs, 36 steps in [0-9.]+ s$' "how long it took"
     like "$out" '^written to runs/0001: checkpoints metrics.jsonl model.safetensors run.json$' "and where all is"
-    is "$(grep -c 'next you could try' <<<"$out")" 0 "without hints where nobody reads them"
+    is "$(grep -c 'next steps' <<<"$out")" 0 "without hints where nobody reads them"
     is "$(tr -d '\n' <<<"$err" | grep -c "$(printf '[\r\033]')")" 0 "progress is plain lines where there is no terminal"
     like "$err" '^epoch 3/3 .*val_acc' "with the validations"
 }
@@ -227,8 +227,8 @@ a_sweep_ends_with_all_its_results() {
 a_sweep_is_checked_before_it_starts() {
     refused 2 '"optimizer.lr" takes a number from 0 up, not "x"' fit run.json --set trainer.run_name=checked --set optimizer.lr=1,x
     ok "nothing was started" test ! -e runs/checked-1
-    refused 2 'between its commas is empty.*data.path="a,b"' fit run.json --set data.path=a,,b
-    refused 2 'takes several values and is set once more' fit run.json --set optimizer.lr=1,2 --set optimizer.lr=3
+    refused 2 'between commas is empty.*data.path="a,b"' fit run.json --set data.path=a,,b
+    refused 2 'has several values and is set twice' fit run.json --set optimizer.lr=1,2 --set optimizer.lr=3
     refused 2 'at most 1000' fit run.json --set "trainer.seed=$(seq -s, 40)" --set "trainer.max_steps=$(seq -s, 40)"
     refused 2 'prints one run' fit run.json --print-config --set optimizer.lr=1,2
 }
@@ -310,7 +310,7 @@ with_json_what_is_refused_has_a_result_too() {
     refused_in_json 'needs RUN.json' fit
     refused_in_json 'cannot read runs/nothing' inspect runs/nothing
     refused_in_json 'cannot connect' monitor nonsense
-    refused_in_json 'to list' list modul
+    refused_in_json 'no role is called' list modul
     refused_in_json 'cannot write /nowhere/x' predict run.json --checkpoint runs/0001 --output /nowhere/x
 }
 
@@ -401,7 +401,7 @@ what_is_stopped_can_go_on() {
     ended
     is "$status" 0 "it is stopped"
     is "$(grep -c warning err.txt)" 0 "without a warning"
-    like "$(tail -n 2 out.txt)" '^saved where it was stopped; it goes on with' "and says that it can go on"
+    like "$(tail -n 2 out.txt)" '^the state at the stop is saved; to resume' "and says that it can go on"
     like "$(tail -n 1 out.txt)" "^  .* fit 'runs/its own/run.json' --resume 'runs/its own'\$" "and how"
     step=$(sed -nE 's/.*, ([0-9]+) steps? in .*/\1/p' out.txt)
     eval "try $(tail -n 1 out.txt | sed "s|^  [^ ]*|'$paceline'|") --set trainer.max_steps=$((step + 2))"
@@ -588,7 +588,7 @@ predict_writes_classes() {
 a_callback_may_take_all_that_is_predicted() {
     try "$paceline" predict run.json --checkpoint runs/classes --set 'callbacks=[{"name":"prediction_writer"}]'
     is "$status$out" 0 "nothing is left to print, which is no failure"
-    like "$err" 'a callback, such as prediction_writer, has taken them' "and that is said"
+    like "$err" 'a callback, such as prediction_writer, has taken the predictions' "and that is said"
     is "$(ls predictions | wc -l)" 15 "there is a file of each batch"
 }
 
@@ -608,7 +608,7 @@ predict_goes_on_from_a_prompt() {
     is "$status" 0 "without a prompt it answers for the data"
     is "$(grep -cvE '^([a-z ]|\\n){8,}$' <<<"$out")" 0 "in text, a sample a line"
     refused 2 'prompt' predict text.json --checkpoint runs/text --prompt "ÄÖ"
-    refused 2 'text is no array' predict text.json --checkpoint runs/text --prompt "the" --output x.npy
+    refused 2 'a text cannot be written as a NumPy array' predict text.json --checkpoint runs/text --prompt "the" --output x.npy
 }
 
 a_checkpoint_of_other_data_is_named() {
@@ -733,7 +733,7 @@ monitor_says_that_what_it_followed_died() {
         wait "$monitor"
         status=$? err=$(cat err.txt) out=
         is "$status" 1 "that is no good end"
-        like "$err$(tail -n 1 seen.out)" 'has gone in the middle of a run' "and is told"
+        like "$err$(tail -n 1 seen.out)" 'has ended in the middle of a run' "and is told"
         wait "$pid" 2>/dev/null
         exec 4<&-
     done
@@ -750,7 +750,7 @@ a_run_that_fails_says_what_is_left_of_it() {
     status=$? out=$(cat out.txt) err=$(cat err.txt)
     is "$status" 1 "it fails"
     like "$err" 'killed by SIGKILL' "with the reason"
-    like "$err" 'what it had saved is in runs/lost/checkpoints; --resume runs/lost goes on from there' "and says so"
+    like "$err" 'its checkpoints are in runs/lost/checkpoints; --resume runs/lost continues from the newest' "and says so"
     try timeout 60 "$paceline" fit run.json --set trainer.max_epochs=-1 --set trainer.max_time=1 --resume runs/lost
     is "$status" 0 "which is so"
 }
@@ -837,10 +837,10 @@ monitor_ends_when_nothing_can_be_written() {
 }
 
 monitor_says_when_nothing_comes() {
-    refused 1 '^paceline: nothing came from ipc://.*: is a run publishing there' \
+    refused 1 '^paceline: no message came from ipc://.*: start a run with paceline fit --monitor' \
         monitor "ipc://$folder/silence" --duration 0.2
     try "$paceline" monitor "ipc://$folder/silence" --duration 1.5
-    like "$err" 'nobody at ipc://.*/silence yet: waiting' "after a second it says so"
+    like "$err" 'no run publishes at ipc://.*/silence yet; waiting' "after a second it says so"
     refused 2 '^paceline: cannot connect to "nonsense": ' monitor nonsense
     refused 2 '^paceline: cannot connect to "ipc:///nowhere/x": No such file' monitor ipc:///nowhere/x
     refused 2 '^paceline: run.json is a file: no run is there' monitor ipc://run.json
@@ -879,8 +879,8 @@ inspect_shows_weights_and_runs() {
     refused 2 'run.json: |is no safetensors file' inspect run.json
     refused 2 'cut.safetensors: truncated at byte 100' inspect cut.safetensors
     mkdir empty
-    refused 2 'is no run directory' inspect empty
-    refused 2 '^paceline: runs is no run directory.*; the newest run in it is runs/latest$' inspect runs
+    refused 2 'is not a run directory' inspect empty
+    refused 2 '^paceline: runs is not a run directory.*; the newest run in it is runs/latest$' inspect runs
 }
 
 # put_safetensors FILE HEADER BYTES - a file of weights with that header and so many bytes of data

@@ -218,7 +218,7 @@ static void a_long_request_is_told_so(void)
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
         char expected[80], *text = spaces_new(sizes[k]);
         snprintf(expected, sizeof expected,
-                 "PL_EINVAL.*a request of %zu bytes: it may have 4096", sizes[k]);
+                 "PL_EINVAL.*the request has %zu bytes; at most 4096", sizes[k]);
         like(said(&plain, text), expected, "of a REQ");
         like(said(&dealer, text), expected, "and of a DEALER");
         free(text);

@@ -53,7 +53,7 @@ a_run_is_commanded() {
     is "$(grep -oE '"command": ?"[a-z_]*"' runs/commanded/commands.jsonl | sort -u | wc -l)" 5 \
         "what was carried out is in its folder"
     ok "the socket goes with it" test ! -e "$folder/desk"
-    refused 1 'nobody takes commands at .*: was the run started with --control' control "$desk" pause
+    refused 1 'no run takes commands at .*: start the run with --control' control "$desk" pause
 }
 
 a_reason_is_told_as_far_as_there_is_room() {
@@ -93,38 +93,40 @@ a_run_at_the_other_loopback_is_reached() {
 }
 
 wrong_requests_are_refused_before_anybody_is_asked() {
-    refused 2 'set-lr takes a number from 0 up, not "x"' control "$desk" set-lr x
-    refused 2 'set-lr takes a number from 0 up, not "-1"' control "$desk" set-lr -1
-    refused 2 'set-lr takes a number from 0 up, not "nan"' control "$desk" set-lr nan
-    refused 2 'scale-lr takes a number from 0 up, not "-1"' control "$desk" scale-lr -- -1
-    refused 2 'set-lr takes a number from 0 up behind it' control "$desk" set-lr
-    refused 2 'pause takes no figure, such as "3"' control "$desk" pause 3
-    refused 2 '"paus" is no command to a run: did you mean "pause"' control "$desk" paus
-    refused 2 '"resume" is no command to a run: there are list, pause, continue, save, stop, set-lr, scale-lr$' \
-        control "$desk" resume
+    refused 2 'set-lr needs a number of at least 0, not "x"' control "$desk" set-lr x
+    refused 2 'set-lr needs a number of at least 0, not "-1"' control "$desk" set-lr -1
+    refused 2 'set-lr needs a number of at least 0, not "nan"' control "$desk" set-lr nan
+    refused 2 'scale-lr needs a number of at least 0, not "-1"' control "$desk" scale-lr -- -1
+    refused 2 'set-lr needs a number of at least 0$' control "$desk" set-lr
+    refused 2 'pause takes no value, but got "3"' control "$desk" pause 3
+    refused 2 'no command to a run is called "paus": did you mean "pause"' control "$desk" paus
+    refused 2 'no command to a run is called "halt": the commands are list, pause, continue, save, stop, set-lr, scale-lr$' \
+        control "$desk" halt
+    try "$paceline" control "$desk" go-on
+    like "$err" 'warning: go-on is now called continue' "the old word is accepted with a warning"
     refused 2 'reason is for stop' control "$desk" pause --reason x
     refused 2 'name is for save' control "$desk" pause --name x
     refused 2 'optimizer is for set-lr and scale-lr' control "$desk" save --optimizer x
     refused 2 'control needs list' control "$desk"
-    refused 2 'the request would have 4[0-9]* bytes, and a run takes 4096: give a shorter --reason' \
+    refused 2 'the request has 4[0-9]* bytes, a run takes at most 4096: give a shorter --reason' \
         control "$desk" stop --reason "$(printf 'x%.0s' {1..4090})"
-    refused 2 'the request would have 1[0-9]* bytes, and a run takes 4096: give a shorter --optimizer' \
+    refused 2 'the request has 1[0-9]* bytes, a run takes at most 4096: give a shorter --optimizer' \
         control "$desk" set-lr 1 --optimizer "$(printf 'x%.0s' {1..100000})"
     refused 2 'cannot connect to "nonsense"' control nonsense pause
     local elsewhere
     for elsewhere in tcp://10.0.0.1:5999 tcp://run.example.org:5999 'tcp://[2001:db8::1]:5999' tcp://127.0.0.1 inproc://desk; do
-        refused 2 'a run listens at ipc://FILE or tcp://127.0.0.1:PORT of its own machine' control "$elsewhere" pause
+        refused 2 'runs listen at ipc://FILE or tcp://127.0.0.1:PORT of their own machine' control "$elsewhere" pause
     done
-    refused 1 'nobody takes commands at tcp://localhost:1' control tcp://localhost:1 pause
+    refused 1 'no run takes commands at tcp://localhost:1' control tcp://localhost:1 pause
     refused 2 'cannot connect to "ipc:///nowhere/x": No such file' control ipc:///nowhere/x pause
     echo >file
-    refused 2 'file is a file: no run is there' control ipc://file pause
+    refused 2 'file is a regular file, not the socket of a run' control ipc://file pause
     if [ "$(id -u)" != 0 ]; then
         mkdir -m 000 closed
         refused 2 'cannot connect to "ipc://closed/x": Permission' control ipc://closed/x pause
         rmdir closed
     fi
-    refused 1 'nobody takes commands at' control "$desk" pause
+    refused 1 'no run takes commands at' control "$desk" pause
     points
     refused 2 '^paceline: ' fit run.json --control tcp://0.0.0.0:1
     refused 2 'control endpoint "nonsense": ipc://FILE or tcp' fit run.json --control nonsense
@@ -135,9 +137,9 @@ what_publishes_no_stream_is_told_apart() {
     start_endless_fit commanded_only --control "$desk"
     try timeout 60 "$paceline" monitor "$desk" --duration 3
     is "$status" 1 "monitor at a desk fails"
-    like "$err" 'what is at .*desk publishes no stream: is it what fit --monitor has shown. waiting' "and says at once what it is"
-    is "$(grep -c 'nobody at' <<<"$err")" 0 "not that nobody is there"
-    like "$(tail -n 1 <<<"$err")" 'publishes no stream: is it what fit --monitor has shown.$' "nor does it in the end"
+    like "$err" 'the socket at .*desk publishes no stream; waiting' "and says at once what it is"
+    is "$(grep -c 'no run publishes at' <<<"$err")" 0 "not that nobody is there"
+    like "$(tail -n 1 <<<"$err")" 'publishes no stream: use the address that fit --monitor prints$' "nor does it in the end"
     tell stop
     end_of_fit
 }
@@ -145,7 +147,7 @@ what_publishes_no_stream_is_told_apart() {
 what_takes_no_commands_is_told_apart() {
     points
     start_endless_fit published --monitor "ipc://$folder/stream"
-    refused 1 'what is at .*stream takes no commands: is it what fit --control has shown' \
+    refused 1 'the socket at .*stream takes no commands: use the address that fit --control prints' \
         control "ipc://$folder/stream" pause
     kill -TERM "$pid"
     end_of_fit
@@ -159,13 +161,13 @@ who_dies_meanwhile_is_not_waited_for() {
     kill -STOP "$pid"
     "$paceline" control "$desk" save >said 2>&1 </dev/null &
     local asking=$!
-    holds 30 grep -q 'is the process stopped? waiting' said
+    holds 30 grep -q 'waiting: it may be suspended' said
     is "$?" 0 "who is there and does not greet is told apart from nobody"
     kill -KILL "$pid"
     wait "$asking"
     is "$?" 1 "a run that was killed answers nobody: status 1"
     out=$(cat said)
-    like "$out" 'gone before it had answered|nobody takes commands' "which is said"
+    like "$out" 'closed before it answered|no run takes commands' "which is said"
     end_of_fit
 }
 
@@ -175,7 +177,7 @@ who_never_greets_is_given_up_on() {
     kill -STOP "$pid"
     tell pause
     is "$status" 1 "a process that is stopped: status 1"
-    like "$err" 'is the process stopped\? waiting' "it is said that it is waited for"
+    like "$err" 'waiting: it may be suspended' "it is said that it is waited for"
     like "$err" 'has not answered for 30 s: if the process is stopped, kill -CONT' "and then what to do"
     kill -CONT "$pid"
     says '^run 1: stops' "which helps" stop

@@ -77,7 +77,7 @@ errors_of_the_protocol_have_the_headers_too() {
     keeps_here 4.. "what cannot be expected"
     raw "POST /command HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4097\r\n\r\n$(printf '%04097d' 0)"
     keeps_here 413 "one byte more than a request has"
-    like "$out" 'has 4096 bytes at most' "which says how many it may have"
+    like "$out" 'has at most 4096 bytes' "which says how many it may have"
     raw "POST /command HTTP/1.1\r\nHost: localhost\r\n$bearer\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}"
     like "$(tr -d '\r' <<<"$out" | sed -n 1,3p)" $'^HTTP/1.1 100 Continue\n\nHTTP/1.1 403 ' "go on is said without"
     for method in PUT DELETE OPTIONS TRACE PATCH BREW; do
@@ -349,7 +349,7 @@ one_page_more_than_are_served_is_told_so() {
     train
     open_events 64
     ok "the 65th gets 503" holds 30 events_answer 503
-    like "$out" 'As many pages are open as are served' "with the reason"
+    like "$out" 'Too many pages are open' "with the reason"
     answers 200 "all else is still answered" -H "$bearer" "$base/state"
     goes_on
     close_events

@@ -454,7 +454,7 @@ static void a_wait_for_a_rank_elsewhere_is_that_of_its_process(void)
     back(11, 2, PL_KIND_REPLY, &nothing);
     back(11, 1, PL_KIND_REPLY, &nothing);
     json_t *answer = read_back(true), *waits = at(answer, "times", "waits");
-    json_t *w = entry(waits, "who", "launcher.spawn", 1);
+    json_t *w = entry(waits, "caller", "launcher.spawn", 1);
     is_near(seconds(w, "whole"), 10, 1e-9, "the launcher waited for the rank");
     is_near(seconds(w, "seconds"), 4, 1e-9, "for more than its process when it began, "
                                             "and at the end");
@@ -837,7 +837,7 @@ static void what_is_missing_is_told(void)
     }
     is_int(told, 2, "each of the two");
     is_int(damaged, 1, "one that is too short is damage");
-    like(err.text, "a gap of another size", "which is said");
+    like(err.text, "a record of a gap has a wrong size", "which is said");
     pl_journal_close(journal);
 }
 

@@ -40,14 +40,14 @@ end_of_two() {
 a_run_that_ended_well() {
     fit well
     is "$status" 0 "a run"
-    like "$(head -n 1 <<<"$said")" '^The run ended well after [0-9]+ steps; it spent [0-9]+ % of a step in [a-z]+\.$' \
+    like "$(head -n 1 <<<"$said")" '^The run ended normally after [0-9]+ steps; it spent [0-9]+ % of a step in [a-z]+\.$' \
         "a sentence comes first"
-    like "$said" '^  It ended well at [0-9.]+ s, after [0-9]+ steps' "ended well"
-    like "$said" 'nothing$' "with nothing under way"
-    like "$said" '^ +[0-9.]+ s  [a-z.]+ for [a-z0-9. ]+: [a-z_]+, [0-9]+ times?, ?' "who waited for whom"
-    like "$said" 'those of different$|different actors overlap' "that waits overlap is said"
-    like "$said" 'Where the time of its steps went'$'\n.*\n''  rank 0 .*% .* s$' "and where the time went"
-    like "$said" 'Where that of validation, test and prediction went'$'\n.*\n''  rank 0 +[0-9.]+% +[0-9.]+% +0\.0% ' \
+    like "$said" '^  The run ended normally at [0-9.]+ s, after [0-9]+ steps' "ended well"
+    like "$said" '^  none$' "without open calls"
+    like "$said" '^ +[0-9.]+ s  [a-z.]+ for [a-z0-9. ]+: [a-z_]+, [0-9]+ times?, ?' "which actors waited for which"
+    like "$said" 'actors overlap' "that waits overlap is said"
+    like "$said" 'Time of the training steps, by stage'$'\n.*\n''  rank 0 .*% .* s$' "and where the time went"
+    like "$said" 'Time of validation, test and prediction, by stage'$'\n.*\n''  rank 0 +[0-9.]+% +[0-9.]+% +0\.0% ' \
         "a validation is told of by itself"
     try "$paceline" explain well.journal --json
     like "$out" '"whole":true' "JSON has it too"
@@ -58,7 +58,7 @@ one_that_a_callback_stopped() {
     fit stopped --set 'callbacks=[{"name": "early_stopping", "monitor": "val_loss", "patience": 1, "min_delta": 1000}]' \
         --set trainer.max_epochs=50
     is "$status" 0 "a run with a callback"
-    like "$said" 'It was stopped at .* steps: .*early_stopping' "was stopped, by whom is told"
+    like "$said" 'The run was stopped at .* steps: .*early_stopping' "was stopped, by whom is told"
 }
 
 one_that_met_a_nan() {
@@ -66,8 +66,8 @@ one_that_met_a_nan() {
     is "$status" 1 "a run whose steps overflow"
     like "$said" '^  It failed at .* step ' "failed"
     like "$said" 'PL_ENAN' "for that reason"
-    like "$said" '    because rank 0 strategy.single, asked by loop.epoch to train_batch' "which is followed to its call"
-    like "$said" 'What was under way at' "what was under way then is told"
+    like "$said" '    because rank 0 strategy.single, called by loop.epoch for train_batch' "which is followed to its call"
+    like "$said" 'Open calls at' "what was under way then is told"
     like "$said" 'rank 0 strategy.single: train_batch, for loop.epoch' "among it the step"
 }
 
@@ -79,7 +79,7 @@ doubts() {
 one_of_two_processes() {
     fit processes --set trainer.devices=2 --set 'trainer.launcher={"name": "spawn", "max_restarts": 0}'
     is "$status" 0 "a run"
-    like "$said" '^  It ended well at' "ended well"
+    like "$said" '^  The run ended normally at' "ended well"
     is "$(doubts processes)" 0 "and each process has said how many messages there were"
 }
 
@@ -108,7 +108,7 @@ one_whose_rank_was_stuck() {
     ok "the run fails" test "$status" -ne 0
     like "$said" 'rank [01] (silent|mute|died)' "the silent rank is told"
     is "$(grep -E 'heard again|went on' <<<"$said")" "" "not as one that goes on when it is woken to die"
-    like "$said" 'What was under way at' "and what was under way"
+    like "$said" 'Open calls at' "and what was under way"
 }
 
 one_that_was_killed_itself() {
@@ -121,8 +121,8 @@ one_that_was_killed_itself() {
     wait $pid 2>/dev/null
     try "$paceline" explain cut.journal
     is "$status" 0 "a journal that is cut off can be explained"
-    like "$out" 'ends while it was under way' "which is told"
-    like "$out" 'it has no end behind byte [0-9]+' "with its place"
+    like "$out" 'ends while the run is active' "which is told"
+    like "$out" 'it has no end record after byte [0-9]+' "with its place"
     like "$out" 'rank 0 loop.fit: run, for worker' "what was under way is known"
     try "$paceline" replay cut.journal --speed max --json
     is "$status" 1 "what is there is shown again"
@@ -137,7 +137,7 @@ damage_costs_one_record_alone() {
     printf "\\x$(printf %02x $((255 - byte)))" | dd of=bad.journal bs=1 seek="$at" conv=notrunc 2>/dev/null
     try "$paceline" explain bad.journal
     is "$status" 0 "a journal with a wrong byte is explained"
-    like "$out" 'It ended well' "to its end"
+    like "$out" 'The run ended normally' "to its end"
     like "$(tr '\n' ' ' <<<"$out" | tr -s ' ')" 'damaged at byte [0-9]+: .* [0-9]+ bytes are lost' "what is lost is told"
     try "$paceline" replay bad.journal --speed max
     is "$status" 1 "it is shown as well, with an error at last"
@@ -154,7 +154,7 @@ a_monitor_that_lacks_messages_does_not_know_the_end() {
     wait $pid
     like "$out" ' [0-9]+ messages (of rank -?[0-9]+ )?lost' "a gap in a stream is shown"
     is "$status" 1 "where that is gone without the end of the run"
-    like "$err" 'has gone, and [0-9]+ of its messages were lost: how the run ended is not known' "nothing more is claimed"
+    like "$err" 'has ended, and [0-9]+ of its messages are lost: the end of the run is unknown' "nothing more is claimed"
 }
 
 all_runs_of_a_sweep_are_told_of() {
@@ -173,7 +173,7 @@ steps_are_those_of_the_answer() {
     try timeout 60 "$paceline" tune run.json --journal tuned.journal --json --set trainer.run_name=tuned
     is "$status" 0 "a search for a learning rate"
     out=$("$paceline" explain tuned.journal)
-    like "$out" "It ended well at [0-9.]+ s, after [1-9][0-9]+ steps" "is told with all of its steps"
+    like "$out" "The run ended normally at [0-9.]+ s, after [1-9][0-9]+ steps" "is told with all of its steps"
     try "$paceline" explain tuned.journal --run 5
     like "$err" 'has 1 run: there is no run 5' "one run is one run"
 }
@@ -263,21 +263,21 @@ a_run_is_shown_again() {
     ok "for a monitor that is attached" test "$(wc -l <<<"$out")" -gt $((lines / 2))
     try "$paceline" replay well.journal --speed 0
     is "$status" 2 "a speed of 0"
-    like "$err" 'a number from 1e-6 on, or max' "is refused"
+    like "$err" 'takes a number of at least 1e-6, or max' "is refused"
     try "$paceline" explain run.json
     is "$status" 2 "another file"
-    like "$err" 'is no journal' "is none"
+    like "$err" 'not a Paceline journal' "is none"
 }
 
 a_pipe_that_nobody_empties_holds_up_no_run() {
     mkfifo pipe
     try timeout 60 "$paceline" fit run.json --journal pipe
     is "$status" 2 "a pipe that nobody reads is refused"
-    like "$err" 'journal pipe: cannot write there: nobody reads it' "with the reason"
+    like "$err" 'journal pipe: cannot write: no process reads it' "with the reason"
     exec {fd}<>pipe
     try timeout 60 "$paceline" fit run.json --journal pipe --set trainer.max_epochs=50
     is "$status" 0 "a run whose journal is not taken ends"
-    like "$err" 'the journal pipe ends here: nobody takes the rest' "and says so"
+    like "$err" 'the journal pipe ends here: no process reads it any more' "and says so"
     exec {fd}>&-
     exec {fd}<>pipe
     cat <pipe >piped {fd}>&- &

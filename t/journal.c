@@ -98,7 +98,7 @@ static void what_lies_there_is_kept(void)
     rig_open();
     is_int(pl_journal_tap(rig.runtime, tap_folder(), &err), PL_EINVAL,
            "a folder is no place for one");
-    like(err.text, "something else than a file", "and that is said");
+    like(err.text, "it is not a regular file", "and that is said");
     rig_close();
 }
 
@@ -128,7 +128,7 @@ static void a_file_that_is_none_is_left_alone(void)
     snprintf(old, sizeof old, "%s.old", path);
     write_text(path, "{}\n");
     is_int(pl_journal_tap(rig.runtime, path, &err), PL_EINVAL, "a run file is refused");
-    like(err.text, "run.json: what is there is no journal, and is left alone: choose",
+    like(err.text, "run.json: what is there not a Paceline journal, and is left alone: choose",
          "and what to do is said");
     ok(has_text(path, "{}\n") && access(old, F_OK) != 0, "it is where it was");
     write_text(path, "PLJ");
@@ -141,7 +141,7 @@ static void a_file_that_is_none_is_left_alone(void)
     write_text(old, "mine");
     is_int(pl_journal_tap(rig.runtime, path, &err), PL_EINVAL,
            "a journal is not set aside where something else lies");
-    like(err.text, "run.json.old: what is there is no journal", "whose name is told");
+    like(err.text, "run.json.old: what is there not a Paceline journal", "whose name is told");
     ok(has_text(old, "mine"), "which is left alone, too");
     rig_close();
     unlink(old);
@@ -208,7 +208,7 @@ static void a_file_that_is_cut_off_is_read_up_to_there(void)
     for (size_t cut = 8; cut < size - 16; cut += 7) {
         list = read_bytes(bytes, cut);
         wrong += !is_start(list, all) && json_array_size(list) != json_array_size(all);
-        told += err.code == PL_EFORMAT && strstr(err.text, "it has no end behind byte");
+        told += err.code == PL_EFORMAT && strstr(err.text, "it has no end record after byte");
         json_decref(list);
     }
     is_int(wrong, 0, "what is there is read");
@@ -284,7 +284,7 @@ static void damage_is_told_with_its_place(void)
     is_int(told, places, "and all %d damages are told: %s", places, err.text);
     memcpy(bytes, "something", 8);
     json_decref(read_bytes(bytes, size));
-    like(err.text, "is no journal", "another file is none: %s", err.text);
+    like(err.text, "not a Paceline journal", "another file is none: %s", err.text);
     memcpy(bytes, "PLJOURN\2", 8);
     json_decref(read_bytes(bytes, size));
     like(err.text, "of version 2; this Paceline reads version 1", "nor is a later one");
@@ -335,7 +335,7 @@ static void a_full_disk_ends_the_journal_and_nothing_else(void)
     json_t *list = read_all(path);
     ok(json_array_size(list) > 100, "what was written can be read: %zu",
        json_array_size(list));
-    like(err.text, "no end .* or its disk was full", "and shows that it ends early");
+    like(err.text, "no end record .* the disk was full", "and shows that it ends early");
     struct stat status;
     const char *end = strstr(err.text, "byte ");
     ok(end && stat(path, &status) == 0 && atoll(end + 5) == (long long)status.st_size,

@@ -153,12 +153,12 @@ every_panel_is_filled_while_a_run_trains() {
     shows "the norm has the line where it is clipped" \
         "/clipped at 1/.test(charts.get('grad_norm').legend.textContent) && charts.get('grad_norm').file[0].at(-1) === 1"
     shows "step times are told by p50 and p95" "charts.get('step_seconds').series.map(s => s.label).join() === 'p50,p95'"
-    shows "of which windows is told" "/since the report before/.test(charts.get('step_seconds').figure.textContent)"
+    shows "with their window" "/ms, recent steps/.test(charts.get('step_seconds').figure.textContent)"
     shows "engine internals are folded" "!document.getElementById('engine').open"
     js "document.getElementById('engine').open = true"
     shows "those of the newest report stand beside those of the run" "(() => { const run = current(), c = $cards;
-        return c['Step p50, now'] === duration(newest(run, 'step_seconds_p50')) && c['Step p50, run'] === duration(run.run_p50)
-        && c['Step p95, now'] === duration(newest(run, 'step_seconds_p95')) && c['Step p95, run'] === duration(run.run_p95); })()"
+        return c['Step time p50, now'] === duration(newest(run, 'step_seconds_p50')) && c['Step time p50, run'] === duration(run.run_p50)
+        && c['Step time p95, now'] === duration(newest(run, 'step_seconds_p95')) && c['Step time p95, run'] === duration(run.run_p95); })()"
     shows "each of two ranks has a strip" "current().strip.length > 2 && current().strip[0][1].length === 2"
     shows "a picture of it" "(() => { $drawn return drawn('strip'); })()"
     shows "and stages of its steps" "document.querySelectorAll('#stages tbody tr').length === 2"
@@ -209,9 +209,9 @@ a_rank_that_is_silent_is_named() {
     local silent
     silent=$(pgrep -P "$fit" | tail -n 1)
     kill -STOP "$silent"
-    shows "nothing is done" "/^Nothing has been done for /.test(document.getElementById('amiss').innerText)"
-    shows "as a rank is silent" "/Rank [01]: mute, heard of .* process $silent/.test(document.getElementById('amiss').innerText)"
-    shows "no rate is left of what was" "(c => c['Samples/s'] === '0' && c.Left === '–')($cards)"
+    shows "nothing is done" "/^No progress for /.test(document.getElementById('amiss').innerText)"
+    shows "as a rank is silent" "/Rank [01]: silent, last message .* process $silent/.test(document.getElementById('amiss').innerText)"
+    shows "no rate is left of what was" "(c => c['Samples/s'] === '0' && c['Time left'] === '–')($cards)"
     shows "nor is a rank called the slowest" "!/slowest/.test(document.getElementById('ranks-text').textContent)"
     shot silent
     kill -CONT "$silent"
@@ -230,8 +230,8 @@ buttons_take_the_mouse() {
     like "$out" 'Samples/s[^,]*–' "no samples come"
     js "window.was = seen.last.now"
     ok "a pause is none of its time" holds 30 page_has "seen.last.now > window.was + 2"
-    js "return $cards.Time === window.stood.Time && $cards.Left === window.stood.Left"
-    is "$out" true "Time and Left stand still"
+    js "return ['Time elapsed', 'Time left'].every(name => $cards[name] === window.stood[name])"
+    is "$out" true "both times stand still"
     shot paused
     click do-continue
     shows "it goes on" "document.getElementById('doing').dataset.state === 'on'"
@@ -242,11 +242,11 @@ buttons_take_the_mouse() {
     wait "$fit"
     is "$?" 0 "the run has stopped"
     shows "as the page says to the end" "current().ended && document.getElementById('doing').textContent === 'stopped'"
-    like "$(text fit.out)" '^stopped after [0-9]+ epochs?, [0-9]+ steps .*: the dashboard$' "and the command"
+    like "$(text fit.out)" '^stopped after [0-9]+ epochs?, [0-9]+ steps .*: requested on the dashboard$' "and the command"
     js "return current().epochs + ' ' + current().step"
     is "$out" "$(sed -n 's/^stopped after \([0-9]*\) epochs*, \([0-9]*\) steps* .*/\1 \2/p' fit.out)" "with the same figures"
     js "return $cards.Epoch + '; ' + document.getElementById('ending').textContent"
-    like "$out" '^[0-9]+ done; Stopped after [0-9,]+ epochs?, [0-9,]+ steps?: the dashboard. Saved as [^ ]+\.$' \
+    like "$out" '^[0-9]+ done; Stopped after [0-9,]+ epochs?, [0-9,]+ steps?: requested on the dashboard. Saved as [^ ]+\.$' \
         "epochs, steps, why, and what was saved"
     js "Object.assign(current(), {step: 9476, total_steps: 12660}); showSummary(current()); return $cards.Step"
     is "$out" "9,476 / 12,660" "neither the step nor how many there are to be is rounded"

@@ -389,7 +389,7 @@ static void not_finite(int depth, const char *pattern, rig_spec_t spec)
     is_text(result->status, "failed", "the run fails");
     is_int(result->error.code, PL_ENAN, "as not finite");
     like(result->error.text, pattern, "step, loss or gradient, and tensor are named");
-    ok(!result->weight_count, "there are no weights");
+    ok(!result->weight_count, "has no weights");
     ok(!rig_has_file(result, "model.safetensors"), "nothing is saved as good");
     rig_free(&rig);
 }

@@ -113,11 +113,11 @@ static void a_disk_that_takes_nothing_ends_the_file_alone(void)
     }
     pl_log_hook(hear, PL_LOG_WARNING, NULL);
     is_int(file_write(&journal), PL_OK, "a journal's stream goes on");
-    like(said, "the journal /dev/full ends here: No space left.*the run goes on",
+    like(said, "the journal /dev/full ends here: No space left.*the run continues",
          "and it is said");
     said[0] = '\0';
     is_int(file_write(&trace), PL_OK, "a trace's stream goes on");
-    like(said, "the trace /dev/full ends here: No space left.*the run goes on",
+    like(said, "the trace /dev/full ends here: No space left.*the run continues",
          "and it is said");
     pl_log_hook(NULL, PL_LOG_WARNING, NULL);
 }

@@ -73,7 +73,7 @@ a_run_is_shown_in_80_columns() {
     is "$(screen | tail -n 1)" "q quit  a actors" "the last line has the keys"
     fits 80
     tmux send-keys p
-    shows 'keys command a run only with --control' "no key commands it without --control"
+    shows 'this key needs --control' "no key commands it without --control"
     leaves 0 q "q leaves it"
     end
     is "$?" 0 "the run has not minded"
@@ -106,7 +106,7 @@ keys_command_the_run() {
     shows '^q quit  p pause  s save  x stop  a actors$' "the keys are named"
     tmux send-keys p
     shows '^run 1: paused after step [0-9]+$' "p pauses"
-    shows '^q quit  p go on' "and is to go on then"
+    shows '^q quit  p continue' "and is to go on then"
     tmux send-keys s
     shows 'saved after step [0-9]+: runs/commanded/checkpoints/asked-step=' "s saves"
     sleep 6
@@ -115,14 +115,14 @@ keys_command_the_run() {
     holds 10 is_training
     ok "a pause is no time of the engine" has '^0 .* [0-8]?[0-9] %$'
     tmux send-keys x
-    shows '^stop the run\? y stops it$' "x asks"
+    shows '^stop the run\? press y$' "x asks"
     tmux send-keys n
-    shows '^not stopped$' "before it stops"
+    shows '^the run continues$' "before it stops"
     tmux send-keys x y
     shows 'was stopped after [0-9]+ steps' "it says that the run has ended, and how"
     wait "$pid"
     is "$?" 0 "which is so"
-    shows 'its process has ended; waiting for another' "and that nobody is there any more"
+    shows 'the process has ended; waiting for another' "and that nobody is there any more"
     leaves 0 q "q leaves it"
     shows '^run .*was stopped after [0-9]+ steps$' "how it ended stays"
 }
@@ -145,7 +145,7 @@ a_run_that_fails_or_vanishes_is_told_apart() {
     shows '^strategy\.single' "with its actors"
     shows '^0 +[0-9.]+ MiB +[0-9.]+ [mu]?s +([0-9]+ % +){5}[0-9]+ %$' "and figures of its own"
     kill -KILL "$pid"
-    shows 'its process has gone without a word; waiting for another' "a process that vanishes"
+    shows 'the process has ended without reporting it; waiting for another' "a process that vanishes"
     wait "$pid" 2>/dev/null
     leaves 130 C-c "Ctrl-C leaves it"
 }
@@ -209,27 +209,27 @@ a_run_that_begins_again_has_a_rate_of_its_own() {
 
 who_is_not_there_is_waited_for() {
     top 80 24 "ipc://$folder/silence" --control "ipc://$folder/silent"
-    shows "^nobody at ipc://.*silence yet: waiting" "an empty address"
+    shows "^no run publishes at ipc://.*silence yet; waiting" "an empty address"
     tmux send-keys p
-    shows '^nobody takes commands there$' "nor is anybody commanded"
+    shows '^no run takes commands there$' "nor is anybody commanded"
     tmux send-keys -l "$(printf '\033[A~~QQ')"
     leaves 0 Q "Q leaves it as well"
     train
     top 80 24 "$desk" --control "$stream"
-    shows 'what is at .*desk publishes no stream' "an address of commands is told apart"
+    shows 'the socket at .*desk publishes no stream' "an address of commands is told apart"
     tmux send-keys s
-    shows 'what --control names takes no commands' "and one of a stream"
+    shows 'the socket of --control takes no commands' "and one of a stream"
     kill -TERM "$(pgrep -P "$(tmux list-panes -F '#{pane_pid}')" -f "paceline top" | head -n 1)"
     leaves 0 '' "SIGTERM ends it well"
     end
 }
 
 what_cannot_be_is_refused() {
-    refused 2 'top needs a terminal: paceline monitor writes lines' top "$stream"
+    refused 2 'top needs a terminal: use paceline monitor' top "$stream"
     refused 2 'cannot connect to "nonsense"' top nonsense
     refused 2 'cannot connect to "nonsense"' top "$stream" --control nonsense
     echo >file
-    refused 2 'file is a file: no run is there' top ipc://file
+    refused 2 'file is a regular file, not the socket of a run' top ipc://file
     refused 2 'top needs ENDPOINT' top
     for kind in nonsense dumb; do
         setting="TERM=$kind ASAN_OPTIONS=detect_leaks=0"                # ncurses then keeps what it made
@@ -237,14 +237,14 @@ what_cannot_be_is_refused() {
         unset setting
         holds 30 test -s left
         is "$(cat left)" "status 2" "a terminal that nobody knows, or can draw on: $kind"
-        like "$(cat err)" "a terminal \"$kind\" cannot be drawn on: set TERM" "is refused with its name"
+        like "$(cat err)" "top cannot draw on a terminal \"$kind\": set TERM" "is refused with its name"
     done
 }
 
 try "$paceline" top "$stream"
 if [[ $err == *"without ncurses"* ]]; then
     is "$status" 2 "a paceline without ncurses refuses it"
-    like "$err" 'built without ncurses.*configure --with-ncurses' "and says what to do"
+    like "$err" 'top needs ncurses.*configure --with-ncurses' "and says what to do"
 elif ! type -P tmux >/dev/null; then
     skip "tmux is not there"
 else

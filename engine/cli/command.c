@@ -49,13 +49,14 @@ const cli_command_t cli_commands[] = {
 };
 
 const cli_section_t cli_sections[] = {
-    {"trainer", "trainer", "how long, where and with what care"},
-    {"data", "data", "beside the options of the data set"},
-    {"data.sources", "data", "sources apart, in place of one data set's name"},
-    {"module", "module", "beside the options of the module"},
-    {"optimizer", "optimizer", "beside the options of the optimizer"},
-    {"optimizer.groups", "optimizer.groups", "in each, beside the optimizer's options"},
-    {"averaging", "averaging", "beside the options of the average"},
+    {"trainer", "trainer", "length of the run, devices, precision, checks and logs"},
+    {"data", "data", "in addition to the options of the data set"},
+    {"data.sources", "data", "separate sources, instead of the name of one data set"},
+    {"module", "module", "in addition to the options of the module"},
+    {"optimizer", "optimizer", "in addition to the options of the optimizer"},
+    {"optimizer.groups", "optimizer.groups",
+     "in each group, in addition to the options of the optimizer"},
+    {"averaging", "averaging", "in addition to the options of the average"},
     {NULL, NULL, NULL},
 };
 
@@ -74,7 +75,7 @@ int cli_command_unknown(const char *word, pl_error_t *err)
 #include "cli/commands.def"
         NULL};
     const char *near = pl_nearest(word, names);
-    return pl_fail(err, PL_EINVAL, "there is no command \"%s\": %s%s%s", word,
+    return pl_fail(err, PL_EINVAL, "no command is called \"%s\": %s%s%s", word,
                    near ? "did you mean \"" : "see paceline --help", near ? near : "",
                    near ? "\"?" : "");
 }
@@ -113,10 +114,10 @@ const char *cli_option_type(const pl_option_t *option)
         [PL_OPTION_REALS] = "numbers",
         [PL_OPTION_TEXTS] = "texts by name",
         [PL_OPTION_AMOUNT] = "share or count",
-        [PL_OPTION_PART] = "part",
+        [PL_OPTION_PART] = "component",
         [PL_OPTION_GROUPS] = "list of objects",
         [PL_OPTION_INTERVAL] = "share, count or time",
-        [PL_OPTION_PARTS] = "part or list of parts",
+        [PL_OPTION_PARTS] = "component or list of them",
         [PL_OPTION_SPAN] = "integer or MIN:MAX",
     };
     return type_names[option->type];
@@ -202,7 +203,7 @@ static int read_number(const reader_t *r, const cli_option_t *option, const char
     *value = whole ? (double)strtoll(word, &end, 10) : strtod(word, &end);
     if (!*word || *end || errno || !isfinite(*value) || *value < option->least
         || fabs(*value) > 1e15)
-        return pl_fail(r->err, PL_EINVAL, "%s takes %s from %g up, not \"%s\"",
+        return pl_fail(r->err, PL_EINVAL, "%s takes %s of at least %g, not \"%s\"",
                        cli_option_flag(option, flag), whole ? "an integer" : "a number",
                        option->least, word);
     return PL_OK;
@@ -252,7 +253,7 @@ static int read_flag(reader_t *r, const char *word)
     const cli_option_t *option = find_flag(r->command, word, length);
     if (length == strlen("--settle") && !strncmp(word, "--settle", length)
         && (option = find_flag(r->command, "--last-call-timeout", 19)))
-        fputs("paceline: --settle is now called --last-call-timeout\n", stderr);
+        fputs("paceline: warning: --settle is now called --last-call-timeout\n", stderr);
     if (!option)
         return fail_flag(r, word, length);
     cli_option_flag(option, flag);
@@ -262,7 +263,7 @@ static int read_flag(reader_t *r, const char *word)
     if (word[length])
         return put(r, option, word + length + 1);
     if (r->at + 1 >= r->count)
-        return pl_fail(r->err, PL_EINVAL, "%s needs %s behind it", flag, option->what);
+        return pl_fail(r->err, PL_EINVAL, "%s needs a value: %s", flag, option->what);
     return put(r, option, r->words[++r->at]);
 }
 
@@ -281,7 +282,7 @@ static int read_operand(const reader_t *r, const char *word)
             && !*(const char **)(r->into + option->offset))
             return put(r, option, word);
     return pl_fail(r->err, PL_EINVAL,
-                   "%s does not take \"%s\" as well: see paceline %s --help",
+                   "%s has one operand too many, \"%s\": see paceline %s --help",
                    r->command->name, word, r->command->name);
 }
 

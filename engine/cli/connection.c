@@ -12,8 +12,8 @@
 #include <zmq.h>
 
 enum {
-    QUEUE = 100000,                          /* messages that may wait for us */
-    MESSAGE_MOST = 64 << 20,                 /* bytes */
+    QUEUE = 100000,                  /* messages that may wait for us */
+    MESSAGE_MOST = 64 << 20,         /* bytes */
     TOPIC_MOST = 199,                /* longer ones are framed wrongly by some versions */
 };
 
@@ -33,7 +33,7 @@ static void set_limits(void *socket)
     int64_t most = MESSAGE_MOST;
     set_int(socket, ZMQ_LINGER, 0);
     set_int(socket, ZMQ_RCVHWM, QUEUE);
-    set_int(socket, ZMQ_SNDHWM, 0);           /* or subscriptions too many are dropped */
+    set_int(socket, ZMQ_SNDHWM, 0);            /* or subscriptions too many are dropped */
     set_int(socket, ZMQ_HANDSHAKE_IVL, 2000);
     set_int(socket, ZMQ_HEARTBEAT_IVL, 1000);
     set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, 3000);
@@ -65,9 +65,9 @@ static int check_place(const char *endpoint, pl_error_t *err)
     if (colon && is_loopback(host, (size_t)(colon - host)))
         return PL_OK;
     return pl_fail(err, PL_EINVAL,
-                   "cannot connect to \"%s\": a run listens at ipc://FILE or "
-                   "tcp://127.0.0.1:PORT of its own machine; to one elsewhere connect "
-                   "there, or through ssh -L PORT:127.0.0.1:PORT HOST",
+                   "cannot connect to \"%s\": runs listen at ipc://FILE or "
+                   "tcp://127.0.0.1:PORT of their own machine only; for a run on another "
+                   "machine use ssh -L PORT:127.0.0.1:PORT HOST",
                    endpoint);
 }
 
@@ -84,7 +84,8 @@ static int check_file(const char *endpoint, pl_error_t *err)
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1,
              slash ? path : ".");
     if (stat(path, &status) == 0 && !S_ISSOCK(status.st_mode))
-        return pl_fail(err, PL_EINVAL, "%s is a file: no run is there", path);
+        return pl_fail(err, PL_EINVAL, "%s is a regular file, not the socket of a run",
+                       path);
     if ((access(path, R_OK | W_OK) != 0 && errno != ENOENT) || access(folder, X_OK) != 0)
         return pl_fail(err, PL_EINVAL, "cannot connect to \"%s\": %s", endpoint,
                        strerror(errno));

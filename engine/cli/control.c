@@ -16,13 +16,13 @@
 #include "cli/session.h"
 #include "cli/watch.h"
 
-enum { REQUEST_MOST = 4096 };                     /* bytes, that a run takes */
+enum { REQUEST_MOST = 4096 };                               /* bytes, that a run takes */
 
 static const double ABSENCE = 2, PATIENCE = 3, GREETING = 30, TURN = 0.2;  /* s */
 
 typedef struct order {
-    const char *word, *command;             /* what is typed; what is sent */
-    const char *figure;                     /* that goes with it  [none] */
+    const char *word, *command;               /* what is typed; what is sent */
+    const char *figure;                       /* key of the value that it takes  [none] */
     bool takes_optimizer, takes_name, takes_reason;
 } order_t;
 
@@ -43,7 +43,7 @@ static const order_t *order_find(const char *word, pl_error_t *err)
 {
     const char *names[sizeof orders / sizeof *orders] = {NULL};
     if (!strcmp(word, "go-on")) {
-        cli_note("go-on is now called continue");
+        cli_note("warning: go-on is now called continue");
         word = "continue";
     }
     for (size_t k = 0; orders[k].word; k++) {
@@ -56,8 +56,8 @@ static const order_t *order_find(const char *word, pl_error_t *err)
     for (size_t k = 0; names[k]; k++)
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s",
                  k ? ", " : "", names[k]);
-    pl_fail(err, PL_EINVAL, "\"%s\" is no command to a run: %s%s%s", word,
-            near ? "did you mean \"" : "there are ", near ? near : known,
+    pl_fail(err, PL_EINVAL, "no command to a run is called \"%s\": %s%s%s", word,
+            near ? "did you mean \"" : "the commands are ", near ? near : known,
             near ? "\"?" : "");
     return NULL;
 }
@@ -67,14 +67,14 @@ static int figure_read(const order_t *order, const char *text, double *figure,
 {
     char *end;
     if (!order->figure)
-        return text ? pl_fail(err, PL_EINVAL, "%s takes no figure, such as \"%s\"",
+        return text ? pl_fail(err, PL_EINVAL, "%s takes no value, but got \"%s\"",
                               order->word, text)
                     : PL_OK;
     *figure = text ? strtod(text, &end) : NAN;
     if (text && end != text && !*end && isfinite(*figure) && *figure >= 0)
         return PL_OK;
-    return pl_fail(err, PL_EINVAL, "%s takes a number from 0 up%s%s%s", order->word,
-                   text ? ", not \"" : " behind it", text ? text : "", text ? "\"" : "");
+    return pl_fail(err, PL_EINVAL, "%s needs a number of at least 0%s%s%s", order->word,
+                   text ? ", not \"" : "", text ? text : "", text ? "\"" : "");
 }
 
 static int check_options(const order_t *order, const cli_control_t *a, pl_error_t *err)
@@ -86,7 +86,7 @@ static int check_options(const order_t *order, const cli_control_t *a, pl_error_
     if (a->reason && !order->takes_reason)
         return pl_fail(err, PL_EINVAL, "--reason is for stop");
     if (a->run && !strcmp(order->command, "list"))
-        return pl_fail(err, PL_EINVAL, "list shows all runs: --run is for the others");
+        return pl_fail(err, PL_EINVAL, "list shows all runs and takes no --run");
     return PL_OK;
 }
 
@@ -94,7 +94,7 @@ static char *request_write(const cli_control_t *a, pl_error_t *err)
 {
     double figure = 0;
     const order_t *order = order_find(a->command, err);
-    if (!order || figure_read(order, a->figure, &figure, err) != PL_OK
+    if (!order || figure_read(order, a->value, &figure, err) != PL_OK
         || check_options(order, a, err) != PL_OK)
         return NULL;
     json_t *request = json_pack("{s:s, s:s*, s:s*, s:s*}", "command", order->command,
@@ -107,7 +107,8 @@ static char *request_write(const cli_control_t *a, pl_error_t *err)
     char *text = request ? json_dumps(request, JSON_COMPACT) : NULL;
     json_decref(request);
     if (!text)
-        pl_fail(err, PL_EINVAL, "the request is not UTF-8, or memory is out");
+        pl_fail(err, PL_EINVAL,
+                "cannot write the request: a text is not UTF-8, or out of memory");
     return text;
 }
 
@@ -118,10 +119,11 @@ static int check_length(const char *request, const cli_control_t *a, pl_error_t 
     if (length <= REQUEST_MOST)
         return PL_OK;
     return pl_fail(err, PL_EINVAL,
-                   "the request would have %zu bytes, and a run takes %d: give a shorter "
-                   "%s",
+                   "the request has %zu bytes, a run takes at most %d: give a shorter %s",
                    length, REQUEST_MOST,
-                   a->reason ? "--reason" : a->name ? "--name" : "--optimizer");
+                   a->reason ? "--reason"
+                   : a->name ? "--name"
+                             : "--optimizer");
 }
 
 /* ---- the answer ---- */
@@ -129,7 +131,7 @@ static int check_length(const char *request, const cli_control_t *a, pl_error_t 
 static json_t *reply_wait(cli_connection_t *c, const cli_control_t *a, pl_error_t *err)
 {
     const double began = cli_now();
-    double there = began;                                 /* when somebody was, last */
+    double there = began;                                   /* when somebody was, last */
     const char *text = NULL;
     bool hinted = false;
     size_t length;
@@ -141,9 +143,9 @@ static json_t *reply_wait(cli_connection_t *c, const cli_control_t *a, pl_error_
             break;
         if (!hinted && now - began > PATIENCE) {
             hinted = true;
-            cli_note(c->connected ? "the run has not got to it yet; waiting"
-                                  : "whoever is there does not answer: is the process "
-                                    "stopped? waiting");
+            cli_note(c->connected ? "the run has not answered yet; waiting"
+                                  : "the process there does not answer; waiting: it "
+                                    "may be suspended");
         }
         cli_wait(c, -1, TURN);
         text = cli_receive(c, &length);
@@ -154,19 +156,19 @@ static json_t *reply_wait(cli_connection_t *c, const cli_control_t *a, pl_error_
     json_decref(reply);
     if (text || c->refused)
         pl_fail(err, PL_EINVAL,
-                "what is at %s takes no commands: is it what fit --control has shown?",
+                "the socket at %s takes no commands: use the address that fit --control "
+                "prints",
                 a->endpoint);
     else if (c->parted)
-        pl_fail(err, PL_EPEER, "%s was gone before it had answered: the run has ended",
+        pl_fail(err, PL_EPEER, "%s closed before it answered: the run has ended",
                 a->endpoint);
     else if (cli_now() - there > ABSENCE)
         pl_fail(err, PL_ENOTFOUND,
-                "nobody takes commands at %s: was the run started with --control?",
-                a->endpoint);
+                "no run takes commands at %s: start the run with --control", a->endpoint);
     else
         pl_fail(err, PL_ETIMEOUT,
-                "whoever is at %s has not answered for %.0f s: if the process is "
-                "stopped, kill -CONT lets it go on",
+                "the process at %s has not answered for %.0f s: if it is suspended, "
+                "kill -CONT resumes it",
                 a->endpoint, GREETING);
     return NULL;
 }
@@ -213,7 +215,7 @@ static void show_runs(const json_t *runs)
     size_t k;
     const json_t *run;
     if (!json_array_size(runs))
-        cli_print("nothing runs\n");
+        cli_print("no run is active\n");
     json_array_foreach(runs, k, run)
         cli_print("run %lld  %-8s  step %lld  epoch %lld  %s\n", count_of(run, "run"),
                   text_of(run, "state"), count_of(run, "global_step"),

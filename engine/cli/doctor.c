@@ -71,9 +71,8 @@ static void look_at_openblas(report_t *r)
     const char *config = blas.config();
     tell(r, "BLAS", "%s", config);
     if (strstr(config, "SINGLE_THREADED"))
-        warn(r, "this OpenBLAS is the serial one, which gives wrong products when "
-                "several threads use it: "
-                "apt-get install libopenblas0-openmp");
+        warn(r, "this OpenBLAS is the serial build, which gives wrong products when "
+                "several threads use it: apt-get install libopenblas0-openmp");
 }
 
 static void look_at_libraries(report_t *r)
@@ -151,12 +150,11 @@ static void look_at_limits(report_t *r)
          (unsigned long long)limit.rlim_cur, (unsigned long long)limit.rlim_max);
     if (limit.rlim_max < DESCRIPTORS)
         warn(r,
-             "at most %llu descriptors are allowed, which runs with many viewers or "
-             "ranks will need: raise "
-             "the hard limit (ulimit -Hn)",
+             "the limit of open descriptors is %llu, too low for many ranks or viewers: "
+             "raise the hard limit (ulimit -Hn)",
              (unsigned long long)limit.rlim_max);
     if (access("/dev/shm", W_OK) != 0)
-        warn(r, "/dev/shm cannot be written: ranks on this machine cannot share memory");
+        warn(r, "/dev/shm is not writable: ranks on this machine cannot share memory");
 }
 
 static void look_at_parts(report_t *r)
@@ -169,8 +167,8 @@ static void look_at_parts(report_t *r)
                                part->name);
     tell(r, "accelerators", "%s", *names ? names : "none");
     if (!*names)
-        warn(r, "no accelerator was built in: configure with oneDNN (apt-get install "
-                "libdnnl-dev)");
+        warn(r, "this build has no accelerator: install oneDNN (apt-get install "
+                "libdnnl-dev) and build again");
     const char *path = getenv("PACELINE_PLUGIN_PATH");
     tell(r, "plug-ins", "%s%s%s", path ? path : "", path ? ":" : "", PL_PLUGIN_FOLDER);
 }
@@ -187,7 +185,7 @@ static void show(const report_t *r)
     json_array_foreach(r->warnings, k, value)
         cli_print("warning: %s\n", json_string_value(value));
     if (json_array_size(r->warnings) == 0)
-        cli_print("nothing is amiss\n");
+        cli_print("no problems found\n");
 }
 
 int cli_doctor(const cli_doctor_t *arguments)

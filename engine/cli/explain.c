@@ -64,11 +64,11 @@ static const char *way_of(const char *status)
 {
     static const struct {
         const char *status, *text;
-    } ways[] = {{"ok", "It ended well"},
-                {"stopped", "It was stopped"},
-                {"failed", "It failed"},
-                {"cut off", "The journal ends while it was under way"},
-                {"none", "No run was begun"}};
+    } ways[] = {{"ok", "The run ended normally"},
+                {"stopped", "The run was stopped"},
+                {"failed", "The run failed"},
+                {"cut off", "The journal ends while the run is active"},
+                {"none", "No run has started"}};
     for (size_t k = 0; k < sizeof ways / sizeof *ways; k++)
         if (!strcmp(ways[k].status, status))
             return ways[k].text;
@@ -82,7 +82,7 @@ static void show_runs(const json_t *answer)
     const json_t *entry;
     if (count_of(answer, "runs") < 2)
         return;
-    say(0, 0, "%lld runs; run %lld is told of, --run N tells of another",
+    say(0, 0, "%lld runs; this is about run %lld; --run N chooses another",
         count_of(answer, "runs"), count_of(answer, "run"));
     json_array_foreach(json_object_get(answer, "list"), k, entry)
         say(0, 2, "run %lld: %s, %.3f s to %.3f s, %s%s%s", count_of(entry, "run"),
@@ -94,21 +94,21 @@ static void show_runs(const json_t *answer)
 
 /* ---- why it ended ---- */
 
-/* The code of an error is told where it is another than that of the one before. */
+/* The code of an error is shown where it differs from that of the previous one. */
 static void show_chain(const json_t *chain)
 {
     size_t k;
-    char who[96];
+    char name[96];
     const json_t *entry;
     const char *code = "";
     json_array_foreach(chain, k, entry) {
         const bool is_new = strcmp(code, text_of(entry, "code")) != 0;
         code = text_of(entry, "code");
-        say(0, k ? 4 : 2, "%s%s, asked by %s to %s, failed at %.3f s%s%s",
+        say(0, k ? 4 : 2, "%s%s, called by %s for %s, failed at %.3f s%s%s",
             !k                                                ? ""
             : json_is_true(json_object_get(entry, "certain")) ? "because "
                                                               : "probably because ",
-            actor(entry, "actor", who), text_of(entry, "asked_by"),
+            actor(entry, "actor", name), text_of(entry, "asked_by"),
             text_of(entry, "call"), number_of(entry, "time"), is_new ? ": " : "",
             is_new ? code : "");
     }
@@ -123,7 +123,8 @@ static void show_events(const json_t *events)
             number_of(entry, "time"), count_of(entry, "rank"), text_of(entry, "event"),
             text_of(entry, "cause"), count_of(entry, "process"), text_of(entry, "host"),
             count_of(entry, "global_step"),
-            json_is_true(json_object_get(entry, "recovered")) ? "; the run went on" : "");
+            json_is_true(json_object_get(entry, "recovered")) ? "; the run continued"
+                                                              : "");
 }
 
 static void show_commands(const json_t *commands)
@@ -132,7 +133,7 @@ static void show_commands(const json_t *commands)
     char value[64];
     const json_t *entry;
     if (json_array_size(commands))
-        cli_print("\nWhat it was told to do\n");
+        cli_print("\nCommands\n");
     json_array_foreach(commands, k, entry) {
         const json_t *done = json_object_get(entry, "done");
         const char *command = text_of(entry, "command"), *text = text_of(entry, "text"),
@@ -168,13 +169,13 @@ static void show_end(const json_t *answer)
     if (!json_is_true(json_object_get(answer, "whole")))
         say(0, 2, "%s", text_of(answer, "damage"));
     if (count_of(answer, "missing"))
-        say(0, 2, "%s missing: what follows may be inexact.",
+        say(0, 2, "%s missing: the following may be inexact.",
             times(count_of(answer, "missing"), "message", steps));
     json_array_foreach(json_object_get(answer, "unsure"), i, rank)
         say(0, 2, "Messages of rank %lld may be missing: its process died.",
             (long long)json_integer_value(rank));
     if (count_of(answer, "passed_over"))
-        say(0, 2, "%s of another version passed over.",
+        say(0, 2, "%s of another version skipped.",
             times(count_of(answer, "passed_over"), "message", steps));
     show_commands(json_object_get(end, "commands"));
 }
@@ -229,7 +230,7 @@ static void show_sentence(const json_t *answer)
     const json_t *end = json_object_get(answer, "end"), *death = death_of(end);
     const char *status = text_of(end, "status"), *reason = text_of(end, "reason");
     const long long step = count_of(end, "global_step");
-    char steps[64], where[64] = "before its first step was done";
+    char steps[64], where[64] = "before its first step ended";
     double share;
     if (step > 0)
         snprintf(where, sizeof where, "at step %lld", step + 1);
@@ -242,37 +243,37 @@ static void show_sentence(const json_t *answer)
     else if (!strcmp(status, "failed"))
         say(0, 0, "The run failed %s: %.*s.", where, first_line(reason), reason);
     else if (!strcmp(status, "cut off"))
-        say(0, 0, "The run was under way, after %s, when its journal ends.",
+        say(0, 0, "The journal ends while the run is active, after %s.",
             times(step, "step", steps));
     else if (share > 0)
         say(0, 0, "The run %s after %s; it spent %.0f %% of a step in %s.",
-            !strcmp(status, "ok") ? "ended well" : "was stopped",
+            !strcmp(status, "ok") ? "ended normally" : "was stopped",
             times(step, "step", steps), 100 * share, part);
     else
         say(0, 0, "The run %s after %s.",
-            !strcmp(status, "ok") ? "ended well" : "was stopped",
+            !strcmp(status, "ok") ? "ended normally" : "was stopped",
             times(step, "step", steps));
     cli_print("\n");
 }
 
-/* ---- what each was doing then, and who waited for whom ---- */
+/* ---- open calls at the end, and waits ---- */
 
 static void show_open(const json_t *then)
 {
     const json_t *open = json_object_get(then, "open"), *entry;
     size_t k;
-    char who[96];
-    cli_print("\nWhat was under way at %.3f s\n", number_of(then, "time"));
+    char name[96];
+    cli_print("\nOpen calls at %.3f s\n", number_of(then, "time"));
     if (!json_array_size(open))
-        cli_print("  nothing\n");
+        cli_print("  none\n");
     json_array_foreach(open, k, entry) {
         if (k == OPEN_SHOWN && json_array_size(open) > OPEN_SHOWN + 1) {
-            cli_print("  and %zu more: --json has all\n",
+            cli_print("  and %zu more: --json prints all\n",
                       json_array_size(open) - OPEN_SHOWN);
             break;
         }
         say(0, 2 + 2 * (int)count_of(entry, "depth"), "%s: %s, for %s, for %.3f s",
-            actor(entry, "actor", who), text_of(entry, "call"), text_of(entry, "for"),
+            actor(entry, "actor", name), text_of(entry, "call"), text_of(entry, "for"),
             number_of(entry, "seconds"));
     }
 }
@@ -281,19 +282,19 @@ static void show_waits(const json_t *answer)
 {
     const json_t *waits = json_object_get(json_object_get(answer, "times"), "waits");
     size_t k;
-    char who[96], count[64];
+    char name[96], count[64];
     const json_t *entry;
-    cli_print("\nWho waited for whom\n");
+    cli_print("\nWaits for other actors\n");
     say(0, 2,
-        "Of %.3f s. A wait that lies in another counts as the inner one alone, several "
-        "at once as one; those of different actors overlap. At most: the longest, whole.",
+        "In %.3f s. Of nested waits only the innermost counts; simultaneous waits of one "
+        "actor count once; waits of different actors overlap.",
         number_of(answer, "seconds"));
     json_array_foreach(waits, k, entry) {
         if (k == TOP)
             break;
         cli_print("  %10.3f s  ", number_of(entry, "seconds"));
-        say(FIGURE, FIGURE, "%s for %s: %s, %s, %.3f s at most", text_of(entry, "who"),
-            actor(entry, "for", who), text_of(entry, "call"),
+        say(FIGURE, FIGURE, "%s for %s: %s, %s, %.3f s at most", text_of(entry, "caller"),
+            actor(entry, "for", name), text_of(entry, "call"),
             times(count_of(entry, "calls"), "time", count), number_of(entry, "longest"));
     }
 }
@@ -380,22 +381,23 @@ static void show_times(const json_t *answer)
     const json_t *times_of = json_object_get(answer, "times"), *entry,
                  *ranks = json_object_get(times_of, "ranks");
     size_t k;
-    char who[96], count[64];
-    show_work(ranks, NULL, "Where the time of its steps went");
+    char name[96], count[64];
+    show_work(ranks, NULL, "Time of the training steps, by stage");
     if (count_of(times_of, "slowest") >= 0)
         say(0, 2, "The slowest is rank %lld: the others wait for it.",
             count_of(times_of, "slowest"));
-    show_work(ranks, "evaluation", "Where that of validation, test and prediction went");
+    show_work(ranks, "evaluation", "Time of validation, test and prediction, by stage");
     if (number_of(times_of, "paused") > 0)
-        say(0, 2, "It was paused for %.3f s of %.3f s, which below is nobody's time.",
+        say(0, 2,
+            "The run was paused for %.3f s of %.3f s; the following does not count that.",
             number_of(times_of, "paused"), number_of(answer, "seconds"));
     cli_print("\n");
-    say(0, 0, "Time in which an actor had something to do, and nobody else for it");
+    say(0, 0, "Time of the actors, without waits for other actors");
     json_array_foreach(json_object_get(times_of, "actors"), k, entry) {
         if (k == TOP)
             break;
         cli_print("  %10.3f s  ", number_of(entry, "seconds"));
-        say(FIGURE, FIGURE, "%s, %s", actor(entry, "actor", who),
+        say(FIGURE, FIGURE, "%s, %s", actor(entry, "actor", name),
             times(count_of(entry, "calls"), "call", count));
     }
 }

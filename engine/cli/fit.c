@@ -44,7 +44,7 @@ static void show_skipped(const pl_result_t *result)
 {
     double skipped;
     if (pl_result_metric(result, "skipped_steps", &skipped) && skipped > 0)
-        cli_print("%.0f of the steps passed over: not finite, they changed no weight\n",
+        cli_print("%.0f of the steps skipped: loss or gradients were not finite\n",
                   skipped);
 }
 
@@ -183,7 +183,7 @@ static void show_predict(const pl_options_t *options, const char *run_dir)
 
 static void show_resume(const char *run_dir)
 {
-    cli_print("saved where it was stopped; it goes on with\n");
+    cli_print("the state at the stop is saved; to resume\n");
     print_command("fit", run_dir);
     cli_print(" --resume ");
     print_word(run_dir);
@@ -192,7 +192,7 @@ static void show_resume(const char *run_dir)
 
 static void show_hints(const pl_options_t *options, const char *run_dir)
 {
-    cli_print("\nnext you could try\n");
+    cli_print("\nnext steps\n");
     show_predict(options, run_dir);
     cli_print("  %s inspect ", cli_program());
     print_word(run_dir);
@@ -208,7 +208,7 @@ static void fit_failed(const pl_result_t *result)
     char *path = pl_text("%s/checkpoints", result->run_dir);
     if (path && *result->run_dir && access(path, F_OK) == 0
         && !is_empty_folder(result->run_dir, "checkpoints"))
-        cli_note("what it had saved is in %s; --resume %s goes on from there", path,
+        cli_note("its checkpoints are in %s; --resume %s continues from the newest", path,
                  result->run_dir);
     pl_text_free(path);
 }

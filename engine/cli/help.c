@@ -34,11 +34,16 @@ static void show_option(const cli_option_t *option)
 static void show_usage(const cli_command_t *command)
 {
     const bool ends = cli_ends_with_words(command);
-    cli_print("usage: paceline %s%s", command->name, ends ? " [OPTION]..." : "");
+    char text[256];
+    size_t at = (size_t)snprintf(text, sizeof text, "paceline %s%s", command->name,
+                                 ends ? " [OPTION]..." : "");
     for (const cli_option_t *option = command->options; option->name; option++)
         if (cli_is_operand(option))
-            cli_print(option->needed ? " %s" : " [%s]", option->what);
-    cli_print(ends ? "\n" : " [OPTION]...\n");
+            at += (size_t)snprintf(text + at, sizeof text - at,
+                                   option->needed ? " %s" : " [%s]", option->what);
+    snprintf(text + at, sizeof text - at, ends ? "" : " [OPTION]...");
+    cli_print("usage: ");
+    cli_wrap(text, 7, 7);
 }
 
 void cli_show_help(const cli_command_t *command)
@@ -49,7 +54,7 @@ void cli_show_help(const cli_command_t *command)
     cli_print("\n");
     for (const cli_option_t *option = command->options; option->name; option++)
         show_option(option);
-    show_entry("--help", "show this");
+    show_entry("--help", "show this help");
 }
 
 void cli_show_overview(void)
@@ -62,9 +67,9 @@ void cli_show_overview(void)
     }
     cli_print("\n");
     cli_wrap(
-        "paceline COMMAND --help explains a command, man paceline all of them, paceline "
-        "list what a run file can say. "
-        "Results go to standard output, progress and messages to standard error.",
+        "paceline COMMAND --help explains a command, and man paceline all of them. "
+        "paceline list shows what a run file can contain. Results go to standard output, "
+        "progress and messages to standard error.",
         0, 0);
 }
 

@@ -159,7 +159,7 @@ static int read_run(const char *folder, json_t **run_p, pl_error_t *err)
     if (code == PL_OK && text) {
         *run_p = json_loadb(text, length, JSON_REJECT_DUPLICATES, &why);
         if (!json_is_object(*run_p))
-            code = pl_fail(err, PL_EFORMAT, "%s is no run file: line %d", path,
+            code = pl_fail(err, PL_EFORMAT, "%s is not a run file: line %d", path,
                            *run_p ? 1 : why.line);
     }
     free(text);
@@ -240,7 +240,7 @@ static int look_into_folder(const char *folder, bool verify, found_t *found,
         return code;
     snprintf(path, sizeof path, "%s/latest", folder);
     return pl_fail(err, PL_ENOTFOUND,
-                   "%s is no run directory: it has neither run.json nor " CLI_WEIGHTS
+                   "%s is not a run directory: it has neither run.json nor " CLI_WEIGHTS
                    "%s%s",
                    folder, access(path, F_OK) == 0 ? "; the newest run in it is " : "",
                    access(path, F_OK) == 0 ? path : "");
@@ -261,7 +261,7 @@ static void show_chosen(const char *folder, const json_t *chosen)
         cli_print("  weights      %s, the best by %s\n", path, monitor);
     else
         cli_print("  weights      %s, %s\n", path,
-                  strcmp(which, "final") ? "the newest" : "what the run ended with");
+                  strcmp(which, "final") ? "the newest" : "the final ones of the run");
 }
 
 static void show(const char *path, const found_t *found)

@@ -69,7 +69,7 @@ static void said(void *user, int rank, const char *line)
 /* How much of it is to be told: not the last words of a rank that stand above. */
 static int untold(const launch_t *launch, const char *text)
 {
-    static const char before[] = "; its last words: ";
+    static const char before[] = "; its last output: ";
     const char *words = strstr(text, before);
     for (int k = 0; words && k < LINES; k++)
         if (!strcmp(launch->shown[k], words + strlen(before)))
@@ -125,7 +125,7 @@ static int nodes_read(const char *text, pl_launch_spec_t *spec, pl_error_t *err)
         return PL_OK;
     }
     return pl_fail(err, PL_EINVAL,
-                   "--nnodes takes a number, or MIN:MAX, from 1 to %d, not %s", MOST,
+                   "--nnodes takes a number or MIN:MAX, from 1 to %d, not %s", MOST,
                    text);
 }
 
@@ -153,13 +153,13 @@ static int launch_begin(launch_t *launch, const cli_launch_t *a, pl_error_t *err
     if (nodes_read(a->nnodes, &spec, err) != PL_OK)
         return PL_EINVAL;
     if (a->port_range && setenv("PACELINE_PORT_RANGE", a->port_range, 1) != 0)
-        return pl_fail(err, PL_ENOMEM, "out of memory");       /* the ranks inherit it */
+        return pl_fail(err, PL_ENOMEM, "out of memory");    /* the ranks inherit it */
     launch->base = event_base_new();
     if (!launch->base || !catch_signals(launch))
         return pl_fail(err, PL_ENOMEM, "no event loop: out of memory or descriptors");
     launch->node = pl_launch_start(launch->base, &spec, err);
     if (launch->node && spec.node_rank)
-        cli_error("node %d looks for node 0 at %s", spec.node_rank, spec.endpoint);
+        cli_error("node %d connects to node 0 at %s", spec.node_rank, spec.endpoint);
     return launch->node ? PL_OK : err->code;
 }
 
@@ -182,10 +182,11 @@ int cli_launch(const cli_launch_t *a)
 {
     pl_error_t err = {0};
     launch_t launch = {.status = CLI_WRONG};
-    int code = fits(a->max_restarts) && fits(a->node_rank) && fits(a->devices)
-                   ? launch_begin(&launch, a, &err)
-                   : pl_fail(&err, PL_EINVAL,
-                             "that many nodes, devices or restarts there are not");
+    int code =
+        fits(a->max_restarts) && fits(a->node_rank) && fits(a->devices)
+            ? launch_begin(&launch, a, &err)
+            : pl_fail(&err, PL_EINVAL,
+                      "--node-rank, --devices and --max-restarts are at most 65536");
     if (code == PL_OK)
         event_base_dispatch(launch.base);
     else

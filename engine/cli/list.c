@@ -30,8 +30,7 @@ static void show_option(const pl_option_t *option, int indent)
 {
     char what[160], range[64];
     snprintf(what, sizeof what, "(%s%s%s%s)", range_of(option, range),
-             option->fallback ? "" : ", must be given",
-             option->fallback ? ", default " : "",
+             option->fallback ? "" : ", required", option->fallback ? ", default " : "",
              option->fallback ? option->fallback : "");
     cli_print("  %-*s", indent - 3, option->name);
     cli_wrap(option->help, indent - 1, indent);
@@ -109,7 +108,7 @@ static void list_role(const char *role, bool json)
             show_part(part, role);
     }
     if (!count && !json)
-        cli_print("no %s is known\n", role);
+        cli_print("there is no %s\n", role);
     list_sections(role, json);
 }
 
@@ -166,7 +165,7 @@ static int fail_role(const char *word, pl_error_t *err)
     for (int k = 0; (role = pl_role_at(k)) && at < sizeof known; k++)
         at += (size_t)snprintf(known + at, sizeof known - at, "%s, ", plural(role, text));
     return pl_fail(err, PL_ENOTFOUND,
-                   "there are no \"%.64s\" to list: known are %strainer, data", word,
+                   "no role is called \"%.64s\": the roles are %strainer, data", word,
                    known);
 }
 

@@ -22,8 +22,8 @@ enum {
     ABSENCE = 1,                             /* s until it is said that nobody is there */
     SILENCE = 3,                             /* s until a hint is given */
 };
-static const double TURN = 0.2;              /* s between looks at the clock */
-static const double PROGRESS_EVERY = 1;      /* s between lines */
+static const double TURN = 0.2;                         /* s between looks at the clock */
+static const double PROGRESS_EVERY = 1;                 /* s between lines */
 
 typedef struct monitor {
     const cli_monitor_t *arguments;
@@ -76,7 +76,7 @@ static void look_for_gap(monitor_t *m, const json_t *message)
     json_int_t seq = json_integer_value(json_object_get(message, "seq"));
     if (m->arguments->topic.count || rank < 0 || rank >= RANKS)
         return;
-    if (m->next[rank] && seq > m->next[rank]) { /* what was before we came is not lost */
+    if (m->next[rank] && seq > m->next[rank]) {  /* what was before we came is not lost */
         show_gap(m, (int)rank - 1, (long long)(seq - m->next[rank]));
         m->lost += (long long)(seq - m->next[rank]);
     }
@@ -141,8 +141,7 @@ static void keep_message(monitor_t *m, const char *text, size_t length)
                             .text = is_shown ? copy_of(text, length) : NULL};
     const bool is_wanted = json_object_get(message, "kind")
                            || (is_shown && m->arguments->topic.count);
-    if (is_wanted && (one.text || !is_shown)
-        && cli_in_time_add(&m->queue, &one))
+    if (is_wanted && (one.text || !is_shown) && cli_in_time_add(&m->queue, &one))
         return;
     json_decref(message);
     free(one.text);
@@ -181,10 +180,9 @@ static void take_state(monitor_t *m, const char *text, size_t length)
         json_decref(state);
         return;
     }
-    const bool changes = !json_equal(json_object_get(run, "number"),
-                                     json_object_get(was, "number"))
-                         || !json_equal(json_object_get(run, "ended"),
-                                        json_object_get(was, "ended"));
+    const bool changes =
+        !json_equal(json_object_get(run, "number"), json_object_get(was, "number"))
+        || !json_equal(json_object_get(run, "ended"), json_object_get(was, "ended"));
     json_decref(m->newest);
     m->newest = state;
     cli_curve_take(&m->curve, state);
@@ -237,20 +235,21 @@ static void hint(monitor_t *m)
     const bool is_other = m->connection.refused && !m->connection.connected;
     if (is_other && !m->refused) {
         m->warned = m->refused = true;
-        cli_note("what is at %s publishes no stream: is it what fit --monitor has shown? "
-                 "waiting for one that does",
-                 m->arguments->endpoint);
+        cli_note(
+            "the socket at %s publishes no stream; waiting: use the address that fit "
+            "--monitor prints",
+            m->arguments->endpoint);
     }
     if (!m->connection.connected && !m->warned && silent >= ABSENCE) {
         m->warned = true;
-        cli_note("nobody at %s yet: waiting", m->arguments->endpoint);
+        cli_note("no run publishes at %s yet; waiting", m->arguments->endpoint);
     }
     if (m->hinted || !m->connection.connected || m->count || silent < SILENCE)
         return;
     m->hinted = true;
-    cli_note("nothing from %s yet, but a run is there%s; still listening",
+    cli_note("a run publishes at %s, but no message has come yet%s; waiting",
              m->arguments->endpoint,
-             m->arguments->topic.count ? ": no message has matched --topic" : "");
+             m->arguments->topic.count ? ": no message matched --topic" : "");
 }
 
 static void follow(monitor_t *m)
@@ -286,29 +285,31 @@ static int monitor_status(const monitor_t *m)
     if (cli_output_gone() || (m->count && !is_cut_short(m)))
         return CLI_DONE;
     if (m->count && m->lost)
-        pl_fail(&err, PL_EDIED,
-                "what published at %s has gone, and %lld of its messages were lost: how "
-                "the run ended is not known",
-                endpoint, m->lost);
+        pl_fail(
+            &err, PL_EDIED,
+            "the process at %s has ended, and %lld of its messages are lost: the end of "
+            "the run is unknown",
+            endpoint, m->lost);
     else if (m->count)
-        pl_fail(&err, PL_EDIED, "what published at %s has gone in the middle of a run",
+        pl_fail(&err, PL_EDIED, "the process at %s has ended in the middle of a run",
                 endpoint);
     else if (!m->connection.connected && m->connection.refused)
-        pl_fail(&err, PL_EINVAL,
-                "what is at %s publishes no stream: is it what fit --monitor has shown?",
-                endpoint);
+        pl_fail(
+            &err, PL_EINVAL,
+            "the socket at %s publishes no stream: use the address that fit --monitor "
+            "prints",
+            endpoint);
     else if (!m->connection.connected)
         pl_fail(&err, PL_ENOTFOUND,
-                "nothing came from %s: is a run publishing there "
-                "(paceline fit --monitor)?",
+                "no message came from %s: start a run with paceline fit --monitor",
                 endpoint);
     else if (m->arguments->topic.count)
         pl_fail(&err, PL_ENOTFOUND,
-                "a run is publishing at %s, but no message matched "
+                "a run publishes at %s, but no message matched "
                 "--topic: topics are RANK.TO.NAME, such as 0.strategy",
                 endpoint);
     else
-        pl_fail(&err, PL_ENOTFOUND, "a run is publishing at %s, but no message came",
+        pl_fail(&err, PL_ENOTFOUND, "a run publishes at %s, but no message came",
                 endpoint);
     cli_failure(&err, m->arguments->json);
     return CLI_FAILED;

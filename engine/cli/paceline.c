@@ -88,7 +88,7 @@ static int run(int count, char **words)
     if (count)
         cli_command_unknown(words[0], &err);
     else
-        pl_fail(&err, PL_EINVAL, "which command? paceline --help lists them");
+        pl_fail(&err, PL_EINVAL, "no command given: paceline --help lists the commands");
     cli_failure(&err, wants_json(count, words));
     return CLI_WRONG;
 }

@@ -116,8 +116,8 @@ static void text_came(predict_t *predict, const pl_progress_t *now)
 static int write_answers(predict_t *predict, const pl_result_t *result, pl_error_t *err)
 {
     if (result->output_count == 0) {
-        cli_note("no answers are left to write here: a callback, such as "
-                 "prediction_writer, has taken them");
+        cli_note("nothing to print: a callback, such as prediction_writer, has taken the "
+                 "predictions");
         return PL_OK;
     }
     if (pl_rank() > 0)                                      /* another process does */
@@ -180,9 +180,9 @@ static int check(const cli_predict_t *arguments, pl_error_t *err)
             err, PL_EINVAL,
             "predict needs --checkpoint: a run directory or a .safetensors file");
     if (arguments->prompt && wants_array(arguments))
-        return pl_fail(
-            err, PL_EINVAL,
-            "text is no array: give --output a name that does not end in .npy");
+        return pl_fail(err, PL_EINVAL,
+                       "a text cannot be written as a NumPy array: give --output a name "
+                       "that does not end in .npy");
     return cli_weights_check(arguments->checkpoint, err);
 }
 

@@ -301,7 +301,7 @@ static void show_other(cli_progress_t *p, const pl_progress_t *now, int64_t time
     if (now->global_step || now->total_steps)               /* within a fit */
         add_epoch(&pieces, p, now);
     if (!strcmp(now->event, "rollback"))
-        add(&pieces, 1, "going back to a checkpoint");
+        add(&pieces, 1, "rollback to a checkpoint");
     else
         add_batch(&pieces, 1, word_of(now->event), now);
     if (p->bar)

@@ -36,7 +36,8 @@ static int speed_read(const char *text, double *speed, pl_error_t *err)
         return PL_OK;
     if (end != text && !*end && *speed >= 1e-6 && *speed <= 1e9)
         return PL_OK;
-    return pl_fail(err, PL_EINVAL, "--speed %s: a number from 1e-6 on, or max", text);
+    return pl_fail(err, PL_EINVAL,
+                   "--speed takes a number of at least 1e-6, or max, not %s", text);
 }
 
 static int replay_open(replay_t *r, pl_error_t *err)

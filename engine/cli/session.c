@@ -138,7 +138,8 @@ static int set_plugins(pl_options_t *options, const cli_texts_t *plugins, pl_err
         char *quoted = file ? json_dumps(file, JSON_ENCODE_ANY) : NULL;
         snprintf(key, sizeof key, "plugins.%zu", count + (size_t)k);
         code = quoted ? pl_options_set(options, key, quoted, err)
-                      : pl_fail(err, PL_EINVAL, "--plugin: the file's name is not UTF-8");
+                      : pl_fail(err, PL_EINVAL,
+                                "--plugin: the name of the file is not UTF-8");
         free(quoted);
         json_decref(file);
     }
@@ -314,10 +315,10 @@ static int raise_descriptors(pl_error_t *err)
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= DESCRIPTORS)
         return PL_OK;
     if (limit.rlim_max < DESCRIPTORS_LEAST)
-        return pl_fail(
-            err, PL_EBUSY,
-            "only %d descriptors may be open: raise the limit; 1024 is usual (ulimit -n)",
-            (int)limit.rlim_max);
+        return pl_fail(err, PL_EBUSY,
+                       "the limit of open descriptors is %d, too low: raise it to 1024 "
+                       "or more (ulimit -n)",
+                       (int)limit.rlim_max);
     limit.rlim_cur = limit.rlim_max < DESCRIPTORS ? limit.rlim_max : DESCRIPTORS;
     setrlimit(RLIMIT_NOFILE, &limit);
     return PL_OK;

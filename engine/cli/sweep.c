@@ -42,8 +42,8 @@ static int axis_add(cli_axis_t *axis, const char *word, const char *value, size_
     if (!length)
         return pl_fail(
             err, PL_EINVAL,
-            "--set %s: a value between its commas is empty; one that has commas "
-            "of its own stands in quotes: '%.*s=\"a,b\"'",
+            "--set %s: a value between commas is empty; put a value that contains "
+            "commas in quotes: '%.*s=\"a,b\"'",
             word, (int)key_length(word), word);
     char **more = realloc(axis->value, (size_t)(axis->count + 1) * sizeof *more);
     if (!more)
@@ -84,8 +84,8 @@ static int check_alone(const cli_sweep_t *sweep, int word, pl_error_t *err)
         if (k != word && key_length(set->text[k]) == length
             && !strncmp(set->text[k], set->text[word], length))
             return pl_fail(err, PL_EINVAL,
-                           "--set: %.*s takes several values and is set once more: give "
-                           "all of them at once",
+                           "--set: %.*s has several values and is set twice: give all "
+                           "values in one --set",
                            (int)length, set->text[k]);
     return PL_OK;
 }
@@ -97,8 +97,8 @@ static int find_axes(cli_sweep_t *sweep, pl_error_t *err)
         if (!is_swept(sweep->run.set.text[k]))
             continue;
         if (sweep->axes == CLI_SWEPT)
-            return pl_fail(err, PL_EINVAL, "--set: at most %d keys take several values",
-                           CLI_SWEPT);
+            return pl_fail(err, PL_EINVAL,
+                           "--set: at most %d keys can have several values", CLI_SWEPT);
         cli_axis_t *axis = &sweep->axis[sweep->axes++];
         axis->word = k;
         code = axis_read(axis, sweep->run.set.text[k], err);
@@ -107,8 +107,8 @@ static int find_axes(cli_sweep_t *sweep, pl_error_t *err)
         sweep->runs *= axis->count;
         if (code == PL_OK && sweep->runs > RUNS_MOST)
             code = pl_fail(err, PL_EINVAL,
-                           "--set: %d runs and more; at most %d are possible",
-                           sweep->runs, RUNS_MOST);
+                           "--set: %d or more runs; at most %d are possible", sweep->runs,
+                           RUNS_MOST);
     }
     return code;
 }
@@ -253,8 +253,7 @@ void cli_sweep_words(const json_t *set, char *text, size_t room)
     json_t *value;
     size_t at = 0;
     text[0] = '\0';
-    json_object_foreach((json_t *)set, key, value)
-    {
+    json_object_foreach((json_t *)set, key, value) {
         char words[CELL];
         value_words(value, words, sizeof words);
         if (at < room)
@@ -297,10 +296,8 @@ static int columns_of(const json_t *rows, const char *beginning, const char **na
     json_t *row, *value;
     const char *name;
     int count = 0;
-    json_array_foreach((json_t *)rows, k, row)
-    {
-        json_object_foreach(json_object_get(row, "metrics"), name, value)
-        {
+    json_array_foreach((json_t *)rows, k, row) {
+        json_object_foreach(json_object_get(row, "metrics"), name, value) {
             bool known = strncmp(name, beginning, strlen(beginning)) != 0;
             for (int i = 0; i < count; i++)
                 known = known || !strcmp(names[i], name);
@@ -365,8 +362,7 @@ static int column_width(const json_t *rows, int column, const char *const *figur
     if (!cell_text(NULL, column, figures, set, text))
         return 0;
     int width = (int)strlen(text);
-    json_array_foreach((json_t *)rows, k, row)
-    {
+    json_array_foreach((json_t *)rows, k, row) {
         int length = (int)strlen(cell_text(row, column, figures, set, text));
         width = length > width ? length : width;
     }
@@ -391,8 +387,7 @@ static void show_best(const json_t *rows, const char *figure)
     double least = 0;
     size_t k;
     json_t *row;
-    json_array_foreach((json_t *)rows, k, row)
-    {
+    json_array_foreach((json_t *)rows, k, row) {
         const json_t *value = json_object_get(json_object_get(row, "metrics"), figure);
         if (!json_is_number(value) || (best && json_number_value(value) >= least))
             continue;
@@ -418,6 +413,7 @@ void cli_sweep_show(cli_sweep_t *sweep)
     size_t k;
     json_t *row;
     show_row(rows, NULL, figures, set);
-    json_array_foreach((json_t *)rows, k, row) show_row(rows, row, figures, set);
+    json_array_foreach((json_t *)rows, k, row)
+        show_row(rows, row, figures, set);
     show_best(rows, validated ? "val_loss" : "train_loss");
 }

@@ -21,17 +21,17 @@
 #include "cli/top_view.h"
 #include "cli/watch.h"
 
-enum { STATES = 8 };                 /* that rates are of: those of two seconds */
+enum { STATES = 8 };                         /* that rates are of: those of two seconds */
 static const double DRAW = 0.25, SILENCE = 3, LOOK = 1, NOTED = 8;  /* s */
 
 typedef struct top {
     const cli_top_t *arguments;
     cli_connection_t stream, desk;
-    json_t *state[STATES];                                  /* newest first  [none] */
-    double came, asked, drawn;               /* s: the newest; "list"; the screen */
-    bool is_paused, is_sure;                 /* sure: it was asked whether to stop */
-    char note[CLI_VIEW_WIDTH];               /* on what was asked for */
-    double noted;                            /* s: since when; 0: none */
+    json_t *state[STATES];                        /* newest first  [none] */
+    double came, asked, drawn;                    /* s: the newest; "list"; the screen */
+    bool is_paused, is_sure;                      /* sure: it was asked whether to stop */
+    char note[CLI_VIEW_WIDTH];                    /* on what was asked for */
+    double noted;                                 /* s: since when; 0: none */
     bool wants_end, is_dirty, has_actors;
     cli_curve_t curve;
 } top_t;
@@ -143,9 +143,9 @@ static bool may_command(const top_t *top)
 static void ask(top_t *top, const char *request, const char *said)
 {
     if (top->desk.refused)
-        note(top, "what --control names takes no commands");
+        note(top, "the socket of --control takes no commands");
     else if (!may_command(top))
-        note(top, "nobody takes commands there");
+        note(top, "no run takes commands there");
     else if (cli_send(&top->desk, request))
         note(top, said);
 }
@@ -164,7 +164,7 @@ static void command_key(top_t *top, int key)
     const bool was_sure = top->is_sure;
     top->is_sure = false;
     if (!top->arguments->control && strchr("pgsx", key))
-        note(top, "keys command a run only with --control");
+        note(top, "this key needs --control");
     else if (key == 'p' && !top->is_paused)
         ask(top, "{\"command\":\"pause\"}", "pausing after this step");
     else if (key == 'g' || key == 'p')
@@ -174,10 +174,10 @@ static void command_key(top_t *top, int key)
     else if (key == 'y' && was_sure)
         ask(top, "{\"command\":\"stop\"}", "stopping after this step");
     else if (was_sure)
-        note(top, "not stopped");
+        note(top, "the run continues");
     if (key == 'x' && top->arguments->control) {
         top->is_sure = true;
-        note(top, "stop the run? y stops it");
+        note(top, "stop the run? press y");
     }
 }
 
@@ -207,16 +207,18 @@ static const char *standing_of(const top_t *top, char text[CLI_VIEW_WIDTH])
     const json_t *run = cli_view_run(top->state[0]);
     strcpy(text, "");
     if (top->stream.refused && !top->stream.connected)
-        snprintf(text, CLI_VIEW_WIDTH, "what is at %s publishes no stream", at);
+        snprintf(text, CLI_VIEW_WIDTH, "the socket at %s publishes no stream", at);
     else if (!top->stream.connected)
-        snprintf(text, CLI_VIEW_WIDTH, "nobody at %s yet: waiting", at);
+        snprintf(text, CLI_VIEW_WIDTH, "no run publishes at %s yet; waiting", at);
     else if (top->stream.parted && *cli_view_end(run, end))
-        snprintf(text, CLI_VIEW_WIDTH, "its process has ended; waiting for another");
+        snprintf(text, CLI_VIEW_WIDTH, "the process has ended; waiting for another");
     else if (top->stream.parted)
-        snprintf(text, CLI_VIEW_WIDTH, "its process has gone without a word; waiting for "
-                                       "another");
+        snprintf(text, CLI_VIEW_WIDTH,
+                 "the process has ended without reporting it; "
+                 "waiting for another");
     else if (!top->state[0])
-        snprintf(text, CLI_VIEW_WIDTH, "a run is there; nothing has come yet");
+        snprintf(text, CLI_VIEW_WIDTH,
+                 "a run publishes there, but no message has come yet");
     else if (cli_now() - top->came > SILENCE)
         snprintf(text, CLI_VIEW_WIDTH, "silent for %.0f s", cli_now() - top->came);
     return text;
@@ -236,7 +238,7 @@ static void draw_footer(const top_t *top, int rows, int columns)
     mvhline(rows - 1, 0, ' ', columns);
     mvaddnstr(rows - 1, 0,
               !may_command(top) ? "q quit  a actors"
-              : top->is_paused  ? "q quit  p go on  s save  x stop  a actors"
+              : top->is_paused  ? "q quit  p continue  s save  x stop  a actors"
                                 : "q quit  p pause  s save  x stop  a actors",
               columns);
     attroff(A_REVERSE);
@@ -306,13 +308,13 @@ static int screen_open(pl_error_t *err)
     const char *kind = getenv("TERM");
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
         return pl_fail(err, PL_EINVAL,
-                       "top needs a terminal: paceline monitor writes lines");
+                       "top needs a terminal: use paceline monitor, which prints lines");
     setlocale(LC_CTYPE, "");
     const bool is_open = newterm(NULL, stdout, stdin) != NULL;
     if (!is_open || !has_places()) {
         if (is_open)
             endwin();
-        return pl_fail(err, PL_EINVAL, "a terminal \"%s\" cannot be drawn on: set TERM",
+        return pl_fail(err, PL_EINVAL, "top cannot draw on a terminal \"%s\": set TERM",
                        kind ? kind : "");
     }
     cbreak();
@@ -365,8 +367,8 @@ int cli_top(const cli_top_t *arguments)
     (void)arguments;
     pl_error_t err;
     pl_fail(&err, PL_EINVAL,
-            "this paceline was built without ncurses, which top draws with: paceline "
-            "monitor shows the stream; configure --with-ncurses builds it with");
+            "top needs ncurses, and this build has none: use paceline monitor, or build "
+            "again with configure --with-ncurses");
     cli_failure(&err, false);
     return CLI_WRONG;
 }

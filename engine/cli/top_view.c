@@ -138,9 +138,9 @@ static void flow_add(flow_t *flow, const char *format, ...)
 /* ---- tables ---- */
 
 typedef struct column {
-    const char *title, *brief;                     /* brief: where it is narrow */
-    int width, narrow;                                      /* with a blank before it */
-    int rank;                                               /* the highest goes first */
+    const char *title, *brief;                             /* brief: where it is narrow */
+    int width, narrow;                                     /* with a blank before it */
+    int rank;                                              /* the highest goes first */
 } column_t;
 
 typedef struct table {
@@ -314,9 +314,9 @@ static const char *curve_text(const cli_curve_t *curve, int columns,
         high = fmax(high, curve_at(curve, k, columns));
     }
     for (int k = 0; k < columns; k++) {
-        const double share = high > low ? (curve_at(curve, k, columns) - low)
-                                              / (high - low)
-                                        : 0;
+        const double share = high > low
+                                 ? (curve_at(curve, k, columns) - low) / (high - low)
+                                 : 0;
         at += (size_t)snprintf(text + at, CLI_VIEW_WIDTH - at, "%s",
                                levels[(int)(share * 7 + 0.5)]);
     }
@@ -453,11 +453,11 @@ static void add_figures(flow_t *flow, const json_t *run)
 /* ---- ranks ---- */
 
 static const column_t rank_columns[] = {
-    {"rank", "rank", 5, 5, 0},          {"memory", "memory", 10, 9, 7},
-    {"a step", "step", 9, 9, 6},        {"data", "data", 7, 5, 1},
-    {"forward", "fwd", 9, 5, 1},        {"backward", "bwd", 10, 5, 1},
-    {"collective", "coll", 12, 6, 1},   {"optimizer", "opt", 11, 5, 1},
-    {"engine", "eng", 7, 5, 5},         {NULL, NULL, 0, 0, 0},
+    {"rank", "rank", 5, 5, 0},        {"memory", "memory", 10, 9, 7},
+    {"a step", "step", 9, 9, 6},      {"data", "data", 7, 5, 1},
+    {"forward", "fwd", 9, 5, 1},      {"backward", "bwd", 10, 5, 1},
+    {"collective", "coll", 12, 6, 1}, {"optimizer", "opt", 11, 5, 1},
+    {"engine", "eng", 7, 5, 5},       {NULL, NULL, 0, 0, 0},
 };
 static const char *const parts[] = {"data",       "forward",   "backward",
                                     "collective", "optimizer", "engine"};
@@ -524,7 +524,7 @@ static void show_ranks(cli_view_t *view, const json_t *before, const json_t *now
         return;
     table_begin(&t);
     room = count > room ? room - (room > 1) : count;
-    if (count == room + 1)                      /* it has the line that would say so */
+    if (count == room + 1)                         /* it has the line that would say so */
         room = count;
     for (size_t k = 0; k < room; k++) {
         const json_t *rank = json_array_get(ranks, k);
@@ -539,9 +539,9 @@ static void show_ranks(cli_view_t *view, const json_t *before, const json_t *now
 /* ---- actors ---- */
 
 static const column_t actor_columns[] = {
-    {"actor", "actor", 28, 21, 0},       {"waiting", "wait", 9, 6, 1},
-    {"messages/s", "msg/s", 12, 7, 2},   {"seen", "seen", 12, 10, 3},
-    {"level", "level", 8, 6, 4},         {NULL, NULL, 0, 0, 0},
+    {"actor", "actor", 28, 21, 0},     {"waiting", "wait", 9, 6, 1},
+    {"messages/s", "msg/s", 12, 7, 2}, {"seen", "seen", 12, 10, 3},
+    {"level", "level", 8, 6, 4},       {NULL, NULL, 0, 0, 0},
 };
 
 static int by_messages(const void *a, const void *b)
@@ -605,12 +605,11 @@ static void show_amiss(cli_view_t *view, const json_t *run)
     size_t k;
     const json_t *rank;
     if (number_of(run, "stalled") > 0) {
-        snprintf(text, sizeof text, "nothing has been done for %.0f s",
-                 number_of(run, "stalled"));
+        snprintf(text, sizeof text, "no progress for %.0f s", number_of(run, "stalled"));
         view_text(view, CLI_BAD, text);
     }
     json_array_foreach(json_object_get(run, "absent"), k, rank) {
-        snprintf(text, sizeof text, "rank %.0f: %s, heard of %.0f s ago; %s",
+        snprintf(text, sizeof text, "rank %.0f: %s, last message %.0f s ago; %s",
                  number_of(rank, "rank"), text_of(rank, "event"),
                  number_of(rank, "seconds"), text_of(rank, "text"));
         view_text(view, CLI_BAD, text);
@@ -633,8 +632,7 @@ static void add_machine(flow_t *flow, const json_t *before, const json_t *now)
         flow_add(flow, "CPU %.1f of %.0f cores", processors,
                  number_of(memory, "processors"));
     if (number_of(memory, "used") > 0) {
-        flow_add(flow, "memory %s",
-                 cli_bytes(number_of(memory, "used"), (char[24]){""}));
+        flow_add(flow, "memory %s", cli_bytes(number_of(memory, "used"), (char[24]){""}));
         flow_add(flow, "%s free", cli_bytes(number_of(memory, "free"), (char[24]){""}));
     }
     flow_end(flow);
@@ -650,7 +648,7 @@ static void add_messages(flow_t *flow, const json_t *before, const json_t *now)
              rate(number_of(state, "messages") - number_of(was, "messages"),
                   seconds_between(before, now), text));
     if (number_of(state, "missing") > 0)
-        flow_add(flow, "%s messages missed", brief(number_of(state, "missing"), text));
+        flow_add(flow, "%s messages lost", brief(number_of(state, "missing"), text));
     flow_end(flow);
 }
 
@@ -718,7 +716,7 @@ void cli_view_make(cli_view_t *view, const json_t *before, const json_t *now)
         steps = number_of(run, "step") - number_of(same_run(before, run), "step");
         flow_end(&flow);
     } else {
-        cli_view_line(view, CLI_STRONG, "no run is under way");
+        cli_view_line(view, CLI_STRONG, "no run is active");
     }
     flow.style = CLI_PLAIN;
     add_machine(&flow, before, now);

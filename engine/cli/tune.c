@@ -8,7 +8,7 @@
 #include "cli/session.h"
 
 enum { LINES = 24, BAR = 40, MIB = 1 << 20 };
-static const double GAIN = 0.1;          /* as the search has it */
+static const double GAIN = 0.1;                             /* as the search has it */
 
 typedef struct tune {
     cli_session_t session;
@@ -59,7 +59,7 @@ static void useful_range(const json_t *trials, double *low, double *high)
         *low = loss_of(trials, k);
         *high = highest;
     }
-    if (!(*high > *low))                                   /* it never fell */
+    if (!(*high > *low))                                    /* it never fell */
         *high = highest;
 }
 
@@ -96,13 +96,13 @@ static void show_rate(const cli_tune_t *arguments, const json_t *trials,
     double lr;
     show_trials(trials);
     if (pl_result_metric(result, "lr", &lr))
-        cli_print("the loss falls most steeply at %.3g:\n"
+        cli_print("the loss falls most steeply at a learning rate of %.3g:\n"
                   "  %s fit %s --set optimizer.lr=%.3g\n",
                   lr, cli_program(), arguments->run, lr);
     else if (was_stopped(result))
-        cli_print("stopped before all learning rates were tried: nothing is suggested\n");
+        cli_print("stopped before all learning rates were tried: no suggestion\n");
     else
-        cli_print("no learning rate stands out: too few steps, or the loss was never "
+        cli_print("no suggestion: too few steps, or the loss was never "
                   "finite\n");
 }
 
@@ -161,13 +161,14 @@ static void show_why(const json_t *trials, double size, double largest)
     if (size == largest)
         return;
     if (best > rate / (1 - GAIN))
-        cli_print("larger ones reach %.0f samples/s, but leave an epoch too few steps\n",
-                  best);
+        cli_print(
+            "larger ones reach %.0f samples/s, but leave too few steps in an epoch\n",
+            best);
     else if (best > rate)
-        cli_print("larger ones are quicker by %.0f %% at most\n",
+        cli_print("larger ones are at most %.0f %% faster\n",
                   ceil(100 * (best / rate - 1)));
     else
-        cli_print("larger ones are no quicker\n");
+        cli_print("larger ones are not faster\n");
 }
 
 static void show_size(const cli_tune_t *arguments, const json_t *trials,
@@ -178,17 +179,18 @@ static void show_size(const cli_tune_t *arguments, const json_t *trials,
                        && pl_result_metric(result, "suggested_batch_size", &size);
     show_sizes(trials);
     if (was_stopped(result) && found)
-        cli_print("stopped before the search was over: batches of %.0f samples fit, and "
-                  "larger ones may; of those tried %.0f is suggested\n",
-                  largest, size);
+        cli_print(
+            "stopped before the search ended: batches of %.0f samples fit, larger ones "
+            "may; suggested of those tried: %.0f\n",
+            largest, size);
     else if (was_stopped(result))
-        cli_print("stopped before a batch size was found: nothing is suggested\n");
+        cli_print("stopped before a batch size was found: no suggestion\n");
     else if (found) {
         show_why(trials, size, largest);
         cli_print("  %s fit %s --set data.batch_size=%.0f\n", cli_program(),
                   arguments->run, size);
     } else
-        cli_print("not even the first batch size fits: lower --init-val or raise "
+        cli_print("the first batch size does not fit: lower --init-val or raise "
                   "--max-memory\n");
 }
 

@@ -117,7 +117,6 @@ int cli_weights_check(const char *checkpoint, pl_error_t *err)
         return PL_OK;
     newest_beside(checkpoint, newest);
     return pl_fail(err, PL_ENOTFOUND,
-                   "%s: there are no weights (" CLI_WEIGHTS ") in this directory%s%s",
-                   checkpoint, *newest ? "; the newest run with weights is " : "",
-                   newest);
+                   "%s: this directory has no weights (" CLI_WEIGHTS ")%s%s", checkpoint,
+                   *newest ? "; the newest run with weights is " : "", newest);
 }

@@ -107,16 +107,24 @@ static json_t *stages_json(const run_t *run)
     return all;
 }
 
+/* What is the matter with a rank, in the words of the page. */
+static const char *absence(const char *event)
+{
+    return !strcmp(event, "mute")  ? "silent"
+           : !strcmp(event, "cut") ? "disconnected"
+                                   : event;
+}
+
 /* Ranks that the run has to do without: which, how and for how long. */
 static json_t *absent_json(const pl_board_t *b, const run_t *run)
 {
     json_t *all = json_array();
     for (int k = 0; k < run->absents && !run->ended; k++) {
         const absent_t *a = &run->absent[k];
-        json_array_append_new(all, json_pack("{s:i, s:s, s:f, s:o}", "rank", a->rank,
-                                             "event", a->event, "seconds",
-                                             board_now(b) - a->since, "text",
-                                             text(a->text)));
+        json_array_append_new(all,
+                              json_pack("{s:i, s:s, s:f, s:o}", "rank", a->rank, "event",
+                                        absence(a->event), "seconds",
+                                        board_now(b) - a->since, "text", text(a->text)));
     }
     return all;
 }
@@ -181,22 +189,23 @@ static json_t *run_json(const pl_board_t *b, const run_t *run, range_t range)
                             "error", text(run->error), "ended", run->ended, "began",
                             run->began, "seconds", run_seconds(b, run), "clip",
                             run->clip);
-    json_t *more = json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:b, s:o, s:o, s:f, s:o}", "step",
-        (json_int_t)run->step, "total_steps", (json_int_t)run->total_steps, "epoch",
-        (json_int_t)run->epoch, "batch", (json_int_t)run->batch, "batches",
-        (json_int_t)run->batches, "samples", (json_int_t)run->samples, "run_p50",
-        number(pl_durations_quantile(&run->all, 0.5)), "run_p95",
-        number(pl_durations_quantile(&run->all, 0.95)), "whole", whole, "epochs",
-        run->epochs < 0 ? json_null() : json_integer(run->epochs), "reason",
-        text(run->reason), "stalled", run_stalled(b, run), "absent", absent_json(b, run));
-    json_t *lists = json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:i}", "columns", columns_json(b, run), "points",
-        points_json(run, from, to, each > 0 ? each : 1), "strip",
-        strip_json(run, since, range.until), "stages", stages_json(run), "saves",
-        saves_json(run, since), "options",
-        options ? options : json_null(),
-        "reports_per_point", run->stride);
+    json_t *more =
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:b, s:o, s:o, s:f, s:o}",
+                  "step", (json_int_t)run->step, "total_steps",
+                  (json_int_t)run->total_steps, "epoch", (json_int_t)run->epoch, "batch",
+                  (json_int_t)run->batch, "batches", (json_int_t)run->batches, "samples",
+                  (json_int_t)run->samples, "run_p50",
+                  number(pl_durations_quantile(&run->all, 0.5)), "run_p95",
+                  number(pl_durations_quantile(&run->all, 0.95)), "whole", whole,
+                  "epochs", run->epochs < 0 ? json_null() : json_integer(run->epochs),
+                  "reason", text(run->reason), "stalled", run_stalled(b, run), "absent",
+                  absent_json(b, run));
+    json_t *lists =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:i}", "columns", columns_json(b, run),
+                  "points", points_json(run, from, to, each > 0 ? each : 1), "strip",
+                  strip_json(run, since, range.until), "stages", stages_json(run),
+                  "saves", saves_json(run, since), "options",
+                  options ? options : json_null(), "reports_per_point", run->stride);
     json_object_update_missing(all, more);
     json_object_update_missing(all, lists);
     json_decref(more);

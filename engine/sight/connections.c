@@ -194,11 +194,12 @@ int connections_listen(pl_dashboard_t *d, const char *address, pl_error_t *err)
     place_t place;
     const int most = SEND_BUFFER;
     if (!place_read(address, &place))
-        return pl_fail(err, PL_EINVAL,
-                       "dashboard \"%.100s\": [HOST:]PORT, HOST 127.0.0.1, localhost or "
-                       "[::1]; to be seen from elsewhere put a reverse proxy before it "
-                       "(doc/monitoring.md)",
-                       address);
+        return pl_fail(
+            err, PL_EINVAL,
+            "dashboard \"%.100s\" is not [HOST:]PORT with a HOST of 127.0.0.1, "
+            "localhost or [::1]; for other machines use ssh -L or a reverse "
+            "proxy (doc/monitoring.md)",
+            address);
     d->listener = evconnlistener_new_bind(d->reactor->loop.base, NULL, NULL,
                                           LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC
                                               | LEV_OPT_REUSEABLE,

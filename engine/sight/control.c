@@ -73,7 +73,7 @@ static void refuse(const asker_t *asker, const char *code, const char *text)
 static void refuse_long(const asker_t *asker, size_t size)
 {
     char text[80];
-    snprintf(text, sizeof text, "a request of %zu bytes: it may have %d", size,
+    snprintf(text, sizeof text, "the request has %zu bytes; at most %d are allowed", size,
              PL_REQUEST_MOST);
     refuse(asker, pl_code_name(PL_EINVAL), text);
 }
@@ -88,7 +88,8 @@ static void request_came(pl_control_desk_t *desk, pl_bytes_t text)
         return;
     }
     if (desk->open == OPEN_MOST) {
-        refuse(&desk->asker, "PL_EBUSY", "too many requests wait for their replies");
+        refuse(&desk->asker, "PL_EBUSY",
+               "too many requests wait for a reply: try again later");
         return;
     }
     asker_t *asker = pl_alloc(sizeof *asker);
@@ -102,7 +103,7 @@ static void request_came(pl_control_desk_t *desk, pl_bytes_t text)
         return;
     desk->open--;
     pl_free(asker);
-    refuse(&desk->asker, pl_code_name(err.code), "the request was not taken");
+    refuse(&desk->asker, pl_code_name(err.code), "the request was refused");
 }
 
 static void part_take(pl_control_desk_t *desk, pl_bytes_t part, bool more)

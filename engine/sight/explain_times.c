@@ -23,8 +23,8 @@ typedef struct sum {
     int rank;
     uint32_t kind, from_kind, message, origin;
     uint64_t count;
-    meter_t own, whole;                      /* own: none is under way further down */
-    int64_t most;                                           /* ns, of one call */
+    meter_t own, whole;                          /* own: none is under way further down */
+    int64_t most;                                /* ns, of one call */
 } sum_t;
 
 static sum_t *sum_of(pl_map_t *map, uint64_t key, sum_t which)
@@ -141,8 +141,8 @@ static sum_t *wait_of(explain_t *x, const pl_open_t *open)
  * stands for that process here. */
 static void set_over(explain_t *x, const pl_open_t *open, call_note_t *note)
 {
-    const uintptr_t number = (uintptr_t)pl_map_get(
-        &x->stands_in, (uint64_t)pl_origin_rank(open->origin) + 1);
+    const uintptr_t number =
+        (uintptr_t)pl_map_get(&x->stands_in, (uint64_t)pl_origin_rank(open->origin) + 1);
     for (const pl_open_t *far = x->scene.open; number && far; far = far->next) {
         if (far->origin || far->to->number != number || far->message != open->message)
             continue;
@@ -322,11 +322,10 @@ static json_t *actor_json(const sum_t *s)
 static json_t *wait_json(const sum_t *s)
 {
     return json_pack("{s:i, s:s, s:s, s:s, s:I, s:o, s:o, s:o}", "rank", shown_rank(s),
-                     "who",
-                     pl_kind_name(s->from_kind), "for", pl_kind_name(s->kind), "call",
-                     pl_message_info(s->message)->name, "calls", (json_int_t)s->count,
-                     "seconds", explain_seconds(s->own.time), "whole",
-                     explain_seconds(s->whole.time), "longest",
+                     "caller", pl_kind_name(s->from_kind), "for", pl_kind_name(s->kind),
+                     "call", pl_message_info(s->message)->name, "calls",
+                     (json_int_t)s->count, "seconds", explain_seconds(s->own.time),
+                     "whole", explain_seconds(s->whole.time), "longest",
                      explain_seconds(s->most));
 }
 

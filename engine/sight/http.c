@@ -68,8 +68,7 @@ void http_add_to_error(pl_dashboard_t *d, struct evbuffer *out, size_t added)
     char line[64];
     struct evbuffer_ptr at;
     if (added >= sizeof line
-        || evbuffer_ptr_set(out, &at, evbuffer_get_length(out) - added,
-                            EVBUFFER_PTR_SET)
+        || evbuffer_ptr_set(out, &at, evbuffer_get_length(out) - added, EVBUFFER_PTR_SET)
                != 0)
         return;
     evbuffer_copyout_from(out, &at, line, added);
@@ -183,7 +182,7 @@ static void serve_metrics(pl_dashboard_t *d, struct evhttp_request *request)
         evbuffer_add_printf(body, "paceline_http_answers_total{code=\"%dxx\"} %llu\n", k,
                             (unsigned long long)d->answered[k]);
     evbuffer_add_printf(body,
-                        "# HELP paceline_build_info Always 1; says which version.\n"
+                        "# HELP paceline_build_info Always 1; the label is the version.\n"
                         "# TYPE paceline_build_info gauge\n"
                         "paceline_build_info{version=\"%s\"} 1\n",
                         PACKAGE_VERSION);
@@ -242,9 +241,10 @@ static void serve_dygraphs(pl_dashboard_t *d, struct evhttp_request *request)
     if (body)
         http_answer(d, request, 200, "text/javascript; charset=utf-8", body);
     else
-        http_refuse(d, request, 404,
-                    "dygraphs is not at " PL_DYGRAPHS_JS
-                    ": apt-get install libjs-dygraphs, or configure --with-dygraphs=FILE");
+        http_refuse(
+            d, request, 404,
+            "dygraphs is not at " PL_DYGRAPHS_JS
+            ": apt-get install libjs-dygraphs, or configure --with-dygraphs=FILE");
 }
 
 /* ---- which is which ---- */
@@ -254,7 +254,7 @@ static void refuse_method(pl_dashboard_t *d, struct evhttp_request *request,
 {
     evhttp_add_header(evhttp_request_get_output_headers(request), "Allow",
                       takes == EVHTTP_REQ_GET ? "GET, HEAD" : "POST");
-    http_refuse(d, request, 405, "This page does not take that method.");
+    http_refuse(d, request, 405, "This path does not accept that method.");
 }
 
 typedef struct route {
@@ -296,12 +296,12 @@ void http_request(struct evhttp_request *request, void *dashboard)
     if (!guard_host(d, request))
         return;
     if (!route)
-        http_refuse(d, request, 404, "There is no such page.");
+        http_refuse(d, request, 404, "This server has no such path.");
     else if (method != route->method
              && !(method == EVHTTP_REQ_HEAD && route->method == EVHTTP_REQ_GET))
         refuse_method(d, request, route->method);
     else if (evbuffer_get_length(evhttp_request_get_input_buffer(request)) > BODY_MOST)
-        http_refuse(d, request, 413, "A request has 4096 bytes at most.");
+        http_refuse(d, request, 413, "The body of a request has at most 4096 bytes.");
     else if (route->is_open || guard_token(d, request))
         route->serve(d, request);
 }

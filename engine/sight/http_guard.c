@@ -41,9 +41,10 @@ bool guard_host(pl_dashboard_t *d, struct evhttp_request *request)
     const char *host = header(request, "Host");
     if (host && is_this_machine(host))
         return true;
-    http_refuse(d, request, 421,
-                "Host must be this machine, such as 127.0.0.1 or localhost.  A reverse "
-                "proxy is to send one of these.");
+    http_refuse(
+        d, request, 421,
+        "The header Host must name this machine: 127.0.0.1, localhost or [::1]. A "
+        "reverse proxy must set it.");
     return false;
 }
 
@@ -81,7 +82,7 @@ bool guard_token(pl_dashboard_t *d, struct evhttp_request *request)
     evhttp_add_header(evhttp_request_get_output_headers(request), "WWW-Authenticate",
                       "Bearer realm=\"paceline\"");
     http_refuse(d, request, 401,
-                "Open the address with the token that the program has told, or send "
+                "Open the address with the token that the program prints, or send "
                 "Authorization: Bearer TOKEN.");
     return false;
 }
@@ -132,6 +133,6 @@ bool guard_post(pl_dashboard_t *d, struct evhttp_request *request)
     if (is_ours && header(request, "X-Paceline"))
         return true;
     http_refuse(d, request, 403,
-                "Commands come from this page, or with a header X-Paceline: 1.");
+                "Commands must come from this page, or have a header X-Paceline: 1.");
     return false;
 }

@@ -66,9 +66,9 @@ static json_t *messages_list(void)
     unsigned number;
     const pl_message_info_t *info;
     for (int k = 0; list && (info = pl_message_at(k, &number)); k++)
-        if (json_array_append_new(list, json_pack("[I, s, I]", (json_int_t)number,
-                                                  info->name,
-                                                  (json_int_t)pl_journal_hash(info)))
+        if (json_array_append_new(list,
+                                  json_pack("[I, s, I]", (json_int_t)number, info->name,
+                                            (json_int_t)pl_journal_hash(info)))
             != 0) {
             json_decref(list);
             list = NULL;
@@ -89,7 +89,8 @@ static int put_begin(journal_t *j, pl_error_t *err)
                       && pl_sink_put(j->sink, PL_JOURNAL_MAGIC, 8)
                       && put(j, PL_JOURNAL_BEGIN, text, strlen(text), (pl_bytes_t){0});
     pl_text_free(text);
-    return fits ? PL_OK : pl_fail(err, PL_EIO, "the journal could not be begun");
+    return fits ? PL_OK
+                : pl_fail(err, PL_EIO, "cannot write the first record of the journal");
 }
 
 /* ---- the tap ---- */

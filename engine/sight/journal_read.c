@@ -65,10 +65,11 @@ static void damage_tell(const pl_journal_t *j, pl_error_t *err)
 {
     char end[200] = "", more[64] = "";
     if (j->is_cut_off)
-        snprintf(end, sizeof end,
-                 "it has no end behind byte %llu: what wrote it was killed, or is still "
-                 "at it, or its disk was full, or part of the file is missing",
-                 (unsigned long long)j->offset);
+        snprintf(
+            end, sizeof end,
+            "it has no end record after byte %llu: the writer was killed or is still "
+            "running, the disk was full, or a part of the file is missing",
+            (unsigned long long)j->offset);
     if (j->places > 1)
         snprintf(more, sizeof more, " there and at %d other places", j->places - 1);
     if (j->how)
@@ -102,7 +103,7 @@ static bool find_head(pl_journal_t *j, pl_journal_record_t r)
     if (more < 8)
         j->offset += 8 + more;
     j->is_over = more < 8 || fseeko(j->file, (off_t)j->offset, SEEK_SET) != 0;
-    return damaged(j, from, j->offset - from, "what is there is no record");
+    return damaged(j, from, j->offset - from, "no record begins there");
 }
 
 /* The next record into the room, whole; false: it is damaged, or there is none. */
@@ -118,8 +119,8 @@ static bool record_read(pl_journal_t *j, pl_journal_record_t *r)
         return cut_off(j);
     j->offset += whole;
     if (r->sum != pl_crc32c(0, j->room, r->size))
-        return damaged(j, at, whole, "its checksum is another");
-    return !j->is_whole || damaged(j, at, whole, "something follows the end");
+        return damaged(j, at, whole, "the checksum does not match");
+    return !j->is_whole || damaged(j, at, whole, "data follows the end record");
 }
 
 /* Of a record whose checksum holds. */
@@ -134,10 +135,10 @@ static bool take_kind(pl_journal_t *j, const pl_journal_record_t *r)
 {
     pl_journal_kind_t kind;
     if (r->size != sizeof kind)
-        return content_damaged(j, r, "a kind of actor of another size");
+        return content_damaged(j, r, "a record of an actor kind has a wrong size");
     memcpy(&kind, j->room, sizeof kind);
     if (kind.number >= KINDS || !memchr(kind.name, 0, sizeof kind.name))
-        return content_damaged(j, r, "a kind of actor that cannot be");
+        return content_damaged(j, r, "a record of an actor kind is invalid");
     j->kind[kind.number] = pl_kind_enter(kind.name, kind.level, NULL);
     return true;
 }
@@ -154,10 +155,10 @@ static bool take_message(pl_journal_t *j, const pl_journal_record_t *r)
     pl_journal_message_t head;
     pl_tap_record_t *record = &j->item.record;
     if (r->size < sizeof head + sizeof record->envelope)
-        return content_damaged(j, r, "a message that is too short");
+        return content_damaged(j, r, "a message is too short");
     memcpy(&head, j->room, sizeof head);
     if (head.seq > INT64_MAX || head.time < 0)
-        return content_damaged(j, r, "a message of a number or time that cannot be");
+        return content_damaged(j, r, "a message has an invalid number or time");
     *record = (pl_tap_record_t){.stamp = {head.seq, head.time, head.rank},
                                 .origin = head.origin,
                                 .was_kept = true,
@@ -168,7 +169,7 @@ static bool take_message(pl_journal_t *j, const pl_journal_record_t *r)
         return false;
     }
     if (pl_envelope_read(record->frame, &record->envelope, NULL) != PL_OK)
-        return content_damaged(j, r, "a message that is none");
+        return content_damaged(j, r, "a message is invalid");
     pl_frame_kinds(record->frame, kind_translate, j);
     memcpy(&record->envelope, record->frame.data, sizeof record->envelope);
     j->time = head.time;
@@ -179,10 +180,10 @@ static bool take_gap(pl_journal_t *j, const pl_journal_record_t *r)
 {
     pl_journal_gap_t gap;
     if (r->size != sizeof gap)
-        return content_damaged(j, r, "a gap of another size");
+        return content_damaged(j, r, "a record of a gap has a wrong size");
     memcpy(&gap, j->room, sizeof gap);
     if (gap.count > INT64_MAX)
-        return content_damaged(j, r, "a gap that cannot be");
+        return content_damaged(j, r, "a record of a gap is invalid");
     j->item.is_gap = true;
     j->item.gap_rank = gap.rank;
     j->item.gap_count = gap.count;
@@ -249,11 +250,11 @@ static int begin_check(pl_journal_t *j, const json_t *begin, pl_error_t *err)
     const json_int_t protocol = json_integer_value(json_object_get(begin, "protocol"));
     const char *version = json_string_value(json_object_get(begin, "paceline"));
     if (protocol != PL_PROTOCOL_VERSION)
-        return pl_fail(err, PL_EFORMAT,
-                       "%s was written by Paceline %s, whose messages are of version "
-                       "%lld; this one reads version %d",
-                       j->path, version ? version : "?", (long long)protocol,
-                       PL_PROTOCOL_VERSION);
+        return pl_fail(
+            err, PL_EFORMAT,
+            "%s was written by Paceline %s with messages of version %lld; this "
+            "Paceline reads version %d",
+            j->path, version ? version : "?", (long long)protocol, PL_PROTOCOL_VERSION);
     know_messages(j, json_object_get(begin, "messages"));
     return PL_OK;
 }
@@ -264,7 +265,7 @@ static int begin_read(pl_journal_t *j, pl_error_t *err)
     pl_journal_record_t r;
     if (fread(magic, 1, sizeof magic, j->file) != sizeof magic
         || memcmp(magic, PL_JOURNAL_MAGIC, 7) != 0)
-        return pl_fail(err, PL_EFORMAT, "%s is no journal of Paceline", j->path);
+        return pl_fail(err, PL_EFORMAT, "%s: not a Paceline journal", j->path);
     if (magic[7] != PL_JOURNAL_MAGIC[7])
         return pl_fail(err, PL_EFORMAT,
                        "%s is a journal of version %d; this Paceline reads version %d",
@@ -276,11 +277,11 @@ static int begin_read(pl_journal_t *j, pl_error_t *err)
         return PL_EFORMAT;
     }
     json_t *begin = r.type == PL_JOURNAL_BEGIN
-                        ? pl_json_read((char *)j->room, r.size, "its beginning", NULL)
+                        ? pl_json_read((char *)j->room, r.size, "its first record", NULL)
                         : NULL;
-    const int code = begin
-                         ? begin_check(j, begin, err)
-                         : pl_fail(err, PL_EFORMAT, "%s: its beginning is none", j->path);
+    const int code = begin ? begin_check(j, begin, err)
+                           : pl_fail(err, PL_EFORMAT, "%s: its first record is invalid",
+                                     j->path);
     json_decref(begin);
     return code;
 }
@@ -370,6 +371,6 @@ int pl_journal_show_at(const pl_journal_t *j, pl_runtime_t *runtime, pl_error_t 
 {
     const pl_tap_record_t *record = &j->item.record;
     if (!pl_monitor_watchers(runtime))
-        return pl_fail(err, PL_EBUSY, "nobody watches");
+        return pl_fail(err, PL_EBUSY, "no process receives the stream");
     return record->frame.size ? pl_monitor_show(runtime, record, err) : PL_OK;
 }

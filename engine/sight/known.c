@@ -1,9 +1,10 @@
-/* known.c - what an engine keeps of its runs that go on, for who begins to look later */
+/* known.c - what an engine keeps of its active runs, for pages that open later */
 #include "sight/known.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 
 void pl_known_init(pl_known_t *known)
@@ -13,6 +14,8 @@ void pl_known_init(pl_known_t *known)
 
 void pl_known_release(pl_known_t *known)
 {
+    for (int k = 0; k < PL_KNOWN_RUNS; k++)
+        pl_text_free(known->run[k].options);
     pthread_mutex_destroy(&known->lock);
 }
 
@@ -45,7 +48,15 @@ static void pause_turn(pl_known_run_t *run, bool pauses)
     run->paused_at = 0;
 }
 
-/* Figures that have no room would be no JSON. */
+/* Options of a size that no page needs stay unknown. */
+static void options_keep(pl_known_run_t *run, const char *options)
+{
+    enum { OPTIONS_MOST = 1 << 16 };
+    pl_text_free(run->options);
+    run->options = *options && strlen(options) < OPTIONS_MOST ? pl_strdup(options) : NULL;
+}
+
+/* Metrics that do not fit are left out: a part of them is not JSON. */
 static void report_keep(pl_known_run_t *run, const pl_run_progress_t *report)
 {
     const double clip = *report->run_dir ? report->clip : run->report.clip;
@@ -53,10 +64,11 @@ static void report_keep(pl_known_run_t *run, const pl_run_progress_t *report)
         snprintf(run->dir, sizeof run->dir, "%s", report->run_dir);
         snprintf(run->module, sizeof run->module, "%s", report->module);
         run->report.clip = clip;
+        options_keep(run, report->options);
     }
     if (!strcmp(report->event, "alive") || !strcmp(report->event, "text"))
         return;
-    if (!strcmp(report->event, "train"))        /* one that began anew does not pause */
+    if (!strcmp(report->event, "train"))        /* a restarted run does not pause */
         pause_turn(run, false);
     run->told = pl_now();
     snprintf(run->event, sizeof run->event, "%s", report->event);
@@ -94,8 +106,11 @@ void pl_known_end(pl_known_t *known, uint64_t call)
 {
     pthread_mutex_lock(&known->lock);
     pl_known_run_t *run = call ? find(known, call) : NULL;
-    if (run)
+    if (run) {
         run->call = 0;
+        pl_text_free(run->options);
+        run->options = NULL;
+    }
     pthread_mutex_unlock(&known->lock);
 }
 
@@ -122,7 +137,7 @@ uint64_t pl_known_each(pl_known_t *known,
         run->report.run_dir = run->dir;
         run->report.module = run->module;
         run->report.metrics = run->metrics;
-        run->report.options = "";                 /* which only its first report has */
+        run->report.options = run->options ? run->options : "";
         take(user, run);
     }
     pthread_mutex_unlock(&known->lock);

@@ -1,7 +1,7 @@
-/* known.h - what an engine keeps of its runs that go on, for who begins to look later
+/* known.h - what an engine keeps of its active runs, for pages that open later
  *
- * A stream has nothing for nobody: who subscribes to it in the middle of a run has missed
- * its name, when it began, and the report before a pause. */
+ * A stream without subscribers sends nothing: one that connects in the middle of a
+ * run has missed its name, its options, its beginning, and the report before a pause. */
 #ifndef PL_SIGHT_KNOWN_H
 #define PL_SIGHT_KNOWN_H
 
@@ -20,6 +20,7 @@ typedef struct pl_known_run {
     pl_run_progress_t report;                  /* the newest that tells something, its
                                                   texts below */
     char event[16], dir[256], module[48], metrics[PL_KNOWN_METRICS];
+    char *options;                             /* JSON  [NULL: unknown] */
 } pl_known_run_t;
 
 typedef struct pl_known {

@@ -21,7 +21,8 @@ static const char *update_for(pl_dashboard_t *d, uint64_t since, bool is_new_tic
         return d->update.text;
     pl_text_free(d->update.text);
     d->update.since = since;
-    d->update.text = pl_board_json(d->board, since, &d->update.until, &d->update.has_more);
+    d->update.text = pl_board_json(d->board, since, &d->update.until,
+                                   &d->update.has_more);
     return d->update.text;
 }
 
@@ -91,7 +92,9 @@ void live_begin(pl_dashboard_t *d, struct evhttp_request *request)
     if (!v) {
         evhttp_add_header(evhttp_request_get_output_headers(request), "Retry-After",
                           "10");
-        http_refuse(d, request, 503, "As many pages are open as are served.");
+        http_refuse(
+            d, request, 503,
+            "Too many pages are open. This page connects when another one is closed.");
         return;
     }
     *v = (viewer_t){.dashboard = d,

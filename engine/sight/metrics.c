@@ -126,16 +126,14 @@ static double living_of(const run_t *run)
 }
 
 static const run_value_t run_values[] = {
-    {"run_active", "gauge", "Whether the run goes on: 1, or 0 when it has ended.",
-     living_of},
+    {"run_active", "gauge", "1 while the run is active, 0 after its end.", living_of},
     {"global_step", "gauge", "Optimizer steps done, those before a resume included.",
      step_of},
-    {"planned_steps", "gauge", "Optimizer steps that the run will have done at its end.",
+    {"planned_steps", "gauge", "Optimizer steps that the run is to do in all.",
      total_steps_of},
-    {"epoch", "gauge", "Epoch of training that is under way, from 0.", epoch_of},
+    {"epoch", "gauge", "Current epoch, from 0.", epoch_of},
     {"gradient_clip", "gauge", "Norm at which gradients are clipped.", clip_of},
-    {"samples_total", "counter", "Samples that ranks were given to train on.",
-     samples_of},
+    {"samples_total", "counter", "Samples trained on.", samples_of},
     {"checkpoints_total", "counter", "Checkpoints that are durable.", saves_of},
     {"checkpoint_failures_total", "counter", "Checkpoints that could not be written.",
      failed_saves_of},
@@ -157,25 +155,25 @@ static void write_run_values(sheet_t *s, const pl_board_t *b)
 static void write_run_info(sheet_t *s, const pl_board_t *b)
 {
     char dir[600], module[600], status[600];
-    family(s, "run_info", "gauge", "Always 1; says what a run is.");
+    family(s, "run_info", "gauge", "Always 1; the labels describe the run.");
     for (int k = 0; k < RUNS_MOST; k++)
         if (b->run[k].call)
             write_line(s,
                        "paceline_run_info{run=\"%" PRIu64
                        "\",run_dir=\"%s\",module=\"%s\",status=\"%s\"} 1\n",
                        b->run[k].number, quoted(b->run[k].dir, dir),
-                       quoted(b->run[k].module, module),
-                       quoted(b->run[k].doing, status));
+                       quoted(b->run[k].module, module), quoted(b->run[k].doing, status));
 }
 
 static void write_figures(sheet_t *s, const pl_board_t *b)
 {
     char name[600], shown[40];
-    family(s, "figure", "gauge",
-           "Newest figure of each name: train_loss, lr-adamw, grad_norm, val_acc.");
+    family(
+        s, "metric", "gauge",
+        "Newest value of each metric, such as train_loss, lr-adamw, grad_norm, val_acc.");
     for (int k = 0; k < RUNS_MOST; k++)
         for (int c = COLUMNS_OWN; b->run[k].call && c < b->run[k].columns; c++)
-            write_line(s, "paceline_figure{run=\"%" PRIu64 "\",name=\"%s\"} %s\n",
+            write_line(s, "paceline_metric{run=\"%" PRIu64 "\",name=\"%s\"} %s\n",
                        b->run[k].number, quoted(b->run[k].name[c], name),
                        number(b->run[k].newest[c], shown));
 }
@@ -205,8 +203,8 @@ static void write_steps_of(sheet_t *s, const run_t *run)
 static void write_steps(sheet_t *s, const pl_board_t *b)
 {
     family(s, "step_seconds", "histogram",
-           "Time of a step, from the end of the one before or the epoch's beginning: of "
-           "all the run's.");
+           "Time of each step of the run, from the end of the previous step or the start "
+           "of the epoch.");
     for (int k = 0; k < RUNS_MOST; k++)
         if (b->run[k].call)
             write_steps_of(s, &b->run[k]);
@@ -228,7 +226,7 @@ static void write_ranks(sheet_t *s, const pl_board_t *b)
 {
     char shown[40];
     family(s, "rank_own_seconds", "gauge",
-           "What a step of a rank takes without waiting for others, newest second.");
+           "Time of a step of a rank without waits for other ranks, newest second.");
     for (int k = 0; k < RUNS_MOST; k++) {
         const run_t *run = &b->run[k];
         if (!run->call || !run->slots)
@@ -240,7 +238,7 @@ static void write_ranks(sheet_t *s, const pl_board_t *b)
                        run->number, rank, number((double)slot->own[rank], shown));
     }
     family(s, "rank_stage_seconds", "gauge",
-           "What a step of a rank takes in each of its stages, newest second.");
+           "Time of a step of a rank in each stage, newest second.");
     for (int k = 0; k < RUNS_MOST; k++)
         if (b->run[k].call)
             write_stages_of(s, &b->run[k]);
@@ -259,17 +257,17 @@ static void write_standstill(sheet_t *s, const pl_board_t *b)
 {
     char shown[40];
     family(s, "stalled_seconds", "gauge",
-           "How long nothing of an epoch has been done, where that is much longer than a "
-           "step took; else 0.");
+           "Time since the last batch ended, if it is much longer than a step; otherwise "
+           "0.");
     for (int k = 0; k < RUNS_MOST; k++)
         if (b->run[k].call)
             write_line(s, "paceline_stalled_seconds{run=\"%" PRIu64 "\"} %s\n",
                        b->run[k].number, number(run_stalled(b, &b->run[k]), shown));
     family(s, "rank_up", "gauge",
-           "Whether a rank is heard of: 1, or 0 when it is silent, cut off or has died.");
+           "1, or 0 when the rank is silent, disconnected or dead.");
     for (int k = 0; k < RUNS_MOST; k++)
-        for (int rank = 0;
-             b->run[k].call && !b->run[k].ended && rank < b->run[k].ranks; rank++)
+        for (int rank = 0; b->run[k].call && !b->run[k].ended && rank < b->run[k].ranks;
+             rank++)
             write_line(s, "paceline_rank_up{run=\"%" PRIu64 "\",rank=\"%d\"} %d\n",
                        b->run[k].number, rank, is_up(&b->run[k], rank));
 }
@@ -279,9 +277,9 @@ static void write_standstill(sheet_t *s, const pl_board_t *b)
 static void write_engine(sheet_t *s, const pl_board_t *b)
 {
     static const char *const levels[] = {"error", "warning", "info"};
-    family(s, "runs_started_total", "counter", "Runs that the program has asked for.");
+    family(s, "runs_started_total", "counter", "Runs that the program started.");
     write_line(s, "paceline_runs_started_total %" PRIu64 "\n", b->runs);
-    family(s, "runs_ended_total", "counter", "Runs that have ended, by how.");
+    family(s, "runs_ended_total", "counter", "Runs that have ended, by status.");
     for (int k = 0; k < 3; k++)
         write_line(s, "paceline_runs_ended_total{status=\"%s\"} %" PRIu64 "\n",
                    board_ended[k], b->ended[k]);

@@ -41,13 +41,13 @@ struct pl_sink {
     const pl_sink_kind_t *kind;
     pl_reactor_t *writer;
     int fd;
-    bool is_file;                                           /* no pipe, no device */
-    off_t size;                                             /* the writer's: so far */
+    bool is_file;                         /* no pipe, no device */
+    off_t size;                           /* the writer's: so far */
     int64_t until;                        /* atomic: the rest is to be gone by then [0] */
-    bool has_failed;                                        /* atomic */
-    bool is_last;                                           /* the writer has left */
-    buffer_t *buffers;                                      /* [BUFFERS] */
-    buffer_t *filling;                                      /* [all are leaving] */
+    bool has_failed;                      /* atomic */
+    bool is_last;                         /* the writer has left */
+    buffer_t *buffers;                    /* [BUFFERS] */
+    buffer_t *filling;                    /* [all are leaving] */
 };
 
 /* ---- the writer's side ---- */
@@ -56,8 +56,8 @@ static void tell_failure(pl_sink_t *sink, const char *why)
 {
     __atomic_store_n(&sink->has_failed, true, __ATOMIC_RELEASE);
     pl_log_line(PL_LOG_WARNING, -1, "",
-                "the %s %s ends here: %s; the run goes on without it",
-                sink->kind->name, sink->path, why);
+                "the %s %s ends here: %s; the run continues without it", sink->kind->name,
+                sink->path, why);
 }
 
 /* Who reads a pipe may take its time, but does not hold up the end. */
@@ -86,9 +86,9 @@ static void buffer_write(void *argument)
         if (written > 0)
             at += (size_t)written;
         else if (written < 0 && errno == EAGAIN && !waits(sink))
-            tell_failure(sink, "nobody takes the rest");
+            tell_failure(sink, "no process reads it any more");
         else if (written == 0 || (errno != EINTR && errno != EAGAIN))
-            tell_failure(sink, written ? strerror(errno) : "it takes nothing more");
+            tell_failure(sink, written ? strerror(errno) : "it accepts no more data");
     }
     if (at < buffer->length && at > 0)
         cut_back(sink, sink->size + (off_t)sink->kind->whole(buffer->bytes, at));
@@ -142,7 +142,7 @@ bool pl_sink_put(pl_sink_t *sink, const void *data, size_t size)
 
 static void file_leave(int *fd)
 {
-    flock(*fd, LOCK_UN);                       /* a child may have it still, if forked */
+    flock(*fd, LOCK_UN);                        /* a child may have it still, if forked */
     close(*fd);
     *fd = -1;
 }
@@ -163,8 +163,8 @@ static int file_lock(const pl_sink_t *sink, const char *path, int *fd, pl_error_
         return PL_OK;
     file_leave(fd);
     return is_busy ? pl_fail(err, PL_EBUSY,
-                             "%s %s is being written by another run: choose another "
-                             "file, or end that one first",
+                             "%s %s: another run is writing to it: choose another file, "
+                             "or end that run first",
                              sink->kind->name, path)
                    : PL_OK;
 }
@@ -190,7 +190,7 @@ static int file_find(const pl_sink_t *sink, const char *path, int *fd, off_t *si
     if (*fd < 0 && errno == ENOENT)
         return PL_OK;
     if (*fd < 0)
-        return pl_fail(err, PL_EIO, "%s %s: cannot open what is there: %s",
+        return pl_fail(err, PL_EIO, "%s %s: cannot open the existing file: %s",
                        sink->kind->name, path, strerror(errno));
     const int code = file_lock(sink, path, fd, err);
     if (code != PL_OK || *fd < 0)
@@ -200,10 +200,11 @@ static int file_find(const pl_sink_t *sink, const char *path, int *fd, off_t *si
     if (is_plain && (!*size || is_ours(sink, *fd)))
         return PL_OK;
     file_leave(fd);
-    return pl_fail(err, PL_EINVAL,
-                   "%s %s: what is there is no %s, and is left alone: choose another "
-                   "file, or move that one away first",
-                   sink->kind->name, path, sink->kind->name);
+    return pl_fail(
+        err, PL_EINVAL,
+        "%s %s: the existing file is not a %s and is left unchanged: choose another "
+        "file, or move that one away first",
+        sink->kind->name, path, sink->kind->name);
 }
 
 /* That of a run before is kept: the process may be one that was started again, and that
@@ -217,7 +218,7 @@ static int set_aside(const pl_sink_t *sink, pl_error_t *err)
         return pl_no_memory(err);
     int code = file_find(sink, old, &older, &size, err);
     if (code == PL_OK && rename(sink->path, old) != 0)
-        code = pl_fail(err, PL_EIO, "%s %s: cannot rename what is there: %s",
+        code = pl_fail(err, PL_EIO, "%s %s: cannot rename the existing file: %s",
                        sink->kind->name, sink->path, strerror(errno));
     if (older >= 0)
         file_leave(&older);
@@ -227,8 +228,8 @@ static int set_aside(const pl_sink_t *sink, pl_error_t *err)
 
 static int cannot_write(const pl_sink_t *sink, pl_error_t *err)
 {
-    return pl_fail(err, PL_EIO, "%s %s: cannot write there: %s", sink->kind->name,
-                   sink->path, errno == ENXIO ? "nobody reads it" : strerror(errno));
+    return pl_fail(err, PL_EIO, "%s %s: cannot write: %s", sink->kind->name, sink->path,
+                   errno == ENXIO ? "no process reads it" : strerror(errno));
 }
 
 static int file_create(pl_sink_t *sink, pl_error_t *err)
@@ -264,19 +265,20 @@ static int file_open(pl_sink_t *sink, pl_error_t *err)
     for (int k = 0; k < LOOKS; k++) {
         const bool is_there = lstat(sink->path, &there) == 0;
         if (is_there && (S_ISCHR(there.st_mode) || S_ISFIFO(there.st_mode))) {
-            sink->fd = open(sink->path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY
-                                            | O_NOFOLLOW);
+            sink->fd = open(sink->path,
+                            O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW);
             return sink->fd >= 0 ? PL_OK : cannot_write(sink, err);
         }
         if (is_there && !S_ISREG(there.st_mode))
-            return pl_fail(err, PL_EINVAL, "%s %s: something else than a file is there",
+            return pl_fail(err, PL_EINVAL, "%s %s: it is not a regular file",
                            sink->kind->name, sink->path);
         sink->is_file = true;
         const int code = is_there ? file_take(sink, err) : file_create(sink, err);
         if (code != PL_OK || sink->fd >= 0)
             return code;
     }
-    return pl_fail(err, PL_EBUSY, "%s %s: others put files there: choose another one",
+    return pl_fail(err, PL_EBUSY,
+                   "%s %s: other processes keep replacing the file: choose another file",
                    sink->kind->name, sink->path);
 }
 

@@ -32,12 +32,14 @@ static int owner_check(int fd, const char *path, pl_error_t *err)
 {
     struct stat file;
     if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode))
-        return pl_fail(err, PL_EINVAL, "dashboard token %s: it is no file", path);
-    if ((file.st_uid != geteuid() && file.st_uid != 0) || file.st_mode & 077)
-        return pl_fail(err, PL_EINVAL,
-                       "dashboard token %s: it is another user's, or others may read or "
-                       "write it: chmod 600, and make a new one if they could have",
+        return pl_fail(err, PL_EINVAL, "dashboard token %s: it is not a regular file",
                        path);
+    if ((file.st_uid != geteuid() && file.st_uid != 0) || file.st_mode & 077)
+        return pl_fail(
+            err, PL_EINVAL,
+            "dashboard token %s: the file belongs to another user, or others may read "
+            "or write it: set mode 600, and replace the token if others could read it",
+            path);
     return PL_OK;
 }
 
@@ -62,10 +64,11 @@ static int token_load(int fd, const char *path, char token[static PL_TOKEN_TEXT]
         return pl_fail(err, PL_EIO, "dashboard token %s: %s", path, strerror(errno));
     text[strcspn(text, "\r\n")] = '\0';
     if (!is_token(text))
-        return pl_fail(err, PL_EFORMAT,
-                       "dashboard token %s: it is to hold one line of %d to %d letters, "
-                       "digits and -._~",
-                       path, LEAST, PL_TOKEN_TEXT - 1);
+        return pl_fail(
+            err, PL_EFORMAT,
+            "dashboard token %s: the file must hold one line of %d to %d letters, "
+            "digits and -._~",
+            path, LEAST, PL_TOKEN_TEXT - 1);
     memcpy(token, text, PL_TOKEN_TEXT);
     return PL_OK;
 }

@@ -1,8 +1,8 @@
 // page.js - the dashboard: takes what the server sends and shows it
 //
-// The server sends what is new since the last event, and all there is to who has nothing
-// yet.  The browser reconnects by itself and says which event it had last, so a page that
-// was away goes on where it was.  Nothing from the stream is ever used as HTML.
+// The server sends what is new since the last event, and everything to a new page. The
+// browser reconnects by itself and sends the number of its last event, so a page that was
+// disconnected continues from there.  Nothing from the stream is ever used as HTML.
 //
 // Charts are drawn by dygraphs.  It gets as many points as a chart has pixels for: of a
 // stretch with more, the least and the largest.  A zoom chooses from all points again.
@@ -38,7 +38,7 @@ function clock(time) {
 }
 
 const doings = {start: ['starting', 'on'], train: ['training', 'on'], validate: ['validating', 'on'],
-  test: ['testing', 'on'], predict: ['predicting', 'on'], paused: ['paused', 'warn'], rollback: ['going back', 'warn'],
+  test: ['testing', 'on'], predict: ['predicting', 'on'], paused: ['paused', 'warn'], rollback: ['rolling back', 'warn'],
   ok: ['done', 'ok'], stopped: ['stopped', 'warn'], failed: ['failed', 'failed']};
 
 function doing(run) {
@@ -215,8 +215,8 @@ function epochs(run) {
 // What holds a run up: '' nothing.
 function amiss(run) {
   if (run.ended) return '';
-  const said = run.stalled ? ['Nothing has been done for ' + duration(run.stalled) + '.'] : [];
-  return said.concat(run.absent.map(a => 'Rank ' + a.rank + ': ' + a.event + ', heard of ' + duration(a.seconds) + ' ago; ' + a.text + '.')).join(' ');
+  const said = run.stalled ? ['No progress for ' + duration(run.stalled) + '.'] : [];
+  return said.concat(run.absent.map(a => 'Rank ' + a.rank + ': ' + a.event + ', last message ' + duration(a.seconds) + ' ago; ' + a.text + '.')).join(' ');
 }
 
 function showSummary(run) {
@@ -242,12 +242,12 @@ function showSummary(run) {
     ['Validation loss', short(newest(run, 'val_loss'))],
     ['Learning rate', short(newest(run, 'lr*'))],
     ['Samples/s', run.doing === 'paused' ? '–' : short(newest(run, 'samples_per_second'), 3)],
-    ['Step p50, now', run.doing === 'paused' || run.stalled ? '–' : duration(newest(run, 'step_seconds_p50'))],
-    ['Step p95, now', run.doing === 'paused' ? '–' : duration(newest(run, 'step_seconds_p95'))],
-    ['Step p50, run', duration(run.run_p50)],
-    ['Step p95, run', duration(run.run_p95)],
-    ['Time', duration(run.seconds)],
-    ['Left', run.ended || run.stalled || !share || run.step < 2 ? '–' : duration(run.seconds * (1 - share) / share)]];
+    ['Step time p50, now', run.doing === 'paused' || run.stalled ? '–' : duration(newest(run, 'step_seconds_p50'))],
+    ['Step time p95, now', run.doing === 'paused' ? '–' : duration(newest(run, 'step_seconds_p95'))],
+    ['Step time p50, run', duration(run.run_p50)],
+    ['Step time p95, run', duration(run.run_p95)],
+    ['Time elapsed', duration(run.seconds)],
+    ['Time left', run.ended || run.stalled || !share || run.step < 2 ? '–' : duration(run.seconds * (1 - share) / share)]];
   const list = $('cards');
   if (list.children.length !== cards.length)
     list.replaceChildren(...cards.map(([name]) => {
@@ -273,15 +273,15 @@ async function send(request) {
 async function command(word, run) {
   const {runs} = await send({command: 'list'});
   const meant = runs.length === 1 ? runs[0] : runs.find(r => r.run_dir && r.run_dir === run.dir);
-  if (!meant) throw new Error(title(run) + ' does not go on.');
-  return send(word === 'stop' ? {command: word, run: meant.run, reason: 'the dashboard'} : {command: word, run: meant.run});
+  if (!meant) throw new Error(title(run) + ' is not active.');
+  return send(word === 'stop' ? {command: word, run: meant.run, reason: 'requested on the dashboard'} : {command: word, run: meant.run});
 }
 
 const buttons = [
   {word: 'pause', text: 'Pause', shown: run => run.doing !== 'paused'},
   {word: 'continue', text: 'Continue', shown: run => run.doing === 'paused'},
   {word: 'save', text: 'Save', shown: () => true},
-  {word: 'stop', text: 'Stop', shown: () => true, danger: true, ask: 'End this run after its next step?'}];
+  {word: 'stop', text: 'Stop', shown: () => true, danger: true, ask: 'Stop this run after the current step?'}];
 
 const busy = new Set();     // buttons whose command is under way
 
@@ -323,14 +323,14 @@ function showButtons(run) {
 
 const parts = {train: 'training', val: 'validation', test: 'test', predict: 'prediction'};
 
-// Metrics that the engine measures, by the name of their chart: title, unit, what their values are multiplied with, and of
-// which time they are.
+// Metrics that the engine measures, by the name of their chart: title, unit, factor of their values, and
+// which steps they are of.
 const known = {
   loss: ['Loss', ''], acc: ['Accuracy', ''], lr: ['Learning rate', ''], grad_norm: ['Gradient norm', ''],
   samples_per_second: ['Throughput', 'samples/s'], tokens_per_second: ['Tokens per second', 'tokens/s'],
-  step_seconds: ['Step time', 'ms', 1e3, 'since the report before'], steps_per_second: ['Steps per second', 'steps/s'],
-  model_flops_per_second: ['Model arithmetic', 'GFLOP/s', 1e-9], mfu: ['Share of the peak arithmetic', ''],
-  cpu_percent: ['Processor use', '%'], memory_rss_mb: ['Memory in use', 'MB'], memory_peak_mb: ['Memory peak', 'MB'],
+  step_seconds: ['Step time', 'ms', 1e3, 'recent steps'], steps_per_second: ['Steps per second', 'steps/s'],
+  model_flops_per_second: ['Model FLOP rate', 'GFLOP/s', 1e-9], mfu: ['Model FLOP utilization', ''],
+  cpu_percent: ['CPU use', '%'], memory_rss_mb: ['Memory in use', 'MB'], memory_peak_mb: ['Memory peak', 'MB'],
   memory_available_mb: ['Memory available', 'MB'], skipped_steps: ['Skipped steps', '']};
 
 const units = [[/_per_second$/, '/s'], [/_seconds$/, 's'], [/_mb$/, 'MB'], [/_bytes$/, 'B'], [/_percent$/, '%']];
@@ -347,7 +347,7 @@ function metricOf(name) {
   const rest = part ? whole.replace(/(.)_epoch$/, '$1') : whole;
   const several = /^(lr|grad_norm|step_seconds)(?:[-_/](.*))?$/.exec(rest);
   const key = several ? several[1] : rest, [title, unit, scale, when] = known[key] || inWords(key);
-  const label = [part ? parts[part] : '', several && several[2] ? several[2] : '', rest !== whole ? 'mean of the epoch' : ''].filter(Boolean).join(', ');
+  const label = [part ? parts[part] : '', several && several[2] ? several[2] : '', rest !== whole ? 'epoch mean' : ''].filter(Boolean).join(', ');
   return {key, name, title, unit, when, scale: scale || 1, part: part || '', label, isMean: rest !== whole};
 }
 
@@ -685,7 +685,7 @@ function showCharts(run) {
   $('compares-box').hidden = seen.runs.size < 2;
   $('zoom-reset').ariaDisabled = String(!view.window && ![...charts.values()].some(c => c.graph && c.graph.isZoomed('y')));
   $('axis').querySelector('[value=epoch]').disabled = !runs.some(r => r.batches || r.curves.epoch[r.curves.epoch.length - 1] > 0);
-  say($('charts-text'), most > 1 ? 'A point stands for ' + most + ' reports, and shows the newest of them.' : '');
+  say($('charts-text'), most > 1 ? 'Each point is the newest of ' + most + ' reports.' : '');
 }
 
 // ---- what is shown of the charts ----
@@ -786,7 +786,7 @@ function showStrip(run) {
   $('strip-box').hidden = ranks < 2;
   const [context, width, height] = canvasReady(canvas);
   const left = 34, cell = (width - left) / SLOTS_MOST, line = Math.min(64, height / Math.max(1, ranks));
-  let text = ranks ? 'What a step of the only rank takes.' : 'Nothing is known yet.';
+  let text = ranks ? 'Time of a step of the only rank, by stage.' : 'No data yet.';
   context.fillStyle = css('--even');
   slots.forEach(([, own], k) => {
     const middle = median(own);
@@ -806,11 +806,11 @@ function showStrip(run) {
   context.textBaseline = 'middle';
   for (let rank = 0; rank < ranks; rank += Math.ceil(14 / line))
     context.fillText(String(rank), 6, rank * line + line / 2);
-  if (ranks && run.stalled) text = 'Nothing has been done since the newest of these.';
+  if (ranks && run.stalled) text = 'No progress since the newest of these.';
   else if (ranks > 1) {
     const own = slots[slots.length - 1][1], slowest = own.indexOf(Math.max(...own));
     const middle = median(own.filter((_, rank) => rank !== slowest));
-    text = 'Rank ' + slowest + ' is slowest now: ' + duration(own[slowest]) + ' a step by itself, '
+    text = 'Rank ' + slowest + ' is slowest now: ' + duration(own[slowest]) + ' a step without waits, '
       + short(100 * (own[slowest] / middle - 1), 2) + ' % above the ' + (ranks > 2 ? 'median of the others, ' : "other's ") + duration(middle) + '.';
   }
   say($('ranks-text'), text);
@@ -832,7 +832,7 @@ function stageRow(rank) {
   name.scope = 'row';
   canvas.setAttribute('aria-hidden', 'true');
   bar.append(canvas);
-  tr.append(name, bar, named('by itself', 'n'), ...stages.map((stage, k) => named(stage, 'n some s' + k)));
+  tr.append(name, bar, named('without waits', 'n'), ...stages.map((stage, k) => named(stage, 'n some s' + k)));
   return tr;
 }
 
@@ -896,7 +896,7 @@ function showLanes() {
     say(tr.cells[3], String(Math.max(0, lane.open)));
   }
   say($('messages-text'), short(seen.last.messages) + ' messages'
-    + (seen.last.missing ? ', and ' + short(seen.last.missing) + ' that were dropped because too many came' : '') + '.');
+    + (seen.last.missing ? '; ' + short(seen.last.missing) + ' more were dropped because too many came' : '') + '.');
 }
 
 function showNewest() {
@@ -914,7 +914,7 @@ function showSaves(run) {
   if (body.dataset.key === key) return;
   body.dataset.key = key;
   body.replaceChildren(...(saves.length ? saves.map(save => row([[clock(save.time)],
-    [save.failed ? 'failed: ' + save.text : save.text.split('/').pop() + (save.removed ? ' (removed since)' : ''),
+    [save.failed ? 'failed: ' + save.text : save.text.split('/').pop() + (save.removed ? ' (removed)' : ''),
       save.failed ? 'text level-error' : save.removed ? 'text quiet' : 'text']]))
     : [row([['None yet.', 'quiet']])]));
 }
@@ -991,7 +991,7 @@ function connect() {
     refused = '';
   });
   source.addEventListener('error', () => {
-    const since = seen.last ? ', as of ' + clock(seen.last.now) : '';
+    const since = seen.last ? ', state of ' + clock(seen.last.now) : '';
     linkSay(source.readyState === EventSource.CLOSED ? 'lost' : 'wait', 'not connected' + since);
     // The browser tries again after a cut, but not after a refusal.
     if (source.readyState !== EventSource.CLOSED) return;
@@ -1017,7 +1017,7 @@ function begin() {
   if (window.Dygraph) {
     Dygraph.PLUGINS = Dygraph.PLUGINS.filter(plugin => plugin !== Dygraph.Plugins.Legend);      // it writes styles into HTML
   } else {
-    notice('The charts need dygraphs, which is not installed where the run is: apt-get install libjs-dygraphs. '
+    notice('The charts need dygraphs, which is not installed on the machine of the run: apt-get install libjs-dygraphs. '
       + 'Everything else on this page works without it.');
     $('charts-tools').hidden = true;
   }
