@@ -387,7 +387,7 @@ a_zoom_stays_while_points_come() {
     screen 1280 1000 light
     open_page "$url"
     shows "there are points to zoom into" "charts.has('lr') || current() && current().curves.step.length > 20"
-    js "document.getElementById('charts').scrollIntoView()"
+    js "document.getElementById('charts-tools').scrollIntoView()"
     drag
     shows "a drag zooms" "view.window !== null"
     js "window.zoomed = JSON.stringify(view.window.map(Math.round)); window.had = current().curves.step.length; return window.zoomed"
@@ -438,7 +438,7 @@ runs_of_a_sweep_are_labelled_by_what_differs_and_compared() {
     js "return shownRuns(current()).reduce((n, r) => n + new Set(['train_loss', 'train_loss_epoch', 'val_loss'].flatMap(m =>
         r.curves.metrics.get(m).at)).size, 0)"
     is "$(lines "$(cat down/runs-loss.csv)")" $((out + 1)) "a line for each point"
-    like "$(tail -n 1 down/runs-loss.csv)" '^0002,120,30,[0-9.]+,' "up to the last"
+    like "$(tail -n 1 down/runs-loss.csv)" '^[0-9]+,120,30,[0-9.]+,' "up to the last"
 }
 
 # Points as the server sends them, into a page whose server has ended: steps that a metric was reported at.

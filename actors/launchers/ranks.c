@@ -91,14 +91,14 @@ static void add_text(pl_error_t *to, const pl_error_t *from)
     snprintf(to->text + length, sizeof to->text - length, ": %s", from->text);
 }
 
-/* The ranks that do not end soon are not waited for before the failure is told. */
+/* Reports the failure before the other ranks have ended, which may take long. */
 static void failure_tell(void *self)
 {
     pl_ranks_t *ranks = self;
     if (ranks->run && ranks->started > 1 && ranks->ended < ranks->started
         && ranks->error.code != PL_OK)
         pl_log_line(PL_LOG_ERROR, ranks->failed, pl_actor_name(ranks),
-                    "%s; the other ranks are ended", ranks->error.text);
+                    "%s; the other ranks are being stopped", ranks->error.text);
 }
 
 /* What ranks say who were ended by that is no cause. */
