@@ -97,7 +97,7 @@ class Watch(paceline.Callback):
 
     def on_train_epoch_end(self, event, request):
         self.thread = threading.get_ident()
-        self.epochs.append((event.epoch, event.figures.get("val_acc")))
+        self.epochs.append((event.epoch, event.callback_metrics.get("val_acc")))
         request.log("halves", event.epoch / 2)
         if event.epoch + 1 == self.stop_at:
             request.stop, request.reason = True, b"that will do"
@@ -228,10 +228,10 @@ def refused(kind, words, fields):
 
 
 def arrays_that_cannot_be_taken_are_told():
-    refused(TypeError, "x is a list: a NumPy array", {"x": [1.0, 2.0], "y": y})
-    refused(TypeError, "y is a number: a NumPy array", {"x": x, "y": np.array(3)})
-    refused(TypeError, "x is float16: one of float32, ", {"x": x.astype(np.float16)})
-    refused(TypeError, '{"x": array, …} is wanted', [x, y])
+    refused(TypeError, "x is a list: pass a NumPy array", {"x": [1.0, 2.0], "y": y})
+    refused(TypeError, "y is a number: pass a NumPy array", {"x": x, "y": np.array(3)})
+    refused(TypeError, "x is float16: use x.astype(…) for one of float32, ", {"x": x.astype(np.float16)})
+    refused(TypeError, 'pass {"x": array, …}', [x, y])
     refused(TypeError, '1 to 8 arrays', {})
     refused(ValueError, "600 of x, 599 of y", {"x": x, "y": y[1:]})
     refused(ValueError, "x has 7 axes", {"x": np.zeros((2,) * 7, np.float32)})

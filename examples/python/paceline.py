@@ -1,11 +1,11 @@
-"""paceline.py - Paceline for Python, over ctypes: fit, validate, test, predict, callbacks, answers
+"""paceline.py - Paceline for Python, over ctypes: fit, validate, test, predict, callbacks, inference
 
-NumPy arrays go in and come out without a copy: what is trained on is read where it lies, and tensors of a result are
-views of the engine's own memory.  It stays, with two threads and eight descriptors, until the last of them is gone or
-detach() has made copies.  Each run has a thread of its own, the host of an engine; progress functions are called there,
-methods of callbacks on the rank's thread.  So ranks are threads of this process: launcher "inline" and no other; and a
-process that was forked from one with an engine makes none (multiprocessing: "spawn").
-A run that is to be resumed names its "data": {"source": …}.
+NumPy arrays are not copied: training reads them in place, and tensors of a result are views of the engine's memory.
+The engine, with two threads and eight descriptors, stays until the last view is gone or detach() has made copies.
+Each run has its own thread, which hosts an engine and calls progress functions; the rank's thread calls methods of
+callbacks.  So ranks are threads of this process: the launcher is always "inline".  A process that is forked from one
+with an engine cannot create one (multiprocessing: use "spawn").
+To resume a run later, name its "data": {"source": …}.
 
     result = paceline.fit({"module": "mlp", "optimizer": "adamw"}, {"x": x, "y": y}, facts={"classes": 10})
     result.metrics["train_loss"], result.weights["fc1.weight"]
@@ -52,9 +52,8 @@ pl_answers = _struct("pl_answers", "int count, tensors output")
 pl_hook_event = _struct("pl_hook_event", "int rank, u32 epoch, u64 global_step, u64 total_steps, u32 batch, "
                         "u32 batches, u64 samples, bool extra, text model, real device_flops, bool validates, "
                         "text metrics, text error, int output_count, tensors output")
-pl_callback_request = _struct(
-    "pl_callback_request", "bool stop, bool skip, real lr_factor, i64 accumulate, char*256 freeze, "
-    "char*256 unfreeze, char*160 reason, char*256 save, char*512 drop, at metrics")
+pl_callback_request = _struct("pl_callback_request", "bool stop, bool skip, real lr_factor, i64 accumulate, "
+                              "char*256 freeze, char*256 unfreeze, char*160 reason, char*256 save, char*512 drop, at metrics")
 _ERR = POINTER(pl_error)
 _ON = _TYPES["on"] = CFUNCTYPE(c_int, c_void_p, c_int, POINTER(pl_hook_event), POINTER(pl_callback_request), _ERR)
 _EVERY = _TYPES["every"] = CFUNCTYPE(c_int64, c_void_p)
@@ -86,14 +85,14 @@ _declare("""
 """)
 
 class Error(Exception):
-    """What went wrong, in Paceline's words; code is PL_E…, where is who said it."""
+    """An error of Paceline: its text; code is PL_E…, where is the actor that failed."""
     def __init__(self, err):
         self.code, self.where = _lib.pl_code_name(err.code).decode(), err.where.decode()
-        hint = ": array.astype(np.float32) makes it" if b"float32, got float64" in err.text else ""
+        hint = ": convert it with array.astype(np.float32)" if b"float32, got float64" in err.text else ""
         super().__init__(f"{self.where + ': ' if self.where else ''}{err.text.decode()}{hint}")
 
 def _call(function, *arguments):
-    """Calls what takes a pl_error_t last and gives a code or an object."""
+    """Calls a function whose last parameter is a pl_error_t; raises its error."""
     err = pl_error()
     result = function(*arguments, byref(err))
     if err.code:
@@ -102,11 +101,11 @@ def _call(function, *arguments):
 _call(_lib.pl_init, byref(c_int(1)), byref(ctypes.cast((c_char_p * 2)(b"python"), POINTER(c_char_p))), None)
 
 def _told(struct, names):
-    """Fields of a struct as Python has them: texts, and of metrics a dict."""
+    """Fields of a struct as Python values: texts, and metrics as a dict."""
     told = {name: text.decode() if isinstance(text := getattr(struct, name), bytes) else text for name in names.split()}
     return {**told, "metrics": json.loads(told["metrics"] or "{}")}
 
-_Lease = type("_Lease", (), {})     # memory of the engine's that somebody looks at; gone with the last view
+_Lease = type("_Lease", (), {})     # memory of the engine with views; freed with the last view
 
 def _views(tensors, count, lease):
     views = {}
@@ -121,21 +120,21 @@ def _views(tensors, count, lease):
 def _held(name, array):
     if not isinstance(array, np.ndarray) or not array.ndim:
         kind = "number" if isinstance(array, np.ndarray) else type(array).__name__
-        raise TypeError(f"{name} is a {kind}: a NumPy array whose first axis is samples is wanted")
+        raise TypeError(f"{name} is a {kind}: pass a NumPy array whose first axis is samples")
     if array.ndim > DIMS + 1 or len(name.encode()) >= NAME:
         raise ValueError(f"{name} has {array.ndim} axes, {len(name.encode())} bytes: {DIMS + 1}, {NAME - 1} at most")
     if array.dtype.name not in DTYPES:
-        raise TypeError(f"{name} is {array.dtype}: one of {', '.join(DTYPES)} is wanted, as of {name}.astype(…)")
+        raise TypeError(f"{name} is {array.dtype}: use {name}.astype(…) for one of {', '.join(DTYPES)}")
     return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
 
 def _arrays(fields, facts=None):
-    """A pl_arrays_t on the memory of {"x": array, …}, which it keeps; only what has gaps is copied."""
+    """A pl_arrays_t on the memory of {"x": array, …}, which it keeps; copies only arrays with gaps."""
     if not isinstance(fields, dict) or not 1 <= len(fields) <= FIELDS:
-        raise TypeError(f'{{"x": array, …}} is wanted, 1 to {FIELDS} arrays by their names')
+        raise TypeError(f'pass {{"x": array, …}}: 1 to {FIELDS} arrays by name')
     held = {name: _held(name, array) for name, array in fields.items()}
     samples = {len(array) for array in held.values()}
     if len(samples) != 1:
-        raise ValueError("not as many samples: " + ", ".join(f"{len(array)} of {name}" for name, array in held.items()))
+        raise ValueError("numbers of samples differ: " + ", ".join(f"{len(a)} of {name}" for name, a in held.items()))
     arrays = pl_arrays(samples=samples.pop(), field_count=len(held), facts=facts and json.dumps(facts).encode())
     for k, (name, array) in enumerate(held.items()):
         shape = pl_shape(array.ndim - 1, (c_int64 * DIMS)(*array.shape[1:]))
@@ -146,16 +145,15 @@ def _arrays(fields, facts=None):
 _names, _tables, _sources = (f"python-{k}" for k in itertools.count()), [], {}     # the library borrows from tables
 
 class Callback:
-    """Methods named as in HOOKS are called with (event, request): fields of pl_hook_event_t and
-    pl_callback_request_t, which are invalid when they return; event.callback_metrics is a dict,
-    request.log(name, value) logs.  fit() raises their exceptions."""
+    """Methods named as in HOOKS get (event, request): pl_hook_event_t and pl_callback_request_t, invalid after they
+    return; event.callback_metrics is a dict, request.log(name, value) logs.  fit() raises their exceptions."""
     requests, every_n_steps = 0, 1                          # as in pl_callback_ops_t
     def _register(self):
         self.raised = None
         if hasattr(self, "name"):
             return self.name
         if unknown := [name for name in dir(self) if name.startswith("on_") and name not in HOOKS]:
-            raise Error(pl_error(EINVAL, b"", f"no hook is called {unknown[0]}: there are {', '.join(HOOKS)}".encode()))
+            raise Error(pl_error(EINVAL, b"", f"there is no hook {unknown[0]}: there are {', '.join(HOOKS)}".encode()))
         self.name = next(_names)
         _tables.append(table := pl_callback_ops(
             name=self.name.encode(), help=b"of Python", size=1, requests=self.requests, on=_ON(self._on),
@@ -177,7 +175,7 @@ class Callback:
 _runs = weakref.WeakSet()
 @atexit.register
 def _end():
-    for run in [run for run in _runs if run._done.is_set()]:         # whose results somebody has still
+    for run in [run for run in _runs if run._done.is_set()]:         # results that are still in use
         run._released.set(), run._thread.join()
 
 class Result:
@@ -188,17 +186,17 @@ class Result:
         self.weights = _views(result.weight, result.weight_count, lease)
         self.outputs = _views(result.output, result.output_count, lease)
     def detach(self):
-        """Itself, with copies in place of the views: nothing of the engine is left."""
+        """The same result with copies in place of the views, so that the engine ends."""
         for views in (self.weights, self.outputs):
             views.update({name: view.copy() for name, view in views.items()})
         return self
 
 class Run:
-    """A run under way: stop() ends it at its next step; wait(), which each wants, gives its Result or raises."""
+    """A run under way: stop() ends it at its next step; wait() returns its Result or raises; each needs a wait()."""
     def __init__(self, call, run, data=None, facts=None, callbacks=(), progress=None):
         trainer = dict(run.get("trainer", {}))
         if trainer.setdefault("launcher", "inline") not in ("inline", "auto"):
-            raise Error(pl_error(EUNSUPPORTED, b"", b"functions of Python are reached by launcher \"inline\" alone"))
+            raise Error(pl_error(EUNSUPPORTED, b"", b"Python supports only the launcher \"inline\""))
         self._callbacks, self._source, self._arrays = list(callbacks), None, None
         run = {**run, "trainer": {**trainer, "launcher": "inline"},
                "callbacks": [*run.get("callbacks", []), *(c._register() for c in self._callbacks)]}
@@ -214,7 +212,7 @@ class Run:
         self._done, self._released, self._result, self._error = threading.Event(), threading.Event(), None, None
         (self._wake, self._waker), self._thread = socket.socketpair(), threading.Thread(target=self._work, daemon=True)
         self._waker.setblocking(False), _runs.add(self), self._thread.start()
-    def stop(self, reason="asked to"):
+    def stop(self, reason="stop() was called"):
         with contextlib.suppress(OSError):                  # it has ended, or was asked often enough
             self._waker.send(reason.encode() + b"\0")
     def wait(self):
@@ -228,7 +226,7 @@ class Run:
             if cause and not isinstance(cause, Exception):  # sys.exit() or Ctrl-C
                 raise cause
             raise self._error from cause
-        self._error = Error(pl_error(ESTATE, b"", b"its result was given already: wait() gives it once"))
+        self._error = Error(pl_error(ESTATE, b"", b"wait() returned the result already: it gives it once"))
         return vars(self).pop("_result")                    # who has it alone keeps its memory
     def _on_progress(self, _trainer, progress, _user):
         try:
@@ -270,7 +268,7 @@ class Run:
         self._wake.close(), self._waker.close(), self._done.set()
 
 def start_fit(run, data=None, resume=None, **more):
-    """A Run that trains; resume: "last", a run directory or a checkpoint to go on from."""
+    """A Run that trains; resume: "last", a run directory or a checkpoint."""
     path = None if resume == "last" else resume and os.fsencode(resume)
     return Run((_lib.pl_trainer_resume, path) if resume else (_lib.pl_trainer_fit,), run, data, **more)
 
@@ -287,7 +285,7 @@ def predict(run, data=None, *, checkpoint, prompt=None, tokens=500, temperature=
     return Run((_lib.pl_trainer_predict, byref(what)), run, data, **more).wait()
 
 class Model:
-    """A trained module that answers for arrays, with no engine: model({"x": x}) is {"logits": view}."""
+    """A trained module for inference without an engine: model({"x": x}) is {"logits": view}."""
     def __init__(self, checkpoint, threads=0):
         self._model = _call(_lib.pl_model_load, os.fsencode(checkpoint), threads)
         self._unload = weakref.finalize(self, _lib.pl_model_unload, self._model)
@@ -296,7 +294,7 @@ class Model:
         answers, arrays, lease = pl_answers(), _arrays(fields), _Lease()
         with self._lock:                                    # pl_model_run() lets other threads go on
             if self._last and self._last():
-                raise Error(pl_error(ESTATE, b"", b"answers are still looked at, and these take their place: copy"))
+                raise Error(pl_error(ESTATE, b"", b"views of the previous outputs are in use: copy or delete them first"))
             _call(_lib.pl_model_run, self._model, byref(arrays), byref(answers))
             lease.model, self._last = self, weakref.ref(lease)
         return _views(answers.output, answers.count, lease)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""train.py - trains on NumPy arrays, with a callback in Python, and answers with what came of it
+"""train.py - trains on NumPy arrays, with a callback in Python, and predicts with the trained weights
 
-It takes NumPy (the package python3-numpy).  From the tree, where nothing is installed, it is told what was built:
+It needs NumPy (package python3-numpy).  In the source tree, without installation, name the built library:
 
     PACELINE_LIBRARY=build/.libs/libpaceline.so.0 PACELINE_PLUGIN_PATH=build/examples/.libs python3 examples/python/train.py
 """
@@ -16,7 +16,7 @@ x = rng.uniform(-1, 1, (2000, 2)).astype(np.float32)        # points of a square
 y = ((x ** 2).sum(1) < 0.5).astype(np.int64)                # 1: inside a circle
 
 class Enough(paceline.Callback):
-    """Ends the run once the validation is good."""
+    """Ends the run when the validation accuracy is high enough."""
 
     def on_validation_end(self, event, request):
         request.log("error", 1 - event.callback_metrics.get("val_acc", 0))
