@@ -103,7 +103,9 @@ static void a_client_commands_a_run(void)
          "a rate");
     like(said(&client, "{\"command\": \"set_lr\", \"factor\": 2}"), "\"ok\": ?true",
          "or a factor is set");
-    like(said(&client, "{\"command\": \"continue\"}"), "\"ok\": ?true", "it goes on");
+    like(said(&client, "{\"command\": \"continue\"}"), "\"ok\": ?true", "it continues");
+    like(said(&client, "{\"command\": \"go_on\"}"), "\"command\": ?\"continue\"",
+         "the old name of continue is accepted");
     like(said(&client, "{\"command\": \"stop\", \"reason\": \"enough\"}"),
          "\"ok\": ?true", "a stop is taken");
     const rig_result_t *result = rig_wait(rig);

@@ -34,6 +34,9 @@ a_run_is_commanded() {
     like "$err" '^paceline: "../newest" is no name of a checkpoint: it has 1 to 64 letters' "with what it may have"
     says '^run 1: learning rate set after step' "a rate is set" set-lr 0.5
     says '^run 1: continues after step' "it continues" continue
+    tell go-on
+    is "$status" 0 "the old name of continue is accepted"
+    like "$out$err" 'go-on is now called continue' "with a warning"
     says '^run 1: learning rate set after step' "or a factor" scale-lr 0.25 --run 1
     tell set-lr 1e-3 --optimizer generator
     is "$status" 2 "a step that the module has not: status 2"
@@ -178,7 +181,7 @@ who_never_greets_is_given_up_on() {
     tell pause
     is "$status" 1 "a process that is stopped: status 1"
     like "$err" 'waiting: it may be suspended' "it is said that it is waited for"
-    like "$err" 'has not answered for 30 s: if the process is stopped, kill -CONT' "and then what to do"
+    like "$err" 'has not answered for 30 s: if it is suspended, kill -CONT' "and then what to do"
     kill -CONT "$pid"
     says '^run 1: stops' "which helps" stop
     end_of_fit
