@@ -64,7 +64,7 @@ one_that_a_callback_stopped() {
 one_that_met_a_nan() {
     fit nan --set optimizer.lr=1e30 --set optimizer.name=sgd
     is "$status" 1 "a run whose steps overflow"
-    like "$said" '^  It failed at .* step ' "failed"
+    like "$said" '^  The run failed at .* step' "failed"
     like "$said" 'PL_ENAN' "for that reason"
     like "$said" '    because rank 0 strategy.single, called by loop.epoch for train_batch' "which is followed to its call"
     like "$said" 'Open calls at' "what was under way then is told"
@@ -89,7 +89,7 @@ one_whose_rank_was_killed() {
     end_of_two killed
     ok "the run fails" test "$status" -ne 0
     like "$(head -n 1 <<<"$said")" '^The run failed at step [0-9]+: rank [01] was killed by SIGKILL\.$' "a sentence says how"
-    like "$said" 'It failed at' "which is told"
+    like "$said" '^  The run failed at' "which is told"
     like "$said" "rank [01] died \(.*process ${children[1]}" "and which rank died"
     like "$said" 'rank [01] loop.fit: run, for worker' "what the ranks were doing"
     like "$said" 'rank 0 ' "where the time of one went"
@@ -160,7 +160,7 @@ a_monitor_that_lacks_messages_does_not_know_the_end() {
 all_runs_of_a_sweep_are_told_of() {
     fit sweep --set optimizer.lr=1e-3,3e-4 --set trainer.max_epochs=1
     is "$status" 0 "a sweep"
-    like "$said" '2 runs; run 2 is told of' "has its runs counted"
+    like "$said" '2 runs; this is about run 2' "has its runs counted"
     like "$said" '  run 1: ok, .*, 12 steps' "and told of, one a line"
     try "$paceline" explain sweep.journal --run 1 --json
     like "$out" '"run":1' "one can be chosen"
@@ -218,7 +218,7 @@ what_is_there_already_is_left_alone() {
     for option in --journal --trace; do
         try "$paceline" fit run.json "$option" run.json
         is "$status" 2 "the run file as the place of $option is refused"
-        like "$err" "${option#--} run.json: what is there is no ${option#--}, and is left alone" "with the reason"
+        like "$err" "${option#--} run.json: the existing file is not a ${option#--} and is left unchanged" "with the reason"
     done
     is "$(cksum <run.json)" "$before" "it is left alone"
     ok "where it was" test ! -e run.json.old
@@ -235,7 +235,7 @@ one_file_is_of_one_run() {
     holds 30 grep -aqs train_batch busy.journal
     try "$paceline" fit run.json --journal busy.journal
     is "$status" 2 "a second run with its journal is refused"
-    like "$err" 'journal busy.journal is being written by another run: choose another file' "with what to do"
+    like "$err" 'journal busy.journal: another run is writing to it: choose another file' "with what to do"
     try "$paceline" fit run.json --trace busy.trace
     is "$status" 2 "as one with its trace"
     ok "nothing is set aside" test ! -e busy.journal.old -a ! -e busy.trace.old
