@@ -128,7 +128,7 @@ static void a_file_that_is_none_is_left_alone(void)
     snprintf(old, sizeof old, "%s.old", path);
     write_text(path, "{}\n");
     is_int(pl_journal_tap(rig.runtime, path, &err), PL_EINVAL, "a run file is refused");
-    like(err.text, "run.json: what is there not a Paceline journal, and is left alone: choose",
+    like(err.text, "run.json: the existing file is not a journal and is left unchanged",
          "and what to do is said");
     ok(has_text(path, "{}\n") && access(old, F_OK) != 0, "it is where it was");
     write_text(path, "PLJ");
@@ -141,7 +141,7 @@ static void a_file_that_is_none_is_left_alone(void)
     write_text(old, "mine");
     is_int(pl_journal_tap(rig.runtime, path, &err), PL_EINVAL,
            "a journal is not set aside where something else lies");
-    like(err.text, "run.json.old: what is there not a Paceline journal", "whose name is told");
+    like(err.text, "run.json.old: the existing file is not a journal", "whose name is told");
     ok(has_text(old, "mine"), "which is left alone, too");
     rig_close();
     unlink(old);
@@ -157,7 +157,7 @@ static void a_journal_that_is_being_written_is_left_alone(void)
     is_int(pl_journal_tap(rig.runtime, path, &err), PL_OK, "a journal");
     for (int k = 0; k < 2; k++)
         is_int(pl_journal_tap(rig.runtime, path, &err), PL_EBUSY, "is not written twice");
-    like(err.text, "busy.journal is being written by another run: choose another file",
+    like(err.text, "busy.journal: another run is writing to it: choose another file",
          "what to do is said");
     ok(access(old, F_OK) != 0, "nor set aside");
     rig_close();
@@ -331,7 +331,7 @@ static void a_full_disk_ends_the_journal_and_nothing_else(void)
     }
     rig_close();
     setrlimit(RLIMIT_FSIZE, &before);
-    like(said, "the journal .* ends here: File too large; the run goes on", "is told");
+    like(said, "the journal .* ends here: File too large; the run continues", "is told");
     json_t *list = read_all(path);
     ok(json_array_size(list) > 100, "what was written can be read: %zu",
        json_array_size(list));

@@ -255,7 +255,7 @@ each_node_says_what_it_does() {
     as_node 0 sh -c :
     wait $pid
     is "$(text status.0)$(text status.1)" 00 "both end well"
-    like "$(text err.1)" "^paceline: node 1 looks for node 0 at 127.0.0.1:$port" "where it looks for the first"
+    like "$(text err.1)" "^paceline: node 1 connects to node 0 at 127.0.0.1:$port" "where it looks for the first"
     like "$(text err.1)" 'paceline: rank 1 of 2 begins here' "which rank is here"
     is "$(tail -n 1 err.1)" "paceline: all ranks are done" "how it ended"
     as_node 1 sh -c : &

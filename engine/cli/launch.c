@@ -69,7 +69,7 @@ static void said(void *user, int rank, const char *line)
 /* How much of it is to be told: not the last words of a rank that stand above. */
 static int untold(const launch_t *launch, const char *text)
 {
-    static const char before[] = "; its last output: ";
+    static const char before[] = "; its last words: ";
     const char *words = strstr(text, before);
     for (int k = 0; words && k < LINES; k++)
         if (!strcmp(launch->shown[k], words + strlen(before)))
