@@ -393,6 +393,35 @@ children_of_launch() {
     done
 }
 
+# The ranks that are left wait for a pipe that has no writer; what there is to know is told before they have ended.
+a_rank_that_dies_while_all_open_their_data_is_told_at_once() {
+    local k rank probe
+    mkfifo shut.csv
+    cat shut.csv &
+    probe=$!
+    if ! holds 5 opens_a_pipe $probe; then kill $probe; skip "the kernel does not tell what a thread waits for"; return; fi
+    kill $probe
+    for k in 0 1; do
+        start node "$paceline" launch --max-restarts 0 --devices 2 -- "$paceline" fit run.json \
+            --set data.path=shut.csv --set trainer.run_name=shut-$k
+        ok "two ranks open a pipe" holds 30 ranks_open_the_pipe
+        rank=$(children_of_launch $k)
+        kill -KILL "$rank"
+        ok "rank $k is killed, as is told" holds 1 says err.node "rank $k .*(killed by SIGKILL|is gone)"
+        ok "all end" holds 30 ended node
+        like "$(text err.node)" "paceline: rank $k \(process $rank\) was killed by SIGKILL" "with its end"
+    done
+}
+
+# A thread of it waits in open().
+opens_a_pipe() { grep -qsE 'wait_for_partner|fifo_open' /proc/"$1"/task/*/wchan; }
+
+ranks_open_the_pipe() {
+    local rank waiting=0
+    for rank in $(children_of_launch); do opens_a_pipe "$rank" && waiting=$((waiting + 1)); done
+    [ $waiting = 2 ]
+}
+
 one_rank_that_is_told_to_end_stops_the_run() {
     start node "$paceline" launch --devices 2 -- "$paceline" fit run.json $endless --set trainer.run_name=told
     ok "two ranks train" holds 30 has_trained told 12
@@ -482,6 +511,7 @@ run a_process_that_is_killed_ends_the_run_of_all trains
 run ranks_that_wait_for_others_stop_at_once trains
 run a_rank_that_dies_before_all_have_joined_ends_the_launch trains
 run a_rank_that_is_stopped_ends_the_launch trains
+run a_rank_that_dies_while_all_open_their_data_is_told_at_once trains
 run one_rank_that_is_told_to_end_stops_the_run trains
 run ranks_die_with_their_launch trains
 run strangers_in_great_numbers_disturb_nobody trains

@@ -41,7 +41,7 @@ struct launch_host {
     pl_launch_t *launch;
     host_state_t state;
     pl_link_t *link;                                        /* [there is one node] */
-    struct event *timer;
+    struct event *timer, *tell;                  /* tell: of a failure, see below */
     uint32_t attempt;                            /* the newest, from 1 */
     char endpoint[LAUNCH_ENDPOINT], job[LAUNCH_JOB];  /* its */
     pl_failure_t failure;                        /* its first, or what that one came of */
@@ -169,6 +169,15 @@ static void failure_settle(launch_host_t *h)
     }
 }
 
+/* The ranks that do not end soon are not waited for before the failure is told. */
+static void failure_tell(evutil_socket_t fd, short what, void *user)
+{
+    const launch_host_t *h = user;
+    (void)fd, (void)what;
+    if (host_has_failed(h) && host_has_ranks(h) && !h->launch->was_signalled)
+        launch_note(h->launch, "%s; the other ranks are ended", h->failure.error.text);
+}
+
 /* Who has lost another may be heard before that one is: the cause counts. */
 void host_failed(launch_host_t *h, int number, const pl_failure_t *failure)
 {
@@ -184,6 +193,8 @@ void host_failed(launch_host_t *h, int number, const pl_failure_t *failure)
         failure_settle(h);
     else if (!was_heard)
         h->until = pl_now() + PL_NODE_CAUSE_MS * PL_MILLISECOND;
+    if (!was_heard)
+        event_add(h->tell, &(struct timeval){0, PL_FAILURE_TOLD_MS * 1000});
     host_soon(h, h->until - pl_now());
 }
 
@@ -466,7 +477,8 @@ launch_host_t *host_open(pl_launch_t *launch, pl_error_t *err)
     for (int k = 0; k < count; k++)
         h->seat[k] = (seat_t){.host = h, .is_there = k == 0};
     h->timer = event_new(launch->loop.base, -1, 0, host_look, h);
-    int code = h->timer ? PL_OK : pl_no_memory(err);
+    h->tell = event_new(launch->loop.base, -1, 0, failure_tell, h);
+    int code = h->timer && h->tell ? PL_OK : pl_no_memory(err);
     if (code == PL_OK && count > 1)
         code = link_open(h, err);
     if (code == PL_OK && count == 1) {
@@ -491,5 +503,7 @@ void host_free(launch_host_t *h)
         pl_outbox_release(&h->seat[k].outbox);
     if (h->timer)
         event_free(h->timer);
+    if (h->tell)
+        event_free(h->tell);
     pl_free(h);
 }
