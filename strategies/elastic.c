@@ -341,6 +341,8 @@ static const pl_option_t elastic_options[] = {
               "what moves bytes among the ranks"),
     PL_BOOL(pl_ddp_t, drop_last, "false",
             "training leaves out an epoch's last batch where it is not whole"),
+    PL_INT(pl_elastic_t, micro_shards, "0", "0..64",
+           "parts of each batch, which the ranks share out; 0: 12"),
     PL_OPTIONS_END,
 };
 

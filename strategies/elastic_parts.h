@@ -16,6 +16,8 @@ enum { PL_ELASTIC_PRESENT, PL_ELASTIC_FIRST, PL_ELASTIC_SCALARS };
 typedef struct pl_elastic {
     pl_ddp_t ddp;                                           /* first: it is one */
     pl_replica_meets_t meets;
+    int64_t micro_shards;                         /* option; pl_options_trainer() reads it
+                                                     into the trainer's */
     int parts_most, sums_most;                    /* of any rank; of this one at a time */
     pl_fold_t fold[PL_FOLDS_MOST];                /* that occur */
     int folds, combines;

@@ -266,6 +266,20 @@ static void what_is_measured_and_predicted_is_the_same_too(void)
 
 /* ---- what cannot be ---- */
 
+static void the_strategy_has_the_option_and_needs_no_other(void)
+{
+    rig_t *rig = rig_new(.trainer = QUIET "\"devices\": 3, \"strategy\": {\"name\": "
+                                          "\"elastic\", \"micro_shards\": 2}");
+    ok(!rig_begin(rig), "the number of micro-shards is that of the strategy");
+    like(rig_error.text, "3 ranks share out 2", "%s", rig_error.text);
+    rig_free(&rig);
+    rig = rig_new(.trainer = QUIET "\"max_epochs\": 1, \"devices\": 2, "
+                                   "\"strategy\": \"elastic\"");
+    ok(rig_begin(rig), "the strategy alone is enough: %s", rig_error.text);
+    is_text(rig_wait(rig)->status, "ok", "and trains");
+    rig_free(&rig);
+}
+
 static void what_does_not_go_together_is_refused(void)
 {
     static const struct {
@@ -290,8 +304,9 @@ static void what_does_not_go_together_is_refused(void)
         like(text, wrong[k].says, "refused: %s", text);
         rig_free(&rig);
     }
-    rig_t *rig = rig_new(.trainer = "\"strategy\": \"elastic\"");
-    ok(!rig_begin(rig), "the strategy without the option is refused: %s", rig_error.text);
+    rig_t *rig = rig_new(.trainer = "\"micro_shards\": 7");
+    ok(!rig || !rig_begin(rig), "micro-shards of another strategy are refused");
+    like(rig_error.text, "micro_shards\" is for strategy", "%s", rig_error.text);
     rig_free(&rig);
 }
 
@@ -358,6 +373,7 @@ int main(void)
     run(it_trains_what_one_rank_does);
     run(the_number_of_ranks_may_change_on_the_way);
     run(what_is_measured_and_predicted_is_the_same_too);
+    run(the_strategy_has_the_option_and_needs_no_other);
     run(what_does_not_go_together_is_refused);
     run(what_is_not_finite_is_passed_over_by_all);
     run(parts_make_up_all_shards_in_order);

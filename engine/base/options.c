@@ -200,6 +200,10 @@ int pl_options_trainer(const pl_options_t *o, pl_trainer_options_t *trainer,
                                  json_integer(pl_default_epochs(object)));
     rc = rc == 0 ? pl_bind(pl_trainer_table, object, facts, trainer, binding_p, err)
                  : pl_no_memory(err);
+    const json_int_t shards = json_integer_value(
+        json_object_get(json_object_get(object, "strategy"), "micro_shards"));
+    if (rc == PL_OK && shards > 0 && shards <= PL_SHARDS_MOST)
+        trainer->micro_shards = shards;              /* the strategy's own option counts */
     if (rc == PL_OK && (!devices || pl_is_auto(devices)))
         trainer->devices = (pl_span_t){0};
     if (rc == PL_OK && (!nodes || pl_is_auto(nodes)))

@@ -87,7 +87,7 @@ const pl_option_t pl_trainer_table[] = {
             "elastic: samples in a batch of all ranks, micro_shards times those of a "
             "shard; 0: data.batch_size is a shard's"),
     TRAINER(INT, micro_shards, "12", "1..64",
-            "elastic: parts of each batch, which the ranks share out"),
+            "older spelling of the option micro_shards of strategy elastic"),
     PL_BOOL(pl_trainer_options_t, sync_batchnorm, "false",
             "batch norms that train normalise by the batches of all ranks together"),
     TRAINER(INT, log_every_n_steps, "50", "1..", "optimizer steps between logged ones"),

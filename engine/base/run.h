@@ -73,6 +73,7 @@ typedef struct pl_trainer_options {
 
 extern const pl_option_t pl_trainer_table[];
 
+#define PL_SHARDS_USUAL 12
 #define PL_SHARDS_MOST 64                                   /* of trainer.micro_shards */
 
 /* Whether what a run comes to is not to depend on how many ranks it has. */

@@ -107,11 +107,28 @@ static void difference_add(char list[PL_ERROR_TEXT], const char *key, const json
              now ? pl_json_show(now, is) : "not given");
 }
 
+/* An option of the strategy; in older runs one of the trainer. */
+static json_t *micro_shards(const json_t *trainer)
+{
+    json_t *own = json_object_get(json_object_get(trainer, "strategy"), "micro_shards");
+    return json_integer_value(own) ? own : json_object_get(trainer, "micro_shards");
+}
+
+static bool is_elastic(const json_t *trainer)
+{
+    const json_t *strategy = json_object_get(trainer, "strategy");
+    const char *kind = json_string_value(json_object_get(trainer, "deterministic")),
+               *name = json_string_value(json_is_object(strategy)
+                                             ? json_object_get(strategy, "name")
+                                             : strategy);
+    return (kind && !strcmp(kind, "elastic")) || (name && !strcmp(name, "elastic"));
+}
+
 /* Where the number of ranks changes nothing it is not among them. */
 static int64_t elastic_batch(const json_t *run)
 {
     const json_t *trainer = json_object_get(run, "trainer"),
-                 *shards = json_object_get(trainer, "micro_shards"),
+                 *shards = micro_shards(trainer),
                  *each = json_object_get(json_object_get(run, "data"), "batch_size");
     const json_int_t all =
         json_integer_value(json_object_get(trainer, "global_batch_size"));
@@ -123,8 +140,7 @@ int64_t pl_run_batch(const json_t *run)
     const json_t *trainer = json_object_get(run, "trainer"),
                  *strategy = json_object_get(trainer, "strategy"),
                  *data = json_object_get(run, "data");
-    const char *kind = json_string_value(json_object_get(trainer, "deterministic"));
-    if (kind && !strcmp(kind, "elastic"))
+    if (is_elastic(trainer))
         return elastic_batch(run);
     const json_int_t ranks = json_integer_value(json_object_get(trainer, "devices")),
                      nodes = json_integer_value(json_object_get(trainer, "num_nodes"));
@@ -184,7 +200,11 @@ static json_t *run_without_names(const json_t *run)
 /* The same but what goes with the number of ranks. */
 static json_t *keys_but_ranks(const json_t *run, bool same_batch)
 {
-    json_t *keys = pl_run_same_keys(run);
+    json_t *keys = pl_run_same_keys(run), *trainer = json_object_get(run, "trainer");
+    if (is_elastic(trainer)) {
+        json_object_set_new(keys, "trainer.deterministic", json_string("elastic"));
+        json_object_set(keys, "trainer.micro_shards", micro_shards(trainer));
+    }
     json_object_del(keys, "trainer.devices");
     json_object_del(keys, "trainer.num_nodes");
     json_object_del(keys, "trainer.strategy");

@@ -29,7 +29,8 @@ static int least_check(const pl_options_t *o, const pl_trainer_options_t *t,
 
 bool pl_trainer_is_elastic(const pl_trainer_options_t *trainer)
 {
-    return !strcmp(trainer->deterministic, "elastic");
+    return !strcmp(trainer->deterministic, "elastic")
+           || (trainer->strategy.name && !strcmp(trainer->strategy.name, "elastic"));
 }
 
 static int time_check(const pl_options_t *o, const pl_trainer_options_t *t,
@@ -40,18 +41,19 @@ static int time_check(const pl_options_t *o, const pl_trainer_options_t *t,
     if (*t->max_time && pl_duration_read(t->max_time, &duration, &why) != PL_OK)
         return pl_options_fail(err, PL_EINVAL, o, "trainer.max_time",
                                "\"trainer.max_time\": %s", why.text);
-    const bool deterministic = strcmp(t->deterministic, "false") != 0;
+    const char *kind = pl_trainer_is_elastic(t) ? "elastic" : t->deterministic;
+    const bool deterministic = strcmp(kind, "false") != 0;
     if (deterministic && *t->max_time)
         return pl_options_fail(err, PL_EINVAL, o, "trainer.max_time",
                                "\"trainer.max_time\" ends the run by the clock, and "
                                "\"trainer.deterministic\" is %s: remove one",
-                               t->deterministic);
+                               kind);
     if (deterministic && t->val_check_interval.is_time)
         return pl_options_fail(err, PL_EINVAL, o, "trainer.val_check_interval",
                                "\"trainer.val_check_interval\" is a time, and "
                                "\"trainer.deterministic\" is %s: give batches or a "
                                "share of the epoch",
-                               t->deterministic);
+                               kind);
     return PL_OK;
 }
 
@@ -68,6 +70,12 @@ static int elastic_check(const pl_options_t *o, const pl_trainer_options_t *t,
                                "all ranks, and \"trainer.deterministic\" is \"elastic\", "
                                "by which batch norm takes each micro-shard by itself: "
                                "remove one");
+    if (t->micro_shards != PL_SHARDS_USUAL && !pl_trainer_is_elastic(t))
+        return pl_options_fail(err, PL_EINVAL, o, "trainer.micro_shards",
+                               "\"trainer.micro_shards\" is for strategy \"elastic\": "
+                               "write \"strategy\": {\"name\": \"elastic\", "
+                               "\"micro_shards\": %lld}, or remove it",
+                               (long long)t->micro_shards);
     if (!t->global_batch_size)
         return PL_OK;
     if (!pl_trainer_is_elastic(t))
