@@ -69,6 +69,13 @@ typedef struct pl_device_info {
                                                      1 << pl_dtype_t each */
     bool computes;                                /* in: this thread will compute with
                                                      it; false: it only asks what it is */
+    int local_rank;                               /* in: this rank's among those of this
+                                                     machine */
+    int device;                                   /* in: the number of the device in
+                                                     trainer.devices  [-1: no list was
+                                                     given, local_rank selects it]; out:
+                                                     the number of the one that it opened
+                                                     [-1: its devices have no numbers] */
 } pl_device_info_t;
 
 typedef struct pl_accelerator_ops {

@@ -98,6 +98,9 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
     device->info.ranks = body->start.ranks ? (int)body->start.ranks : 1;
     device->info.threads = threads_of(job);
     device->info.computes = true;
+    device->info.local_rank = (int)body->start.local_rank;
+    device->info.device = pl_options_device(job->options, device->info.local_rank);
+    const bool is_numbered = device->info.device >= 0;
     device->opened = true;                        /* close() also after a failed open() */
     code = device->ops->open(device->part.self, &device->info, err);
     if (code == PL_OK && device->ops->collect)
@@ -109,6 +112,11 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
                 "%s: %s, %d thread%s, %s", device->ops->name, device->info.model,
                 device->info.threads, device->info.threads == 1 ? "" : "s",
                 device->info.library);
+    if (is_numbered && device->info.device < 0 && pl_actor_rank(self) == 0)
+        pl_log_line(PL_LOG_INFO, 0, pl_actor_name(self),
+                    "devices of accelerator \"%s\" have no numbers: of the list "
+                    "\"trainer.devices\" only the number of entries counts",
+                    device->ops->name);
     pl_actor_computes(self);
     pl_actor_ready(self);
     return PL_OK;
@@ -545,11 +553,14 @@ const pl_actor_ops_t *pl_accelerator_actor(const char *name, pl_error_t *err)
     return part ? pl_actor_kind(&device_actor, part->name, err) : NULL;
 }
 
-int pl_accelerator_describe(const pl_job_t *job, int ranks, pl_device_info_t *info,
-                            pl_error_t *err)
+int pl_accelerator_describe(const pl_job_t *job, int ranks, int local_rank,
+                            pl_device_info_t *info, pl_error_t *err)
 {
     pl_instance_t part = {0};
-    *info = (pl_device_info_t){.ranks = ranks, .threads = threads_of(job)};
+    *info = (pl_device_info_t){.ranks = ranks,
+                               .threads = threads_of(job),
+                               .local_rank = local_rank,
+                               .device = pl_options_device(job->options, local_rank)};
     int code = pl_options_part(job->options, &wanted, &part, err);
     if (code != PL_OK)
         return code;

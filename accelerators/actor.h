@@ -13,7 +13,7 @@ const pl_actor_ops_t *pl_accelerator_actor(const char *name, pl_error_t *err);
 
 /* What the device of a job is, by opening it for a moment: of one among so many ranks on
  * this machine. */
-int pl_accelerator_describe(const pl_job_t *job, int ranks, pl_device_info_t *info,
-                            pl_error_t *err);
+int pl_accelerator_describe(const pl_job_t *job, int ranks, int local_rank,
+                            pl_device_info_t *info, pl_error_t *err);
 
 #endif

@@ -12,6 +12,7 @@
 #include "actors/launchers/environment.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/options.h"
 #include "base/run_check.h"
 #include "base/stages.h"
@@ -61,13 +62,15 @@ static int told_check(const pl_job_t *job, const char *key, pl_span_t wanted, in
     char path[32];
     const bool is_node = strcmp(key, "devices") != 0;
     const char *what = is_node ? "node" : "rank";
+    char given[PL_JSON_SHOWN];
     if (!wanted.most || !there || (wanted.least <= there && there <= wanted.most))
         return PL_OK;
     snprintf(path, sizeof path, "trainer.%s", key);
     return pl_options_fail(err, PL_EINVAL, job->options, path,
-                           "\"%s\" is %lld, but %s has started %d %s%s%s: leave it out, "
+                           "\"%s\" is %s, but %s has started %d %s%s%s: leave it out, "
                            "or start as many",
-                           path, (long long)wanted.most, source, there, what,
+                           path, pl_json_show(pl_options_value(job->options, path), given),
+                           source, there, what,
                            there == 1 ? "" : "s", is_node ? "" : " on each node");
 }
 
@@ -98,6 +101,12 @@ static int world_check(const pl_job_t *job, const pl_actor_ops_t *launcher,
                        "start one process, such as by the program alone",
                        e.source, e.world_size);
     const int local = e.local_world_size;
+    if (!local && e.world_size > 1 && pl_options_device(job->options, 0) >= 0)
+        return pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
+                               "\"trainer.devices\" is a list, but %s does not say how "
+                               "many of the %d ranks are on each node: leave "
+                               "\"trainer.devices\" out",
+                               e.source, e.world_size);
     code = told_check(job, "devices", t->devices, local, e.source, err);
     return code == PL_OK
                ? told_check(job, "num_nodes", (pl_span_t){t->num_nodes, t->num_nodes},
@@ -115,8 +124,10 @@ static int devices_check(const pl_job_t *job, const char *role,
     return pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
                            "%s is %d, but %s \"%s\" works with at most %d: lower it or "
                            "name another \"trainer.%s\"%s",
-                           job->trainer->devices.most ? "\"trainer.devices\""
-                                                      : "the number of ranks",
+                           json_is_integer(pl_options_value(job->options,
+                                                            "trainer.devices"))
+                               ? "\"trainer.devices\""
+                               : "the number of ranks",
                            pl_request_ranks(job), role, part->name, part->devices_most,
                            role, strcmp(role, "strategy") ? "" : ", such as \"ddp\"");
 }
@@ -173,10 +184,11 @@ static int shards_check(const pl_job_t *job, pl_error_t *err)
     const int64_t shards = job->trainer->micro_shards;
     if (!pl_trainer_is_elastic(job->trainer) || pl_request_ranks(job) <= shards)
         return PL_OK;
-    return pl_options_fail(err, PL_EINVAL, job->options, "trainer.micro_shards",
+    return pl_options_fail(err, PL_EINVAL, job->options,
+                           "trainer.strategy.micro_shards",
                            "%d ranks share out %lld micro-shards: there must be as many, "
                            "so lower \"trainer.devices\"; another "
-                           "\"trainer.micro_shards\" is another run",
+                           "\"trainer.strategy.micro_shards\" is another run",
                            pl_request_ranks(job), (long long)shards);
 }
 

@@ -42,6 +42,7 @@ static int worker_start(void *self, pl_call_t *call, const pl_body_t *body,
 {
     (void)call, (void)err;
     ((pl_worker_t *)self)->ranks = body->start.ranks;
+    ((pl_worker_t *)self)->local_rank = body->start.local_rank;
     pl_actor_take_share(self, (int)body->start.ranks);
     pl_actor_ready(self);
     return PL_OK;
@@ -448,7 +449,10 @@ static void resume(pl_worker_t *w)
 static int spawn_parts(pl_worker_t *w, pl_error_t *err)
 {
     const pl_actor_ops_t *strategy = pl_request_strategy(w->job, err);
-    pl_start_t start = {.options = "", .context = &w->job->object, .ranks = w->ranks};
+    pl_start_t start = {.options = "",
+                        .context = &w->job->object,
+                        .ranks = w->ranks,
+                        .local_rank = w->local_rank};
     const char *device = pl_options_choice(w->job->options, "trainer.accelerator", "cpu");
     const pl_actor_ops_t *accelerator = pl_accelerator_actor(device, err);
     if (!strategy || !accelerator

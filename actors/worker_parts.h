@@ -15,6 +15,7 @@ typedef struct pl_worker {
     pl_address_t writer, keeper, data, callback, accelerator, strategy, logger,
         checkpoint, loop;
     uint32_t ranks;                       /* on this machine  [0: one] */
+    uint32_t local_rank;
     uint32_t part, parts, shards;         /* of the data */
     bool even;                            /* which all have as much of */
     pl_asking_t asking;                   /* of the callbacks, perhaps another rank's */

@@ -146,7 +146,8 @@ typedef struct pl_amount {
     bool is_time;                         /* value is in s; only for PL_OPTION_INTERVAL */
 } pl_amount_t;
 
-/* A range of counts: 4, or "2:4" in a run file. */
+/* A range of counts: 4, or "2:4" in a run file.  A list of device numbers, [0, 2], is the
+ * number of its entries. */
 typedef struct pl_span {
     int64_t least, most;
 } pl_span_t;

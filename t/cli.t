@@ -230,6 +230,9 @@ a_sweep_is_checked_before_it_starts() {
     refused 2 'between commas is empty.*data.path="a,b"' fit run.json --set data.path=a,,b
     refused 2 'has several values and is set twice' fit run.json --set optimizer.lr=1,2 --set optimizer.lr=3
     refused 2 'at most 1000' fit run.json --set "trainer.seed=$(seq -s, 40)" --set "trainer.max_steps=$(seq -s, 40)"
+    refused 2 '"trainer.devices" takes .* from 1 up .*not 0' fit run.json --set trainer.devices=0,2
+    try "$paceline" fit run.json --print-config --set 'trainer.devices=[0,2]'
+    like "$(tr -d ' \n' <<<"$out")" '"devices":\[0,2\]' "a list in brackets is one value"
     refused 2 'prints one run' fit run.json --print-config --set optimizer.lr=1,2
 }
 

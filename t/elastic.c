@@ -304,10 +304,55 @@ static void what_does_not_go_together_is_refused(void)
         like(text, wrong[k].says, "refused: %s", text);
         rig_free(&rig);
     }
-    rig_t *rig = rig_new(.trainer = "\"micro_shards\": 7");
-    ok(!rig || !rig_begin(rig), "micro-shards of another strategy are refused");
-    like(rig_error.text, "micro_shards\" is for strategy", "%s", rig_error.text);
+    static const char *const strategies[] = {"\"micro_shards\": 7",
+                                             "\"micro_shards\": 7, \"devices\": 2, "
+                                             "\"strategy\": \"ddp\""};
+    for (int k = 0; k < 2; k++) {
+        rig_t *rig = rig_new(.trainer = strategies[k]);
+        ok(!rig || !rig_begin(rig), "micro-shards of another strategy are refused");
+        like(rig_error.text,
+             "\"trainer.micro_shards\" is for strategy \"elastic\": write "
+             "\"strategy\": \\{\"name\": \"elastic\", \"micro_shards\": 7\\}",
+             "%s", rig_error.text);
+        rig_free(&rig);
+    }
+}
+
+/* ---- the older spelling ---- */
+
+static void two_spellings_that_differ_are_refused(void)
+{
+    static const char *const twice = "\"micro_shards\": %d, \"max_epochs\": 1, "
+                                     "\"strategy\": {\"name\": \"elastic\", "
+                                     "\"micro_shards\": 8}";
+    char trainer[200];
+    snprintf(trainer, sizeof trainer, twice, 6);
+    rig_t *rig = rig_new(.trainer = trainer);
+    ok(!rig || !rig_begin(rig), "both spellings with two numbers are refused");
+    like(rig_error.text,
+         "\"trainer.micro_shards\" is 6, and \"trainer.strategy.micro_shards\", which "
+         "replaces it, is 8: remove \"trainer.micro_shards\"",
+         "%s", rig_error.text);
     rig_free(&rig);
+    snprintf(trainer, sizeof trainer, twice, 8);
+    rig = rig_new(.trainer = trainer);
+    ok(rig && rig_begin(rig), "both with the same number are not: %s", rig_error.text);
+    is_text(rig_wait(rig)->status, "ok", "and train");
+    rig_free(&rig);
+}
+
+static void both_spellings_train_the_same(void)
+{
+    if (!has_cpu())
+        return;
+    const run_t ways[] = {
+        {.trainer = ", \"micro_shards\": 8, \"strategy\": \"elastic\"", .ranks = 2},
+        {.trainer = ", \"strategy\": {\"name\": \"elastic\", \"micro_shards\": 8}",
+         .ranks = 3}};
+    rig_result_t *older = fit_run(ways[0]), *newer = fit_run(ways[1]);
+    compare(older, newer, "micro_shards of the strategy and of the trainer");
+    rig_result_free(older);
+    rig_result_free(newer);
 }
 
 static void what_is_not_finite_is_passed_over_by_all(void)
@@ -375,6 +420,8 @@ int main(void)
     run(what_is_measured_and_predicted_is_the_same_too);
     run(the_strategy_has_the_option_and_needs_no_other);
     run(what_does_not_go_together_is_refused);
+    run(two_spellings_that_differ_are_refused);
+    run(both_spellings_train_the_same);
     run(what_is_not_finite_is_passed_over_by_all);
     run(parts_make_up_all_shards_in_order);
     return tap_done();

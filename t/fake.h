@@ -27,6 +27,9 @@ int fake_calls(void);
 bool fake_wait_calls(int count);
 /* How often a device of this process has begun to hang. */
 int fake_hangs(void);
+
+/* The device number that the newest accelerator of a local rank was opened with. */
+int fake_device(int local_rank);
 /* Waits until that is more than before; false: it took too long. */
 bool fake_wait_hang(int before);
 

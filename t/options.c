@@ -51,6 +51,7 @@ static void what_was_set_is_what_is_got(void)
     pl_options_t *o = pl_options_new(&err);
     set_value(o, "trainer.devices", "2", "2");
     set_value(o, "trainer.devices", "2:4", "2:4");
+    set_value(o, "trainer.devices", "[0, 2]", "[0,2]");
     set_value(o, "trainer.devices", "auto", "auto");
     set_value(o, "trainer.seed", "9223372036854775806", "9223372036854775806");
     set_value(o, "trainer.gradient_clip_val", "0.1", "0.1");

@@ -283,6 +283,9 @@ static void what_does_not_go_together_is_refused_before_anything_starts(void)
     unbegun(PL_EINVAL,
             "rig:1:.*trainer.devices\" is 2, but strategy \"single\" .* 1.*ddp",
             .trainer = "\"devices\": 2, \"strategy\": \"single\"");
+    unbegun(PL_EINVAL,
+            "rig:1:.*the number of ranks is 2, but strategy \"single\" .* 1.*ddp",
+            .trainer = "\"devices\": [0, 2], \"strategy\": \"single\"");
     unbegun(PL_EINVAL, "launcher \"inline\" works with at most 256",
             .trainer = "\"devices\": 257, \"strategy\": \"crowd\"");
     unbegun(PL_ENOTFOUND, "give \"module\"", .module = "null");
@@ -290,6 +293,23 @@ static void what_does_not_go_together_is_refused_before_anything_starts(void)
     unbegun(PL_ENOTFOUND, "give \"data\"", .dataset = "null");
     unbegun(PL_ENOTFOUND, "give \"data.train\"",
             .dataset = "{\"test\": {\"name\": \"memory\", \"source\": \"x\"}}");
+}
+
+static void each_rank_opens_the_device_of_its_entry(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"max_epochs\": 1, \"devices\": [3, 1]");
+    rig_result_t *result = rig_keep(rig_fit(rig));
+    is_text(result->status, "ok", "a list of two numbers trains: %s", result->error.text);
+    is_int(fake_device(0), 3, "rank 0 opens device 3");
+    is_int(fake_device(1), 1, "rank 1 opens device 1");
+    rig_result_free(result);
+    rig_free(&rig);
+    rig = rig_new(.trainer = "\"max_epochs\": 1, \"devices\": 2");
+    result = rig_keep(rig_fit(rig));
+    is_text(result->status, "ok", "a count trains: %s", result->error.text);
+    is_int(fake_device(1), -1, "and names no device");
+    rig_result_free(result);
+    rig_free(&rig);
 }
 
 static void more_ranks_than_can_meet_are_refused_before_anything_starts(void)
@@ -807,6 +827,7 @@ int main(void)
     run(a_module_that_fails_is_told);
     run(wrong_runs_are_refused_before_anything_starts);
     run(what_does_not_go_together_is_refused_before_anything_starts);
+    run(each_rank_opens_the_device_of_its_entry);
     run(more_ranks_than_can_meet_are_refused_before_anything_starts);
     run(a_prediction_needs_data_or_a_prompt);
     run(a_record_that_cannot_be_read_is_named);

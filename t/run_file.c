@@ -208,8 +208,21 @@ static void a_value_of_the_wrong_type_is_refused(void)
          "run.json:1:23: \"trainer.depth\" takes an integer from 0 to 16, not \"two\""},
         {"{\"trainer\": {\"depth\": 2.0}}",
          "run.json:1:23: \"trainer.depth\" takes an integer from 0 to 16: write 2"},
-        {"{\"trainer\": {\"devices\": []}}", "run.json:1:25: \"trainer.devices\" takes "
-                                             "an integer from 1 up or \"auto\", not []"},
+        {"{\"trainer\": {\"devices\": []}}", "run.json:1:25: \"trainer.devices\" "
+                                             "is a list of 0 device numbers: give 1 to "
+                                             "1024, such as [0, 2]"},
+        {"{\"trainer\": {\"devices\": [0, \"1\"]}}",
+         "run.json:1:25: \"trainer.devices\" is a list of device numbers, integers from "
+         "0, and entry 1 is \"1\""},
+        {"{\"trainer\": {\"devices\": [-1]}}",
+         "run.json:1:25: \"trainer.devices\" is a list of device numbers, integers from "
+         "0, and entry 0 is -1"},
+        {"{\"trainer\": {\"devices\": [0.5]}}",
+         "run.json:1:25: \"trainer.devices\" is a list of device numbers, integers from "
+         "0, and entry 0 is 0.5"},
+        {"{\"trainer\": {\"devices\": [2, 0, 2]}}",
+         "run.json:1:25: \"trainer.devices\" lists device 2 twice: each rank needs a "
+         "device of its own"},
         {"{\"trainer\": {\"seed\": \"auto\"}}",
          "run.json:1:22: \"trainer.seed\" takes an integer from 0 up, not \"auto\""},
         {"{\"trainer\": {\"step_timeout\": null}}",
@@ -262,8 +275,8 @@ static void a_value_out_of_range_is_refused(void)
         {"{\"trainer\": {\"devices\": 0}}", "run.json:1:25: \"trainer.devices\" takes an "
                                             "integer from 1 up or \"auto\", not 0"},
         {"{\"trainer\": {\"devices\": \"4:2\"}}",
-         "run.json:1:25: \"trainer.devices\" takes an integer or \"MIN:MAX\" from 1 up "
-         "or "
+         "run.json:1:25: \"trainer.devices\" takes a list of device numbers, or an "
+         "integer or \"MIN:MAX\" from 1 up or "
          "\"auto\", not \"4:2\""},
         {"{\"data\": {\"val_split\": 1.0}}",
          "run.json:1:24: \"data.val_split\" takes a number from 0 to below 1, not 1.0"},

@@ -171,6 +171,7 @@ static int entry_connect(entry_t *e, const pl_place_t *place, pl_error_t *err)
                                    .epoch = place->epoch,
                                    .rank = place->rank,
                                    .world_size = place->world_size,
+                                   .local_rank = place->rank,
                                    .sharers = place->world_size};
     return pl_member_open(&e->member, e, &ops, &spec, err);
 }

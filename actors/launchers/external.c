@@ -66,7 +66,8 @@ static uint64_t thread_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
                              pl_error_t *err)
 {
     const external_t *x = (const external_t *)ranks;
-    const pl_start_t start = {.options = "", .ranks = (uint32_t)x->sharers};
+    const pl_start_t start = {.options = "", .ranks = (uint32_t)x->sharers,
+                              .local_rank = (uint32_t)x->environment.local_rank};
     rank->stuck = "; its thread cannot be ended and its memory is kept";
     return pl_spawn(ranks, &pl_worker, pl_as_rank(0), &start, life, &rank->worker, err);
 }
@@ -127,6 +128,7 @@ static int guest_open(external_t *x, pl_error_t *err)
                                    .epoch = x->epoch,
                                    .rank = x->environment.rank,
                                    .world_size = x->environment.world_size,
+                                   .local_rank = x->environment.local_rank,
                                    .sharers = x->sharers};
     return pl_guest_open(&x->guest, &spec, x->until, job_seat, err);
 }
@@ -177,7 +179,7 @@ static int traits_find(external_t *x, const pl_job_t *job, pl_error_t *err)
 {
     pl_device_info_t info;
     char threads[16];
-    int code = pl_accelerator_describe(job, x->sharers, &info, err);
+    int code = pl_accelerator_describe(job, x->sharers, x->environment.local_rank, &info, err);
     if (code != PL_OK)
         return code;
     const char *model = strrchr(info.model, ',');

@@ -34,6 +34,7 @@ typedef struct pl_member_spec {
     uint64_t run;                                        /* [learnt when it has joined] */
     uint32_t epoch;
     int rank, world_size;
+    int local_rank;
     int sharers;                        /* ranks that have processors in common with it */
 } pl_member_spec_t;
 

@@ -155,6 +155,7 @@ static int guest_open(script_t *script, const pl_place_t *place, pl_error_t *err
                                    .epoch = place->epoch + (uint32_t)(run - place->past),
                                    .rank = place->rank,
                                    .world_size = place->world_size,
+                                   .local_rank = place->rank,
                                    .sharers = place->world_size};
     return pl_guest_open(&script->guest, &spec,
                          pl_now() + (int64_t)(script->join_timeout * PL_SECOND),

@@ -3,6 +3,7 @@
 #include "base/option.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -83,6 +84,35 @@ static int read_integer(const pl_option_t *option, const json_t *value, void *fi
     return PL_OK;
 }
 
+/* Numbers of devices: each is one. */
+static int read_devices(const json_t *list, pl_span_t *span, pl_error_t *err)
+{
+    enum { MOST = 1024 };                                   /* ranks of a run */
+    const size_t count = json_array_size(list);
+    char shown[PL_JSON_SHOWN];
+    if (count < 1 || count > MOST)
+        return pl_fail(err, PL_EINVAL,
+                       "is a list of %zu device numbers: give 1 to %d, such as [0, 2]",
+                       count, MOST);
+    for (size_t k = 0; k < count; k++) {
+        const json_t *number = json_array_get(list, k);
+        if (!json_is_integer(number) || json_integer_value(number) < 0
+            || json_integer_value(number) > INT_MAX)
+            return pl_fail(err, PL_EINVAL,
+                           "is a list of device numbers, integers from 0, and entry %zu "
+                           "is %s",
+                           k, pl_json_show(number, shown));
+        for (size_t before = 0; before < k; before++)
+            if (json_equal(json_array_get(list, before), number))
+                return pl_fail(err, PL_EINVAL,
+                               "lists device %s twice: each rank needs a device of its "
+                               "own",
+                               pl_json_show(number, shown));
+    }
+    *span = (pl_span_t){(int64_t)count, (int64_t)count};
+    return PL_OK;
+}
+
 /* One number stands for both. */
 static int read_span(const pl_option_t *option, const json_t *value, void *field,
                      pl_error_t *err)
@@ -91,6 +121,8 @@ static int read_span(const pl_option_t *option, const json_t *value, void *field
     pl_range_t range;
     int64_t least, most;
     int end = -1;
+    if (json_is_array(value))
+        return read_devices(value, span, err);
     if (!json_is_string(value)) {
         int rc = read_integer(option, value, &most, err);
         if (rc == PL_OK)
@@ -104,7 +136,7 @@ static int read_span(const pl_option_t *option, const json_t *value, void *field
     if (sscanf(text, "%9" SCNd64 ":%9" SCNd64 "%n", &least, &most, &end) != 2
         || text[end] != '\0' || least > most || !pl_range_holds_integer(&range, least)
         || !pl_range_holds_integer(&range, most))
-        return fail_value(option, value, "an integer or \"MIN:MAX\"", &range, err);
+        return fail_value(option, value, "a list of device numbers, or an integer or \"MIN:MAX\"", &range, err);
     *span = (pl_span_t){least, most};
     return PL_OK;
 }

@@ -12,6 +12,7 @@
 #include "base/option.h"
 #include "base/run_check.h"
 #include "base/run_fill.h"
+#include "base/run_same.h"
 #include "base/utf8.h"
 
 /* ---- Making ---- */
@@ -198,18 +199,24 @@ int pl_options_trainer(const pl_options_t *o, pl_trainer_options_t *trainer,
     if (rc == 0)
         rc = json_object_set_new(facts, "max_epochs",
                                  json_integer(pl_default_epochs(object)));
+    if (rc == 0)
+        rc = json_object_set_new(facts, "micro_shards",
+                                 json_integer(pl_run_shards(object)));
     rc = rc == 0 ? pl_bind(pl_trainer_table, object, facts, trainer, binding_p, err)
                  : pl_no_memory(err);
-    const json_int_t shards = json_integer_value(
-        json_object_get(json_object_get(object, "strategy"), "micro_shards"));
-    if (rc == PL_OK && shards > 0 && shards <= PL_SHARDS_MOST)
-        trainer->micro_shards = shards;              /* the strategy's own option counts */
     if (rc == PL_OK && (!devices || pl_is_auto(devices)))
         trainer->devices = (pl_span_t){0};
     if (rc == PL_OK && (!nodes || pl_is_auto(nodes)))
         trainer->num_nodes = 0;
     json_decref(facts);
     return rc;
+}
+
+int pl_options_device(const pl_options_t *o, int local_rank)
+{
+    const json_t *devices = pl_options_value(o, "trainer.devices"),
+                 *number = json_array_get(devices, (size_t)local_rank);
+    return json_is_integer(number) ? (int)json_integer_value(number) : -1;
 }
 
 /* The general keys of a section: an object of its own, to be decref'd. */

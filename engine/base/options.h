@@ -75,6 +75,9 @@ typedef struct pl_part_request {
 int pl_options_part(const pl_options_t *o, const pl_part_request_t *request,
                     pl_instance_t *instance, pl_error_t *err);
 
+/* The number of the device that a rank opens; -1: trainer.devices is not a list. */
+PL_API int pl_options_device(const pl_options_t *o, int local_rank);
+
 /* The data set that a stage reads; PL_ENOTFOUND when the sources are given apart and this
  * one is not.  Predicting reads the test data where there are none of its own. */
 int pl_options_source(const pl_options_t *o, pl_stage_t stage, uint32_t loader,

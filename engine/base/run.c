@@ -28,8 +28,9 @@ const pl_option_t pl_trainer_table[] = {
     TRAINER(CHOICE, accelerator, "\"auto\"", "accelerator", "kind of device"),
     TRAINER(
         SPAN, devices, "\"auto\"", "1..",
-        "devices on each node; of a range with how many it goes on when one dies again "
-        "and again"),
+        "devices on each node: a count; a range, the least to continue with after "
+        "repeated deaths and the most; or a list of device numbers, [0, 2], one rank "
+        "for each"),
     TRAINER(INT, num_nodes, "\"auto\"", "1..", "machines"),
     TRAINER(CHOICE, strategy, "\"auto\"", "strategy", "how ranks work together"),
     TRAINER(CHOICE, launcher, "\"auto\"", "launcher", "how ranks are started"),
@@ -86,8 +87,9 @@ const pl_option_t pl_trainer_table[] = {
     TRAINER(INT, global_batch_size, "0", "0..",
             "elastic: samples in a batch of all ranks, micro_shards times those of a "
             "shard; 0: data.batch_size is a shard's"),
-    TRAINER(INT, micro_shards, "12", "1..64",
-            "older spelling of the option micro_shards of strategy elastic"),
+    TRAINER(INT, micro_shards, "\"auto\"", "1..64",
+            "older spelling of the option micro_shards of strategy elastic; auto: that "
+            "option"),
     PL_BOOL(pl_trainer_options_t, sync_batchnorm, "false",
             "batch norms that train normalise by the batches of all ranks together"),
     TRAINER(INT, log_every_n_steps, "50", "1..", "optimizer steps between logged ones"),

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/json_walk.h"
+#include "base/run.h"
 
 static const char *const whole_sections[] = {"module",    "optimizer", "scheduler",
                                              "averaging", "data",      NULL};
@@ -107,11 +108,12 @@ static void difference_add(char list[PL_ERROR_TEXT], const char *key, const json
              now ? pl_json_show(now, is) : "not given");
 }
 
-/* An option of the strategy; in older runs one of the trainer. */
-static json_t *micro_shards(const json_t *trainer)
+int64_t pl_run_shards(const json_t *trainer)
 {
-    json_t *own = json_object_get(json_object_get(trainer, "strategy"), "micro_shards");
-    return json_integer_value(own) ? own : json_object_get(trainer, "micro_shards");
+    const json_int_t own = json_integer_value(json_object_get(
+                         json_object_get(trainer, "strategy"), "micro_shards")),
+                     older = json_integer_value(json_object_get(trainer, "micro_shards"));
+    return own > 0 ? own : older > 0 ? older : PL_SHARDS_USUAL;
 }
 
 static bool is_elastic(const json_t *trainer)
@@ -128,11 +130,10 @@ static bool is_elastic(const json_t *trainer)
 static int64_t elastic_batch(const json_t *run)
 {
     const json_t *trainer = json_object_get(run, "trainer"),
-                 *shards = micro_shards(trainer),
                  *each = json_object_get(json_object_get(run, "data"), "batch_size");
     const json_int_t all =
         json_integer_value(json_object_get(trainer, "global_batch_size"));
-    return all ? all : json_integer_value(shards) * json_integer_value(each);
+    return all ? all : pl_run_shards(trainer) * json_integer_value(each);
 }
 
 int64_t pl_run_batch(const json_t *run)
@@ -142,7 +143,10 @@ int64_t pl_run_batch(const json_t *run)
                  *data = json_object_get(run, "data");
     if (is_elastic(trainer))
         return elastic_batch(run);
-    const json_int_t ranks = json_integer_value(json_object_get(trainer, "devices")),
+    const json_t *devices = json_object_get(trainer, "devices");
+    const json_int_t ranks = json_is_array(devices)
+                                 ? (json_int_t)json_array_size(devices)
+                                 : json_integer_value(devices),
                      nodes = json_integer_value(json_object_get(trainer, "num_nodes"));
     const bool split = !json_is_false(json_object_get(strategy, "replace_sampler"));
     return (split ? (ranks > 1 ? ranks : 1) * (nodes > 1 ? nodes : 1) : 1)
@@ -201,9 +205,11 @@ static json_t *run_without_names(const json_t *run)
 static json_t *keys_but_ranks(const json_t *run, bool same_batch)
 {
     json_t *keys = pl_run_same_keys(run), *trainer = json_object_get(run, "trainer");
+    json_object_del(keys, "trainer.micro_shards");
     if (is_elastic(trainer)) {
         json_object_set_new(keys, "trainer.deterministic", json_string("elastic"));
-        json_object_set(keys, "trainer.micro_shards", micro_shards(trainer));
+        json_object_set_new(keys, "trainer.strategy.micro_shards",
+                            json_integer(pl_run_shards(trainer)));
     }
     json_object_del(keys, "trainer.devices");
     json_object_del(keys, "trainer.num_nodes");

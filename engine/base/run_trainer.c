@@ -67,9 +67,19 @@ static int elastic_check(const pl_options_t *o, const pl_trainer_options_t *t,
     if (t->sync_batchnorm && pl_trainer_is_elastic(t))
         return pl_options_fail(err, PL_EINVAL, o, "trainer.sync_batchnorm",
                                "\"trainer.sync_batchnorm\" normalises by the batches of "
-                               "all ranks, and \"trainer.deterministic\" is \"elastic\", "
+                               "all ranks, and \"trainer.strategy\" is \"elastic\", "
                                "by which batch norm takes each micro-shard by itself: "
                                "remove one");
+    const json_t *older = pl_options_value(o, "trainer.micro_shards"),
+                 *own = pl_options_value(o, "trainer.strategy.micro_shards");
+    if (json_integer_value(older) && json_integer_value(own)
+        && !json_equal(older, own))
+        return pl_options_fail(err, PL_EINVAL, o, "trainer.micro_shards",
+                               "\"trainer.micro_shards\" is %lld, and "
+                               "\"trainer.strategy.micro_shards\", which replaces it, is "
+                               "%lld: remove \"trainer.micro_shards\"",
+                               (long long)json_integer_value(older),
+                               (long long)json_integer_value(own));
     if (t->micro_shards != PL_SHARDS_USUAL && !pl_trainer_is_elastic(t))
         return pl_options_fail(err, PL_EINVAL, o, "trainer.micro_shards",
                                "\"trainer.micro_shards\" is for strategy \"elastic\": "
@@ -80,14 +90,14 @@ static int elastic_check(const pl_options_t *o, const pl_trainer_options_t *t,
         return PL_OK;
     if (!pl_trainer_is_elastic(t))
         return pl_options_fail(err, PL_EINVAL, o, key,
-                               "\"%s\" is for \"trainer.deterministic\" \"elastic\": "
+                               "\"%s\" is for \"trainer.strategy\" \"elastic\": "
                                "set that, or give each rank's \"data.batch_size\"",
                                key);
     if (t->global_batch_size % t->micro_shards)
         return pl_options_fail(err, PL_EINVAL, o, key,
                                "\"%s\" is %lld, which %lld micro-shards do not share "
                                "evenly: give a multiple, or another "
-                               "\"trainer.micro_shards\"",
+                               "\"trainer.strategy.micro_shards\"",
                                key, (long long)t->global_batch_size,
                                (long long)t->micro_shards);
     const int64_t each = t->global_batch_size / t->micro_shards;

@@ -118,7 +118,7 @@ const char *cli_option_type(const pl_option_t *option)
         [PL_OPTION_GROUPS] = "list of objects",
         [PL_OPTION_INTERVAL] = "share, count or time",
         [PL_OPTION_PARTS] = "component or list of them",
-        [PL_OPTION_SPAN] = "integer or MIN:MAX",
+        [PL_OPTION_SPAN] = "integer, MIN:MAX or [NUMBER, ...]",
     };
     return type_names[option->type];
 }
