@@ -176,7 +176,7 @@ static void the_mailbox_refuses_what_is_not_allowed(void)
     rig_wait(1);
     is_int(rig.runtime->refused, 7,
            "a sideways call, another epoch, another run, a second start, a message it "
-           "does not take, "
+           "has no handler, "
            "one for another level, one by another level than its own");
     is_int(rig.queen->replies, 1, "and goes on");
     rig_close();

@@ -207,7 +207,7 @@ nodes_that_are_not_there_are_missed() {
     like "$err" '2 nodes must be there, and for 0.2 s there are 1: node 1, 2 is missing' "it says which"
     try timeout 60 "$paceline" launch --nnodes 2 --node-rank 1 --rdzv-endpoint "127.0.0.1:$port" --join-timeout 0.2 -- true
     is "$status" 1 "nor is there node 0"
-    like "$err" 'rank 1 has found no connection to rank 0 at .* for 0.2 s' "as is told"
+    like "$err" 'rank 1 could not connect to rank 0 at .* for 0.2 s' "as is told"
     refused 2 'takes a number or MIN:MAX' launch --nnodes 3:2 -- true
     refused 2 'takes a number or MIN:MAX' launch --nnodes 1:2:3 -- true
 }
@@ -217,7 +217,7 @@ nodes_that_differ_are_refused() {
     node 0 2 1 --set trainer.run_name=differ &
     local first=$!
     node 1 2 2 --set trainer.run_name=differ
-    like "$(text err.1)" 'its ranks per node is "2", that of rank 0 is "1"' "it is told in what"
+    like "$(text err.1)" 'its ranks per node is "2", but rank 0 has "1"' "it is told in what"
     node 1 2 1 --set trainer.run_name=differ &
     wait $first $!
     is "$(text status.0)$(text status.1)" 00 "another in its place is let in"

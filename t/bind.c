@@ -94,7 +94,8 @@ static void sources_may_be_apart(void)
     pl_instance_release(&source);
     is_int(pl_options_source(o, PL_PREDICT, 0, &source, &err), PL_ENOTFOUND,
            "one that is not there");
-    is_text(err.text, "run.json: the run names no such source: give \"data.predict\"",
+    is_text(err.text,
+            "run.json: the run has no data set for this stage: set \"data.predict\"",
             "says what to give");
     pl_options_free(o);
 }
@@ -130,10 +131,11 @@ static void what_nobody_knows_must_be_given(void)
     pl_instance_t module = {0};
     pl_options_t *o = sample_run("{\"module\": {\"name\": \"mlp\", \"shape\": [1]}}");
     is_int(make_module(o, "{\"shape\": [28]}", &module), PL_EINVAL, "refused");
-    is_text(err.text,
-            "module \"mlp\" needs \"classes\", which the data does not tell (classes): "
-            "give \"classes\" yourself if the data suits",
-            "says so");
+    is_text(
+        err.text,
+        "module \"mlp\" needs \"classes\", which the data does not provide (classes): "
+        "set \"classes\" if the data suits",
+        "says so");
     is_int(make_module(o, NULL, &module), PL_EINVAL, "without any facts too");
     is_int(make_module(o, "{\"classes\": 1}", &module), PL_EINVAL, "a fact out of range");
     is_text(err.text,
@@ -173,7 +175,7 @@ static void auto_is_what_the_caller_says(void)
     request = (pl_part_request_t){.role = "module", .path = "module"};
     is_int(pl_options_part(o, &request, &part, &err), PL_ENOTFOUND,
            "one that must be named");
-    is_text(err.text, "run.json: the run names no module: give \"module\"", "must be");
+    is_text(err.text, "run.json: the run has no module: set \"module\"", "must be");
     pl_options_free(o);
 }
 

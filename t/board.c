@@ -483,7 +483,7 @@ static void watched(pl_board_t *board, const char *event, int rank, int64_t time
                                          .rank = (uint32_t)rank,
                                          .host = "here",
                                          .process = 77,
-                                         .cause = "nothing was heard for 3 s",
+                                         .cause = "no data for 3 s",
                                          .seconds = 3};
     say(board, said);
 }

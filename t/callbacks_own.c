@@ -186,7 +186,7 @@ static void wrong_options_are_refused(void)
     queen_close();
     start("{\"name\": \"timer\", \"duration\": \"00:00:61\"}");
     queen_wait(&life);
-    like(life.error.text, "\"timer\".*\"00:00:61\" is no time: write DD:HH:MM:SS",
+    like(life.error.text, "\"timer\".*\"00:00:61\" is not a time: write DD:HH:MM:SS",
          "no time");
     queen_close();
 }

@@ -274,12 +274,12 @@ a_malformed_run_file_is_refused_with_its_place() {
 what_cannot_run_is_refused_before_it_starts() {
     printf '{\n  "module": {"name": "mlp", "classes": 3},\n  "optimizer": "sgd",\n  "trainer": {"devices": 2, "strategy": "single"}\n}\n' >bad.json
     local csv=(--set data.name=csv --set data.path=points.csv)
-    refused 2 '^paceline: bad.json: the run names no data: give "data"' fit bad.json
+    refused 2 '^paceline: bad.json: the run has no data: set "data"' fit bad.json
     refused 2 '^paceline: bad.json:4:26: "trainer.devices" is 2, but strategy "single" works with at most 1' \
         fit bad.json "${csv[@]}"
-    refused 2 'names no optimizer: give "optimizer"' fit bad.json "${csv[@]}" --set optimizer=null
-    refused 2 'names no module: give "module"' fit bad.json "${csv[@]}" --set module=null
-    refused 2 'no such source: give "data.train"' fit bad.json --set data.test.name=csv --set data.test.path=points.csv
+    refused 2 'has no optimizer: set "optimizer"' fit bad.json "${csv[@]}" --set optimizer=null
+    refused 2 'has no module: set "module"' fit bad.json "${csv[@]}" --set module=null
+    refused 2 'no data set for this stage: set "data.train"' fit bad.json --set data.test.name=csv --set data.test.path=points.csv
     refused 2 'there is no logger "parchment": known are csv, jsonl, (mlflow, )?tensorboard' fit run.json --set loggers.0=parchment
     refused 2 'there is no strategy "dpp"' fit run.json --set trainer.strategy=dpp
     refused 2 'there is no launcher "inlin".*"inline"' fit run.json --set trainer.launcher=inlin
@@ -289,7 +289,7 @@ what_cannot_run_is_refused_before_it_starts() {
     refused 2 '^paceline: named.json:5:27: runs/taken: there is a run of that name' fit named.json
     refused 2 'trainer.run_name" takes the name of a directory.*not "a/b"' fit run.json --set trainer.run_name=a/b
     refused 2 'not "latest"' fit run.json --set trainer.run_name=latest
-    refused 2 'names no data' predict bad.json --checkpoint x
+    refused 2 'the run has no data' predict bad.json --checkpoint x
     is "$(ls runs/taken)" "" "nothing was started"
 }
 
@@ -304,7 +304,7 @@ with_json_what_is_refused_has_a_result_too() {
     }
     refused_in_json 'cannot read none.json' fit none.json
     refused_in_json 'unknown key' fit run.json --set trainer.max_epoch=3
-    refused_in_json 'names no data' fit run.json --set data=null
+    refused_in_json 'the run has no data' fit run.json --set data=null
     refused_in_json 'takes KEY=VALUE' fit run.json --set nonsense
     refused_in_json '0.0.0.0' fit run.json --monitor tcp://0.0.0.0:1
     refused_in_json 'needs --checkpoint' predict run.json

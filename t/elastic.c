@@ -286,7 +286,7 @@ static void what_does_not_go_together_is_refused(void)
         const char *trainer, *module, *data, *says;
     } wrong[] = {
         {"\"devices\": 3, \"micro_shards\": 2", NULL, NULL, "3 ranks share out 2"},
-        {"\"global_batch_size\": 30", NULL, NULL, "12 micro-shards do not share evenly"},
+        {"\"global_batch_size\": 30", NULL, NULL, "not a multiple of 12 micro-shards"},
         {"\"global_batch_size\": 24", NULL, "\"batch_size\": 3", "are 2 in each"},
         {"\"devices\": 2, \"strategy\": \"ddp\"", NULL, NULL, "depend on the number"},
         {"\"strategy\": \"single\"", NULL, NULL, "depend on the number"},

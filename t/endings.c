@@ -170,7 +170,8 @@ static void a_call_to_a_thread_that_goes_ends(void)
     rig_wait(2);
     is_int(rig.queen->errors, 2, "two calls that it had not read yet ended");
     is_int(rig.queen->code, PL_EPEER, "as the other side's end");
-    like(rig.queen->text, "a went before it answered save", "that names it and the call");
+    like(rig.queen->text, "a ended before it replied to save",
+         "that names it and the call");
     is_int(rig.reactor->links.count, 0, "the link is closed");
 
     pl_error_t err = {0};
@@ -254,7 +255,7 @@ static void a_limit_that_has_passed_is_still_a_limit(void)
 static void whoever_is_nearest_names_the_stuck_actor(void)
 {
     rig_open();
-    rig.runtime->grace_ms = 1000;         /* the boss has 250 ms more than its bees */
+    rig.runtime->grace_ms = 1000;             /* the boss has 250 ms more than its bees */
     pl_address_t keeper;
     uint64_t life = rig_spawn(&keeper_ops, PL_OWN_THREAD, "", &keeper);
     pl_cancel(rig.queen, life);

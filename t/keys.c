@@ -81,7 +81,7 @@ static void a_file_that_others_may_read_is_refused(void)
     for (size_t k = 0; k < sizeof modes / sizeof *modes; k++) {
         chmod(path, (mode_t)modes[k]);
         is_int(pl_keys_read(path, &keys, &err), PL_EINVAL, "mode %o", modes[k]);
-        like(err.text, "open: others may.*chmod 600", "with what to do");
+        like(err.text, "open: other users may.*chmod 600", "with what to do");
     }
     chmod(path, 0400);
     is_int(pl_keys_read(path, &keys, &err), PL_OK, "mode 400 is fine");
@@ -122,7 +122,7 @@ static void a_damaged_file_is_refused(void)
     memcpy(text + size, "more\n", 6);
     file_write(text, size + 5);
     is_int(pl_keys_read(path, &keys, &err), PL_EFORMAT, "with more behind it");
-    like(err.text, "no key file, or damaged", "it says so");
+    like(err.text, "not a key file, or damaged", "it says so");
 }
 
 static void each_incarnation_has_a_key_of_its_own(void)

@@ -211,21 +211,21 @@ static void who_does_not_belong_is_refused_with_a_reason(void)
     refused("another run", spec, "another run");
     spec.run--;
     spec.epoch = 2;
-    refused("a later incarnation", spec, "incarnation 2, this is 1");
+    refused("a later incarnation", spec, "incarnation 2; this is incarnation 1");
     spec.epoch = 1;
     spec.rank = 3;
-    refused("a rank out of range", spec, "from 0 to 2");
+    refused("a rank out of range", spec, "rank out of range: 0 to 2");
     spec.rank = 0;
-    refused("a rank twice", spec, "another process is that rank");
+    refused("a rank twice", spec, "another process already has that rank");
     spec.rank = 1;
     spec.world_size = 4;
-    refused("another number of ranks", spec, "4 ranks, these are 3");
+    refused("another number of ranks", spec, "its world size is 4, here it is 3");
     spec.world_size = 3;
     spec.traits = "{\"instruction set\":\"avx512\",\"threads\":\"2\"}";
     refused("another instruction set", spec,
-            "instruction set is \"avx512\", that of rank 0 is \"avx2\"");
+            "instruction set is \"avx512\", but rank 0 has \"avx2\"");
     spec.traits = "{\"instruction set\":\"avx2\"}";
-    refused("one that does not tell", spec, "threads is not told, that of rank 0");
+    refused("one that does not tell", spec, "threads is not given, but rank 0 has");
     spec.traits = usual.traits;
     is_int(pl_link_counts(host.link)->refused, 7, "all are counted");
     join(1);
@@ -300,7 +300,7 @@ static void another_version_is_refused(void)
     int size = -1;
     raw_send(raw, head, "whatever it says there");
     until((size = zmq_recv(raw, answer, sizeof answer - 1, ZMQ_DONTWAIT)) > 0);
-    like(host.text[PL_LINK_REFUSED], "speaks version 9 of the protocol, this is 2",
+    like(host.text[PL_LINK_REFUSED], "speaks version 9 of the protocol, this launcher 2",
          "the launcher says so");
     ok(size > (int)sizeof head && answer[7] == LINK_REFUSE, "it is told");
     like(answer + sizeof head, "version 9", "why");
@@ -335,7 +335,7 @@ static void a_rank_that_nobody_lets_in_is_told(void)
     usual.times.join = 200;
     join(0);
     like(rank[0].text[PL_LINK_GONE],
-         "^rank 0 has found no connection to the launcher at ipc://.* for 0.2 s: is it",
+         "^rank 0 could not connect to the launcher at ipc://.* for 0.2 s: is it",
          "with the place");
     ok(!strstr(rank[0].text[PL_LINK_GONE], "key"), "and no word of keys");
     close_all();
@@ -405,7 +405,7 @@ static void who_has_another_key_is_told_of(void)
     wire_delay(20);
     connect_as(&rank[0], spec);
     until(host.events[PL_LINK_REFUSED]);
-    like(host.text[PL_LINK_REFUSED], "^127.0.0.1, port [0-9]+ has another key: is the",
+    like(host.text[PL_LINK_REFUSED], "^127.0.0.1, port [0-9]+ has another key: use the",
          "from where, and what to look at");
     is_int(host.last_peer, PL_LINK_HOST, "whoever it is");
     until(host.events[PL_LINK_MISSING]);
@@ -431,7 +431,7 @@ static void who_has_no_key_is_told_of(void)
     host.frees = true;
     connect_as(&rank[0], spec);
     until(!host.link);
-    like(host.text[PL_LINK_REFUSED], " has no key: all need the same job key file",
+    like(host.text[PL_LINK_REFUSED], " has no key: all ranks need the same job key file",
          "and whoever hears it may end the link");
     close_all();
     listen_at("tcp://127.0.0.1:*", 1);
@@ -439,7 +439,8 @@ static void who_has_no_key_is_told_of(void)
     spec.keys = &job;
     connect_as(&rank[0], spec);
     until(host.events[PL_LINK_REFUSED]);
-    like(host.text[PL_LINK_REFUSED], "has a key, and here is none", "so is one with one");
+    like(host.text[PL_LINK_REFUSED], "has a key, but this process has none",
+         "so is one with one");
     close_all();
 }
 
@@ -540,7 +541,7 @@ static void a_lease_runs_out_when_nothing_is_heard(void)
     wire_hold(true);
     int64_t before = pl_now();
     until(rank[0].events[PL_LINK_GONE] && host.events[PL_LINK_SILENT]);
-    like(rank[0].text[PL_LINK_GONE], "lease has run out", "the rank ends itself");
+    like(rank[0].text[PL_LINK_GONE], "lease has expired", "the rank ends itself");
     ok(pl_now() - before < 6 * PL_SECOND, "in %.0f ms",
        (double)(pl_now() - before) / 1e6);
     is_int(host.events[PL_LINK_SILENT], 1, "the launcher finds it silent");
@@ -564,12 +565,13 @@ static void who_holds_a_lease_and_stays_silent_is_given_up(void)
     join(0);
     wire_hold(true);
     until(host.events[PL_LINK_GONE]);
-    like(host.text[PL_LINK_GONE], "nothing was heard for 0.7 s", "it is gone");
+    like(host.text[PL_LINK_GONE], "no data for 0.7 s", "it is gone");
     is_int(host.events[PL_LINK_SILENT], 1, "after it was called silent");
     is_int(host.events[PL_LINK_CUT], 0, "and never cut");
     wire_hold(false);
     until(rank[0].events[PL_LINK_GONE]);
-    like(rank[0].text[PL_LINK_GONE], "refused: it is given up", "it hears so later");
+    like(rank[0].text[PL_LINK_GONE], "refused: it was disconnected for too long",
+         "it hears so later");
     wire_close();
     close_all();
 }
@@ -718,7 +720,7 @@ static void another_process_may_follow_one_that_is_over(void)
     until(rank[2].messages[0]);
     is_int(rank[2].messages[0], 1, "which comes, as the first");
     join_in_place_of_1(&rank[0]);
-    like(rank[0].text[PL_LINK_GONE], "another process is that rank already",
+    like(rank[0].text[PL_LINK_GONE], "another process already has that rank",
          "while it is there nobody else is let in");
     pl_link_free(rank[2].link);
     rank[2].link = NULL;
@@ -784,10 +786,11 @@ static void messages_of_an_older_incarnation_reach_nobody(void)
     is_int(host.messages[0], 0, "nothing came of the old");
     ok(pl_link_counts(host.link)->fenced >= 10, "%d were counted",
        (int)pl_link_counts(host.link)->fenced);
-    like(rank[0].text[PL_LINK_GONE], "incarnation is over", "it is told");
+    like(rank[0].text[PL_LINK_GONE], "incarnation has ended", "it is told");
     pl_link_spec_t spec = usual;
     spec.world_size = 2;
-    refused("one of the old that joins late", spec, "incarnation 1, this is 2");
+    refused("one of the old that joins late", spec,
+            "incarnation 1; this is incarnation 2");
     spec.epoch = 2;
     spec.rank = 1;
     connect_as(&rank[1], spec);

@@ -349,7 +349,7 @@ static void a_message_has_a_limit(void)
                      too_much = {.what = "", .scalars = {much, sizeof much + 1}};
     is_int(pl_frame_make(&frame, &e, &too_long, &err), PL_EPROTOCOL,
            "a frame is refused when it would be larger");
-    like(err.text, "^a message of 16777[0-9]+ bytes; 16777216 are allowed",
+    like(err.text, "^a message of 16777[0-9]+ bytes; the limit is 16777216",
          "with both sizes");
     is_int(pl_frame_make(&frame, &e, &too_much, &err), PL_EPROTOCOL, "and a field");
     is_int(pl_frame_make(&frame, &e, &too_much, NULL), PL_EPROTOCOL,

@@ -21,7 +21,7 @@ enum {
     SERVED_MOST = 1024,                                     /* at a file */
     AT_PORT = 2048,
     CROWD = 3000,
-    CURIOUS = 1500,                                      /* come and go before them */
+    CURIOUS = 1500,                                         /* come and go before them */
     OVERSHOOT = 600,
     THOUSAND = 1000,
     EACH = 4,                                   /* lines a second to each of a thousand */
@@ -35,9 +35,8 @@ static struct rlimit descriptors;
 enum { FULL, FEW, FLOODED, SORTS };
 
 static char heard[SORTS][256];                  /* what the log said first, by its sort */
-static const char *const sorts[SORTS] = {"as many as it serves",
-                                         "few descriptors are left",
-                                         "come faster than 250 a second: some wait"};
+static const char *const sorts[SORTS] = {"which is the limit", "few descriptors are left",
+                                         "more than 250 connections a second"};
 static int times[SORTS];                                    /* atomic */
 
 static bool was_said(int sort)
@@ -163,9 +162,9 @@ static void of_a_crowd_as_many_get_in_as_are_served(void)
     if (!may_open())
         return;
     snprintf(file, sizeof file, "ipc://%s/crowded", tap_folder());
-    who_is_in_goes_on_seeing(file, "has 1[0-9]{3} viewers, as many as it serves");
+    who_is_in_goes_on_seeing(file, "has 1[0-9]{3} viewers, which is the limit");
     who_is_in_goes_on_seeing("tcp://127.0.0.1:*",
-                             "has 2[0-9]{3} viewers, as many as it serves");
+                             "has 2[0-9]{3} viewers, which is the limit");
 }
 
 static void a_file_lets_in_as_many_as_are_served(void)
@@ -185,8 +184,7 @@ static void a_file_lets_in_as_many_as_are_served(void)
     members_join(&one, 1);
     ok(eventually(access(full, F_OK) == 0), "the door is shut");
     ok(eventually(was_said(FULL)), "and that is said: %s", heard[FULL]);
-    like(heard[FULL], "has 1024 viewers, as many as it serves",
-         "with how many there are");
+    like(heard[FULL], "has 1024 viewers, which is the limit", "with how many there are");
     act_last();
     ok(viewer_read(&v, 0), "who is in goes on seeing");
     pl_runtime_init(&second, NULL);
@@ -375,7 +373,7 @@ static void a_crowd_sees_bursts_what_is_rare_and_the_end(void)
             pl_monitor_offer(rig.reactor, pl_frame_bytes(&often[i]));
         usleep(10000);
         read_all(&v, &got);
-        if (k == LINES_MS / 20)                  /* at first all is new */
+        if (k == LINES_MS / 20)                             /* at first all is new */
             got = (got_t){0};
     }
     const int turns = (int)((pl_now() - began) / PL_SECOND / 2);

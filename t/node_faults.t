@@ -146,7 +146,7 @@ partitions_are_noticed_on_both_sides() {
             "cut ($kind): both sides fail, with an error or as their rank has lost another"
         like "$(text $kind/err.0)" 'paceline: (node 1 \(.*\): it is gone|rank 1 \(.*\) is gone after step [0-9]+): ' \
             "node 0 names who is gone"
-        like "$(text $kind/err.1)" 'paceline: (node 0 is gone|rank 1: .*lease has run out)' "the other ends itself"
+        like "$(text $kind/err.1)" 'paceline: (node 0 is gone|rank 1: .*lease has expired)' "the other ends itself"
         ok "in $(cat $kind/seconds) s" test "$(cat $kind/seconds)" -lt 40
         ok "no step was logged twice" steps_once $kind/runs/nodes/metrics.jsonl
     done
@@ -229,12 +229,12 @@ ranks_that_cannot_reach_each_other_have_a_limit() {
         ok "$kind: ranks that do not reach the rendezvous end" test -e $kind-rendezvous/over
         like "$(text $kind-rendezvous/err.0)" 'not joined within 2 s at tcp://.*:15000: rank 1' "rank 0 says whom it misses"
         like "$(text $kind-rendezvous/err.1)" \
-            'rank 1 has found no connection to rank 0 at tcp://10\.77\.0\.1:15000 for [12]' "rank 1 where it looks"
+            'rank 1 could not connect to rank 0 at tcp://10\.77\.0\.1:15000 for [12]' "rank 1 where it looks"
     done
     like "$(text blackhole-exchange/err.0)" 'it does not answer; is there a firewall' "with a reason"
     ok "ranks that have no link for bulk end" test -e blackhole-bulk/over
     like "$(text blackhole-bulk/err.1)" \
-        'rank 1 has found no connection to rank 0 at tcp://10\.77\.0\.1:[0-9]+ for [12]' "and say so"
+        'rank 1 could not connect to rank 0 at tcp://10\.77\.0\.1:[0-9]+ for [12]' "and say so"
     ok "no word of keys" eval '! grep -q "job key" */err.[01]'
     for case in 0 1; do
         ok "ranks that do not meet stop when rank $case is told to" test -e blackhole-stop$case/over
@@ -254,7 +254,7 @@ apart() {
     node=$(cat /proc/"$(cat pid.1)"/task/*/children)
     cat /proc/${node% }/task/*/children >victim
     kill -KILL $(cat victim)
-    holds 4 says err.0 'rank 1 remote: .*the connection is gone' && touch noticed
+    holds 4 says err.0 'rank 1 remote: .*the connection has ended' && touch noticed
     holds 30 ended 0 && holds 30 ended 1 && touch over
 }
 
@@ -289,7 +289,7 @@ a_rank_that_wakes_too_late_is_fenced() {
     signal CONT stale
     ok "the one that slept" holds 30 ended stale
     is "$(text status.stale)" 1 "has failed"
-    like "$(text err.stale)" 'paceline: rank 1.*(lease has run out|another launcher answers|cut off)' "and knows why"
+    like "$(text err.stale)" 'paceline: rank 1.*(lease has expired|another launcher replies|cut off)' "and knows why"
     start_rank 1 job 1
     ok "the other" holds 30 ended 0
     ok "trains as if it had never been" cmp "$(inline_model 2)" runs/awake/model.safetensors
@@ -328,7 +328,7 @@ two_jobs_do_not_meet_at_one_port() {
     like "$(text err.second)" "127.0.0.1:$port is in use by process $(text pid.0):" "with the process that is there"
     start_rank lost second 1
     ok "and a rank of that" holds 30 ended lost
-    like "$(text err.lost)" 'rank 1 is refused: it is of another run' "too"
+    like "$(text err.lost)" 'rank 1 is refused: it belongs to another run' "too"
     start_rank 1 first 1
     ok "the first" holds 30 ended 0
     ok "on both ranks" holds 30 ended 1
@@ -383,7 +383,7 @@ a_rank_that_is_stopped_ends_the_launch() {
     rank=$(children_of_launch 1)
     kill -STOP "$rank"
     ok "one is stopped, and all end" holds 30 ended node
-    like "$(text err.node)" 'rank 1 \(.*\) is gone after step [0-9]+: nothing was heard for 7 s' "as it is silent"
+    like "$(text err.node)" 'rank 1 \(.*\) is gone after step [0-9]+: no data for 7 s' "as it is silent"
     ok "nothing is left of it" gone "$rank"
 }
 

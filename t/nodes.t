@@ -44,7 +44,7 @@ the_key_is_found_by_its_variable() {
     try timeout 60 "$paceline" launch --job-key given.key -- sh -c "$show"
     is "$out" "$folder/given.key" "an option counts instead"
     chmod 644 told.key
-    refused 2 'told.key: others may read or write it' launch -- true
+    refused 2 'told.key: other users may read or write it' launch -- true
     PACELINE_JOB_KEY_FILE= try timeout 60 "$paceline" launch -- sh -c "$show"
     is "$status$out" 0 "an empty one names none"
     PACELINE_JOB_KEY_FILE= refused 2 'name a file for it, .*--job-key or PACELINE_JOB_KEY_FILE' \
@@ -368,7 +368,7 @@ who_has_another_key_is_not_let_in() {
     as_rank 0 2 fit run.json --set trainer.launcher="$(printf "$key" right.key)"
     wait $pid
     is "$(text status.0)$(text status.1)" 11 "both fail"
-    like "$(text err.0)" 'somebody was not let in: .* has another key: is the job key file the same' "rank 0 hears a knock"
+    like "$(text err.0)" 'was not let in: .* has another key: use the same job key file' "rank 0 hears a knock"
     like "$(text err.0)" 'not joined within 1.5 s at tcp://.*: rank 1; [0-9]+ connections? without its key' "and says whom it misses, and why"
     like "$(text err.1)" 'and the job key the same' "rank 1 guesses why"
     as_rank 1 2 fit run.json --set trainer.launcher="$short" &
@@ -383,7 +383,7 @@ who_has_another_key_is_not_let_in() {
     wait $pid
     ok "with the right one it trains the same" cmp "$(inline_model 2)" runs/keys/model.safetensors
     chmod 644 right.key
-    refused 2 'others may read or write it' launch --job-key right.key -- true
+    refused 2 'other users may read or write it' launch --job-key right.key -- true
 }
 
 a_second_process_of_a_rank_is_refused() {
@@ -398,7 +398,7 @@ a_second_process_of_a_rank_is_refused() {
             MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout 60 "$paceline" fit run.json >out.twin 2>err.twin </dev/null
     )
     wait $first $second
-    like "$(text err.1)$(text err.twin)" 'another process is that rank already' "one of the two hears why"
+    like "$(text err.1)$(text err.twin)" 'another process already has that rank' "one of the two hears why"
 }
 
 ranks_that_differ_are_refused() {
@@ -407,7 +407,7 @@ ranks_that_differ_are_refused() {
     local pid=$!
     as_rank 0 2 fit run.json --set trainer.launcher="$short"
     wait $pid
-    like "$(text err.1)" 'rank 1 is refused: its threads per rank is "2", that of rank 0 is "1"' "in threads"
+    like "$(text err.1)" 'rank 1 is refused: its threads per rank is "2", but rank 0 has "1"' "in threads"
     free_port
     as_rank 1 2 validate run.json --checkpoint "$(inline_model 2)" &
     pid=$!
@@ -420,14 +420,14 @@ ranks_that_differ_are_refused() {
     as_rank 0 2 fit run.json --set trainer.launcher="$short"
     wait $pid
     if [ "$(text status.1)" = 0 ]; then skip "this machine has one instruction set"; return; fi
-    like "$(text err.1)" 'rank 1 is refused: its instruction set is "portable", that of rank 0 is' "in instructions"
+    like "$(text err.1)" 'rank 1 is refused: its instruction set is "portable", but rank 0 has' "in instructions"
 }
 
 # refused_in WHAT OTHER OWN - rank 1, which $pid is, ends as it is another in that than rank 0, which begins now
 refused_in() {
     as_rank 0 2 fit run.json --set trainer.launcher="$short"
     wait $pid
-    like "$(text err.1)" "rank 1 is refused: its $1 is \"$2\", that of rank 0 is \"$3\"" "in $1"
+    like "$(text err.1)" "rank 1 is refused: its $1 is \"$2\", but rank 0 has \"$3\"" "in $1"
 }
 
 # Another oneDNN, and another release of Paceline, by what they say of themselves.
@@ -462,7 +462,7 @@ who_has_processors_of_its_own_uses_them_all() {
     all=$(nproc) half=$((all / 2))
     as_bound 0 1 "$short"
     wait $pid
-    like "$(text err.1)" "threads per rank is \"$half\", that of rank 0 is \"$all\"" "and half of them when two share"
+    like "$(text err.1)" "threads per rank is \"$half\", but rank 0 has \"$all\"" "and half of them when two share"
 }
 
 # ---- two nodes ----
@@ -535,7 +535,7 @@ jobs_of_mpich_do_not_mix() {
     wait $pid
     is $? 0 "the first trains with its own ranks"
     like "$err" 'is in use by process' "rank 0 of the second is told who is there"
-    like "$err" 'rank 1 is refused: it is of another run' "and its rank 1 that it is of another"
+    like "$err" 'rank 1 is refused: it belongs to another run' "and its rank 1 that it is of another"
     unset PACELINE_ENDPOINT
 }
 

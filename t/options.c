@@ -166,24 +166,24 @@ static void setting_nonsense_is_refused(void)
                "unknown key \"accelerator\": did you mean \"trainer.accelerator\"?");
     refuse_set("loggers.0.x", "1", "unknown key \"loggers.0.x\": known are name");
     refuse_set("loggers.2", "csv",
-               "cannot set \"loggers.2\": \"2\" is no place in a list of 1: the first is "
-               "0, the next new one 1");
+               "cannot set \"loggers.2\": \"2\" is not an index of a list of 1: indices "
+               "start at 0, and 1 appends");
     refuse_set("loggers.x", "csv",
-               "cannot set \"loggers.x\": \"x\" is no place in a list of 1: the first is "
-               "0, the next new one 1");
+               "cannot set \"loggers.x\": \"x\" is not an index of a list of 1: indices "
+               "start at 0, and 1 appends");
     refuse_set("loggers.1", "cvs",
                "\"loggers.1\": there is no logger \"cvs\": did you mean \"csv\"?");
     refuse_set("trainer.depth.x", "1",
                "cannot set \"trainer.depth.x\": \"depth\" is 3, which has no keys");
     refuse_set(
         "", "1",
-        "cannot set \"\": a key is names with dots between, such as trainer.devices");
+        "cannot set \"\": a key is names separated by dots, such as trainer.devices");
     refuse_set("trainer..depth", "1",
-               "cannot set \"trainer..depth\": a key is names with dots between, such as "
+               "cannot set \"trainer..depth\": a key is names separated by dots, such as "
                "trainer.devices");
     refuse_set("a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a", "1",
-               "cannot set \"a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a\": a key is names with "
-               "dots between, such as trainer.devices");
+               "cannot set \"a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a\": a key is names "
+               "separated by dots, such as trainer.devices");
     refuse_set("trainer.run_name", "\xff", "the value is not UTF-8");
     refuse_set("\xff", "1", "the key is not UTF-8");
 }

@@ -62,7 +62,7 @@ static void another_table_of_that_name_is_refused_with_its_company(void)
                                       {"module", &other},
                                       PL_REGISTRATIONS_END};
     is_int(pl_register(both, &err), PL_EEXIST, "refused");
-    is_text(err.text, "there is another module \"mlp\" already: rename one", "by name");
+    is_text(err.text, "another module \"mlp\" already exists: rename one", "by name");
     ok(!pl_part_find("module", "fresh", NULL), "and nothing was registered");
     static const pl_part_t twin = {"fresh", NULL, 0, NULL};
     const pl_registration_t twins[] = {{"module", &fresh},
@@ -95,19 +95,20 @@ static void mistakes_of_authors_are_found(void)
            PL_INT(part_t, n, "0", "1..", ""));
     REFUSE("option \"n\" of module \"bad\": not JSON: invalid token near 'abc'",
            PL_INT(part_t, n, "abc", NULL, ""));
-    REFUSE("option \"n\" of module \"bad\": a range is written 1.. or (0..1], not 5",
+    REFUSE("option \"n\" of module \"bad\": a range has the form 1.. or (0..1], not 5",
            PL_INT(part_t, n, NULL, "5", ""));
-    REFUSE("option \"n\" of module \"bad\": x is no number",
+    REFUSE("option \"n\" of module \"bad\": x is not a number",
            PL_INT(part_t, n, "1", "1..x", ""));
     REFUSE("option \"n\" of module \"bad\": has the name of another key",
            PL_INT(part_t, n, "1", NULL, ""), PL_INT(part_t, n, "1", NULL, ""));
     REFUSE("option \"name\" of module \"bad\": has the name of another key",
            {"name", PL_OPTION_INT, 0, "1", NULL, ""});
-    REFUSE("option \"m\" of module \"bad\": lies outside the part's struct of 24 bytes",
-           {"m", PL_OPTION_INT, 24, "1", NULL, ""});
-    REFUSE("option \"m\" of module \"bad\": is of no known type",
+    REFUSE(
+        "option \"m\" of module \"bad\": lies outside the component's struct of 24 bytes",
+        {"m", PL_OPTION_INT, 24, "1", NULL, ""});
+    REFUSE("option \"m\" of module \"bad\": has an unknown type",
            {"m", (pl_option_type_t)99, 0, "1", NULL, ""});
-    REFUSE("option \"c\" of module \"bad\": names a part: its default can only be "
+    REFUSE("option \"c\" of module \"bad\": names a component: its default can only be "
            "\"auto\" or null",
            PL_CHOICE(part_t, c, "\"shm\"", "collective", ""));
 }
@@ -123,12 +124,13 @@ static void operators_that_no_graph_can_hold_are_refused(void)
                                                .size = 8,
                                                .options = options};
     refused("operator", (const pl_part_t *)&no_inputs,
-            "operator \"bad\" takes 0 inputs: 1 to 8 can be");
+            "operator \"bad\" takes 0 inputs: 1 to 8 are supported");
     refused("operator", (const pl_part_t *)&large,
-            "the struct of operator \"bad\" has 65 bytes: up to 64 can be");
-    refused("operator", (const pl_part_t *)&optional,
-            "operator \"bad\" has options: they belong to the module, which gives their "
-            "values to pl_apply()");
+            "the struct of operator \"bad\" has 65 bytes: up to 64 are supported");
+    refused(
+        "operator", (const pl_part_t *)&optional,
+        "operator \"bad\" has options: options belong to the module, which passes their "
+        "values to pl_apply()");
 }
 
 static void names_that_mean_something_else_are_refused(void)
@@ -143,7 +145,7 @@ static void names_that_mean_something_else_are_refused(void)
     refused("module", &nameless, "a module has no name, or \"auto\" for its name");
     refused("module", &any, "a module has no name, or \"auto\" for its name");
     refused("modul", &any,
-            "there are no parts of the role \"modul\": did you mean \"module\"?");
+            "unknown role \"modul\" of a component: did you mean \"module\"?");
 }
 
 /* ---- Threads ---- */
@@ -327,7 +329,7 @@ static void a_path_is_taken_as_it_is_and_twice(void)
     is_int(pl_plugin_load(path, &err), PL_OK, "once");
     is_int(pl_plugin_load(path, &err), PL_OK, "and once more");
     is_int(pl_plugin_load("./none.so", &err), PL_ENOTFOUND, "one that is not there");
-    is_text(err.text, "there is no plug-in ./none.so", "says so");
+    is_text(err.text, "plug-in ./none.so does not exist", "says so");
 }
 
 static void a_file_that_is_no_plugin_says_so(void)
@@ -343,7 +345,7 @@ static void a_file_that_is_no_plugin_says_so(void)
     ok(dladdr((void *)(uintptr_t)strlen, &libc) && strchr(libc.dli_fname, '/'),
        "another library");
     is_int(pl_plugin_load(libc.dli_fname, &err), PL_EFORMAT, "without our function");
-    like(err.text, "is no plug-in: it exports no function paceline_plugin\\(\\)",
+    like(err.text, "is not a plug-in: it exports no function paceline_plugin\\(\\)",
          "says what it lacks");
 }
 

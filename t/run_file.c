@@ -44,10 +44,10 @@ static void what_is_not_json_is_refused_where_it_stops_being_so(void)
     REFUSE({"", "run.json:1:1: empty: an object such as {\"module\": …} is expected"},
            {"[]", "run.json:1:1: a list: an object such as {\"module\": …} is expected"},
            {"\xEF\xBB\xBF{}",
-            "run.json:1:1: a byte order mark is in front: save the file as "
+            "run.json:1:1: starts with a byte order mark: save the file as "
             "UTF-8 without one"},
            {"{\"a\": \"\\u0000\"}",
-            "run.json:1:7: not JSON: \\u0000 cannot stand in a text"},
+            "run.json:1:7: not JSON: \\u0000 is not allowed in a text"},
            {"5", "run.json:1:1: not JSON: '[' or '{' expected near '5'"},
            {"{\n  \"trainer\": {\"depth\": NaN}}",
             "run.json:2:24: not JSON: invalid token near 'NaN'"},
@@ -68,19 +68,20 @@ static void what_is_not_json_is_refused_where_it_stops_being_so(void)
 static void a_key_twice_is_refused_at_the_second(void)
 {
     REFUSE({"{\"trainer\": {\"depth\": 1,\n\t\"depth\" : 2}}",
-            "run.json:2:2: key \"depth\" is there twice: remove one"},
+            "run.json:2:2: key \"depth\" occurs twice: remove one"},
            {"{\"module\": \"mlp\", \"modul\\u0065\": \"mlp\"}",
-            "run.json:1:19: key \"modul\\u0065\" is there twice: remove one"}, );
+            "run.json:1:19: key \"modul\\u0065\" occurs twice: remove one"}, );
 }
 
 static void a_name_of_another_engine_is_answered_with_what_is_here(void)
 {
-    REFUSE({"{\"trainer\": {\"gpus\": 2}}",
-            "run.json:1:14: unknown key \"trainer.gpus\": it is \"devices\" here, and "
-            "\"accelerator\" says of which kind: trainer.devices, trainer.accelerator"},
-           {"{\"trainer\": {\"inference_mode\": true}}",
-            "run.json:1:14: unknown key \"trainer.inference_mode\": only training makes "
-            "gradients: leave it out"}, );
+    REFUSE(
+        {"{\"trainer\": {\"gpus\": 2}}", "run.json:1:14: unknown key \"trainer.gpus\": "
+                                         "use trainer.devices for the number "
+                                         "and trainer.accelerator for the kind"},
+        {"{\"trainer\": {\"inference_mode\": true}}",
+         "run.json:1:14: unknown key \"trainer.inference_mode\": only training computes "
+         "gradients: remove it"}, );
 }
 
 static void a_key_that_means_another_is_refused_with_that(void)
@@ -108,8 +109,8 @@ static void a_key_that_means_another_is_refused_with_that(void)
         pl_options_free(o);
         snprintf(want, sizeof want, "unknown key \"%s\": did you mean \"%s\"?",
                  wrong[k].key, wrong[k].meant);
-        is_text(strstr(err.text, "unknown") ? strstr(err.text, "unknown") : err.text, want,
-                "with the key that is meant");
+        is_text(strstr(err.text, "unknown") ? strstr(err.text, "unknown") : err.text,
+                want, "with the key that is meant");
     }
     REFUSE({"{\"trainer\": {\"barebones\": true}}",
             "run.json:1:14: unknown key \"trainer.barebones\": set "
@@ -124,8 +125,8 @@ static void comments_and_last_commas_are_allowed(void)
                                " \"plugins\": [\"http://a/*b*/,]\",],}\n";
     pl_options_t *o = pl_options_parse(text, "run.json", &err);
     ok(o, "a run: %s", err.text);
-    char *depth = pl_options_get(o, "trainer.depth"), *lists = pl_options_get(o, "loggers"),
-         *plugins = pl_options_get(o, "plugins");
+    char *depth = pl_options_get(o, "trainer.depth"),
+         *lists = pl_options_get(o, "loggers"), *plugins = pl_options_get(o, "plugins");
     is_text(depth, "3", "an object ends with a comma");
     is_text(lists, "[\"csv\"]", "a list does, too");
     is_text(plugins, "[\"http://a/*b*/,]\"]", "texts stay as they are");
@@ -243,7 +244,7 @@ static void a_value_of_the_wrong_type_is_refused(void)
         {"{\"trainer\": \"ddp\"}",
          "run.json:1:13: \"trainer\" takes an object, not \"ddp\""},
         {"{\"callbacks\": {}}",
-         "run.json:1:15: \"callbacks\" takes a list of parts, not {}"},
+         "run.json:1:15: \"callbacks\" takes a list of components, not {}"},
         {"{\"callbacks\": [[]]}", "run.json:1:16: \"callbacks.0\" takes a name or an "
                                   "object with a \"name\", not []"},
         {"{\"plugins\": \"x.so\"}",
@@ -313,9 +314,9 @@ static void a_part_that_is_not_there_is_refused(void)
            {"{\"module\": \"auto\"}",
             "run.json:1:12: \"module\": there is no module \"auto\": known are mlp"},
            {"{\"optimizer\": {\"lr\": 1}}",
-            "run.json:1:15: \"optimizer\" needs \"name\": which optimizer it is"},
+            "run.json:1:15: \"optimizer\" needs \"name\": the name of the optimizer"},
            {"{\"plugins\": [\"./none.so\"]}",
-            "run.json:1:14: there is no plug-in ./none.so"}, );
+            "run.json:1:14: plug-in ./none.so does not exist"}, );
 }
 
 static void what_has_no_default_must_be_given(void)
@@ -381,7 +382,7 @@ static void what_is_no_run_file_is_refused(void)
     snprintf(path, sizeof path, "%s/pipe", tap_folder());
     ok(mkfifo(path, 0600) == 0, "a pipe that nobody writes");
     pl_run_file_wait_ms = 50;
-    refuse_file(path, PL_EIO, "nothing has come for 0.05 s: is there a writer?");
+    refuse_file(path, PL_EIO, "no data for 0.05 s: does a program write to this pipe?");
     pl_run_file_wait_ms = 30000;
     refuse_file(sample_file("empty", "", 0), PL_EFORMAT, "^/.*/empty:1:1: empty: ");
     refuse_file(sample_file("nul", "{}\0{}", 5), PL_EFORMAT,

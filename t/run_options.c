@@ -152,7 +152,8 @@ static void a_stop_waits_for_an_accumulated_step(void)
 static void least_and_most_must_agree(void)
 {
     refused("\"max_epochs\": 2, \"min_epochs\": 3", "run.json:1:45: .*min_epochs.* is 3");
-    refused("\"max_steps\": 2, \"min_steps\": 3", "min_steps.* is 3 and max_steps 2");
+    refused("\"max_steps\": 2, \"min_steps\": 3",
+            "min_steps.* is 3, more than .*max_steps.* is 2");
     refused("\"min_epochs\": -1", "min_epochs.* takes an integer from 0 up");
     refused("\"min_steps\": \"few\"", "takes an integer");
 }
@@ -175,7 +176,8 @@ static void a_run_ends_when_its_time_is_over(void)
 
 static void times_are_checked(void)
 {
-    refused("\"max_time\": \"soon\"", "run.json:1:26: .*max_time.*\"soon\" is no time");
+    refused("\"max_time\": \"soon\"",
+            "run.json:1:26: .*max_time.*\"soon\" is not a time");
     refused("\"max_time\": 5", "max_time.* takes text");
     refused("\"max_time\": \"1:00\", \"deterministic\": true",
             "ends the run by the clock");
@@ -424,7 +426,7 @@ static void going_back_comes_to_an_end(void)
     is_int(result->error.code, PL_ENAN, "every step is bad: no endless run");
     like(result->error.text, "went back 3 times.*nan_limit.*step 4", "it says why");
     rig_result_free(result);
-    refused("\"enable_checkpointing\": false, " BACK, "nothing to go back to");
+    refused("\"enable_checkpointing\": false, " BACK, "no checkpoint to resume");
 }
 
 static void a_step_in_parts_is_skipped_as_a_whole(void)

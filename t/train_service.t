@@ -143,11 +143,11 @@ mistakes_are_told_as_json() {
     posts 400 "a wrong key" /runs "$(run_file '"max_epoch": 3')"
     like "$out" 'did you mean .*max_epochs' "too"
     posts 400 "nothing" /runs '{}'
-    like "$out" '"run: the run names no module: give' "lacks a module"
+    like "$out" '"run: the run has no module: set' "lacks a module"
     posts 400 "a run without data" /runs '{"module": "mlp", "optimizer": "sgd"}'
-    like "$out" 'the run names no data' "lacks them"
+    like "$out" 'the run has no data' "lacks them"
     posts 400 "nothing that is trained" /runs "$(run_file '"max_epochs": 1' | sed 's/"optimizer": {[^}]*}, //')"
-    like "$out" 'the run names no optimizer' "lacks an optimizer"
+    like "$out" 'the run has no optimizer' "lacks an optimizer"
     posts 400 "code is not loaded" /runs "$(run_file '"max_epochs": 1' | sed 's/^{/{"plugins": ["x.so"],/')"
     for launcher in '"script"' '{"name": "script", "max_restarts": 0}'; do
         posts 400 "nor this program started again" /runs "$(run_file "\"max_epochs\": 1, \"launcher\": $launcher")"
@@ -179,7 +179,7 @@ mistakes_are_told_as_json() {
     like "$out" '^\{"error":' "as JSON, too"
     printf '{"callbacks": [%s"progress"]}' "$(yes '"progress",' | head -n 20000 | tr -d '\n')" >large
     posts 400 "a list without end" /runs @large -m 5
-    like "$out" 'takes at most 100 parts, not 20001' "which is told at once"
+    like "$out" 'takes at most 100 components, not 20001' "which is told at once"
     ended
 }
 

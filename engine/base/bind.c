@@ -63,8 +63,8 @@ static json_t *choose(const pl_option_t *option, const json_t *object,
         value = json_object_get(facts, option->name);
         if (!value) {
             pl_fail(err, PL_EINVAL,
-                    "needs \"%s\", which the data does not tell (%s): "
-                    "give \"%s\" yourself if the data suits",
+                    "needs \"%s\", which the data does not provide (%s): "
+                    "set \"%s\" if the data suits",
                     option->name, option->help ? option->help : "", option->name);
             return NULL;
         }
@@ -213,7 +213,7 @@ int pl_instance_make(pl_instance_t *instance, const pl_instance_request_t *reque
 {
     const char *name = request->value ? pl_part_name(request->value) : "auto";
     if (!name)
-        return pl_fail(err, PL_EINVAL, "no %s is named", request->role);
+        return pl_fail(err, PL_EINVAL, "the %s has no name", request->role);
     if (!strcmp(name, "auto") && request->automatic)
         name = request->automatic;
     pl_instance_t made = {.ops = pl_part_find(request->role, name, err)};
@@ -239,7 +239,7 @@ int pl_instance_of_choice(pl_instance_t *instance, const char *role,
                           pl_error_t *err)
 {
     if (!choice->name)
-        return pl_fail(err, PL_EINVAL, "no %s is named", role);
+        return pl_fail(err, PL_EINVAL, "the %s has no name", role);
     json_t *value = pl_json_value(choice->options, strlen(choice->options), err);
     if (!value)
         return err ? err->code : PL_ENOMEM;

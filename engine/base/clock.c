@@ -47,10 +47,11 @@ int pl_duration_read(const char *text, int64_t *duration, pl_error_t *err)
         end = last ? NULL : part - 1;
     }
     if (end || !seconds)
-        return pl_fail(err, PL_EINVAL,
-                       "\"%.40s\" is no time: write DD:HH:MM:SS, such as 00:02:30:00, or "
-                       "seconds",
-                       text);
+        return pl_fail(
+            err, PL_EINVAL,
+            "\"%.40s\" is not a time: write DD:HH:MM:SS, such as 00:02:30:00, or "
+            "seconds",
+            text);
     *duration = seconds * PL_SECOND;
     return PL_OK;
 }

@@ -65,7 +65,8 @@ int pl_no_memory(pl_error_t *err)
 int pl_given(const void *thing, const char *what, pl_error_t *err)
 {
     return thing ? PL_OK
-                 : pl_fail(err, PL_EINVAL, "%s is needed, and NULL was given", what);
+                 : pl_fail(err, PL_EINVAL, "%s is required, but the argument is NULL",
+                           what);
 }
 
 const char *pl_code_name(int code)

@@ -54,7 +54,7 @@ static const char *words_of(const json_error_t *error, char shown[JSON_ERROR_TEX
 {
     enum json_error_code code = json_error_code(error);
     if (code == json_error_null_character || code == json_error_null_byte_in_key)
-        return "\\u0000 cannot stand in a text";
+        return "\\u0000 is not allowed in a text";
     return pl_utf8_show(error->text, shown, JSON_ERROR_TEXT_LENGTH);
 }
 
@@ -68,7 +68,7 @@ static int fail_syntax(const char *text, size_t length, const char *name,
     pl_json_place_t place = pl_json_place_at(text, start);
     pl_json_prefix(name, place.line, place.column, prefix);
     if (json_error_code(error) == json_error_duplicate_key)
-        return pl_fail(err, PL_EFORMAT, "%skey %s is there twice: remove one", prefix,
+        return pl_fail(err, PL_EFORMAT, "%skey %s occurs twice: remove one", prefix,
                        fault_key(text, error, start, shown));
     return pl_fail(err, PL_EFORMAT, "%snot JSON: %s", prefix, words_of(error, shown));
 }
@@ -141,7 +141,7 @@ json_t *pl_json_read(const char *text, size_t length, const char *name, pl_error
     }
     if (length >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3)) {
         pl_fail(err, PL_EFORMAT,
-                "%sa byte order mark is in front: save the file as UTF-8 without one",
+                "%sstarts with a byte order mark: save the file as UTF-8 without one",
                 pl_json_prefix(name, 1, 1, prefix));
         return NULL;
     }

@@ -66,8 +66,8 @@ static int put_child(json_t *holder, const char *step, json_t *value, pl_error_t
     if (index > count) {
         json_decref(value);
         return pl_fail(err, PL_EINVAL,
-                       "\"%s\" is no place in a list of %zu: "
-                       "the first is 0, the next new one %zu",
+                       "\"%s\" is not an index of a list of %zu: "
+                       "indices start at 0, and %zu appends",
                        step, count, count);
     }
     int rc = index < count ? json_array_set_new(holder, index, value)
@@ -111,7 +111,7 @@ static int put_at(json_t *root, const char *path, json_t *value, pl_error_t *err
             return rc;
     }
     return pl_fail(err, PL_EINVAL,
-                   "a key is names with dots between, such as trainer.devices");
+                   "a key is names separated by dots, such as trainer.devices");
 }
 
 int pl_json_put(json_t *root, const char *path, json_t *value, pl_error_t *err)

@@ -430,7 +430,7 @@ static int fallback_check(const pl_option_t *option, pl_error_t *err)
     if (option->type == PL_OPTION_PART && option->fallback
         && strcmp(option->fallback, "\"auto\"") && strcmp(option->fallback, "null"))
         return pl_fail(err, PL_EINVAL,
-                       "names a part: its default can only be \"auto\" or null");
+                       "names a component: its default can only be \"auto\" or null");
     if (!option->fallback || pl_option_is_automatic(option))
         return PL_OK;
     json_t *fallback = pl_option_fallback(option, err);
@@ -447,9 +447,9 @@ static int entry_check(const pl_part_t *part, const pl_option_t *option, pl_erro
     pl_range_t range;
     size_t bytes = field_bytes(option->type);
     if (bytes == 0)
-        return pl_fail(err, PL_EINVAL, "is of no known type");
+        return pl_fail(err, PL_EINVAL, "has an unknown type");
     if (option->offset > part->size || part->size - option->offset < bytes)
-        return pl_fail(err, PL_EINVAL, "lies outside the part's struct of %zu bytes",
+        return pl_fail(err, PL_EINVAL, "lies outside the component's struct of %zu bytes",
                        part->size);
     if (!strcmp(option->name, "name")
         || pl_option_find(part->options, option->name) != option)

@@ -267,7 +267,7 @@ int pl_options_needs(const pl_options_t *o, const char *role, const char *path,
 {
     if (pl_options_value(o, path))
         return PL_OK;
-    return fail_missing(o, err, "the run names no %s: give \"%s\"", role, path);
+    return fail_missing(o, err, "the run has no %s: set \"%s\"", role, path);
 }
 
 int pl_options_part(const pl_options_t *o, const pl_part_request_t *request,
@@ -325,25 +325,26 @@ int pl_options_needs_source(const pl_options_t *o, pl_stage_t stage, pl_error_t 
 {
     const json_t *data = pl_options_value(o, "data");
     if (!data)
-        return fail_missing(o, err, "the run names no data: give \"data\"");
+        return fail_missing(o, err, "the run has no data: set \"data\"");
     const json_t *split = json_object_get(data, "val_split");
     bool splits = json_number_value(split) > 0;
     if (stage == PL_VALIDATE && splits && !source_apart(data, PL_VALIDATE))
         return pl_options_needs_source(o, PL_TRAIN, err);
     if (stage == PL_VALIDATE && !pl_data_has_sources(data))
         return fail_missing(o, err,
-                            "the run has no validation data: give "
+                            "the run has no validation data: set "
                             "\"data.val_split\" or a source \"data.val\"");
     if (stage == PL_PREDICT && json_is_array(source_apart(data, stage)))
         return pl_options_fail(err, PL_EINVAL, o, "data.test",
-                               "\"data.test\" is a list: name the one to predict as "
+                               "\"data.test\" is a list: set the one to predict as "
                                "\"data.predict\"");
     if (!pl_data_has_sources(data) && json_is_object(data)
         && !json_object_get(data, "name"))
         return pl_options_fail(err, PL_ENOTFOUND, o, "data",
-                               "\"data\" names no data set: give \"data.name\"");
+                               "\"data\" names no data set: set \"data.name\"");
     if (pl_data_has_sources(data) && !source_apart(data, stage))
-        return fail_missing(o, err, "the run names no such source: give \"data.%s\"",
+        return fail_missing(o, err,
+                            "the run has no data set for this stage: set \"data.%s\"",
                             pl_source_name(stage));
     return PL_OK;
 }

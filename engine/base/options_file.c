@@ -35,7 +35,7 @@ static int wait_for_bytes(int fd, pl_error_t *err)
     while (ready < 0 && errno == EINTR);
     if (ready)
         return PL_OK;
-    return pl_fail(err, PL_EIO, "nothing has come for %g s: is there a writer?",
+    return pl_fail(err, PL_EIO, "no data for %g s: does a program write to this pipe?",
                    pl_run_file_wait_ms / 1e3);
 }
 
@@ -98,7 +98,7 @@ static int read_file(const char *path, char **text_p, size_t *length_p, pl_error
     close(fd);
     if (rc == PL_OK && *length_p > PL_RUN_FILE_MOST) {
         pl_free(*text_p);
-        return pl_fail(err, PL_EFORMAT, "larger than 16 MiB: this is no run file");
+        return pl_fail(err, PL_EFORMAT, "larger than 16 MiB: this is not a run file");
     }
     return rc;
 }

@@ -86,7 +86,7 @@ static int find_file(const char *file, char path[PATH_MAX], pl_error_t *err)
     }
     if (in_folders(file, path))
         return PL_OK;
-    return pl_fail(err, PL_ENOTFOUND, "no plug-in %s in %s: give its path, with a '/'",
+    return pl_fail(err, PL_ENOTFOUND, "no plug-in %s in %s: set its path, with a '/'",
                    pl_utf8_show(file, shown, sizeof shown), pl_plugin_places(places));
 }
 
@@ -162,7 +162,7 @@ static int same_load(const json_t *said, pl_error_t *err)
     int code = file_sum(path, &sum, err);
     if (code == PL_OK && sum != json_integer_value(json_object_get(said, "sum")))
         code = pl_fail(err, PL_EINVAL,
-                       "plug-in %s is not what it was when the run was made: start the "
+                       "plug-in %s has changed since the run was created: start the "
                        "program again",
                        path);
     return code == PL_OK ? pl_plugin_load(path, err) : code;
@@ -187,7 +187,8 @@ static int plugin_register(void *library, const char *path, const char *file,
     } entry = {dlsym(library, PL_PLUGIN_SYMBOL)};
     if (!entry.symbol)
         return pl_fail(err, PL_EFORMAT,
-                       "%s is no plug-in: it exports no function " PL_PLUGIN_SYMBOL "()",
+                       "%s is not a plug-in: it exports no function " PL_PLUGIN_SYMBOL
+                       "()",
                        file);
     pl_error_t why = {0};
     const char *home = loaded_add(path, &why);
@@ -204,11 +205,11 @@ int pl_plugin_load(const char *file, pl_error_t *err)
     if (rc != PL_OK)
         return rc;
     if (access(path, F_OK) != 0)
-        return pl_fail(err, PL_ENOTFOUND, "there is no plug-in %s",
+        return pl_fail(err, PL_ENOTFOUND, "plug-in %s does not exist",
                        pl_utf8_show(path, shown, sizeof shown));
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
-        return pl_fail(err, PL_EFORMAT, "no shared object that can be loaded: %s",
+        return pl_fail(err, PL_EFORMAT, "cannot load the shared object: %s",
                        pl_utf8_show(dlerror(), why, sizeof why));
     rc = plugin_register(library, path, pl_utf8_show(path, shown, sizeof shown), err);
     if (rc != PL_OK)
@@ -266,7 +267,7 @@ static void load_or_tell(const char *path)
 {
     pl_error_t why = {0};
     if (pl_plugin_load(path, &why) != PL_OK)
-        pl_log_line(PL_LOG_WARNING, -1, "", "left out: %s", why.text);
+        pl_log_line(PL_LOG_WARNING, -1, "", "plug-in not loaded: %s", why.text);
 }
 
 static void load(void *user, const char *path, const char *name)

@@ -23,7 +23,7 @@ static int end_parse(const char *from, const char *to, pl_range_end_t *end,
         return pl_fail(err, PL_ENOMEM, "%s", why.text);
     if (!json_is_number(value)) {
         json_decref(value);
-        return pl_fail(err, PL_EINVAL, "%.*s is no number", (int)(to - from), from);
+        return pl_fail(err, PL_EINVAL, "%.*s is not a number", (int)(to - from), from);
     }
     end->whole = json_is_integer(value);
     end->integer = json_integer_value(value);
@@ -40,7 +40,8 @@ int pl_range_parse(const char *text, pl_range_t *range, pl_error_t *err)
         return PL_OK;
     const char *from = text, *to = text + strlen(text), *dots = strstr(text, "..");
     if (!dots)
-        return pl_fail(err, PL_EINVAL, "a range is written 1.. or (0..1], not %s", text);
+        return pl_fail(err, PL_EINVAL, "a range has the form 1.. or (0..1], not %s",
+                       text);
     if (*from == '(' || *from == '[')
         parsed.low.open = *from++ == '(';
     if (to[-1] == ')' || to[-1] == ']')

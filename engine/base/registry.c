@@ -88,7 +88,7 @@ static int role_check(const char *role, pl_error_t *err)
             return PL_OK;
         pl_nearest_offer(&nearest, pl_roles[i]);
     }
-    return pl_fail(err, PL_EINVAL, "there are no parts of the role \"%s\": %s", role,
+    return pl_fail(err, PL_EINVAL, "unknown role \"%s\" of a component: %s", role,
                    pl_nearest_text(&nearest, text));
 }
 
@@ -111,17 +111,18 @@ static int general_check(const char *role, const pl_part_t *part, pl_error_t *er
 static int operator_check(const pl_operator_ops_t *table, pl_error_t *err)
 {
     if (table->inputs < 1 || table->inputs > PL_OPERATOR_INPUTS)
-        return pl_fail(err, PL_EINVAL, "operator \"%s\" takes %d inputs: 1 to %d can be",
+        return pl_fail(err, PL_EINVAL,
+                       "operator \"%s\" takes %d inputs: 1 to %d are supported",
                        table->name, table->inputs, PL_OPERATOR_INPUTS);
     if (table->size > PL_OPERATOR_SELF)
         return pl_fail(err, PL_EINVAL,
                        "the struct of operator \"%s\" has %zu bytes: up to "
-                       "%d can be",
+                       "%d are supported",
                        table->name, table->size, PL_OPERATOR_SELF);
     if (table->options)
         return pl_fail(err, PL_EINVAL,
-                       "operator \"%s\" has options: they belong to the "
-                       "module, which gives their values to pl_apply()",
+                       "operator \"%s\" has options: options belong to the "
+                       "module, which passes their values to pl_apply()",
                        table->name);
     return PL_OK;
 }
@@ -174,9 +175,8 @@ static int insert_all(const char *home, const pl_registration_t *registrations, 
         const pl_registration_t *r = &registrations[i];
         const void *other = table_before(registrations, r);
         if (other && other != r->table)
-            return pl_fail(err, PL_EEXIST,
-                           "there is another %s \"%s\" already: rename one", r->role,
-                           ((const pl_part_t *)r->table)->name);
+            return pl_fail(err, PL_EEXIST, "another %s \"%s\" already exists: rename one",
+                           r->role, ((const pl_part_t *)r->table)->name);
     }
     if (entry_count + count > entry_room) {
         int room = 2 * (entry_count + count);
@@ -244,9 +244,8 @@ static void fail_unknown(const char *role, const char *name, pl_error_t *err)
     if (nearest.length)
         pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": %s", role, shown, text);
     else
-        pl_fail(err, PL_ENOTFOUND,
-                "there is no %s \"%s\": %s, nor found in %s", role, shown, text,
-                pl_plugin_places(places));
+        pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": %s, nor found in %s", role,
+                shown, text, pl_plugin_places(places));
 }
 
 const void *pl_part_find(const char *role, const char *name, pl_error_t *err)
@@ -281,8 +280,8 @@ int pl_part_check_elsewhere(const char *role, const char *name, pl_error_t *err)
     if (elsewhere)
         return PL_OK;
     return pl_fail(err, PL_EINVAL,
-                   "%s \"%s\" is known to this process alone, and the launcher starts "
-                   "others: give its table to pl_init(), load it as a plug-in, or take "
+                   "%s \"%s\" exists only in this process, and the launcher starts "
+                   "others: pass its table to pl_init(), load it as a plug-in, or use "
                    "the launcher \"inline\"",
                    role, name);
 }

@@ -6,16 +6,15 @@
 const char pl_usual_logger[] = "jsonl";
 
 const pl_section_t pl_sections[] = {
-    {"module", PL_SECTION_PART, "module", "what is trained", NULL},
-    {"data", PL_SECTION_DATA, "dataset", "what it is trained on", NULL},
-    {"optimizer", PL_SECTION_STEPS, "optimizer", "how parameters are updated", NULL},
-    {"scheduler", PL_SECTION_STEPS, "scheduler", "how the learning rate changes", NULL},
-    {"averaging", PL_SECTION_PART, "averaging", "what average of the weights is kept",
-     NULL},
-    {"trainer", PL_SECTION_TRAINER, NULL, "how long, where and with what care", NULL},
-    {"callbacks", PL_SECTION_PARTS, "callback", "what is called as the run goes", NULL},
-    {"loggers", PL_SECTION_PARTS, "logger", "where metrics go", pl_usual_logger},
-    {"plugins", PL_SECTION_FILES, NULL, "shared objects with further parts", NULL},
+    {"module", PL_SECTION_PART, "module", "network to train", NULL},
+    {"data", PL_SECTION_DATA, "dataset", "data to train on", NULL},
+    {"optimizer", PL_SECTION_STEPS, "optimizer", "update rule of the parameters", NULL},
+    {"scheduler", PL_SECTION_STEPS, "scheduler", "schedule of the learning rate", NULL},
+    {"averaging", PL_SECTION_PART, "averaging", "average of the weights", NULL},
+    {"trainer", PL_SECTION_TRAINER, NULL, "length, devices and limits of the run", NULL},
+    {"callbacks", PL_SECTION_PARTS, "callback", "functions called during the run", NULL},
+    {"loggers", PL_SECTION_PARTS, "logger", "destinations of metrics", pl_usual_logger},
+    {"plugins", PL_SECTION_FILES, NULL, "shared objects with further components", NULL},
     {NULL, PL_SECTION_PART, NULL, NULL, NULL},
 };
 
@@ -32,8 +31,9 @@ const pl_option_t pl_trainer_table[] = {
         "repeated deaths and the most; or a list of device numbers, [0, 2], one rank "
         "for each"),
     TRAINER(INT, num_nodes, "\"auto\"", "1..", "machines"),
-    TRAINER(CHOICE, strategy, "\"auto\"", "strategy", "how ranks work together"),
-    TRAINER(CHOICE, launcher, "\"auto\"", "launcher", "how ranks are started"),
+    TRAINER(CHOICE, strategy, "\"auto\"", "strategy",
+            "algorithm that combines the ranks"),
+    TRAINER(CHOICE, launcher, "\"auto\"", "launcher", "method that starts the ranks"),
     TRAINER(CHOICE, precision, "\"32-true\"", "precision",
             "number formats of the computation and of the weights"),
     TRAINER(INT, max_epochs, "\"auto\"", "-1..",
@@ -43,31 +43,32 @@ const pl_option_t pl_trainer_table[] = {
     TRAINER(INT, min_steps, "0", "0..", "steps before which no callback ends the run"),
     TRAINER(TEXT, max_time, "\"\"", NULL,
             "time after which training ends, DD:HH:MM:SS; empty: no limit"),
-    TRAINER(INT, accumulate_grad_batches, "1", "1..",
-            "batches behind one optimizer step"),
+    TRAINER(INT, accumulate_grad_batches, "1", "1..", "batches per optimizer step"),
     TRAINER(TEXT, freeze, "\"\"", NULL,
-            "patterns of parameters that are not trained, with spaces between: \"h.0.* "
+            "patterns of parameters that are not trained, separated by spaces: \"h.0.* "
             "wte.*\""),
     TRAINER(FLOAT, gradient_clip_val, "0", "0..",
-            "largest norm or element of the gradient, 0 for any"),
+            "largest norm or element of the gradient; 0: no limit"),
     TRAINER(TEXT, gradient_clip_algorithm, "\"norm\"", "norm|value",
             "what gradient_clip_val limits: the whole norm, or each element"),
     TRAINER(TEXT, nan_policy, "\"stop\"", "stop|skip|rollback",
-            "a step whose loss or gradient is not finite: fail, pass over it, or go back "
-            "to the newest checkpoint and pass over it when it comes again"),
-    TRAINER(INT, nan_limit, "10", "1..",
-            "steps in a row that nan_policy skip may pass over, and times that rollback "
-            "may go back without a newer checkpoint: then the run fails"),
-    PL_BOOL(pl_trainer_options_t, detect_anomaly, "false",
-            "look at what every operator gives, forward and backward, and name the first "
-            "that gives what is not finite; slow"),
+            "action when the loss or gradient of a step is not finite: stop fails, skip "
+            "skips it, rollback resumes the newest checkpoint and then skips it"),
+    TRAINER(
+        INT, nan_limit, "10", "1..",
+        "limit of skipped steps in a row, or of rollbacks without a newer checkpoint; "
+        "beyond it the run fails"),
+    PL_BOOL(
+        pl_trainer_options_t, detect_anomaly, "false",
+        "check the output of every operator, forward and backward, and name the first "
+        "that is not finite; slow"),
     PL_FIELD_(pl_trainer_options_t, val_check_interval, PL_OPTION_INTERVAL, "1.0", "(0..",
-              "validate after this share of the epoch, these many batches or this time, "
+              "validate after this share of the epoch, this many batches or this time, "
               "DD:HH:MM:SS; the last step of the run is validated in any case"),
     TRAINER(INT, check_val_every_n_epoch, "1", "0..",
             "validate in each n-th epoch; 0: val_check_interval counts across epochs"),
     TRAINER(INT, num_sanity_val_steps, "2", "-1..",
-            "validation batches forwarded before training, to see that it can be done; "
+            "validation batches forwarded before training, to test the validation; "
             "-1: all"),
     TRAINER_AMOUNT(limit_train_batches, "1.0", NULL,
                    "share or count of training batches in an epoch"),
@@ -80,37 +81,38 @@ const pl_option_t pl_trainer_table[] = {
                    "train and validate on this share or count of batches, unshuffled; 0: "
                    "off"),
     TRAINER(INT, fast_dev_run, "false", "0..",
-            "true or a count: run so many batches of everything and keep nothing"),
+            "true (1) or a count: run this many batches of each stage and save nothing"),
     TRAINER(TEXT, deterministic, "false", "false|true|elastic",
-            "true: refuse options by which the clock changes what is computed; elastic: "
-            "the bits do not depend on the number of ranks, either"),
+            "true: refuse options whose result depends on the clock; elastic: the result "
+            "is also independent of the number of ranks, bit by bit"),
     TRAINER(INT, global_batch_size, "0", "0..",
-            "elastic: samples in a batch of all ranks, micro_shards times those of a "
-            "shard; 0: data.batch_size is a shard's"),
+            "elastic: samples per batch of all ranks, a multiple of micro_shards; 0: "
+            "data.batch_size per micro-shard"),
     TRAINER(INT, micro_shards, "\"auto\"", "1..64",
             "older spelling of the option micro_shards of strategy elastic; auto: that "
             "option"),
     PL_BOOL(pl_trainer_options_t, sync_batchnorm, "false",
-            "batch norms that train normalise by the batches of all ranks together"),
-    TRAINER(INT, log_every_n_steps, "50", "1..", "optimizer steps between logged ones"),
-    TRAINER(INT, seed, "42", "0..", "of every random number"),
+            "batch norm in training uses the statistics of the batches of all ranks"),
+    TRAINER(INT, log_every_n_steps, "50", "1..", "optimizer steps between log records"),
+    TRAINER(INT, seed, "42", "0..", "seed of all random numbers"),
     TRAINER(TEXT, default_root_dir, "\"runs\"", NULL, "folder of the run directories"),
     TRAINER(INT, depth, "0", "0..16",
-            "steps in flight at most; 0: as many as last for some milliseconds"),
+            "limit of steps in flight; 0: as many as take some milliseconds"),
     TRAINER(FLOAT, step_timeout, "60", "(0..",
             "seconds without progress after which a rank counts as stuck"),
     TRAINER(TEXT, run_name, "\"\"", NULL,
-            "name of a training's run directory, empty for the next number"),
+            "name of the run directory of a fit; empty: the next number"),
     TRAINER(INT, reload_dataloaders_every_n_epochs, "0", "0..",
-            "close the data sets and open them anew after so many epochs, 0 for never"),
-    PL_BOOL(pl_trainer_options_t, enable_checkpointing, "true",
-            "make the checkpoints that callbacks wish for, and one when told to stop"),
+            "close and reopen the data sets after this many epochs; 0: never"),
+    PL_BOOL(
+        pl_trainer_options_t, enable_checkpointing, "true",
+        "save the checkpoints that callbacks request, and one when the run is stopped"),
     PL_BOOL(pl_trainer_options_t, enable_progress_bar, "true",
             "show a progress bar on a terminal"),
     PL_BOOL(pl_trainer_options_t, enable_model_summary, "true",
             "log a table of the model's layers"),
     TRAINER(TEXT, profiler, "\"none\"", "none|simple",
-            "simple: log at the end where the time went, by stage and actor"),
+            "simple: log the time by stage and actor at the end"),
     PL_OPTIONS_END,
 };
 
@@ -119,10 +121,10 @@ const pl_option_t pl_data_table[] = {
     PL_FLOAT(pl_data_options_t, val_split, "0", "[0..1)",
              "share of the training data kept for validation"),
     PL_BOOL(pl_data_options_t, stratify, "false",
-            "keep the proportions of the classes in what val_split keeps"),
+            "keep the proportions of the classes in the samples of val_split"),
     PL_BOOL(pl_data_options_t, shuffle, "true", "train in another order in each epoch"),
     PL_BOOL(pl_data_options_t, drop_last, "false",
-            "leave out the last training batch of an epoch, or of a bucket, when it is not "
+            "drop the last training batch of an epoch, or of a bucket, when it is not "
             "full on every rank"),
     PL_INT(pl_data_options_t, prefetch, "4", "1..", "batches prepared ahead"),
     PL_INT(pl_data_options_t, buckets, "4", "1..8",
@@ -136,14 +138,14 @@ const pl_option_t pl_module_table[] = {
             "weights to start a fit from: a .safetensors file, a checkpoint or a run "
             "directory"),
     PL_BOOL(pl_module_options_t, init_strict, "true",
-            "whether all of those must fit; false: tensors that are missing or have "
-            "another shape keep their first values, and are listed"),
+            "all tensors of init_from must fit; false: tensors that are missing or have "
+            "another shape keep their first values and are listed"),
     PL_OPTIONS_END,
 };
 
 const pl_option_t pl_optimizer_table[] = {
     PL_TEXT(pl_optimizer_options_t, decay, "\"all\"", "all|matrices",
-            "what weight_decay applies to; matrices: not to biases and norms, tensors of "
+            "parameters with weight_decay; matrices: not biases and norms, tensors of "
             "fewer than two axes"),
     PL_GROUPS(pl_optimizer_options_t, groups,
               "objects with \"match\" and options of their own; a parameter belongs to "

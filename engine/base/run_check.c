@@ -215,8 +215,8 @@ static int check_parts(const checker_t *c, const path_t *path, const char *role,
     int rc = PL_OK;
     if (json_array_size(list) > MOST)
         return fail_at(c, path, PL_JSON_VALUE, PL_EINVAL,
-                       "\"%s\" takes at most %d parts, not %zu", show_path(path, shown),
-                       MOST, json_array_size(list));
+                       "\"%s\" takes at most %d components, not %zu",
+                       show_path(path, shown), MOST, json_array_size(list));
     for (size_t i = 0; i < json_array_size(list) && rc == PL_OK; i++) {
         path_t at = {.up = path, .index = i};
         rc = check_part(c, &at, role, false, json_array_get(list, i));
@@ -392,8 +392,8 @@ static int find_part(const checker_t *c, const path_t *path, const char *role,
     const path_t *at = name_path(path, value, &room);
     if (json_is_object(value) && at == path)
         return fail_at(c, path, PL_JSON_VALUE, PL_EINVAL,
-                       "\"%s\" needs \"name\": which %s it is", show_path(path, shown),
-                       role);
+                       "\"%s\" needs \"name\": the name of the %s",
+                       show_path(path, shown), role);
     *part = pl_part_find(role, pl_part_name(value), &why);
     if (*part && !c->elsewhere)
         return PL_OK;
@@ -492,7 +492,7 @@ static int check_step_name(const checker_t *c, const path_t *path,
         pl_nearest_offer(&nearest, step->name);
     }
     return fail_at(c, path, PL_JSON_KEY, PL_EINVAL,
-                   "unknown key \"%s\": it is no step of the module: %s",
+                   "unknown key \"%s\": the module has no such objective: %s",
                    show_path(path, shown), pl_nearest_text(&nearest, text));
 }
 
@@ -517,7 +517,7 @@ static int check_each_step(const checker_t *c, const path_t *path,
          !strcmp(section->role, "optimizer") && step->name; step++)
         if (!json_object_get(object, step->name))
             return fail_at(c, path, PL_JSON_VALUE, PL_EINVAL,
-                           "\"%s\" needs \"%s\": the %s of that step of the module",
+                           "\"%s\" needs \"%s\": the %s of that objective of the module",
                            show_path(path, shown), step->name, section->role);
     return PL_OK;
 }
@@ -550,8 +550,9 @@ static int check_stratify(const checker_t *c, const path_t *path, const json_t *
     if (!json_is_true(json_object_get(data, "stratify"))
         || json_number_value(json_object_get(data, "val_split")) > 0)
         return PL_OK;
-    return fail_at(c, &at, PL_JSON_VALUE, PL_EINVAL,
-                   "\"data.stratify\" needs \"data.val_split\": the share to keep");
+    return fail_at(
+        c, &at, PL_JSON_VALUE, PL_EINVAL,
+        "\"data.stratify\" needs \"data.val_split\": the share for validation");
 }
 
 static int check_data(const checker_t *c, const path_t *path, const json_t *data)
@@ -608,7 +609,8 @@ static int check_list(const checker_t *c, const path_t *path, const pl_section_t
     bool of_files = section->kind == PL_SECTION_FILES;
     int rc = PL_OK;
     if (!json_is_array(list))
-        return fail_form(c, path, of_files ? "a list of file names" : "a list of parts",
+        return fail_form(c, path,
+                         of_files ? "a list of file names" : "a list of components",
                          list);
     if (!of_files)
         return check_parts(c, path, section->role, list);

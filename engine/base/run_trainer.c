@@ -16,13 +16,13 @@ static int least_check(const pl_options_t *o, const pl_trainer_options_t *t,
 {
     if (t->max_epochs >= 0 && t->min_epochs > t->max_epochs)
         return pl_options_fail(err, PL_EINVAL, o, "trainer.min_epochs",
-                               "\"trainer.min_epochs\" is %lld and max_epochs %lld: the "
-                               "least is more than the most",
+                               "\"trainer.min_epochs\" is %lld, more than "
+                               "\"trainer.max_epochs\", which is %lld: lower it",
                                (long long)t->min_epochs, (long long)t->max_epochs);
     if (t->max_steps >= 0 && t->min_steps > t->max_steps)
         return pl_options_fail(err, PL_EINVAL, o, "trainer.min_steps",
-                               "\"trainer.min_steps\" is %lld and max_steps %lld: the "
-                               "least is more than the most",
+                               "\"trainer.min_steps\" is %lld, more than "
+                               "\"trainer.max_steps\", which is %lld: lower it",
                                (long long)t->min_steps, (long long)t->max_steps);
     return PL_OK;
 }
@@ -68,7 +68,7 @@ static int elastic_check(const pl_options_t *o, const pl_trainer_options_t *t,
         return pl_options_fail(err, PL_EINVAL, o, "trainer.sync_batchnorm",
                                "\"trainer.sync_batchnorm\" normalises by the batches of "
                                "all ranks, and \"trainer.strategy\" is \"elastic\", "
-                               "by which batch norm takes each micro-shard by itself: "
+                               "which normalises each micro-shard separately: "
                                "remove one");
     const json_t *older = pl_options_value(o, "trainer.micro_shards"),
                  *own = pl_options_value(o, "trainer.strategy.micro_shards");
@@ -95,8 +95,8 @@ static int elastic_check(const pl_options_t *o, const pl_trainer_options_t *t,
                                key);
     if (t->global_batch_size % t->micro_shards)
         return pl_options_fail(err, PL_EINVAL, o, key,
-                               "\"%s\" is %lld, which %lld micro-shards do not share "
-                               "evenly: give a multiple, or another "
+                               "\"%s\" is %lld, not a multiple of %lld micro-shards: "
+                               "set a multiple, or another "
                                "\"trainer.strategy.micro_shards\"",
                                key, (long long)t->global_batch_size,
                                (long long)t->micro_shards);
@@ -104,7 +104,7 @@ static int elastic_check(const pl_options_t *o, const pl_trainer_options_t *t,
     if (given && json_integer_value(given) != each)
         return pl_options_fail(err, PL_EINVAL, o, "data.batch_size",
                                "\"data.batch_size\", of a micro-shard, is %lld, but %lld "
-                               "samples in %lld shards are %lld in each: remove one",
+                               "samples in %lld micro-shards are %lld each: remove one",
                                (long long)json_integer_value(given),
                                (long long)t->global_batch_size,
                                (long long)t->micro_shards, (long long)each);
@@ -129,11 +129,11 @@ static int nan_check(const pl_options_t *o, const pl_trainer_options_t *t,
         return pl_options_fail(err, PL_EINVAL, o, "trainer.nan_policy",
                                "\"trainer.nan_policy\" is \"rollback\", and "
                                "\"trainer.enable_checkpointing\" is false: there is "
-                               "nothing to go back to");
+                               "no checkpoint to resume");
     if (!strcmp(t->nan_policy, "skip") && t->detect_anomaly)
         return pl_options_fail(err, PL_EINVAL, o, "trainer.detect_anomaly",
                                "\"trainer.detect_anomaly\" ends the run where "
-                               "\"trainer.nan_policy\" \"skip\" would go on: remove "
+                               "\"trainer.nan_policy\" \"skip\" would continue: remove "
                                "one");
     return PL_OK;
 }

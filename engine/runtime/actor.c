@@ -204,7 +204,7 @@ void pl_actor_ready_at(void *self, const char *address)
     pl_error_t err;
     if (!actor->start || pl_progress_start(actor->start, &ready) == PL_OK)
         return;
-    pl_fail(&err, PL_ENOMEM, "out of memory: nobody could be told that it is ready");
+    pl_fail(&err, PL_ENOMEM, "out of memory: the ready report could not be sent");
     pl_actor_end(self, &err);
 }
 

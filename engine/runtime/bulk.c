@@ -193,7 +193,7 @@ uint64_t pl_bulk_send(pl_bulk_t *bulk, int number, pl_blob_t *blob, pl_error_t *
 {
     bulk_peer_t *peer = peer_of(bulk, number);
     if (!peer || pl_link_state(bulk->link, number) >= PL_LINK_HAS_LEFT) {
-        pl_fail(err, PL_EPEER, "rank %d is not there to send to", number);
+        pl_fail(err, PL_EPEER, "rank %d is not connected", number);
         return 0;
     }
     transfer_t *t = pl_alloc(sizeof *t);
@@ -267,7 +267,7 @@ static transfer_t *in_new(const pl_bulk_t *bulk, const bulk_peer_t *peer,
     size_t room = bulk->spec.most - peer->held;
     if (head->number > room) {
         pl_fail(err, PL_EBUSY,
-                "transfer %" PRIu64 " has %" PRIu64 " bytes, %zu more are allowed",
+                "transfer %" PRIu64 " has %" PRIu64 " bytes; the limit is %zu",
                 head->transfer, head->number, room);
         return NULL;
     }
@@ -455,7 +455,7 @@ int pl_bulk_renew(pl_bulk_t *bulk, uint32_t epoch, int world_size, pl_error_t *e
         pl_free(peers);
         return code;
     }
-    pl_fail(&over, PL_EPEER, "its incarnation is over");
+    pl_fail(&over, PL_EPEER, "its incarnation has ended");
     for (int k = 0; k < bulk->peer_count; k++)
         peer_lost(bulk, k, &over);
     peers_release(bulk->peers, bulk->peer_count);

@@ -62,9 +62,10 @@ static int call_allowed(const actor_t *from, pl_address_t to, uint32_t message,
         return pl_fail(err, PL_EBUG, "%s calls an unknown message %" PRIu32,
                        actor_name(from), message);
     if (from->state == ACTOR_ENDING || from->state == ACTOR_DEAD)
-        return pl_fail(err, PL_ESTATE, "%s is ending and calls nobody", actor_name(from));
+        return pl_fail(err, PL_ESTATE, "%s is ending and makes no calls",
+                       actor_name(from));
     if (!to.actor)
-        return pl_fail(err, PL_ENOTFOUND, "%s has nobody to call %s on", actor_name(from),
+        return pl_fail(err, PL_ENOTFOUND, "%s: no address for %s", actor_name(from),
                        info->name);
     const bool goes_down = pl_kind_level(to.kind) < from->ops->level;
     if (goes_down && (!info->from_level || info->from_level == from->ops->level))
@@ -282,7 +283,7 @@ void pl_call_fail(pl_call_t *call, const pl_error_t *error)
     pl_error_t filled = *error;
     const actor_t *actor = call->actor;
     if (filled.code >= 0)
-        pl_fail(&filled, PL_EBUG, "%s failed without saying why", actor_name(actor));
+        pl_fail(&filled, PL_EBUG, "%s failed without an error text", actor_name(actor));
     if (!filled.where[0] && actor->reactor->rank >= 0)
         snprintf(filled.where, sizeof filled.where, "rank %d %s", actor->reactor->rank,
                  actor_name(actor));

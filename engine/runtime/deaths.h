@@ -32,26 +32,26 @@ enum {
 
     /* ---- ending ---- */
 
-    PL_GRACE_MS = 5000,                  /* an actor of the lowest level; a higher one */
-    PL_GRACE_LEVELS = 20,                /* once more for each so many levels */
-    PL_RANK_END_MS = 30000,              /* all actors of a rank that is told to end */
-    PL_LEAVE_MS = 3000,                  /* who leaves waits for what it said last to have
-                                            come */
-    PL_LINGER_MS = 2000,                 /* the same of a link's host that is closed */
-    PL_STOP_START_MS = 2000,             /* a phase of the start-up, after a stop */
-    PL_START_END_MS = 50,                /* a rank that starts, after another has failed */
-    PL_FAILURE_TOLD_MS = 60,             /* after which a failure is told before all ranks
-                                            have ended */
-    PL_EXIT_MS = 5000,                   /* the process of a rank that has left */
-    PL_BACKTRACE_MS = 4000,              /* between SIGABRT and SIGKILL */
-    PL_KILLED_MS = 1000,                 /* the kernel, after SIGKILL */
-    PL_SETTLE_MS = 15000,                /* all ranks to have heard how the run was */
-    PL_SCRIPT_END_MS = 5000,             /* a script, after the last run of its host */
-    PL_NODE_STOP_MS = 30000,             /* ranks of `paceline launch` when it is told to
-                                            stop, */
-    PL_NODE_END_MS = 5000,               /* and after another has failed */
-    PL_NODE_CAUSE_MS = 1000,             /* by which who lost a rank may be heard before
-                                            the one that was lost */
+    PL_GRACE_MS = 5000,                 /* an actor of the lowest level; a higher one */
+    PL_GRACE_LEVELS = 20,               /* once more for each so many levels */
+    PL_RANK_END_MS = 30000,             /* all actors of a rank that is told to end */
+    PL_LEAVE_MS = 3000,                 /* who leaves waits for what it said last to have
+                                           come */
+    PL_LINGER_MS = 2000,                /* the same of a link's host that is closed */
+    PL_STOP_START_MS = 2000,            /* a phase of the start-up, after a stop */
+    PL_START_END_MS = 50,               /* a rank that starts, after another has failed */
+    PL_FAILURE_TOLD_MS = 60,            /* after which a failure is told before all ranks
+                                           have ended */
+    PL_EXIT_MS = 5000,                  /* the process of a rank that has left */
+    PL_BACKTRACE_MS = 4000,             /* between SIGABRT and SIGKILL */
+    PL_KILLED_MS = 1000,                /* the kernel, after SIGKILL */
+    PL_SETTLE_MS = 15000,               /* all ranks to have heard how the run was */
+    PL_SCRIPT_END_MS = 5000,            /* a script, after the last run of its host */
+    PL_NODE_STOP_MS = 30000,            /* ranks of `paceline launch` when it is told to
+                                           stop, */
+    PL_NODE_END_MS = 5000,              /* and after another has failed */
+    PL_NODE_CAUSE_MS = 1000,            /* by which who lost a rank may be heard before
+                                           the one that was lost */
 };
 
 #define PL_IN_ORDER(a, b, why) _Static_assert((a) < (b), why)
@@ -62,12 +62,13 @@ PL_IN_ORDER(2 * PL_TCP_ASK_MS, PL_TCP_SILENCE_MS, "one answer may be lost");
 PL_IN_ORDER(2 * PL_LINK_BEAT_MS, PL_LEASE_MS, "no lease runs out between two beats");
 PL_IN_ORDER(PL_LEASE_MS, PL_LEASE_REJOIN_MS, "the old rank is gone before a new one");
 PL_IN_ORDER(PL_LEASE_REJOIN_MS, PL_NODE_END_MS,
-            "who has lost another says so, and ends by itself");
-PL_IN_ORDER(PL_NODE_CAUSE_MS, PL_NODE_END_MS, "the cause is heard before the rest end");
-PL_IN_ORDER(PL_LINK_HEARD_MS, PL_LINK_REJOIN_MS, "a known death is told the sooner");
+            "a rank that lost a peer reports it and ends by itself");
+PL_IN_ORDER(PL_NODE_CAUSE_MS, PL_NODE_END_MS,
+            "the cause is reported before the other ranks end");
+PL_IN_ORDER(PL_LINK_HEARD_MS, PL_LINK_REJOIN_MS, "a known death is reported sooner");
 PL_IN_ORDER((PL_GRACE_LEVELS + PL_LEVEL_WORKER) * PL_GRACE_MS / PL_GRACE_LEVELS,
-            PL_RANK_END_MS, "a rank says what hangs before it is killed");
-PL_IN_ORDER(PL_LEAVE_MS, PL_EXIT_MS, "who leaves has left before it is killed");
+            PL_RANK_END_MS, "a rank reports what hangs before it is killed");
+PL_IN_ORDER(PL_LEAVE_MS, PL_EXIT_MS, "a rank that leaves has left before it is killed");
 PL_IN_ORDER(PL_LINGER_MS, PL_EXIT_MS, "the same of a host");
 PL_IN_ORDER(PL_LEAVE_MS, PL_SETTLE_MS, "a guest may leave before it is given up");
 

@@ -72,9 +72,8 @@ static int sender_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t
     if (e->run != runtime->run)
         return pl_fail(err, PL_EPROTOCOL, "%s of another run", info->name);
     if (e->epoch != runtime->epoch)
-        return pl_fail(err, PL_EPROTOCOL,
-                       "%s of incarnation %u; this is incarnation %u", info->name,
-                       e->epoch, runtime->epoch);
+        return pl_fail(err, PL_EPROTOCOL, "%s of incarnation %u; this is incarnation %u",
+                       info->name, e->epoch, runtime->epoch);
     return PL_OK;
 }
 
@@ -91,7 +90,7 @@ static int state_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t 
     bool is_start = e->message == PL_MESSAGE_start, is_new = actor->state == ACTOR_NEW;
     if (is_start != is_new)
         return pl_fail(err, PL_ESTATE,
-                       is_new ? "%s has not started" : "%s is alive already", name);
+                       is_new ? "%s has not started" : "%s has already started", name);
     if (is_start && e->from_actor != actor->parent)
         return pl_fail(err, PL_EPROTOCOL, "%s is started by its parent only", name);
     if (!is_start && actor->state != ACTOR_ALIVE)
@@ -99,10 +98,10 @@ static int state_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t 
                    ? pl_fail(err, actor->end_error.code, "%s", actor->end_error.text)
                    : pl_fail(err, PL_ESTATE, "%s is ending", name);
     if (!has_room(actor, e->message))
-        return pl_fail(err, PL_EBUSY, "%s has %d calls open and takes no more", name,
+        return pl_fail(err, PL_EBUSY, "%s has %d open calls, which is the limit", name,
                        actor->open_count);
     if (!handler_of(actor->ops, e->message))
-        return pl_fail(err, PL_EPROTOCOL, "%s does not take %s", name,
+        return pl_fail(err, PL_EPROTOCOL, "%s has no handler for %s", name,
                        pl_message_info(e->message)->name);
     return PL_OK;
 }
@@ -213,7 +212,7 @@ static void deliver_call(pl_reactor_t *reactor, letter_t *l)
         pl_call_fail(call, &l->error);
     else
         pl_log_line(PL_LOG_ERROR, reactor->rank, actor_name(actor),
-                    "failed after its answer: %s", l->error.text);
+                    "failed after its reply: %s", l->error.text);
 }
 
 static void deliver_cancel(pl_reactor_t *reactor, const letter_t *l)
@@ -321,7 +320,7 @@ void pl_actors_lost_thread(pl_reactor_t *reactor, uint32_t thread)
         if (!made || made->to.thread != thread)
             continue;
         pl_error_t err;
-        pl_fail(&err, PL_EPEER, "%s went before it answered %s",
+        pl_fail(&err, PL_EPEER, "%s ended before it replied to %s",
                 pl_kind_name(made->to.kind), pl_message_info(made->message)->name);
         pl_envelope_t e = envelope_of(made->actor, made->to, PL_KIND_CALL, made->message,
                                       made->number);

@@ -73,7 +73,7 @@ int pl_descriptors_for(int64_t threads, int64_t files, pl_error_t *err)
         return PL_OK;
     return pl_fail(
         err, PL_EBUSY,
-        "this run needs %lld descriptors, %lld are open, and the limit is %lld: "
+        "this run needs %lld descriptors; %lld are open, and the limit is %lld: "
         "raise it to %lld or more (ulimit -n)",
         (long long)need, (long long)count, (long long)most, (long long)(count + need));
 }

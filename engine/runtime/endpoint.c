@@ -51,7 +51,7 @@ int pl_endpoint_check(const char *endpoint, bool is_encrypted, pl_error_t *err)
 {
     if (!strncmp(endpoint, "ipc://@", 7))
         return pl_fail(err, PL_EINVAL,
-                       "\"%s\" is no file: write ipc://./%s if that is its name",
+                       "\"%s\" is not a path: write ipc://./%s for a file of that name",
                        endpoint, endpoint + 6);
     if (!strncmp(endpoint, "inproc://", 9) || !strncmp(endpoint, "ipc://", 6))
         return PL_OK;
@@ -138,7 +138,7 @@ static int make_room(const struct sockaddr_un *address, pl_error_t *err)
     struct stat there;
     if (lstat(address->sun_path, &there) != 0)
         return errno == ENOENT ? PL_OK
-                               : pl_fail(err, PL_EIO, "cannot look at %s: %s",
+                               : pl_fail(err, PL_EIO, "cannot examine %s: %s",
                                          address->sun_path, strerror(errno));
     if (!S_ISSOCK(there.st_mode))
         return pl_fail(err, PL_EINVAL,
@@ -156,7 +156,7 @@ static int make_room(const struct sockaddr_un *address, pl_error_t *err)
 static int bind_and_listen(int fd, const struct sockaddr_un *address, pl_error_t *err)
 {
     const struct sockaddr *name = (const struct sockaddr *)address;
-    fchmod(fd, 0600);                             /* which the file gets at bind(2) */
+    fchmod(fd, 0600);                                 /* which the file gets at bind(2) */
     int failed = bind(fd, name, sizeof *address);
     if (failed && errno == EADDRINUSE) {
         int code = make_room(address, err);
@@ -176,9 +176,8 @@ int pl_door_open(pl_door_t *door, const char *path, pl_error_t *err)
     struct stat made;
     size_t length = strlen(path);
     if (!length || length + sizeof BESIDE > PL_DOOR_PATH)
-        return pl_fail(err, PL_EINVAL,
-                       "\"ipc://%s\": the file's name has from 1 to %zu bytes", path,
-                       PL_DOOR_PATH - sizeof BESIDE);
+        return pl_fail(err, PL_EINVAL, "\"ipc://%s\": the path must have 1 to %zu bytes",
+                       path, PL_DOOR_PATH - sizeof BESIDE);
     memcpy(address.sun_path, path, length);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)

@@ -67,7 +67,7 @@ static void answer(bool is_whole)
                                 {"", 0},    {"", 0}};
     if (!lets_in)
         pl_log_line(PL_LOG_WARNING, -1, "",
-                    "%.*s was not let in: it has no key of this job",
+                    "refused a connection from %.*s: it has no key of this job",
                     (int)parts[PART_ADDRESS].size, parts[PART_ADDRESS].bytes);
     pl_socket_send_parts(handler, reply, sizeof reply / sizeof *reply, NULL);
 }
@@ -130,7 +130,7 @@ int pl_gate_open(const pl_keys_t *keys, char domain[PL_GATE_DOMAIN], pl_error_t 
     snprintf(room->domain, sizeof room->domain, "paceline-%u", ++opened);
     int code = zmq_z85_decode(room->client, keys->client_public)
                    ? PL_OK
-                   : pl_fail(err, PL_EINVAL, "the client's key is none");
+                   : pl_fail(err, PL_EINVAL, "the client's key is invalid");
     if (code == PL_OK && !rooms)
         code = gate_start(err);
     if (code == PL_OK) {

@@ -72,14 +72,14 @@ static int owner_check(int fd, const char *path, pl_error_t *err)
 {
     struct stat file;
     if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode))
-        return pl_fail(err, PL_EINVAL, "job key %s: it is no file", path);
+        return pl_fail(err, PL_EINVAL, "job key %s: not a regular file", path);
     if (file.st_uid != geteuid() && file.st_uid != 0)
         return pl_fail(err, PL_EINVAL, "job key %s belongs to another user", path);
     if (file.st_mode & 077)
         return pl_fail(
             err, PL_EINVAL,
-            "job key %s: others may read or write it: chmod 600, and make a new "
-            "one if they could have",
+            "job key %s: other users may read or write it: chmod 600, and create a new "
+            "key if they could have read it",
             path);
     return PL_OK;
 }
@@ -96,8 +96,7 @@ static int keys_load(int fd, const char *path, pl_keys_t *keys, pl_error_t *err)
     if (size < 0)
         code = pl_fail(err, PL_EIO, "job key %s: %s", path, strerror(errno));
     else if (!keys_scan(text, &scanned))
-        code = pl_fail(err, PL_EFORMAT, "job key %s: it is no key file, or damaged",
-                       path);
+        code = pl_fail(err, PL_EFORMAT, "job key %s: not a key file, or damaged", path);
     else
         *keys = scanned;
     explicit_bzero(text, sizeof text);
@@ -122,9 +121,10 @@ static int keys_draw(pl_keys_t *keys, pl_error_t *err)
 {
     if (zmq_curve_keypair(keys->server_public, keys->server_secret) != 0
         || zmq_curve_keypair(keys->client_public, keys->client_secret) != 0)
-        return pl_fail(err, PL_EUNSUPPORTED, "no keys: ZeroMQ was built without CURVE");
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "cannot create keys: ZeroMQ was built without CURVE");
     if (getrandom(keys->root, PL_KEY_BYTES, 0) != PL_KEY_BYTES)
-        return pl_fail(err, PL_EIO, "no random numbers: %s", strerror(errno));
+        return pl_fail(err, PL_EIO, "cannot read random numbers: %s", strerror(errno));
     return PL_OK;
 }
 
@@ -160,7 +160,7 @@ int pl_keys_make(const char *path, pl_keys_t *keys, pl_error_t *err)
     explicit_bzero(&drawn, sizeof drawn);
     return !failed ? PL_OK
                    : pl_fail(err, failed == EEXIST ? PL_EEXIST : PL_EIO,
-                             "cannot make job key %s: %s", path, strerror(failed));
+                             "cannot create job key %s: %s", path, strerror(failed));
 }
 
 int pl_keys_open(const char *path, pl_keys_t *keys, pl_error_t *err)
@@ -185,12 +185,13 @@ int pl_keys_collective(const pl_keys_t *keys, uint64_t run, uint32_t epoch,
                               PL_KEY_BYTES)
                == 0)
         return PL_OK;
-    return pl_fail(err, PL_EBUG, "no key for the collective");
+    return pl_fail(err, PL_EBUG, "cannot derive a key for the collective");
 #else
     (void)keys, (void)run, (void)epoch, (void)key;
-    return pl_fail(err, PL_EUNSUPPORTED,
-                   "a collective beyond this machine is encrypted, and this is built "
-                   "without libsodium: apt-get install libsodium-dev");
+    return pl_fail(
+        err, PL_EUNSUPPORTED,
+        "a collective across machines is encrypted, and this library was built "
+        "without libsodium: apt-get install libsodium-dev");
 #endif
 }
 

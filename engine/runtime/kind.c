@@ -38,7 +38,7 @@ uint32_t pl_kind_enter(const char *name, int level, pl_error_t *err)
     pthread_mutex_unlock(&kind_lock);
     if (k < KINDS_MOST)
         return k;
-    pl_fail(err, PL_EBUSY, "more than %d sorts of actors in one process", KINDS_MOST - 1);
+    pl_fail(err, PL_EBUSY, "more than %d kinds of actors in one process", KINDS_MOST - 1);
     return 0;
 }
 

@@ -103,7 +103,7 @@ static void made_late(pl_made_call_t *made, const char *what)
         return;
     }
     pl_error_t err;
-    pl_fail(&err, PL_ETIMEOUT, "%s has not answered %s within its %s",
+    pl_fail(&err, PL_ETIMEOUT, "%s has not replied to %s within its %s",
             pl_kind_name(made->to.kind), pl_message_info(made->message)->name, what);
     made_cancel(made, true);
     answer_pass(made,

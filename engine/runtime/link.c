@@ -205,10 +205,10 @@ int pl_link_send(pl_link_t *link, int number, pl_bytes_t message, pl_error_t *er
     bool may = peer && !peer->leaves
                && (peer->state == PL_LINK_IS_THERE || peer->state == PL_LINK_IS_CUT);
     if (!may)
-        return pl_fail(err, PL_EPEER, "rank %d is not there to send to",
+        return pl_fail(err, PL_EPEER, "rank %d is not connected",
                        peer && !link->is_host ? link->spec.rank : number);
     if (message.size > link->spec.message_most)
-        return pl_fail(err, PL_EINVAL, "a message of %zu bytes, at most %zu may be sent",
+        return pl_fail(err, PL_EINVAL, "a message of %zu bytes; the limit is %zu",
                        message.size, link->spec.message_most);
     return link_queue(link, peer, LINK_MESSAGE, message, err);
 }
@@ -224,7 +224,7 @@ static bool cleared(pl_link_t *link, link_peer_t *peer)
     peer->owes_clear = false;
     if (peer->leaves)
         return link_end(link, peer, PL_LINK_LEFT, "has left");
-    return link_tell(link, number, PL_LINK_CLEAR, "all has come");
+    return link_tell(link, number, PL_LINK_CLEAR, "all messages have arrived");
 }
 
 static bool acknowledged(pl_link_t *link, link_peer_t *peer, uint64_t received)
@@ -237,7 +237,7 @@ static bool acknowledged(pl_link_t *link, link_peer_t *peer, uint64_t received)
     if (peer->wants_room && peer->path.bytes <= link->spec.unread_most / 2) {
         peer->wants_room = false;
         if (!link_tell(link, link_number(link, peer), PL_LINK_ROOM,
-                       "messages are taken again"))
+                       "messages are accepted again"))
             return false;
     }
     return cleared(link, peer);
@@ -282,7 +282,8 @@ bool link_heard(pl_link_t *link, link_peer_t *peer, const link_head_t *head,
     peer->heard = pl_now();
     if (peer->is_silent) {
         peer->is_silent = false;
-        if (!link_tell(link, link_number(link, peer), PL_LINK_HEARD, "heard again"))
+        if (!link_tell(link, link_number(link, peer), PL_LINK_HEARD,
+                       "data arrives again"))
             return false;
     }
     if (!acknowledged(link, peer, head->received))
@@ -331,7 +332,7 @@ bool link_cut(pl_link_t *link, link_peer_t *peer)
     peer->state = PL_LINK_IS_CUT;
     peer->cut = pl_now();
     return link_tell(link, link_number(link, peer), PL_LINK_CUT,
-                     "the connection is gone");
+                     "the connection has ended");
 }
 
 bool link_lost(pl_link_t *link, link_peer_t *peer)
@@ -387,8 +388,8 @@ static bool silence_check(pl_link_t *link, link_peer_t *peer, int64_t now)
         || now - peer->heard < ms * PL_MILLISECOND)
         return true;
     peer->is_silent = true;
-    return link_tell(link, link_number(link, peer), PL_LINK_SILENT,
-                     "nothing was heard for %g s", ms / 1e3);
+    return link_tell(link, link_number(link, peer), PL_LINK_SILENT, "no data for %g s",
+                     ms / 1e3);
 }
 
 static void ticked(evutil_socket_t fd, short what, void *user)

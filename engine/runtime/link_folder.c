@@ -44,8 +44,7 @@ static int folder_root(const char **root, pl_error_t *err)
                              && access(own, W_OK) == 0;
     *root = told && *told ? told : own_will_do ? own : "/tmp";
     if (**root != '/')
-        return pl_fail(err, PL_EINVAL,
-                       "TMPDIR is \"%s\": sockets need the whole path of a folder",
+        return pl_fail(err, PL_EINVAL, "TMPDIR is \"%s\": sockets need an absolute path",
                        *root);
     if (strlen(*root) > most)
         return pl_fail(err, PL_EINVAL,
@@ -65,7 +64,7 @@ int pl_link_folder(char folder[PL_LINK_FOLDER], pl_error_t *err)
     if (mkdtemp(folder))
         return PL_OK;
     return pl_fail(err, PL_EIO,
-                   "cannot make a folder for sockets in %s: %s: set TMPDIR to one that "
+                   "cannot create a folder for sockets in %s: %s: set TMPDIR to one that "
                    "this user may write to",
                    root, strerror(errno));
 }

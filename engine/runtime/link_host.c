@@ -45,9 +45,9 @@ static int traits_check(pl_link_t *link, int rank, json_t *traits, pl_error_t *e
         char own_text[PL_JSON_SHOWN], other_text[PL_JSON_SHOWN];
         if (!json_equal(value, other))
             return pl_fail(err, PL_EINVAL,
-                           "its %s is %s, that of rank %d is %s: ranks that differ in "
-                           "that do not give the same results",
-                           name, other ? pl_json_show(other, other_text) : "not told",
+                           "its %s is %s, but rank %d has %s: ranks with different "
+                           "values do not compute the same results",
+                           name, other ? pl_json_show(other, other_text) : "not given",
                            link->first, pl_json_show(value, own_text));
     }
     if (!link->traits) {
@@ -74,33 +74,34 @@ static int place_check(pl_link_t *link, const link_head_t *head, pl_error_t *err
 {
     if (head->version != PL_LINK_VERSION)
         return pl_fail(err, PL_EPROTOCOL,
-                       "it speaks version %d of the protocol, this is %d: the same "
-                       "Paceline must run everywhere",
+                       "it speaks version %d of the protocol, this launcher %d: install "
+                       "the same Paceline on all machines",
                        head->version, PL_LINK_VERSION);
     if (head->run != link->spec.run && (head->run || !link->spec.takes_any))
-        return pl_fail(err, PL_EINVAL, "it is of another run: is the endpoint right?");
+        return pl_fail(err, PL_EINVAL, "it belongs to another run: check the endpoint");
     if (head->epoch != link->spec.epoch) {
         link->counts.fenced += head->epoch < link->spec.epoch;
         return pl_fail(err, PL_EINVAL,
-                       "it is of incarnation %" PRIu32 ", this is %" PRIu32, head->epoch,
-                       link->spec.epoch);
+                       "it is of incarnation %" PRIu32 "; this is incarnation %" PRIu32,
+                       head->epoch, link->spec.epoch);
     }
     if (head->rank < 0 || head->rank >= link->peer_count)
-        return pl_fail(err, PL_EINVAL, "ranks are from 0 to %d", link->peer_count - 1);
+        return pl_fail(err, PL_EINVAL, "rank out of range: 0 to %d",
+                       link->peer_count - 1);
     link_peer_t *peer = &link->peers[head->rank];
     if (link->spec.returns && peer->who && peer->who != head->who
         && !is_seat(link, head->rank)) {
         if (peer->state == PL_LINK_IS_CUT)
-            return pl_fail(err, PL_EBUSY, "the one before it may come back");
+            return pl_fail(err, PL_EBUSY,
+                           "the previous process of this rank may reconnect");
         if (peer->state >= PL_LINK_HAS_LEFT || peer->leaves)
             place_clear(link, peer);
     }
     if (peer->who && peer->who != head->who)
-        return pl_fail(err, PL_EEXIST, "another process is that rank already");
+        return pl_fail(err, PL_EEXIST, "another process already has that rank");
     if (peer->state == PL_LINK_IS_GONE)
         return pl_fail(err, PL_EPEER, "%s",
-                       peer->why[0] ? peer->why
-                                    : "it was away for too long and is given up");
+                       peer->why[0] ? peer->why : "it was disconnected for too long");
     return PL_OK;
 }
 
@@ -110,11 +111,11 @@ static int join_check(pl_link_t *link, const link_head_t *head, json_t *said,
     json_t *traits = json_object_get(said, "traits");
     json_int_t world = json_integer_value(json_object_get(said, "world_size"));
     if (!json_is_object(traits) || !json_is_string(json_object_get(said, "about")))
-        return pl_fail(err, PL_EPROTOCOL, "it does not say what it is");
+        return pl_fail(err, PL_EPROTOCOL, "its join message has no description");
     if (world != link->peer_count)
         return pl_fail(err, PL_EINVAL,
-                       "it takes part in %" JSON_INTEGER_FORMAT " ranks, these are %d",
-                       world, link->peer_count);
+                       "its world size is %" JSON_INTEGER_FORMAT ", here it is %d", world,
+                       link->peer_count);
     return traits_check(link, head->rank, traits, err);
 }
 
@@ -158,7 +159,7 @@ static bool join(pl_link_t *link, uint32_t identity, const link_head_t *head,
     int code = place_check(link, head, &err);
     json_t *said = NULL;
     if (code == PL_OK && bytes.size <= JOIN_MOST)
-        said = pl_json_read(bytes.data, bytes.size, "what it says", &err);
+        said = pl_json_read(bytes.data, bytes.size, "its join message", &err);
     if (code == PL_OK)
         code = said ? join_check(link, head, said, &err) : PL_EPROTOCOL;
     const char *about = json_string_value(json_object_get(said, "about"));
@@ -185,12 +186,13 @@ static void stranger(pl_link_t *link, uint32_t identity, const link_head_t *head
                                   : NULL;
     if (is_of_run && head->epoch < link->spec.epoch) {
         link->counts.fenced++;
-        refuse(link, identity, head, "its incarnation is over");
+        refuse(link, identity, head, "its incarnation has ended");
         return;
     }
     link->counts.strangers++;
     if (is_of_run && peer && peer->who == head->who && peer->state == PL_LINK_IS_GONE)
-        refuse(link, identity, head, peer->why[0] ? peer->why : "it is given up");
+        refuse(link, identity, head,
+               peer->why[0] ? peer->why : "it was disconnected for too long");
 }
 
 void host_frame(void *user, uint32_t identity, pl_frame_t *frame)
@@ -253,15 +255,16 @@ static void host_greeting(void *user, pl_greeting_t how, const char *who)
     if (!is_told(++link->keyless))
         return;
     if (link->keyless > 1)
-        snprintf(times, sizeof times, "; %" PRIu64 " connections by now", link->keyless);
-    link_tell(link, PL_LINK_HOST, PL_LINK_REFUSED, "%s has %s%s", who,
-              how == PL_GREETING_OTHER_KEY
-                  ? "another key: is the job key file the same everywhere?"
-              : link->spec.keys
-                  ? "no key: all need the same job key file (PACELINE_JOB_KEY_FILE)"
-                  : "a key, and here is none: all need the same job key file "
-                    "(PACELINE_JOB_KEY_FILE)",
-              times);
+        snprintf(times, sizeof times, "; %" PRIu64 " connections so far", link->keyless);
+    link_tell(
+        link, PL_LINK_HOST, PL_LINK_REFUSED, "%s has %s%s", who,
+        how == PL_GREETING_OTHER_KEY
+            ? "another key: use the same job key file on all machines"
+        : link->spec.keys
+            ? "no key: all ranks need the same job key file (PACELINE_JOB_KEY_FILE)"
+            : "a key, but this process has none: all ranks need the same job key file "
+              "(PACELINE_JOB_KEY_FILE)",
+        times);
 }
 
 bool host_soon(pl_link_t *link)
@@ -328,7 +331,7 @@ static bool silence_ends(pl_link_t *link, link_peer_t *peer, int64_t now)
     const int ms = t->silence + t->rejoin;
     return !t->lease || peer->state != PL_LINK_IS_THERE
            || now - peer->heard < ms * PL_MILLISECOND
-           || link_end(link, peer, PL_LINK_GONE, "nothing was heard for %g s", ms / 1e3);
+           || link_end(link, peer, PL_LINK_GONE, "no data for %g s", ms / 1e3);
 }
 
 bool host_tick(pl_link_t *link, int64_t now)

@@ -15,9 +15,8 @@ int link_path_queue(link_path_t *path, uint8_t kind, pl_bytes_t bytes, size_t mo
                     pl_error_t *err)
 {
     if (path->oldest && path->bytes + bytes.size > most)
-        return pl_fail(err, PL_EBUSY,
-                       "%zu bytes wait for the other side, at most %zu may", path->bytes,
-                       most);
+        return pl_fail(err, PL_EBUSY, "%zu bytes wait for the peer; the limit is %zu",
+                       path->bytes, most);
     link_entry_t *entry = pl_alloc(sizeof *entry + bytes.size);
     if (!entry)
         return pl_no_memory(err);

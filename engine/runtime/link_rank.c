@@ -54,7 +54,7 @@ static bool welcome(pl_link_t *link, const link_head_t *head, pl_bytes_t bytes)
         return true;
     if (peer->who && peer->who != head->who)
         return link_end(link, peer, PL_LINK_GONE,
-                        "another launcher answers, the one that was there is gone");
+                        "another launcher replies: the previous one has ended");
     peer->who = head->who;
     link->spec.run = head->run;
     size_t size = bytes.size < sizeof said ? bytes.size : sizeof said - 1;
@@ -80,8 +80,8 @@ void rank_frame(void *user, uint32_t identity, pl_frame_t *frame)
                    && head.epoch == link->spec.epoch && head.rank == link->spec.rank;
     if (head.version != PL_LINK_VERSION)
         link_end(link, peer, PL_LINK_GONE,
-                 "%s speaks version %d of the protocol, this is %d: the same Paceline "
-                 "must run everywhere",
+                 "%s speaks version %d of the protocol, this rank %d: install the same "
+                 "Paceline on all machines",
                  link->spec.host, head.version, PL_LINK_VERSION);
     else if (head.kind == LINK_REFUSE && head.who == link->who)
         link_end(link, peer, PL_LINK_GONE, "rank %d is refused: %.*s", link->spec.rank,
@@ -158,7 +158,7 @@ bool rank_soon(pl_link_t *link)
 {
     link_peer_t *peer = &link->peers[0];
     if (peer->leaves && peer->state == PL_LINK_AWAITED)
-        return link_end(link, peer, PL_LINK_LEFT, "has left before it had joined");
+        return link_end(link, peer, PL_LINK_LEFT, "left before it joined");
     if (peer->is_lost && peer->state == PL_LINK_IS_THERE) {
         if (!link_lost(link, peer))
             return false;
@@ -181,17 +181,18 @@ static bool join_expired(pl_link_t *link)
     link_peer_t *peer = &link->peers[0];
     if (link->greeted)
         return link_end(link, peer, PL_LINK_GONE,
-                        "%s at %s has not let rank %d in for %g s: it is connected and "
-                        "does not answer",
+                        "%s at %s has not admitted rank %d for %g s: it is connected but "
+                        "does not reply",
                         host, at, link->spec.rank, seconds);
     if (link->was_connected)
-        return link_end(link, peer, PL_LINK_GONE,
-                        "%s at %s has not let rank %d in for %g s: is that %s, and the "
-                        "job key the same?",
-                        host, at, link->spec.rank, seconds, host);
+        return link_end(
+            link, peer, PL_LINK_GONE,
+            "%s at %s has not admitted rank %d for %g s: is that %s, and is the "
+            "job key the same?",
+            host, at, link->spec.rank, seconds, host);
     return link_end(link, peer, PL_LINK_GONE,
-                    "rank %d has found no connection to %s at %s for %g s: is it running, "
-                    "and does a firewall or a route keep packets from there?",
+                    "rank %d could not connect to %s at %s for %g s: is it running, "
+                    "and does a firewall or a route drop packets to it?",
                     link->spec.rank, host, at, seconds);
 }
 
@@ -212,10 +213,9 @@ bool rank_tick(pl_link_t *link, int64_t now)
     if (is_awaited && expired(link->opened, now, t->join))
         return join_expired(link);
     if (!is_awaited && expired(peer->heard, now, t->lease))
-        return link_end(
-            link, peer, PL_LINK_GONE,
-            "nothing was heard of %s for %g s: the lease has run out", link->spec.host,
-            t->lease / 1e3);
+        return link_end(link, peer, PL_LINK_GONE,
+                        "no data from %s for %g s: the lease has expired",
+                        link->spec.host, t->lease / 1e3);
     if (peer->state == PL_LINK_IS_CUT && expired(peer->cut, now, t->rejoin))
         return link_end(link, peer, PL_LINK_GONE,
                         "the connection to %s was cut for longer than %g s",

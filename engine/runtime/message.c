@@ -160,7 +160,7 @@ static void put_length(writer_t *w, size_t size)
 {
     uint32_t length = (uint32_t)size;
     if (size > PL_MESSAGE_MOST && !w->failed) {
-        pl_fail(w->err, PL_EPROTOCOL, "a message field of %zu bytes; %d are allowed",
+        pl_fail(w->err, PL_EPROTOCOL, "a message field of %zu bytes; the limit is %d",
                 size, PL_MESSAGE_MOST);
         w->failed = true;
     }
@@ -259,7 +259,7 @@ int pl_frame_make(pl_frame_t *frame, const pl_envelope_t *envelope, const void *
     writer_t w = {.err = err ? err : &own};
     put_frame(&w, envelope, fields);
     if (!w.failed && w.size > PL_MESSAGE_MOST)
-        return pl_fail(err, PL_EPROTOCOL, "a message of %zu bytes; %d are allowed",
+        return pl_fail(err, PL_EPROTOCOL, "a message of %zu bytes; the limit is %d",
                        w.size, PL_MESSAGE_MOST);
     if (w.failed || frame_room(frame, &w) != PL_OK)
         return w.err->code;
@@ -313,7 +313,8 @@ int pl_envelope_read(pl_bytes_t frame, pl_envelope_t *e, pl_error_t *err)
     if (!pl_read(&r, e, sizeof *e))
         return pl_fail(err, PL_EPROTOCOL, "a frame of %zu bytes", frame.size);
     if (e->version != PL_PROTOCOL_VERSION)
-        return pl_fail(err, PL_EPROTOCOL, "protocol version %u, this is %d", e->version,
+        return pl_fail(err, PL_EPROTOCOL,
+                       "protocol version %u; this process has version %d", e->version,
                        PL_PROTOCOL_VERSION);
     if (e->kind >= PL_KINDS)
         return pl_fail(err, PL_EPROTOCOL, "unknown kind of message: %u", e->kind);

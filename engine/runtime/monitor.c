@@ -318,12 +318,12 @@ static int hub_publish(pl_monitor_t *m, const void *argument, pl_error_t *err)
 {
     const pl_socket_spec_t spec = {.endpoint = argument, .bind = true};
     if (m->publishes)
-        return pl_fail(err, PL_ESTATE, "the stream is published already, at %s",
+        return pl_fail(err, PL_ESTATE, "the stream is already published, at %s",
                        m->endpoint);
     if (m->brings)
         return pl_fail(err, PL_ESTATE,
-                       "the messages of this process are in the stream of rank zero's: "
-                       "watch there");
+                       "the messages of this process are in the stream of rank 0: "
+                       "subscribe there");
     int code = monitor_outlet_open(m, &m->own, &spec, err);
     if (code == PL_OK)
         code = pl_socket_endpoint(m->own.socket, m->endpoint, sizeof m->endpoint, err);

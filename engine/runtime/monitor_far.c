@@ -88,7 +88,7 @@ static void last_bring(pl_monitor_t *m, const brought_t *last)
 void monitor_bring_end(pl_monitor_t *m)
 {
     pthread_mutex_lock(&m->runtime->lock);
-    const pl_rank_seq_t *seq = m->runtime->seqs;               /* those behind it stay */
+    const pl_rank_seq_t *seq = m->runtime->seqs;            /* those behind it stay */
     pthread_mutex_unlock(&m->runtime->lock);
     for (; seq && m->other.topics.count; seq = seq->other) {
         const uint64_t dropped = __atomic_load_n(&seq->dropped, __ATOMIC_RELAXED);
@@ -150,7 +150,7 @@ typedef struct feed {
     uint32_t number;                                        /* of all feeds, from 0 */
     uint64_t under;                                         /* see pl_tap_record_t */
     char endpoint[256];
-    int lost;                                  /* of a copy that asks: which rank died */
+    int lost;                                   /* of a copy that asks: which rank died */
 } feed_t;
 
 static void feed_free(feed_t *feed)
@@ -246,8 +246,8 @@ static void feed_message(void *user, uint32_t identity, pl_frame_t *frame)
     pl_tap_record_t record;
     brought_head_t last;
     if (frame && is_end(pl_frame_bytes(frame), &last))
-        monitor_taps_end(m, pl_origin(feed->number, last.brought.rank),
-                         last.brought.rank, &last.brought.seq);
+        monitor_taps_end(m, pl_origin(feed->number, last.brought.rank), last.brought.rank,
+                         &last.brought.seq);
     else if (frame && brought_read(feed, pl_frame_bytes(frame), room, &record))
         monitor_show(m, &record);
     else
@@ -261,8 +261,8 @@ static void feed_attach(void *argument)
     pl_error_t err;
     if (pl_socket_attach(feed->in, &m->reactor->loop, feed_message, feed, &err)
         != PL_OK) {
-        pl_log_line(PL_LOG_WARNING, -1, "", "the stream lacks other processes: %s",
-                    err.text);
+        pl_log_line(PL_LOG_WARNING, -1, "",
+                    "the stream has no messages of other processes: %s", err.text);
         feed_free(feed);
         return;
     }
@@ -288,8 +288,8 @@ static void feed_lost(void *argument)
     feed_t *feed = *feed_find(which);
     if (feed) {
         pl_socket_drain(feed->in);
-        monitor_taps_end(feed->monitor, pl_origin(feed->number, which->lost),
-                         which->lost, NULL);
+        monitor_taps_end(feed->monitor, pl_origin(feed->number, which->lost), which->lost,
+                         NULL);
     }
     pl_free(which);
 }

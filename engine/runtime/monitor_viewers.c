@@ -35,7 +35,7 @@ enum {
     WOKEN_A_SECOND = 200,                        /* viewers, by bursts */
     SORTS_MOST = 1 << 16,
     HELD_LEAST_MS = 20,
-    HELD_MOST_MS = 1000,                         /* 1 for each viewer */
+    HELD_MOST_MS = 1000,                                    /* 1 for each viewer */
     HELD_BYTES = 256 << 10,
 };
 static const int64_t SAY_EVERY = 10 * PL_SECOND;
@@ -45,15 +45,15 @@ typedef struct sort {
     uint64_t looked;                             /* audience_t.looked when it was known */
     bool is_wanted;                              /* somebody takes them */
     struct {
-        int64_t shown;                           /* pl_now(), last */
-        int64_t since;                           /* when its turn began */
-        unsigned came, before;                   /* in that turn; in the one before */
+        int64_t shown;                               /* pl_now(), last */
+        int64_t since;                               /* when its turn began */
+        unsigned came, before;                       /* in that turn; in the one before */
     } kind[PL_KINDS];
 } sort_t;
 
 /* A line that waits for others. */
 typedef struct held {
-    size_t topic, line;                          /* bytes, which follow */
+    size_t topic, line;                                     /* bytes, which follow */
 } held_t;
 
 /* ---- who wants what ---- */
@@ -127,7 +127,7 @@ static void tell_limit(pl_monitor_t *m, int peers, limit_t limit)
     a->said[limit] = now;
     if (limit == LIMIT_VIEWERS)
         pl_log_line(PL_LOG_WARNING, -1, "",
-                    "the stream has %d viewers, as many as it serves", peers);
+                    "the stream has %d viewers, which is the limit", peers);
     else if (limit == LIMIT_DESCRIPTORS)
         pl_log_line(PL_LOG_WARNING, -1, "",
                     "the stream has %d viewers, and few descriptors are left for more: "
@@ -135,8 +135,8 @@ static void tell_limit(pl_monitor_t *m, int peers, limit_t limit)
                     peers, pl_descriptors_most());
     else
         pl_log_line(PL_LOG_WARNING, -1, "",
-                    "connections to %s come faster than %d a second: some wait",
-                    m->endpoint, COMERS_A_SECOND);
+                    "%s: more than %d connections a second, so some wait", m->endpoint,
+                    COMERS_A_SECOND);
 }
 
 /* How many viewers there are must be bounded: nobody else gets in when they are as many

@@ -104,7 +104,7 @@ int pl_ports_fail(const char *host, pl_error_t *err)
 {
     const pl_ports_t range = pl_ports();
     return pl_fail(err, PL_EBUSY,
-                   "no port from %d to %d is free at %s: give a larger port range, or end "
-                   "what listens there",
+                   "no port from %d to %d is free at %s: set a larger port range, or end "
+                   "the programs that listen there",
                    range.first, range.last, host);
 }

@@ -177,8 +177,9 @@ const char *pl_death_text(const pl_death_t *death, char text[PL_DEATH_TEXT])
 {
     const char *name = death->signal ? sigabbrev_np(death->signal) : NULL;
     if (!death->is_known)
-        snprintf(text, PL_DEATH_TEXT,
-                 "has ended, nobody knows how: this program waits for all its children");
+        snprintf(
+            text, PL_DEATH_TEXT,
+            "has ended with unknown status: this program waits for all its children");
     else if (name)
         snprintf(text, PL_DEATH_TEXT, "was killed by SIG%s", name);
     else if (death->signal)
@@ -296,7 +297,7 @@ static int child_start(pl_process_t *process, const pl_process_spec_t *spec,
     if (pl_descriptors_check(CHILD_DESCRIPTORS, "a process", err) != PL_OK)
         return PL_EBUSY;
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return pl_fail(err, PL_EBUSY, "no pipe for %s: %s", program_of(spec),
+        return pl_fail(err, PL_EBUSY, "cannot create a pipe for %s: %s", program_of(spec),
                        strerror(errno));
     process->error_fd = ends[0];
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
@@ -387,6 +388,6 @@ int pl_process_follow_parent(pl_error_t *err)
     } else if (kill(parent, 0) == 0 || errno == EPERM) {
         return PL_OK;
     }
-    return pl_fail(err, PL_EPEER, "process %d, which has started this one, is gone",
+    return pl_fail(err, PL_EPEER, "process %d, the parent of this one, has ended",
                    (int)parent);
 }

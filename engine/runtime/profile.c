@@ -204,8 +204,8 @@ void pl_profile_log(pl_profile_t *profile, void *self)
     pthread_mutex_unlock(&profile->lock);
     qsort(row, (size_t)count, sizeof *row, by_part_and_total);
     pl_log_line(PL_LOG_INFO, t.rank, "",
-                "profile of rank %d: how long its actors worked for which stage of the "
-                "run; share: of the %s from start to end, threads work at the same time",
+                "profile of rank %d: working time of its actors in each stage of the "
+                "run; share: part of the %s from start to end; threads run in parallel",
                 t.rank, time_text(t.wall, time));
     pl_log_line(PL_LOG_INFO, t.rank, "", "    %-24s %-30s %9s %10s %10s %10s %8s",
                 "actor", "handled", "times", "mean", "longest", "total", "share");

@@ -31,8 +31,13 @@
 #include "runtime/descriptors.h"
 #include "runtime/monitor.h"
 
-enum { TURN_MESSAGES = 64, ENDPOINT_ROOM = 48, REACTOR_DESCRIPTORS = 8,
-       EXPECT_WAKES = 16, LONGEST_HANDLERS = 8 };
+enum {
+    TURN_MESSAGES = 64,
+    ENDPOINT_ROOM = 48,
+    REACTOR_DESCRIPTORS = 8,
+    EXPECT_WAKES = 16,
+    LONGEST_HANDLERS = 8
+};
 static const int64_t TURN_TIME = PL_MILLISECOND, HOLD_MOST = 8 * PL_MILLISECOND,
                      HOLD_LEAST = PL_MILLISECOND / 4, LOOP_LEAST = PL_MILLISECOND / 4;
 
@@ -67,9 +72,10 @@ static void message_came(pl_reactor_t *reactor, pl_frame_t *frame, uint32_t send
     pl_error_t err;
     pl_envelope_t e = {0};
     int code = frame ? pl_envelope_read(pl_frame_bytes(frame), &e, &err)
-                     : pl_fail(&err, PL_EPROTOCOL, "it does not have one part");
+                     : pl_fail(&err, PL_EPROTOCOL, "it is not a single frame");
     if (code == PL_OK && sender && sender != e.from_thread)
-        code = pl_fail(&err, PL_EPROTOCOL, "thread %u calls itself %u", sender,
+        code = pl_fail(&err, PL_EPROTOCOL,
+                       "the message of thread %u names thread %u as its sender", sender,
                        e.from_thread);
     if (code == PL_OK) {
         message_wait(reactor, frame);
@@ -421,8 +427,8 @@ static int fail_start(const char *name, pl_error_t *err)
     if (room == MAP_FAILED)
         return pl_fail(
             err, PL_ENOMEM,
-            "cannot start a thread for %s: there is no memory for its stack of "
-            "%zu MiB: raise the limit of memory (ulimit -v) or lower that of "
+            "cannot start a thread for %s: no memory for its stack of "
+            "%zu MiB: raise the limit of memory (ulimit -v) or lower the limit of "
             "stacks (ulimit -s)",
             name, stack >> 20);
     munmap(room, stack);
@@ -495,7 +501,7 @@ static pl_socket_t *link_to(pl_reactor_t *reactor, uint32_t thread, pl_error_t *
     if (link)
         return link;
     if (!pl_thread_is_there(thread)) {
-        pl_fail(err, PL_EPEER, "the thread of this actor is gone");
+        pl_fail(err, PL_EPEER, "the thread of this actor has ended");
         return NULL;
     }
     char endpoint[ENDPOINT_ROOM];

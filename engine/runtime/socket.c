@@ -169,9 +169,8 @@ static int connect_to(pl_socket_t *socket, const char *endpoint, pl_error_t *err
 
 static int zmq_open(pl_socket_t *socket, const pl_socket_spec_t *spec, pl_error_t *err)
 {
-    static const int types[] = {ZMQ_ROUTER, ZMQ_DEALER, ZMQ_XPUB,
-                                ZMQ_SUB,    ZMQ_PAIR,   ZMQ_REP,
-                                ZMQ_ROUTER};
+    static const int types[] = {ZMQ_ROUTER, ZMQ_DEALER, ZMQ_XPUB,  ZMQ_SUB,
+                                ZMQ_PAIR,   ZMQ_REP,    ZMQ_ROUTER};
     int code = pl_endpoint_check(spec->endpoint, spec->keys != NULL, err);
     if (code != PL_OK)
         return code;
@@ -183,9 +182,9 @@ static int zmq_open(pl_socket_t *socket, const pl_socket_spec_t *spec, pl_error_
     socket->zmq = code == PL_OK ? zmq_socket(context, types[spec->type]) : NULL;
     if (!socket->zmq) {
         pl_context_release();
-        return code != PL_OK
-                   ? code
-                   : socket_fail(err, PL_EBUSY, "no socket for", spec->endpoint);
+        return code != PL_OK ? code
+                             : socket_fail(err, PL_EBUSY, "cannot create a socket for",
+                                           spec->endpoint);
     }
     if (options_set(socket->zmq, spec) != 0)
         code = socket_fail(err, PL_EIO, "cannot prepare", spec->endpoint);
@@ -204,7 +203,7 @@ static int events_new(pl_socket_t *socket, pl_error_t *err)
     int fd;
     size_t size = sizeof fd;
     if (zmq_getsockopt(socket->zmq, ZMQ_FD, &fd, &size) != 0)
-        return socket_fail(err, PL_EIO, "no descriptor of", "a socket");
+        return socket_fail(err, PL_EIO, "cannot get the descriptor of", "a socket");
     socket->readable = event_new(socket->loop->base, fd, EV_READ | EV_PERSIST,
                                  socket_ready, socket);
     socket->again = event_new(socket->loop->base, -1, 0, socket_goes_on, socket);
@@ -293,5 +292,5 @@ int pl_socket_endpoint(pl_socket_t *socket, char *text, size_t room, pl_error_t 
 {
     if (zmq_getsockopt(socket->zmq, ZMQ_LAST_ENDPOINT, text, &room) == 0)
         return PL_OK;
-    return socket_fail(err, PL_EIO, "no endpoint of", "a socket");
+    return socket_fail(err, PL_EIO, "cannot get the endpoint of", "a socket");
 }

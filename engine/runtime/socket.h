@@ -66,7 +66,7 @@ typedef struct pl_socket_spec {
                                                     beyond some that come at once: the
                                                     others wait outside  [all come in] */
     /* Of one with on_peers: a connection was greeted, or is over because it was not; who
-     * it came from, "10.0.0.2, port 4711" or "somebody"; "" when all is well.  May close
+     * it came from, "10.0.0.2, port 4711" or "a client"; "" when all is well.  May close
      * the socket.  [nobody asks] */
     void (*on_greeting)(void *user, pl_greeting_t how, const char *who);
 } pl_socket_spec_t;

@@ -128,7 +128,7 @@ static const char *who_was(const pl_socket_t *socket, int fd)
         if (comer->fd == fd && *comer->who)
             return comer->who;
     }
-    return "somebody";
+    return "a client";
 }
 
 /* Who has another key cannot be understood; who has none speaks otherwise. */
