@@ -136,8 +136,8 @@ static int device_allocate(void *self, pl_call_t *call, const pl_body_t *body,
     const size_t count = body->allocate.count;
     if (lent && !device->ops->borrow)
         return pl_fail(err, PL_EUNSUPPORTED,
-                       "accelerator \"%s\" has no memory in common with the host, as "
-                       "several ranks need it: train with one",
+                       "accelerator \"%s\" shares no memory with the host, which several "
+                       "ranks need: train with one rank",
                        device->ops->name);
     int code = lent ? device->ops->borrow(part, region, dtype, count,
                                           (char *)lent->data + body->allocate.offset, err)
@@ -179,8 +179,8 @@ static void tell_emulated(device_t *device, const pl_graph_t *g)
             continue;
         device->told |= format;
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(device), pl_actor_name(device),
-                    "%s is emulated on this device: the results are right, but it takes "
-                    "longer than float32",
+                    "%s is emulated on this device: results are correct, but steps take "
+                    "longer than with float32",
                     pl_dtype_name(g->value[v].dtype));
     }
 }
@@ -194,7 +194,8 @@ static int device_compile(void *self, pl_call_t *call, const pl_body_t *body,
     count_fetches(g, &compiled);
     if (compiled.sums > PL_SUMS_MOST || compiled.output_count > PL_FIELDS)
         return pl_fail(err, PL_EUNSUPPORTED,
-                       "%zu sums of figures and %d outputs; at most %d and %d",
+                       "a plan with %zu sums of metrics and %d outputs: at most %d and "
+                       "%d are possible",
                        compiled.sums, compiled.output_count, PL_SUMS_MOST, PL_FIELDS);
     if (PL_GROW(device->plan, device->plan_count, device->plan_room) != PL_OK)
         return pl_no_memory(err);
@@ -312,7 +313,7 @@ static int replay_fill(pl_replay_t *replay, const pl_replay_plan_t *msg,
         replay->input[k] = (const char *)batch->field[k]
                            + msg->first * compiled->sample[k];
     if (outputs && outputs->count < compiled->output_count)
-        return pl_fail(err, PL_EINVAL, "%d outputs for a plan that has %d",
+        return pl_fail(err, PL_EINVAL, "%d outputs were given for a plan that has %d",
                        outputs->count, compiled->output_count);
     for (int k = 0; outputs && k < compiled->output_count; k++)
         replay->output[k] = (char *)outputs->output[k].data
@@ -335,7 +336,7 @@ static int running_fill(running_t *running, const pl_replay_plan_t *msg,
 {
     pl_replay_t *scaled = then ? &running->then.replay : &running->first.replay;
     if (msg->scalars.size > sizeof scaled->scalar)
-        return pl_fail(err, PL_EINVAL, "more than %d scalars for a step",
+        return pl_fail(err, PL_EINVAL, "more than %d scalars were given for a step",
                        PL_STEP_SCALARS);
     if (running->sums)
         memset(running->figures, 0, running->sums * sizeof(double));
@@ -420,7 +421,8 @@ static int device_measure_peak(void *self, pl_call_t *call, const pl_body_t *bod
     (void)body;
     device_t *device = self;
     if (device->plan_count)
-        return pl_fail(err, PL_ESTATE, "a peak is measured before plans are made");
+        return pl_fail(err, PL_ESTATE,
+                       "the peak can be measured only before plans are compiled");
     device->measuring = call;
     device->running++;
     int code = pl_device_peak(device->ops, device->part.self, peak_known, device, err);
@@ -449,11 +451,12 @@ static int device_write(void *self, pl_call_t *call, const pl_body_t *body,
     const uint32_t region = body->write_region.region;
     if (region >= PL_REGIONS
         || (floats->dtype == PL_F64) != (device->dtype[region] == PL_F64))
-        return pl_fail(err, PL_EINVAL, "elements of another type than region %u has",
+        return pl_fail(err, PL_EINVAL, "the elements have another type than region %u",
                        region);
     const pl_write_region_t *msg = &body->write_region;
     if (msg->first > floats->count || msg->count > floats->count - msg->first)
-        return pl_fail(err, PL_EINVAL, "%llu elements from %llu on of %zu",
+        return pl_fail(err, PL_EINVAL,
+                       "%llu elements from element %llu on: there are only %zu",
                        (unsigned long long)msg->count, (unsigned long long)msg->first,
                        floats->count);
     void *host = floats->dtype == PL_F64 ? (void *)(floats->wide + msg->first)
@@ -472,7 +475,7 @@ static int device_prepare(void *self, pl_call_t *call, const pl_body_t *body,
     device_t *device = self;
     uint64_t count[PL_REGIONS];
     if (body->prepare_reads.counts.size != sizeof count)
-        return pl_fail(err, PL_EINVAL, "%zu bytes of counts; there are %d regions",
+        return pl_fail(err, PL_EINVAL, "%zu bytes of counts do not fit %d regions",
                        body->prepare_reads.counts.size, PL_REGIONS);
     memcpy(count, body->prepare_reads.counts.data, sizeof count);
     int code = pl_rooms_prepare(&device->rooms, device->dtype, count, err);
@@ -538,7 +541,7 @@ static const pl_handler_t device_handlers[] = {
 };
 
 static const pl_actor_ops_t device_actor = {
-    .help = "one device",
+    .help = "computes on one device",
     .size = sizeof(device_t),
     .role = "accelerator",
     .level = PL_LEVEL_ACCELERATOR,

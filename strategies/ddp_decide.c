@@ -57,8 +57,8 @@ static int names_compare(const pl_ddp_t *ddp, const char *own, const char *their
     const int own_length = name_of(&own), their_length = name_of(&theirs);
     return pl_fail(
         err, PL_EINVAL,
-        "figure %d of a step is \"%.*s\" on rank %u and \"%.*s\" on rank 0: "
-        "the module must log the same, in the same way and order, on all ranks",
+        "metric %d of a step is \"%.*s\" on rank %u and \"%.*s\" on rank 0: the module "
+        "must log the same metrics, in the same way and order, on all ranks",
         place, own_length, own, (unsigned)ddp->replica.rank, their_length, theirs);
 }
 
@@ -142,10 +142,10 @@ static int meet_over(pl_ddp_t *ddp, pl_call_t *call, const pl_decide_t *msg,
                      bool compares, pl_error_t *err)
 {
     if (strlen(msg->text) > LONGEST)
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "rank 0 has %zu bytes to say to the other ranks; at most %zu are "
-                       "possible",
-                       strlen(msg->text), (size_t)LONGEST);
+        return pl_fail(
+            err, PL_EUNSUPPORTED,
+            "rank 0 has %zu bytes to send to the other ranks; at most %zu are possible",
+            strlen(msg->text), (size_t)LONGEST);
     const pl_meeting_t first = {.begin = first_begin,
                                 .end = first_end,
                                 .call = call,

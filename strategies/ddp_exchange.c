@@ -82,11 +82,12 @@ static int moments_combine(const pl_ddp_t *ddp, const pl_replica_exchange_t *exc
     for (uint32_t k = 0; k < ddp->replica.ranks; k++)
         m.n += values(ddp, &m, k);
     if (m.n < 2)
-        return pl_fail(err, PL_EINVAL,
-                       "batch_norm needs more than one value for each channel to train "
-                       "on, and all ranks together have %.0f: make batches larger or "
-                       "drop the last, incomplete one",
-                       m.n);
+        return pl_fail(
+            err, PL_EINVAL,
+            "batch_norm needs more than one value for each channel to train on, and all "
+            "ranks together have %.0f: make data.batch_size larger, or set "
+            "data.drop_last to leave out a last batch that is not full",
+            m.n);
     for (size_t k = 0; k < m.channels; k++) {
         double mean, var;
         channel_combine(ddp, &m, k, &mean, &var);

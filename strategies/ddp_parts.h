@@ -84,20 +84,19 @@ typedef struct pl_ddp {
 /* Options that each has, in the table of a struct that begins with a pl_ddp_t. */
 #define PL_DDP_OPTIONS \
     PL_CHOICE(pl_ddp_t, collective, "\"auto\"", "collective", \
-              "what moves bytes among the ranks"), \
+              "collective that moves data among the ranks"), \
         PL_BOOL(pl_ddp_t, drop_last, "false", \
-                "training leaves out the samples at an epoch's end that not all ranks " \
+                "training leaves out samples at the end of an epoch that not all ranks " \
                 "have"), \
         PL_BOOL(pl_ddp_t, replace_sampler, "true", \
-                "each rank reads its part of the samples; else all that its own data " \
-                "set has")
+                "each rank reads its partition of the samples; false: all samples of " \
+                "its own data set")
 
 /* And those that add up gradients as ddp does. */
 #define PL_DDP_BUCKETS \
-    PL_FLOAT( \
-        pl_ddp_t, bucket_mb, "25", "(0..", \
-        "gradients are added up in pieces of so many MiB, each as soon as backward has " \
-        "made it")
+    PL_FLOAT(pl_ddp_t, bucket_mb, "25", "(0..", \
+             "size of a bucket in MiB; gradients are summed bucket by bucket, as soon " \
+             "as backward has computed them")
 
 PL_API int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err);

@@ -290,9 +290,11 @@ static int elastic_setup(void *self, pl_call_t *call, const pl_body_t *body,
     pl_replica_t *r = self;
     const int shards = (int)r->cut.shards, ranks = (int)r->ranks, rank = (int)r->rank;
     if (ranks > shards)
-        return pl_fail(err, PL_EINVAL,
-                       "%d ranks share out %d micro-shards: each must have one", ranks,
-                       shards);
+        return pl_fail(
+            err, PL_EINVAL,
+            "%d ranks cannot share %d micro-shards, because each rank needs one: set a "
+            "smaller trainer.devices or more micro_shards",
+            ranks, shards);
     r->cut.first = (uint32_t)pl_first_shard(shards, ranks, rank);
     r->cut.end = (uint32_t)pl_first_shard(shards, ranks, rank + 1);
     e->parts_most = pl_parts_most(shards, ranks);
@@ -346,11 +348,11 @@ static void elastic_release(void *self)
 
 static const pl_option_t elastic_options[] = {
     PL_CHOICE(pl_ddp_t, collective, "\"auto\"", "collective",
-              "what moves bytes among the ranks"),
+              "collective that moves data among the ranks"),
     PL_BOOL(pl_ddp_t, drop_last, "false",
-            "training leaves out an epoch's last batch where it is not whole"),
+            "training leaves out the last batch of an epoch if it is not full"),
     PL_INT(pl_elastic_t, micro_shards, "0", "0..64",
-           "parts of each batch, which the ranks share out; 0: 12"),
+           "micro-shards of each batch, which are distributed over the ranks; 0: 12"),
     PL_OPTIONS_END,
 };
 
@@ -363,7 +365,7 @@ static const pl_handler_t elastic_handlers[] = {
 
 const pl_actor_ops_t pl_elastic_strategy = {
     .name = "elastic",
-    .help = "ddp whose bits do not depend on the number of ranks: deterministic elastic",
+    .help = "ddp with the same bits for any number of ranks: deterministic elastic",
     .size = sizeof(pl_elastic_t),
     .options = elastic_options,
     .role = "strategy",

@@ -196,18 +196,18 @@ static int run_check(const pl_replica_t *r, pl_error_t *err)
 {
     if (r->steps > 1)
         return pl_fail(err, PL_EUNSUPPORTED,
-                       "\"trainer.deterministic\" \"elastic\" trains modules of one "
-                       "step; this one has %d",
+                       "\"trainer.deterministic\" \"elastic\" trains modules with one "
+                       "objective; this one has %d",
                        r->steps);
     for (int k = 0; k < r->model->count; k++)
         if (r->model->tensor[k].region == PL_REGION_STATE
             && r->model->tensor[k].agree == PL_AGREE_NONE)
-            return pl_fail(err, PL_EUNSUPPORTED,
-                           "state \"%s\" is each rank's own (PL_AGREE_NONE), so what "
-                           "comes of it depends on how many there are, which "
-                           "\"trainer.deterministic\" \"elastic\" rules out: declare "
-                           "another",
-                           r->model->tensor[k].name);
+            return pl_fail(
+                err, PL_EUNSUPPORTED,
+                "state \"%s\" differs between ranks (PL_AGREE_NONE), so results would "
+                "depend on their number: with \"trainer.deterministic\" \"elastic\" "
+                "declare it PL_AGREE_MEAN or PL_AGREE_RANK0",
+                r->model->tensor[k].name);
     return PL_OK;
 }
 

@@ -41,11 +41,11 @@ typedef struct local {
 static const pl_option_t local_options[] = {
     PL_DDP_OPTIONS,
     PL_INT(local_t, sync_every, "100", "1..",
-           "optimizer steps that each rank takes by itself"),
+           "optimizer steps between two synchronizations"),
     PL_FLOAT(local_t, outer_lr, "0.7", "(0..",
-             "how far the outer step goes; 1 without momentum: to the mean"),
-    PL_FLOAT(local_t, outer_momentum, "0.9", "[0..1)",
-             "share of the last outer step that is kept"),
+             "learning rate of the outer step; 1 without momentum gives the mean of the "
+             "ranks"),
+    PL_FLOAT(local_t, outer_momentum, "0.9", "[0..1)", "momentum of the outer step"),
     PL_BOOL(local_t, nesterov, "true", "the outer step looks ahead by one momentum step"),
     PL_OPTIONS_END,
 };
@@ -124,26 +124,28 @@ static int run_check(const pl_replica_t *r, pl_error_t *err)
 {
     if (r->steps > 1)
         return pl_fail(err, PL_EUNSUPPORTED,
-                       "strategy \"local_sgd\" trains modules of one step; this one has "
-                       "%d: use \"ddp\"",
+                       "strategy \"local_sgd\" trains modules with one objective; this "
+                       "one has %d: use \"ddp\"",
                        r->steps);
     if (r->averaging.ops)
         return pl_fail(err, PL_EUNSUPPORTED,
-                       "averaging goes with one history of weights, and with strategy "
+                       "averaging needs one history of the weights, and with strategy "
                        "\"local_sgd\" each rank has its own: use \"ddp\"");
     if (r->model->scaling)
         return pl_fail(err, PL_EUNSUPPORTED,
-                       "with strategy \"local_sgd\" each rank would scale its loss by "
-                       "itself: use another trainer.precision, or \"ddp\"");
+                       "with strategy \"local_sgd\" each rank would have a loss scale of "
+                       "its own: use another trainer.precision, or \"ddp\"");
     if (!strcmp(r->job->trainer->nan_policy, "rollback"))
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "with strategy \"local_sgd\" a step is one rank's, so the others "
-                       "cannot go back from it: set trainer.nan_policy to skip or stop");
+        return pl_fail(
+            err, PL_EUNSUPPORTED,
+            "with strategy \"local_sgd\" a step belongs to one rank, so all ranks "
+            "together cannot roll it back: set trainer.nan_policy to skip or stop");
     if (pl_replica_slots(r) > PL_SLOTS)
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "the optimizer keeps %d numbers a parameter, which leaves none to "
-                       "the outer one: set trainer.strategy.outer_momentum to 0",
-                       inner_slots(r));
+        return pl_fail(
+            err, PL_EUNSUPPORTED,
+            "the optimizer keeps %d numbers per parameter, which leaves no room for the "
+            "outer momentum: set trainer.strategy.outer_momentum to 0",
+            inner_slots(r));
     return PL_OK;
 }
 
@@ -373,8 +375,8 @@ static int local_export(void *self, pl_call_t *call, const pl_body_t *body,
     const local_t *local = self;
     if (local->apart)
         return pl_fail(err, PL_ESTATE,
-                       "the ranks have trained by themselves since they came together "
-                       "last: there is no state of all of them to save");
+                       "the ranks have made steps since their last synchronization: they "
+                       "have no common state to save");
     return pl_replica_export(self, call, body->export_weights.whole, err);
 }
 
@@ -426,7 +428,7 @@ static const pl_handler_t local_handlers[] = {
 
 const pl_actor_ops_t pl_local_sgd_strategy = {
     .name = "local_sgd",
-    .help = "ranks train by themselves and come together now and then: for slow links",
+    .help = "ranks train alone and synchronize every sync_every steps: for slow links",
     .size = sizeof(local_t),
     .options = local_options,
     .role = "strategy",

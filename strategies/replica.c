@@ -68,7 +68,9 @@ static pl_graph_t *describe(pl_replica_t *r, const pl_replica_plan_t *plan,
     else if (module->step)
         module->step(g, r->module.self, plan->stage);
     else
-        pl_graph_fail(g, PL_EUNSUPPORTED, "it describes nothing but training");
+        pl_graph_fail(g, PL_EUNSUPPORTED,
+                      "it describes only training, so it cannot be validated, tested or "
+                      "used for prediction");
     if (plan->stage != PL_TRAIN && r->validates_average)
         pl_graph_take_average(g);
     if (pl_graph_check(g, err) == PL_OK)
@@ -361,7 +363,7 @@ static int figures_check(const pl_replica_t *r, pl_error_t *err)
     if (figures <= PL_FIGURES_MOST)
         return PL_OK;
     return pl_fail(err, PL_EUNSUPPORTED,
-                   "the module logs %d figures in training; at most %d are possible",
+                   "the module logs %d metrics in training; at most %d are possible",
                    figures - others, PL_FIGURES_MOST - others);
 }
 

@@ -22,9 +22,9 @@ int pl_replica_bind_norms(pl_replica_t *r, pl_error_t *err)
         return PL_OK;
     if (!r->meets->exchange)
         return pl_fail(err, PL_EUNSUPPORTED,
-                       "\"trainer.sync_batchnorm\" has ranks meet in the middle of a "
-                       "step, which this \"trainer.strategy\" has none of: take another, "
-                       "such as \"ddp\"");
+                       "\"trainer.sync_batchnorm\" synchronizes ranks in the middle of a "
+                       "step, which this \"trainer.strategy\" does not support: use "
+                       "another, such as \"ddp\"");
     r->model->together = true;
     return PL_OK;
 }
@@ -72,8 +72,8 @@ static bool assigns_later(const pl_graph_t *g, int from, int64_t element, int64_
 static int other_norms(pl_error_t *err)
 {
     return pl_fail(err, PL_EUNSUPPORTED,
-                   "batches of other sizes have other batch norms: with "
-                   "\"trainer.sync_batchnorm\" all must have the same");
+                   "the batch norms of the module depend on the size of the batch: with "
+                   "\"trainer.sync_batchnorm\" they must be the same for all sizes");
 }
 
 int pl_replica_place_exchanges(pl_replica_t *r, int step, const pl_graph_t *g,

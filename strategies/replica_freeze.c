@@ -39,8 +39,9 @@ static int left_check(const pl_replica_t *r, const bool *frozen, pl_error_t *err
             left = is_parameter(&r->model->tensor[i]) && r->model->tensor[i].step == k
                    && !frozen[i];
         if (!left && r->model->params)
-            return pl_fail(err, PL_EINVAL, "all parameters%s%s%s are frozen: leave some",
-                           step ? " of step \"" : "", step ? step->name : "",
+            return pl_fail(err, PL_EINVAL,
+                           "all parameters%s%s%s are frozen: leave at least one to train",
+                           step ? " of objective \"" : "", step ? step->name : "",
                            step ? "\"" : "");
     }
     return PL_OK;
@@ -137,7 +138,7 @@ int pl_replica_freeze(pl_replica_t *r, pl_call_t *call, const pl_freeze_t *msg,
                       pl_error_t *err)
 {
     bool changes = false;
-    int code = patterns_take(r, msg->freeze, msg->unfreeze, "what is to be frozen",
+    int code = patterns_take(r, msg->freeze, msg->unfreeze, "the patterns to freeze",
                              &changes, err);
     if (code == PL_OK && changes)
         code = remake_begin(r, err);
@@ -183,11 +184,10 @@ static int names_take(pl_replica_t *r, const json_t *names, bool *changes,
         const char *text = json_string_value(name);
         const pl_tensor_info_t *t = text ? pl_model_find(r->model, text) : NULL;
         if (!t && code == PL_OK)
-            code = pl_fail(
-                err, PL_EFORMAT,
-                "the weights come with a state that freezes \"%s\", which the module "
-                "does not have",
-                text ? text : "");
+            code = pl_fail(err, PL_EFORMAT,
+                           "the state of the checkpoint freezes \"%s\", which the module "
+                           "does not have",
+                           text ? text : "");
         if (t)
             frozen[t - r->model->tensor] = true;
     }

@@ -41,7 +41,7 @@ static void bad_describe(const pl_replica_t *r, const char *name)
     snprintf(rounds->bad, sizeof rounds->bad, "%s%s%sthe %s is not finite%s%s%s",
              r->blamed, step ? step->name : "", step ? ": " : "",
              isfinite(part->loss) ? "gradient" : "loss",
-             name ? ", the first bad gradient is that of \"" : "", name ? name : "",
+             name ? ", the first bad gradient belongs to \"" : "", name ? name : "",
              name ? "\"" : "");
 }
 
@@ -56,8 +56,8 @@ static void bad_tell(pl_replica_t *r)
     } else {
         pl_fail(&round->failure, PL_ENAN,
                 "step %llu: %s; it changed no weight: trainer.detect_anomaly names the "
-                "operator that gives it first; check the data, lower the learning rate, "
-                "or let trainer.nan_policy skip such steps",
+                "first operator with such a result; check the data, lower the learning "
+                "rate, or let trainer.nan_policy skip such steps",
                 (unsigned long long)round->number, rounds->bad);
         pl_call_fail(round->call, &round->failure);
         rounds->ended_by = round->number;

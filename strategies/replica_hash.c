@@ -52,11 +52,11 @@ static void compare_order(pl_replica_t *r, const json_t *from)
     if (!then)
         then = "tree";
     if (strcmp(then, now))
-        pl_log_line(PL_LOG_WARNING, pl_actor_rank(r), pl_actor_name(r),
-                    "sums of ranks were added up in the order of \"%s\" when the "
-                    "checkpoint was saved, and are in that of \"%s\" now: the run goes "
-                    "on, but not to the same bits",
-                    then, now);
+        pl_log_line(
+            PL_LOG_WARNING, pl_actor_rank(r), pl_actor_name(r),
+            "when the checkpoint was saved, \"%s\" determined the order of sums over "
+            "ranks, and now \"%s\" does: the run continues, but not to the same bits",
+            then, now);
 }
 
 /* With as many samples in a step each has batches of another size, which is told; another
@@ -79,8 +79,8 @@ void pl_replica_compare_plans(pl_replica_t *r, const json_t *from)
     compare_order(r, from);
     if (then && strcmp(then, now) && !had_others(r, from))
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(r), pl_actor_name(r),
-                    "what a step computes is not what it was when the checkpoint was "
-                    "saved (plans %s, now %s): the module, the shapes of the data or "
-                    "Paceline have changed; the run goes on, but not to the same bits",
+                    "a step computes something else than when the checkpoint was saved "
+                    "(plans %s, now %s): the module, the shapes of the data or Paceline "
+                    "have changed; the run continues, but not to the same bits",
                     then, now);
 }

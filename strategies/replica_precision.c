@@ -111,7 +111,6 @@ int pl_replica_restore_scaling(pl_replica_t *r, const json_t *from,
     }
     if (!whole || value[PL_SCALING_FACTOR] == 0)
         return pl_fail(err, PL_EFORMAT,
-                       "the weights come with no state of the loss's "
-                       "factor that could be used");
+                       "the state of the checkpoint has no usable scale of the loss");
     return call_write(r, value, on_answer, err);
 }

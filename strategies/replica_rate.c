@@ -32,11 +32,12 @@ int pl_replica_set_rate(pl_replica_t *r, pl_call_t *call, const pl_set_rate_t *m
     if (meant)
         return pl_reply_set_rate(call, &(pl_set_rate_reply_t){0});
     if (r->steps && !r->step[0].table)
-        return pl_fail(err, PL_EINVAL,
-                       "no optimizer \"%s\": the module has but one step, without a name",
-                       msg->optimizer);
+        return pl_fail(
+            err, PL_EINVAL,
+            "no optimizer \"%s\": the module has only one objective, without a name",
+            msg->optimizer);
     return pl_fail(err, PL_EINVAL,
-                   "no optimizer \"%s\": the module's first step is \"%s\"",
+                   "no optimizer \"%s\": the module's first objective is \"%s\"",
                    msg->optimizer, r->steps ? r->step[0].table->name : "");
 }
 
@@ -87,8 +88,9 @@ int pl_replica_restore_rates(pl_replica_t *r, const json_t *from, pl_error_t *er
         const json_t *kept = json_array_get(rates, (size_t)k),
                      *factor = json_array_get(kept, 0), *aim = json_array_get(kept, 1);
         if (!json_is_number(factor))
-            return pl_fail(err, PL_EFORMAT,
-                           "the weights come with learning rates that are none");
+            return pl_fail(
+                err, PL_EFORMAT,
+                "the state of the checkpoint has learning rates that are not numbers");
         r->step[k].rate = (pl_replica_rate_t){.factor = json_number_value(factor),
                                               .aims = json_is_number(aim),
                                               .aim = json_number_value(aim)};

@@ -78,9 +78,8 @@ void pl_replica_check_average(const pl_replica_t *r, const pl_train_batch_t *msg
         && !averages_several(&r->averaging, msg))
         pl_log_line(
             PL_LOG_WARNING, pl_actor_rank((void *)r), pl_actor_name((void *)r),
-            "\"averaging\": \"%s\" takes fewer than two states of the weights in a "
-            "run of %llu epochs, %llu steps, and so averages nothing: let it "
-            "begin sooner, or train longer",
+            "\"averaging\": \"%s\" would average fewer than two states of the weights in "
+            "a run of %llu epochs, %llu steps: let it begin sooner, or train longer",
             averaging->name, (unsigned long long)msg->total_epochs,
             (unsigned long long)msg->total_steps);
 }
@@ -104,9 +103,9 @@ int pl_replica_check_monitors(const pl_replica_t *r, pl_error_t *err)
             && !strncmp(name, pl_stages[PL_VALIDATE].prefix,
                         strlen(pl_stages[PL_VALIDATE].prefix)))
             return pl_fail(err, PL_EINVAL,
-                           "schedule \"%s\" goes by \"%s\", and the run has no "
+                           "schedule \"%s\" monitors \"%s\", and the run has no "
                            "validation data: set data.val_split, or scheduler.monitor to "
-                           "a figure of training such as \"train_loss\"",
+                           "a metric of training such as \"train_loss\"",
                            scheduler->name, name);
     }
     return PL_OK;
@@ -164,8 +163,7 @@ static int schedule_restore(const pl_instance_t *part, const json_t *value,
     if (!scheduler->restore)
         return PL_OK;
     if (!value)
-        return pl_fail(err, PL_EFORMAT,
-                       "the weights come with no state of schedule \"%s\"",
+        return pl_fail(err, PL_EFORMAT, "the checkpoint has no state of schedule \"%s\"",
                        scheduler->name);
     char *saved = pl_json_write(value, PL_JSON_COMPACT);
     int code = saved ? scheduler->restore(part->self, saved, err) : pl_no_memory(err);

@@ -34,15 +34,16 @@ static int step_bind(pl_replica_t *r, const pl_module_step_t *table, pl_error_t 
 {
     char path[96];
     if (r->steps == PL_STEPS)
-        return pl_fail(err, PL_EINVAL, "the module has more than %d steps", PL_STEPS);
+        return pl_fail(err, PL_EINVAL, "the module has more than %d objectives",
+                       PL_STEPS);
     pl_replica_step_t *step = &r->step[r->steps++];
     *step = (pl_replica_step_t){.table = table, .every = 1};
     if (table && table->every_n_steps)
         step->every = table->every_n_steps(r->module.self);
     if (step->every < 1)
         return pl_fail(err, PL_EINVAL,
-                       "step \"%s\" is to be taken at every %lld-th optimizer step: give "
-                       "it 1 or more",
+                       "objective \"%s\" cannot be trained at every %lld-th optimizer "
+                       "step: its every_n_steps must be 1 or more",
                        table->name, (long long)step->every);
     step->optimizer = pl_optimizer_new(r->job->options,
                                        part_path(r, table, "optimizer", path), err);
@@ -103,8 +104,8 @@ int pl_replica_restore_counts(pl_replica_t *r, const json_t *from, pl_error_t *e
         const json_t *made = json_array_get(counts, (size_t)k);
         if (counts && !(json_is_integer(made) && json_integer_value(made) >= 0))
             return pl_fail(err, PL_EFORMAT,
-                           "the weights come with optimizer_steps that are not a count "
-                           "for each of the module's %d objectives",
+                           "the optimizer_steps of the checkpoint are not a count for "
+                           "each of the module's %d objectives",
                            r->steps);
         r->step[k].made = r->step[k].sent = counts ? (uint64_t)json_integer_value(made)
                                                    : PL_STEPS_UNKNOWN;
@@ -132,7 +133,7 @@ int pl_replica_check_patterns(const pl_model_t *model, const char *patterns,
             pl_nearest_offer(&nearest, model->tensor[i].name);
         }
         if (!fits)
-            return pl_fail(err, PL_EINVAL, "\"%s\" of %s fits no parameter: %s", word,
+            return pl_fail(err, PL_EINVAL, "\"%s\" of %s matches no parameter: %s", word,
                            whose, pl_nearest_text(&nearest, text));
     }
     return PL_OK;
@@ -146,14 +147,15 @@ static int tensor_divide(const pl_replica_t *r, pl_tensor_info_t *tensor, pl_err
             continue;
         if (step >= 0)
             return pl_fail(err, PL_EINVAL,
-                           "parameter \"%s\" is trained by two steps, \"%s\" and \"%s\": "
-                           "each belongs to one",
+                           "parameter \"%s\" is trained by two objectives, \"%s\" and "
+                           "\"%s\": it can belong to only one",
                            tensor->name, r->step[step].table->name,
                            r->step[k].table->name);
         step = k;
     }
     if (step < 0)
-        return pl_fail(err, PL_EINVAL, "no step of the module trains parameter \"%s\"",
+        return pl_fail(err, PL_EINVAL,
+                       "no objective of the module trains parameter \"%s\"",
                        tensor->name);
     tensor->step = step;
     return PL_OK;
@@ -166,7 +168,7 @@ int pl_replica_divide(pl_replica_t *r, pl_error_t *err)
         return PL_OK;                                       /* one step trains all */
     for (int k = 0; k < r->steps && code == PL_OK; k++) {
         char whose[64];
-        snprintf(whose, sizeof whose, "step \"%s\"", r->step[k].table->name);
+        snprintf(whose, sizeof whose, "objective \"%s\"", r->step[k].table->name);
         code = pl_replica_check_patterns(r->model, r->step[k].table->parameters, whose,
                                          err);
     }

@@ -185,8 +185,8 @@ static const pl_replica_plan_t *plan_of(const pl_replica_t *r,
     return pl_replica_plan(r, &like, err);
 }
 
-/* An optimizer counts the steps that it made: none of another objective, and none that was
- * skipped.  Zeros at the end are not sent: they are most of the scalars. */
+/* An optimizer counts the steps that it made: none of another objective, and none that
+ * was skipped.  Zeros at the end are not sent: they are most of the scalars. */
 static int optimizer_fill(pl_replica_t *r, const pl_part_of_round_t *part,
                           double scalars[static PL_STEP_SCALARS], pl_bytes_t *told,
                           pl_error_t *err)
@@ -519,7 +519,8 @@ int pl_rounds_hold(pl_replica_t *r, pl_error_t *err)
 {
     if (r->rounds->first)
         return pl_fail(err, PL_EBUSY,
-                       "parameters are frozen between two steps; some are under way");
+                       "parameters can be frozen only between two steps, and some steps "
+                       "are running");
     r->rounds->held = true;
     return PL_OK;
 }

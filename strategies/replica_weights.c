@@ -131,8 +131,8 @@ static int slots_take(pl_replica_t *r, pl_error_t *err)
     for (int k = 0; k < pl_replica_slots(r) && r->shards; k++) {
         if (!r->gathered[k])
             return pl_fail(err, PL_ESTATE,
-                           "each rank keeps a part of what the optimizer has, and they "
-                           "have not come together for this: nothing can be saved");
+                           "each rank keeps a partition of the optimizer's state, and "
+                           "the ranks have not gathered it: it cannot be saved");
         r->read[PL_REGION_SLOT0 + k] = r->gathered[k];
         r->gathered[k] = NULL;
     }
@@ -396,7 +396,7 @@ static int regions_import(pl_replica_t *r, import_t import, pl_error_t *err)
     if (code == PL_OK && import.whole && import.weights->count > import.taken)
         code = pl_fail(
             err, PL_EFORMAT,
-            "the weights have %d tensors, the module %d: they are of another module",
+            "the weights have %d tensors, the module has %d: they are of another module",
             import.weights->count, import.taken);
     return code;
 }
@@ -430,7 +430,7 @@ static int check_partly(pl_replica_t *r, const pl_weights_t *weights,
     if (!fits)
         return pl_fail(err, why->code, "none of the tensors fits: %s", why->text);
     pl_log_line(PL_LOG_WARNING, pl_actor_rank(r), pl_actor_name(r),
-                "%d of %d tensors are taken over, as module.init_strict is off: the "
+                "%d of %d tensors are used, because module.init_strict is off: the "
                 "others keep their first values (%s)",
                 fits, r->model->count, why->text);
     return PL_OK;

@@ -1,7 +1,7 @@
 /* weights_match.c - whether weights fit a module, and in what they do not
  *
- * One error lists all tensors that do not fit, not one at a time.  Files of other programs
- * have other names, and some have transposed matrices: the module alone knows which. */
+ * One error lists all tensors that do not fit, not one at a time.  Files of other
+ * programs have other names, and some have transposed matrices: the module alone knows which. */
 #include "strategies/weights_match.h"
 
 #include <stdio.h>
@@ -28,8 +28,8 @@ static void list_add(list_t *list, const char *item)
     list->count++;
 }
 
-/* "1 missing (fc1.weight); 7 of another shape (fc2.bias: …, and 6 more)" with the items that
- * are to be shown. */
+/* "1 missing (fc1.weight); 7 of another shape (fc2.bias: …, and 6 more)" with the items
+ * that are to be shown. */
 static size_t lists_put(const list_t list[3], char *text, size_t room)
 {
     size_t used = 0;
@@ -161,7 +161,7 @@ static int adopt_tensor(pl_weights_t *into, const pl_output_t *tensor,
         return pl_weights_add(into, as->name, tensor->shape, tensor->dtype, tensor->data,
                               err);
     if (tensor->shape.rank != 2)
-        return pl_fail(err, PL_EFORMAT, "tensor \"%s\" is no matrix", tensor->name);
+        return pl_fail(err, PL_EFORMAT, "tensor \"%s\" is not a matrix", tensor->name);
     int64_t rows = tensor->shape.dim[0], columns = tensor->shape.dim[1];
     int code = pl_weights_add(into, as->name, PL_SHAPE(columns, rows), tensor->dtype,
                               NULL, err);

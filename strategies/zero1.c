@@ -162,15 +162,15 @@ static int zero1_synchronize(void *self, pl_call_t *call, const pl_body_t *body,
 static int zero1_prepare(pl_replica_t *r, pl_error_t *err)
 {
     if (r->job->stage == PL_TRAIN && pl_has_master(r->model->precision))
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "with trainer.precision \"%s\" the optimizer keeps weights of its "
-                       "own, which strategy \"zero1\" does not share out: use a mixed "
-                       "precision, or \"ddp\"",
-                       r->model->precision->name);
+        return pl_fail(
+            err, PL_EUNSUPPORTED,
+            "with trainer.precision \"%s\" the optimizer keeps weights of its own, which "
+            "strategy \"zero1\" does not partition: use a mixed precision, or \"ddp\"",
+            r->model->precision->name);
     if (r->job->stage == PL_TRAIN && r->averaging.ops)
         return pl_fail(err, PL_EUNSUPPORTED,
-                       "averaging needs each step's weights whole, and with strategy "
-                       "\"zero1\" a rank updates a part: use \"ddp\"");
+                       "averaging needs all weights after each step, and with strategy "
+                       "\"zero1\" a rank updates only a partition: use \"ddp\"");
     return pl_ddp_meets.prepare(r, err);
 }
 
@@ -204,7 +204,7 @@ static const pl_handler_t zero1_handlers[] = {
 
 const pl_actor_ops_t pl_zero1_strategy = {
     .name = "zero1",
-    .help = "ddp, with the optimizer's state shared out among the ranks",
+    .help = "ddp, with the optimizer's state partitioned over the ranks",
     .size = sizeof(zero1_t),
     .options = zero1_options,
     .role = "strategy",

@@ -879,7 +879,7 @@ inspect_shows_weights_and_runs() {
     is "$status" 2 "damage of a checkpoint of a run is told by the status, too"
     like "$out" 'refused: .*model.safetensors' "and by name"
     refused 2 '^paceline: cannot read runs/nothing: No such file' inspect runs/nothing
-    refused 2 'run.json: |is no safetensors file' inspect run.json
+    refused 2 'run.json: |is not a safetensors file' inspect run.json
     refused 2 'cut.safetensors: truncated at byte 100' inspect cut.safetensors
     mkdir empty
     refused 2 'is not a run directory' inspect empty

@@ -225,14 +225,16 @@ static void a_limit_names_who_came_and_who_did_not(void)
     wait_for(2);
     is_int(captain->late, 1, "the caller was told that it is late");
     is_int(told[0][0].code, PL_ETIMEOUT, "then its call ends");
-    is_text(told[0][0].text,
-            "all_reduce: its time has passed: rank 0, rank 2 had come, rank 1 had not",
-            "and says who was missing");
+    is_text(
+        told[0][0].text,
+        "all_reduce: the time limit has passed: rank 0, rank 2 arrived, rank 1 did not",
+        "and says who was missing");
     is_int(told[2][0].code, PL_EPEER, "so does that of the rank that waited with it");
-    is_text(told[2][0].text,
-            "all_reduce: rank 0 gave up: its time has passed: rank 0, rank 2 had come, "
-            "rank 1 had not",
-            "for the same reason");
+    is_text(
+        told[2][0].text,
+        "all_reduce: rank 0 aborted: the time limit has passed: rank 0, rank 2 arrived, "
+        "rank 1 did not",
+        "for the same reason");
     barrier(1, 0, 0);
     wait_for(1);
     is_int(told[1][0].code, PL_EPEER, "who comes afterwards is told at once");
@@ -249,7 +251,7 @@ static void a_call_that_nobody_wants_any_more_has_no_limit_to_tell_of(void)
     is_int(captain->late, 0, "no limit has passed");
     is_int(told[0][0].code, PL_ECANCELLED, "its call ends as cancelled");
     is_int(told[2][0].code, PL_EPEER, "so does that of the rank that waited with it");
-    is_text(told[2][0].text, "all_reduce: rank 0 gave up: who called it ends",
+    is_text(told[2][0].text, "all_reduce: rank 0 aborted: the caller has ended",
             "for the same reason");
     rig_close();
 }
@@ -261,7 +263,7 @@ static void a_join_that_somebody_misses_names_them(void)
     wait_for(1);
     is_int(told[1][0].code, PL_ETIMEOUT, "its limit passes");
     is_text(told[1][0].text,
-            "join: its time has passed: rank 1 had come, rank 0, rank 2 had not",
+            "join: the time limit has passed: rank 1 arrived, rank 0, rank 2 did not",
             "and says who did not join");
     rig_close();
 }
@@ -281,8 +283,8 @@ static void an_abort_ends_every_wait(void)
     for (int rank = 0; rank < RANKS - 1; rank++)
         for (int k = 0; k < 2; k++)
             is_text(told[rank][k].text,
-                    k ? "barrier: rank 2 gave up: no more batches"
-                      : "all_reduce: rank 2 gave up: no more batches",
+                    k ? "barrier: rank 2 aborted: no more batches"
+                      : "all_reduce: rank 2 aborted: no more batches",
                     "rank %d hears why, call %d", rank, k);
     rig_close();
 }
@@ -308,7 +310,8 @@ static void one_that_ends_in_the_middle_tells_the_others(void)
     pl_cancel(captain, captain->life[1]);
     wait_for(3);
     is_int(told[1][0].code, PL_ECANCELLED, "its own call ends");
-    is_text(told[0][0].text, "barrier: rank 1 gave up: it is ending", "the other's too");
+    is_text(told[0][0].text, "barrier: rank 1 aborted: the collective is ending",
+            "the other's too");
     rig_close();
 }
 

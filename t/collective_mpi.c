@@ -172,7 +172,7 @@ static void late(member_t *m)
         int code = PL_OK;            /* what MPI was asked for by all may still be done */
         for (int k = 0; k < 2 && code == PL_OK; k++)
             code = member_do(m, &op);
-        must(code == PL_EPEER && strstr(m->err.text, "rank 0 gave up: too slow"), "late",
+        must(code == PL_EPEER && strstr(m->err.text, "rank 0 aborted: too slow"), "late",
              m->err.text);
         return;
     }

@@ -40,9 +40,9 @@ static void beyond_loopback_a_key_is_needed(void)
                "beyond this machine, need the key");
     open_fails("\"tcp\"", &(pl_seat_t){.host = "192.0.2.7"}, PL_EINVAL,
                "beyond this machine, need the key");
-    open_fails(sealed, NULL, PL_EINVAL, "127.0.0.1 and encrypt need the key");
+    open_fails(sealed, NULL, PL_EINVAL, "127.0.0.1 with encryption need the key");
     open_fails("{\"name\": \"tcp\", \"host\": \"0.0.0.0\"}", &seat, PL_EINVAL,
-               "no address that other ranks can reach");
+               "other ranks cannot reach this machine");
 }
 
 static void a_rank_beyond_loopback_is_not_met_without_a_key(void)
@@ -242,8 +242,7 @@ static void ranks_whose_connection_is_lost_while_they_meet_meet_again(void)
                                        "where one alone knows that the first is gone"};
     for (int k = 0; k < 2; k++) {
         far_open(50);
-        far_until(far.m[0].done)
-            far_turn();
+        far_until(far.m[0].done) far_turn();
         ok(far.m[0].arrived[1] && !far.m[1].arrived[0], "one has met the other");
         cuts[k]();
         far_meet(what[k]);
@@ -272,7 +271,7 @@ static void who_stops_reading_is_waited_for_in_bounded_memory(void)
     member_close(&m[0]);
     ok(m[0].done && pl_now() - began < 2 * PL_SECOND, "but not when it is given up");
     is_int(member_wait(&m[1], 20000), PL_EPEER, "when it reads again it hears of it");
-    like(m[1].err.text, "rank 0 (gave up: too slow|is gone)", "%s", m[1].err.text);
+    like(m[1].err.text, "rank 0 (aborted: too slow|is gone)", "%s", m[1].err.text);
     for (int k = 0; k < 2; k++)
         pl_object_unref(op[k].memory);
     member_close(&m[1]);
@@ -280,7 +279,7 @@ static void who_stops_reading_is_waited_for_in_bounded_memory(void)
 
 /* ---- how much travels ---- */
 
-static _Thread_local uint64_t sent;                        /* bytes, by this thread */
+static _Thread_local uint64_t sent;                         /* bytes, by this thread */
 
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
@@ -317,8 +316,8 @@ static void an_all_reduce_sends_no_more_than_a_ring(void)
 {
     for (int ranks = 2; ranks <= 5; ranks++) {
         uint64_t share[MEMBERS_MOST] = {0}, most = 0, least = UINT64_MAX;
-        const double ring =
-            2.0 * (ranks - 1) / ranks * TRAVELLING * (double)sizeof(float);
+        const double ring = 2.0 * (ranks - 1) / ranks * TRAVELLING
+                            * (double)sizeof(float);
         members_run("\"tcp\"", ranks, reduce_and_count, share);
         for (int k = 0; k < ranks; k++) {
             most = share[k] > most ? share[k] : most;

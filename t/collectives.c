@@ -342,7 +342,7 @@ static void a_rank_that_is_killed_is_named(void)
         is_int(fleet_reduce(&f, 100000), PL_EPEER, "one is killed: it ends");
         ok(pl_now() - began < PL_SECOND, "soon");
         like(f.own.err.text, "rank 1 is gone", "and says who");
-        like(rank_line(&f.other[1]), "^PL_EPEER rank (1 is gone|0 gave up)",
+        like(rank_line(&f.other[1]), "^PL_EPEER rank (1 is gone|0 aborted)",
              "so it does on the others");
         fleet_close(&f);
     }
@@ -367,11 +367,11 @@ static void a_rank_that_is_stopped_is_known_not_to_have_come(void)
            "it is known which");
         f.own.ops->give_up(f.own.part.self, &(pl_error_t){PL_ETIMEOUT, "", "too slow"});
         ok(f.own.done && f.own.err.code == PL_ETIMEOUT, "an abort ends it");
-        like(rank_line(&f.other[0]), "PL_EPEER rank 0 gave up: too slow",
+        like(rank_line(&f.other[0]), "PL_EPEER rank 0 aborted: too slow",
              "on the others, too");
         kill(f.other[1].pid, SIGCONT);
         member_help(&f.own);
-        like(rank_line(&f.other[1]), "PL_EPEER rank (0 gave up: too slow|1 is gone)",
+        like(rank_line(&f.other[1]), "PL_EPEER rank (0 aborted: too slow|1 is gone)",
              "also on that which wakes later");
         fleet_close(&f);
     }
@@ -388,7 +388,7 @@ static void a_rank_that_is_gone_before_it_joins_is_named(void)
             member_close(&m[!rank]);
             is_int(member_join(&m[rank], rank, 2, address), PL_EPEER,
                    "rank %d of %s hears of it", rank, kinds[kind]);
-            like(m[rank].err.text, "rank [01] is gone: nobody listens", "%s",
+            like(m[rank].err.text, "rank [01] is gone: nothing listens", "%s",
                  m[rank].err.text);
             member_close(&m[rank]);
         }
@@ -533,8 +533,7 @@ static void lend_when_all_others_have(member_t *m, void *user)
         code = member_wait(m, 60000);
     if (code == PL_OK)
         *(float *)op.memory->data = 1;
-    if (code == PL_OK
-        && member_move(m, PL_MOVE_all_reduce, op.memory, 0, 1) == PL_OK
+    if (code == PL_OK && member_move(m, PL_MOVE_all_reduce, op.memory, 0, 1) == PL_OK
         && *(float *)op.memory->data != (float)m->size)
         pl_fail(&m->err, PL_EBUG, "%g of %d", *(float *)op.memory->data, m->size);
     pl_object_unref(op.memory);
@@ -635,8 +634,8 @@ static void who_computes_beside_ranks_has_its_share(void)
         pthread_join(other, NULL);
         pthread_barrier_destroy(&crowd.ready);
         sched_setaffinity(0, sizeof all, &all);
-        const double share =
-            (double)crowd.of_other / (double)(crowd.of_other + crowd.of_ranks);
+        const double share = (double)crowd.of_other
+                             / (double)(crowd.of_other + crowd.of_ranks);
         ok(share >= (late ? 0.4 : 0.2), "%s: %.0f %% of the time of one processor",
            late ? "the processors become few" : "they are few", share * 100);
         ok(crowd.reductions > (late ? 20 : 2000), "while the ranks reduce: %d times",
@@ -673,12 +672,12 @@ static void what_is_chosen_is_said(void)
 {
     pl_log_hook(log_hear, PL_LOG_INFO, NULL);
     members_run("\"best\"", 3, meet_and_reduce, NULL);
-    is_text(taken, "shm moves what the 3 ranks exchange", "one machine");
+    is_text(taken, "shm moves the data of the 3 ranks", "one machine");
     members_run("\"best\"@012", 3, meet_and_reduce, NULL);
-    is_text(taken, "tcp moves what the 3 ranks exchange", "as many as ranks");
+    is_text(taken, "tcp moves the data of the 3 ranks", "as many as ranks");
     members_run("\"best\"@011", 3, meet_and_reduce, NULL);
     is_text(taken,
-            "tcp between 2 machines, with shm on each, moves what the 3 ranks exchange",
+            "tcp between 2 machines, with shm on each, moves the data of the 3 ranks",
             "two, one with two ranks");
     *taken = '\0';
     members_run("\"best\"", 1, meet_and_reduce, NULL);
@@ -695,7 +694,7 @@ static void ranks_of_several_machines_meet_over_tcp(void)
     like(text, "rank 1 listens at 192.0.2.7, beyond this machine", "tcp is chosen");
     best_join_as("elsewhere", "they need the key", &code, text);
     is_int(code, PL_EUNSUPPORTED, "where it can be");
-    like(text, "rank 1 cannot be met over TCP: they need the key", "and if not: why");
+    like(text, "rank 1 cannot be reached over TCP: they need the key", "and if not: why");
 }
 
 int main(int argc, char **argv)

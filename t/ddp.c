@@ -245,7 +245,7 @@ static void the_best_collective_is_taken_and_told(void)
     pl_log_hook(on_log, PL_LOG_INFO, NULL);
     rig_result_free(rig_ranks(2, 4, "\"max_steps\": 1", .samples = 8));
     pl_log_hook(NULL, PL_LOG_INFO, NULL);
-    like(taken, "shm moves what the 2 ranks exchange", "of one machine: \"%s\"", taken);
+    like(taken, "shm moves the data of the 2 ranks", "of one machine: \"%s\"", taken);
 }
 
 /* ---- Ends that follow from no step ---- */

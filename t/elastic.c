@@ -285,13 +285,13 @@ static void what_does_not_go_together_is_refused(void)
     static const struct {
         const char *trainer, *module, *data, *says;
     } wrong[] = {
-        {"\"devices\": 3, \"micro_shards\": 2", NULL, NULL, "3 ranks share out 2"},
+        {"\"devices\": 3, \"micro_shards\": 2", NULL, NULL, "3 ranks cannot share 2"},
         {"\"global_batch_size\": 30", NULL, NULL, "not a multiple of 12 micro-shards"},
         {"\"global_batch_size\": 24", NULL, "\"batch_size\": 3", "are 2 in each"},
         {"\"devices\": 2, \"strategy\": \"ddp\"", NULL, NULL, "depend on the number"},
         {"\"strategy\": \"single\"", NULL, NULL, "depend on the number"},
         {"\"max_time\": \"00:00:00:09\"", NULL, NULL, "is elastic: remove one"},
-        {"\"devices\": 1", "\"own\"", NULL, "\"own\" is each rank's own"},
+        {"\"devices\": 1", "\"own\"", NULL, "\"own\" differs between ranks"},
     };
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
         char trainer[256];

@@ -243,7 +243,7 @@ static int replay_part(pl_plan_t *plan, bool continues, pl_reference_replay_t *r
                        pl_error_t *err)
 {
     if (continues && !plan->run)
-        return pl_fail(err, PL_ESTATE, "the plan waits at no exchange");
+        return pl_fail(err, PL_ESTATE, "the plan does not wait at an exchange");
     if (!continues) {
         pl_reference_drop(plan->run);
         plan->run = NULL;

@@ -151,7 +151,7 @@ static void what_is_not_finite_is_named(void)
     rig_t *rig = rig_in("64-true", 3);
     const rig_result_t *result = rig_fit(rig);
     is_int(result->error.code, PL_ENAN, "the run fails");
-    like(result->error.text, "first bad gradient is that of \"", "%s",
+    like(result->error.text, "first bad gradient belongs to \"", "%s",
          result->error.text);
     rig_free(&rig);
 }

@@ -146,11 +146,11 @@ static void fails(const char *callbacks, const char *trainer, const char *patter
 static void patterns_that_fit_nothing_are_refused(void)
 {
     fails("[]", "\"max_steps\": 2, \"freeze\": \"fc1.* fc2.wieght\"",
-          "\"fc2.wieght\" of \"trainer.freeze\" fits no parameter: did you mean "
+          "\"fc2.wieght\" of \"trainer.freeze\" matches no parameter: did you mean "
           "\"fc2.weight\"");
     fails("[]", "\"max_steps\": 2, \"freeze\": \"*\"", "all parameters are frozen");
     fails("[{\"name\": \"thaw\", \"unfreeze\": \"fc9.*\"}]", "\"max_steps\": 6",
-          "\"fc9.*\" of what is to be frozen fits no parameter: known are fc1");
+          "\"fc9.*\" of the patterns to freeze matches no parameter: known are fc1");
     fails("[{\"name\": \"thaw\", \"freeze\": \"fc?.*\"}]", "\"max_steps\": 6",
           "all parameters are frozen");
 }

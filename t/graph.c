@@ -192,10 +192,10 @@ static void every_mistake_has_its_sentence(void)
         {size_huge, "z cannot have shape"},
         {six_axes, "z cannot have shape \\[1, 1, 1, 1, 1, \\.\\.\\.\\]"},
         {reserved, "__metadata__ is no name for a tensor"},
-        {no_text, "the name \"w\\?\" is no UTF-8"},
-        {no_scope, "the name of a scope is no UTF-8"},
-        {no_figure, "the name of an output or a figure is no UTF-8"},
-        {stranger, "a node that this graph did not make"},
+        {no_text, "the name \"w\\?\" is not UTF-8"},
+        {no_scope, "the name of a scope is not UTF-8"},
+        {no_figure, "the name of an output or a metric is not UTF-8"},
+        {stranger, "a node does not belong to this graph"},
         {norm_of_one, "bn: batch_norm needs more than one value for each channel"},
     };
     for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
@@ -211,11 +211,12 @@ static void outputs_have_names_of_their_own(void)
     rig_t rig = rig_new();
     pl_output(rig.g, "x", pl_input(rig.g, "x"));
     pl_output(rig.g, "x", pl_input(rig.g, "x"));
-    like(rig_error(&rig), "\"x\" is given out twice", "the second is refused");
+    like(rig_error(&rig), "two outputs or metrics are named \"x\"",
+         "the second is refused");
     rig_again(&rig, PL_TRAIN);
     for (char name[] = "a"; name[0] < 'k'; name[0]++)
         pl_output(rig.g, name, pl_input(rig.g, "x"));
-    like(rig_error(&rig), "output \"i\" is one too many: a step gives out at most 8",
+    like(rig_error(&rig), "output \"i\" is one too many: a step has at most 8",
          "so is the ninth");
     rig_again(&rig, PL_TRAIN);
     pl_log(rig.g, "rate", pl_pair(pl_input(rig.g, "x"), pl_scalar(rig.g, 1)), PL_ON_STEP);
@@ -250,15 +251,15 @@ static void scopes_must_match(void)
 {
     rig_t rig = rig_new();
     pl_scope(rig.g, "attn");
-    like(rig_error(&rig), "pl_scope\\(\"attn\"\\) without its pl_scope_end",
+    like(rig_error(&rig), "pl_scope\\(\"attn\"\\) without pl_scope_end",
          "one without an end");
     pl_scope_end(rig.g);
     pl_scope_end(rig.g);
-    like(rig_error(&rig), "pl_scope_end\\(\\) without its pl_scope", "an end too much");
+    like(rig_error(&rig), "pl_scope_end\\(\\) without pl_scope", "an end too much");
     rig_again(&rig, PL_TRAIN);
     for (int i = 0; i < 9; i++)
         pl_scope(rig.g, "a");
-    like(rig_error(&rig), "a\\.a: scopes may be 8 deep", "too deep");
+    like(rig_error(&rig), "a\\.a: scopes can be at most 8 deep", "too deep");
     rig_again(&rig, PL_TRAIN);
     pl_scope(rig.g, "%070d", 0);
     like(rig_error(&rig), "62 characters", "too long");
@@ -275,7 +276,7 @@ static void one_path_is_one_storage(void)
     is_int(rig.model->tensor[1].offset, 16, "the next one starts at a multiple of 16");
     is_int(rig.model->params, 32, "and so would another");
     param(&rig, "w", PL_SHAPE(5, 3));
-    like(rig_error(&rig), "w is \\[3, 5\\], asked for as \\[5, 3\\]",
+    like(rig_error(&rig), "w is \\[3, 5\\], requested as \\[5, 3\\]",
          "another shape is refused");
     rig_again(&rig, PL_TRAIN);
     pl_state(rig.g, "w", PL_SHAPE(3, 5), pl_zeros(), PL_AGREE_MEAN);
@@ -517,7 +518,7 @@ static void steps_without_gradients_say_why(void)
     like(gradients_error(&rig), "^head: minimum has no gradient",
          "through an operator that has none");
     rig_again(&rig, PL_VALIDATE);
-    like(gradients_error(&rig), "for a training step", "when validating");
+    like(gradients_error(&rig), "need a training step", "when validating");
     rig_release(&rig);
 }
 

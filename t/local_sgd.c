@@ -272,7 +272,7 @@ static void what_does_not_go_with_it_is_refused(void)
     static const struct {
         const char *trainer, *averaging, *says;
     } wrong[] = {{"\"nan_policy\": \"rollback\"", NULL, "nan_policy to skip or stop"},
-                 {"\"max_epochs\": 1", "\"ema\"", "averaging goes with one history"}};
+                 {"\"max_epochs\": 1", "\"ema\"", "averaging needs one history"}};
     for (size_t k = 0; k < 2; k++) {
         char trainer[256];
         snprintf(trainer, sizeof trainer,

@@ -247,10 +247,12 @@ static void fails(const char *module, const char *pattern)
 
 static void parameters_belong_to_one_step_each(void)
 {
-    fails("slip", "\"a.fc.weigth\" of step \"first\" fits no parameter: did you mean "
-                  "\"a.fc.weight\"");
-    fails("shared", "\"a.fc.bias\" is trained by two steps, \"first\" and \"second\"");
-    fails("forgetful", "no step of the module trains parameter \"b.fc.bias\"");
+    fails("slip",
+          "\"a.fc.weigth\" of objective \"first\" matches no parameter: did you mean "
+          "\"a.fc.weight\"");
+    fails("shared",
+          "\"a.fc.bias\" is trained by two objectives, \"first\" and \"second\"");
+    fails("forgetful", "no objective of the module trains parameter \"b.fc.bias\"");
 }
 
 static void refused(const char *optimizer, const char *pattern)

@@ -497,7 +497,7 @@ two_networks_train_what_threads_do() {
     ip netns del "$b"
     if grep -q 'built without libsodium' err.0; then skip "there is no libsodium"; return; fi
     is "$ends" 00 "both end well"
-    like "$(text err.0)" 'tcp moves what the 2 ranks exchange' "over the wire"
+    like "$(text err.0)" 'tcp moves the data of the 2 ranks' "over the wire"
     ok "the same bits" cmp "$(inline_model 2)" runs/nodes/model.safetensors
     like "$(text seen)" '"rank": 1, .*"name": "train_batch"' "and the stream has the rank of the other node"
 }

@@ -473,7 +473,7 @@ static void impossible_optimizers_say_why(void)
     is_refused("sgd", "{\"groups\": [{\"match\": \"fc1.biass\", \"lr\": 1}]}",
                "groups.0: \"fc1.biass\" matches no parameter: did you mean \"fc1.bias\"");
     is_refused("sgd", "{\"groups\": [{\"match\": \"*\"}, {\"match\": \"*.bias\"}]}",
-               "groups.1: what \"\\*.bias\" matches belongs to groups before it");
+               "groups.1: earlier groups match everything that \"\\*.bias\" matches");
     is_refused("sgd", "{\"groups\": [{\"lr\": 1}]}",
                "optimizer.groups.0\" needs \"match\"");
     is_refused("sgd", "{\"groups\": [{\"match\": \"*\", \"momentun\": 1}]}",

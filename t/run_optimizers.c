@@ -92,13 +92,13 @@ static void a_plateau_of_an_unknown_figure_fails_the_run(void)
     rig_result_t *result = fit(BATCHES,
                                .scheduler = PLATEAU(", \"monitor\": \"train_los\""));
     is_text(result->status, "failed", "at the first time");
-    like(result->error.text, "no figure \"train_los\": did you mean \"train_loss\"",
+    like(result->error.text, "no metric \"train_los\": did you mean \"train_loss\"",
          "and says which there are");
     rig_result_free(result);
     result = fit(.scheduler = PLATEAU(", \"monitor\": \"loss\""), .samples = 50,
                  .data = "\"batch_size\": 10, \"val_split\": 0.2");
     is_int((int)result->global_step, 4, "which is after the first validation");
-    like(result->error.text, "no figure \"loss\": known are .*val_loss",
+    like(result->error.text, "no metric \"loss\": known are .*val_loss",
          "if there is one");
     rig_result_free(result);
 }
@@ -232,7 +232,7 @@ static const char *warned(int epochs, const char *averaging)
 static void an_average_of_fewer_than_two_states_is_told(void)
 {
     like(warned(4, "\"swa\""),
-         "\"swa\" takes fewer than two states of the weights in a run "
+         "\"swa\" would average fewer than two states of the weights in a run "
          "of 4 epochs, .*begin sooner",
          "of the last fifth of four epochs");
     like(warned(3, "{\"name\": \"swa\", \"start\": 2}"), "fewer than two",
@@ -240,8 +240,8 @@ static void an_average_of_fewer_than_two_states_is_told(void)
     is_text(warned(4, "{\"name\": \"swa\", \"start\": 2}"), "", "of two nothing is said");
     is_text(warned(4, "{\"name\": \"swa\", \"start\": 1, \"every\": 2}"), "",
             "nor where the last epoch is left out");
-    like(warned(1, "{\"name\": \"ema\", \"start_step\": 1000}"), "\"ema\" takes fewer",
-         "one that would begin later");
+    like(warned(1, "{\"name\": \"ema\", \"start_step\": 1000}"),
+         "\"ema\" would average fewer", "one that would begin later");
     is_text(warned(1, "\"ema\""), "", "another is fine");
 }
 

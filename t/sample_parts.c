@@ -65,7 +65,7 @@ static const pl_option_t cosine_options[] = {NUMBER(sample_number_t, warmup_step
                                                     "0..", "steps"),
                                              PL_OPTIONS_END};
 static const pl_option_t watcher_options[] = {
-    PL_TEXT(watcher_t, monitor, "\"val_loss\"", NULL, "figure to watch"),
+    PL_TEXT(watcher_t, monitor, "\"val_loss\"", NULL, "metric to watch"),
     PL_INT(watcher_t, patience, "3", "1..", "validations without a better one"),
     PL_OPTIONS_END,
 };

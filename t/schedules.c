@@ -306,7 +306,7 @@ static void what_is_no_number_is_no_better(void)
     is_near(plateau_factor(self), 0.05, 1e-12, "after a null it is reduced");
     is_int(plateau->observe(self, "{\"val_acc\": 1, \"val_los\": 3}", &err), PL_ENOTFOUND,
            "a figure that is not there");
-    like(err.text, "no figure \"val_loss\": did you mean \"val_los\"", "is an error");
+    like(err.text, "no metric \"val_loss\": did you mean \"val_los\"", "is an error");
     is_near(plateau_factor(self), 0.05, 1e-12, "that changes nothing");
     is_int(plateau->restore(self, "{", &err), PL_EFORMAT, "nor does what is no state");
     is_near(plateau_factor(self), 0.05, 1e-12, "of a schedule");

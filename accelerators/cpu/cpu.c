@@ -143,11 +143,10 @@ static int cpu_open(void *self, pl_device_info_t *info, pl_error_t *err)
     const int ranks = info->ranks > 1 && !pl_share_is_taken() ? info->ranks : 1,
               cores = core_count(), share = cores / ranks;
     if (cpu->threads < 0 || cpu->threads > 8 * (int64_t)cores)
-        return pl_fail(
-            err, PL_EINVAL,
-            "trainer.accelerator.threads is %lld but this process may use %d cores; 0 "
-            "takes them all",
-            (long long)cpu->threads, cores);
+        return pl_fail(err, PL_EINVAL,
+                       "trainer.accelerator.threads is %lld, but this process may use %d "
+                       "cores; 0 uses all of them",
+                       (long long)cpu->threads, cores);
     cpu->thread_count = cpu->threads    ? (int)cpu->threads
                         : info->threads ? info->threads
                         : share         ? share
@@ -240,8 +239,10 @@ static int check_range(const pl_cpu_t *cpu, pl_region_t region, size_t offset, s
 {
     if (offset <= cpu->region_count[region] && n <= cpu->region_count[region] - offset)
         return PL_OK;
-    return pl_fail(err, PL_EINVAL, "region %d has %zu elements, not %zu from %zu on",
-                   (int)region, cpu->region_count[region], n, offset);
+    return pl_fail(
+        err, PL_EINVAL,
+        "region %d has %zu elements, so it does not have %zu from element %zu on",
+        (int)region, cpu->region_count[region], n, offset);
 }
 
 typedef struct copying {
@@ -316,8 +317,8 @@ static int cpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error
     replay->guarded = replay->halts && cpu->halted;
     if (!replay->guarded && replay->continues && cpu->waiting != plan)
         code = pl_fail(&failure, PL_ESTATE,
-                       "the plan waits at no exchange: something else was replayed or "
-                       "compiled since");
+                       "the plan does not wait at an exchange: another plan was replayed "
+                       "or compiled since");
     else if (!replay->guarded)
         code = pl_plan_run(cpu, plan, replay, &failure);
     cpu->waiting = replay->exchange ? plan : NULL;
@@ -329,11 +330,11 @@ static int cpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error
 
 static const pl_option_t cpu_options[] = {
     PL_INT(pl_cpu_t, threads, "0", "0..",
-           "threads that compute; 0: this rank's share of the cores that this process "
-           "may use"),
+           "number of compute threads; 0: this rank's share of the cores that this "
+           "process may use"),
     PL_INT(pl_cpu_t, nice, "10", "0..19",
-           "by how much these threads give way to others, such as the host's loop; see "
-           "nice(1)"),
+           "nice value of the compute threads, so that others such as the host's loop "
+           "run first; see nice(1)"),
     PL_TEXT(pl_cpu_t, instructions, "\"auto\"", "auto|avx512|avx2|portable",
             "instruction set of the kernels"),
     PL_OPTIONS_END,
@@ -341,7 +342,7 @@ static const pl_option_t cpu_options[] = {
 
 const pl_accelerator_ops_t pl_cpu_accelerator = {
     .name = "cpu",
-    .help = "the processor, by oneDNN and kernels of our own",
+    .help = "the processor, with oneDNN and Paceline's own kernels",
     .size = sizeof(pl_cpu_t),
     .options = cpu_options,
     .open = cpu_open,

@@ -241,7 +241,7 @@ static int place_outside(compiler_t *c, int32_t value, place_t *place, pl_error_
         place->index = c->lifetimes.home[value].root;
         c->plan->constant[place->index] = (float)root->constant;
         return PL_OK;
-    default: return pl_fail(err, PL_EBUG, "a value without a place");
+    default: return pl_fail(err, PL_EBUG, "a value of the graph has no memory");
     }
 }
 
@@ -438,7 +438,7 @@ static int resolve(const pl_cpu_t *cpu, pl_plan_t *plan, pl_error_t *err)
             && p->offset + p->bytes > cpu->region_count[p->index] * sizeof(float))
             return pl_fail(
                 err, PL_ESTATE,
-                "region %d has become too small for this plan; compile it again",
+                "region %d is now too small for this plan; compile the plan again",
                 p->index);
         if (p->in == IN_ARENA)
             plan->at[v] = cpu->arena.data + p->offset;

@@ -32,12 +32,11 @@ int64_t pl_index_at(const void *indices, pl_dtype_t dtype, int64_t i)
 static int fail_index(const pl_step_t *s, int64_t index, int64_t below, pl_error_t *err)
 {
     char where[128];
-    return pl_fail(
-        err, PL_EINVAL, "%s got index %lld, outside [0, %lld): %s",
-        pl_op_where(&s->op, where), (long long)index, (long long)below,
-        s->op.code == PL_OP_embedding
-            ? "look at the data, and at how many rows the module gives the table"
-            : "look at the labels of the data, and at module.classes");
+    return pl_fail(err, PL_EINVAL, "%s got index %lld, outside [0, %lld): %s",
+                   pl_op_where(&s->op, where), (long long)index, (long long)below,
+                   s->op.code == PL_OP_embedding
+                       ? "check the data, and how many rows the module gives the table"
+                       : "check the labels of the data, and module.classes");
 }
 
 int pl_check_indices(const pl_step_t *s, const void *indices, int64_t n, int64_t below,

@@ -82,7 +82,7 @@ int pl_append_sum(const char *path, uint64_t size, uint32_t *sum, pl_error_t *er
         if (n < 0 && errno != EINTR)
             code = pl_fail(err, PL_EIO, "%s: cannot be read: %m", path);
         if (n == 0)
-            code = pl_fail(err, PL_EFORMAT, "%s: has %llu bytes only", path,
+            code = pl_fail(err, PL_EFORMAT, "%s: has only %llu bytes", path,
                            (unsigned long long)at);
         if (n > 0)
             all = pl_crc32c(all, piece, (size_t)n);
@@ -162,7 +162,7 @@ static int append_to(int fd, pl_append_t *file, size_t length, pl_error_t *err)
     bool cut = ftruncate(fd, before.st_size) == 0;
     errno = reason;
     return pl_fail(err, PL_EIO, "%s: cannot be appended to: %m%s", file->path,
-                   cut ? "" : "; its end is not whole");
+                   cut ? "" : "; its last record is incomplete");
 }
 
 int pl_append_flush(pl_append_t *file, pl_error_t *err)
@@ -202,7 +202,7 @@ static int folder_sync(const char *path)
 int pl_append_sync(pl_append_t *file, pl_error_t *err)
 {
     if (file->untrusted)
-        return pl_fail(err, PL_EIO, "%s: the disk has not taken it before", file->path);
+        return pl_fail(err, PL_EIO, "%s: an earlier sync to the disk failed", file->path);
     if (!file->unsynced)
         return PL_OK;
     int fd = open(file->path, O_WRONLY | NEVER_WAITS);
@@ -210,7 +210,7 @@ int pl_append_sync(pl_append_t *file, pl_error_t *err)
         return pl_fail(err, PL_EIO, "%s: cannot be synced: %m", file->path);
     file->untrusted = fd_sync(fd) || (file->unnamed && folder_sync(file->path));
     if (file->untrusted)
-        return pl_fail(err, PL_EIO, "%s: the disk did not take it: %m", file->path);
+        return pl_fail(err, PL_EIO, "%s: cannot be synced to the disk: %m", file->path);
     file->unsynced = file->unnamed = false;
     return PL_OK;
 }

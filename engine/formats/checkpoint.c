@@ -27,13 +27,13 @@ static int folder_make(const char *path, pl_error_t *err)
     if (mkdir(path, 0777) == 0 || errno == EEXIST)
         return PL_OK;
     return pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO,
-                   "%s: this directory cannot be made: %m", path);
+                   "%s: this directory cannot be created: %m", path);
 }
 
 static int folder_sync(const char *path, pl_error_t *err)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), failed = fd < 0 || fsync(fd);
-    int code = failed ? pl_fail(err, PL_EIO, "%s: the disk did not take it: %m", path)
+    int code = failed ? pl_fail(err, PL_EIO, "%s: cannot be synced to the disk: %m", path)
                       : PL_OK;
     if (fd >= 0)
         close(fd);
@@ -66,7 +66,7 @@ int pl_checkpoint_begin(pl_checkpoint_t *checkpoint, const char *path, pl_error_
     int code = checkpoint->path && checkpoint->temporary ? folder_make(around, err)
                                                          : pl_no_memory(err);
     if (code == PL_OK && mkdir(checkpoint->temporary, 0777) != 0)
-        code = pl_fail(err, PL_EIO, "%s: this directory cannot be made: %m",
+        code = pl_fail(err, PL_EIO, "%s: this directory cannot be created: %m",
                        checkpoint->temporary);
     pl_free(around);
     if (code != PL_OK)
@@ -254,7 +254,7 @@ static int folder_place(pl_checkpoint_t *checkpoint, pl_error_t *err)
     return checkpoint->replaced
                ? PL_OK
                : pl_fail(err, PL_EIO,
-                         "%s: cannot be put in place: %m; what was there is untouched",
+                         "%s: cannot be renamed into place: %m; the old one is unchanged",
                          checkpoint->path);
 }
 

@@ -64,7 +64,7 @@ static int read_at(int fd, const char *path, void *into, size_t size, int64_t fr
         if (n < 0)
             return pl_fail(err, PL_EIO, "%s: cannot be read: %m", path);
         if (n == 0)
-            return pl_fail(err, PL_EFORMAT, "%s: was cut while it was read", path);
+            return pl_fail(err, PL_EFORMAT, "%s: was truncated while it was read", path);
         at += n;
         from += n;
         size -= (size_t)n;
@@ -81,13 +81,13 @@ static int manifest_check(const char *path, const char *text, size_t length,
     static const char pattern[] = ",\n  \"crc32c\": \"%08x\"\n}\n";
     enum { TAIL = sizeof ",\n  \"crc32c\": \"01234567\"\n}\n" - 1 };
     if (length < TAIL)
-        return pl_fail(err, PL_EFORMAT, "%s: is cut off after byte %zu", path, length);
+        return pl_fail(err, PL_EFORMAT, "%s: is truncated after byte %zu", path, length);
     char *tail = pl_text(pattern, pl_crc32c(0, text, length - TAIL));
     if (!tail)
         return pl_no_memory(err);
     int code = memcmp(tail, text + length - TAIL, TAIL)
                    ? pl_fail(err, PL_EFORMAT,
-                             "%s: is damaged or cut off: its checksum is wrong", path)
+                             "%s: is damaged or truncated: its checksum is wrong", path)
                    : PL_OK;
     pl_text_free(tail);
     return code;
@@ -118,7 +118,7 @@ static json_t *manifest_read(const char *path, pl_error_t *err)
         return NULL;
     char *text = size <= MANIFEST_MOST ? pl_alloc((size_t)size + 1) : NULL;
     if (size > MANIFEST_MOST)
-        pl_fail(err, PL_EFORMAT, "%s: has %lld bytes: that is no manifest", path,
+        pl_fail(err, PL_EFORMAT, "%s: has %lld bytes, so it is not a manifest", path,
                 (long long)size);
     else if (!text)
         pl_no_memory(err);
@@ -161,7 +161,7 @@ int pl_checkpoint_measure(const char *path, const json_t *manifest, const char *
     const json_t *file = json_object_get(json_object_get(manifest, "files"), name);
     int64_t bytes = 0;
     if (!file)
-        return pl_fail(err, PL_EFORMAT, "%s: its manifest names no %s", path, name);
+        return pl_fail(err, PL_EFORMAT, "%s: its manifest does not list %s", path, name);
     char *whole = pl_text("%s/%s", path, name);
     if (!whole)
         return pl_no_memory(err);
@@ -296,7 +296,8 @@ int pl_checkpoint_read(const char *path, const json_t *manifest, const char *nam
     if (!whole || (!into && !memory))
         code = pl_no_memory(&local);
     else if (!file)
-        code = pl_fail(&local, PL_EFORMAT, "%s: its manifest names no %s", path, name);
+        code = pl_fail(&local, PL_EFORMAT, "%s: its manifest does not list %s", path,
+                       name);
     else
         code = file_read(whole, file, into ? into : block, into != NULL, &local);
     if (code != PL_OK && err)

@@ -177,7 +177,7 @@ static int csv_take_value(csv_scan_t *s, int column, double *value)
                        (int)(field.length < 32 ? field.length : 32), field.text,
                        s->csv.rows || s->csv.name
                            ? ""
-                           : "; if this line holds names, say \"header\": \"yes\"");
+                           : "; if this line holds names, set \"header\": \"yes\"");
     if (field.last && column + 1 < s->csv.columns)
         return pl_fail(s->err, PL_EFORMAT,
                        PLACE "%s of %d is missing: the line ends before it", s->name,
@@ -186,7 +186,7 @@ static int csv_take_value(csv_scan_t *s, int column, double *value)
                        csv_field_text(s, column + 1, text), s->csv.columns);
     if (!field.last && column + 1 == s->csv.columns)
         return pl_fail(s->err, PL_EFORMAT,
-                       PLACE "more than %d fields, which the first line has", s->name,
+                       PLACE "more fields than the %d of the first line", s->name,
                        (long long)s->line, (long long)(s->at - s->line_start),
                        s->csv.columns);
     return PL_OK;
@@ -271,7 +271,7 @@ static int csv_take_all(csv_scan_t *s, pl_csv_header_t header)
         s->line_start = s->at += 3;         /* the mark that Windows programs put first */
     csv_trim_end(s);
     if (s->at == s->end)
-        return pl_fail(s->err, PL_EFORMAT, "%s: there is nothing in it", s->name);
+        return pl_fail(s->err, PL_EFORMAT, "%s: the file is empty", s->name);
     int code = csv_look_at_first(s, &names);
     if (!code && (header == PL_CSV_YES || (header == PL_CSV_AUTO && names)))
         code = csv_take_names(s);

@@ -91,7 +91,7 @@ void pl_durable_expect(pl_durable_t *file, uint64_t bytes)
 static int fail_write(const pl_durable_t *file, pl_error_t *err)
 {
     return pl_fail(err, PL_EIO,
-                   "%s: byte %llu cannot be written: %m; what was there is untouched",
+                   "%s: byte %llu cannot be written: %m; an old file is unchanged",
                    file->path,
                    (unsigned long long)(file->direct ? pl_direct_written(file->direct)
                                                      : file->written));
@@ -127,17 +127,17 @@ static int durable_place(pl_durable_t *file, pl_error_t *err)
         return fail_write(file, err);
     if (fsync(file->fd))
         return pl_fail(err, PL_EIO,
-                       "%s: the disk did not take it: %m; what was there is untouched",
+                       "%s: cannot be synced to the disk: %m; an old file is unchanged",
                        file->path);
     int fd = file->fd;
     file->fd = -1;
     if (close(fd) && errno != EINTR)
         return pl_fail(err, PL_EIO,
-                       "%s: the disk did not take it: %m; what was there is untouched",
+                       "%s: cannot be synced to the disk: %m; an old file is unchanged",
                        file->path);
     if (renameat(file->directory, file->temporary, file->directory, file->base))
         return pl_fail(err, PL_EIO,
-                       "%s: cannot be put in place: %m; what was there is untouched",
+                       "%s: cannot be renamed into place: %m; an old file is unchanged",
                        file->path);
     return PL_OK;
 }

@@ -29,13 +29,13 @@ static int idx_magic(const uint8_t *p, size_t size, const char *name, pl_array_t
                      pl_raw_t *raw, pl_error_t *err)
 {
     if (size < 4 || p[0] || p[1])
-        return pl_fail(err, PL_EFORMAT, "%s: byte 0: this is no IDX file", name);
+        return pl_fail(err, PL_EFORMAT, "%s: byte 0: this is not an IDX file", name);
     if (!idx_raw(p[2], raw) || !pl_raw_dtype(raw, &array->dtype))
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "%s: byte 2: elements of type 0x%02x; 0x08 (bytes), 0x09 (signed "
-                       "bytes), 0x0b "
-                       "(short), 0x0c (int), 0x0d (float) and 0x0e (double) are read",
-                       name, p[2]);
+        return pl_fail(
+            err, PL_EUNSUPPORTED,
+            "%s: byte 2: elements of type 0x%02x; 0x08 (bytes), 0x09 (signed bytes), "
+            "0x0b (short), 0x0c (int), 0x0d (float) and 0x0e (double) are supported",
+            name, p[2]);
     if (p[3] < 1 || p[3] > PL_DIMS)
         return pl_fail(err, PL_EFORMAT, "%s: byte 3: %d axes; 1 to %d are possible", name,
                        p[3], PL_DIMS);
@@ -60,7 +60,7 @@ int pl_idx_read(const void *data, size_t size, const char *name, pl_array_t *arr
         found.shape.dim[i] = big_endian_at(p + 4 + 4 * i);
     if (!pl_array_size(found.dtype, &found.shape, &found.count, &bytes))
         return pl_fail(err, PL_EFORMAT,
-                       "%s: byte 4: the axes make more elements than can be", name);
+                       "%s: byte 4: the product of the axes is too large", name);
     bytes = (size_t)found.count * raw.width;                /* no more than in memory */
     if (size - start < bytes)
         return pl_fail(err, PL_EFORMAT, "%s: truncated at byte %zu of %zu, in record %zu",

@@ -76,11 +76,10 @@ static int npy_descr(npy_header_t *h)
     npy_skip_space(h);
     const char *start = h->at;
     if (h->at < h->end && *h->at == '[')
-        return pl_fail(
-            h->err, PL_EUNSUPPORTED,
-            "%s: byte %zu: records of several fields cannot be read; save one array for "
-            "each",
-            h->name, (size_t)(h->at - h->file));
+        return pl_fail(h->err, PL_EUNSUPPORTED,
+                       "%s: byte %zu: records of several fields cannot be read; save one "
+                       "array for each field",
+                       h->name, (size_t)(h->at - h->file));
     if (!npy_text(h, &text, &length))
         return npy_bad(h, "the element type is missing");
     h->has_descr = true;
@@ -93,8 +92,7 @@ static int npy_descr(npy_header_t *h)
     }
     return pl_fail(h->err, PL_EUNSUPPORTED,
                    "%s: byte %zu: elements of type '%.*s'; bool, i1 to i8, u1 to u8 and "
-                   "f2 to f8 are "
-                   "read: convert with astype()",
+                   "f2 to f8 are supported: convert with astype()",
                    h->name, (size_t)(start - h->file), (int)(length < 16 ? length : 16),
                    text);
 }
@@ -156,7 +154,7 @@ static int npy_entry(npy_header_t *h)
         return npy_order(h);
     if (length == 5 && !memcmp(key, "shape", 5) && !h->has_shape)
         return npy_shape(h);
-    return npy_bad(h, "before this stands a key that is unknown or there twice");
+    return npy_bad(h, "the key before this is unknown or repeated");
 }
 
 static int npy_dictionary(npy_header_t *h)
@@ -175,7 +173,7 @@ static int npy_dictionary(npy_header_t *h)
     }
     npy_skip_space(h);
     if (h->at < h->end)
-        return npy_bad(h, "something stands after the header's end");
+        return npy_bad(h, "unexpected text after the end of the header");
     if (!h->has_descr || !h->has_order || !h->has_shape)
         return npy_bad(h, "'descr', 'fortran_order' or 'shape' is missing");
     return PL_OK;
@@ -186,11 +184,11 @@ static int npy_find_header(npy_header_t *h, size_t size)
 {
     const uint8_t *p = (const uint8_t *)h->file;
     if (size < 10 || memcmp(p, npy_magic, MAGIC))
-        return npy_bad(h, "this is no .npy file");
+        return npy_bad(h, "this is not a .npy file");
     if (p[6] < 1 || p[6] > 3 || p[7])
         return pl_fail(h->err, PL_EUNSUPPORTED,
-                       "%s: byte 6: version %d.%d; 1.0, 2.0 and 3.0 are read", h->name,
-                       p[6], p[7]);
+                       "%s: byte 6: version %d.%d; 1.0, 2.0 and 3.0 are supported",
+                       h->name, p[6], p[7]);
     size_t start = p[6] == 1 ? 10 : 12;
     if (size < start)
         return pl_fail(h->err, PL_EFORMAT, "%s: truncated at byte %zu, in the header",
@@ -213,8 +211,7 @@ static int npy_check_size(const npy_header_t *h, size_t size, pl_array_t *array)
     size_t start = (size_t)(h->end - h->file), bytes;
     if (!pl_array_size(array->dtype, &array->shape, &array->count, &bytes))
         return pl_fail(h->err, PL_EFORMAT,
-                       "%s: the shape in the header makes more elements than can be",
-                       h->name);
+                       "%s: the shape in the header has too many elements", h->name);
     bytes = (size_t)array->count * h->raw.width;            /* no more than in memory */
     if (size - start < bytes)
         return pl_fail(h->err, PL_EFORMAT,

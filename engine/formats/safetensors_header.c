@@ -190,8 +190,8 @@ static int scan_numbers(scan_t *s, int64_t *number, int most, int *count)
         return PL_OK;
     do {
         if (*count == most)
-            return scan_bad(
-                s, "too many numbers (a shape has at most 5 axes, an extent two ends)");
+            return scan_bad(s, "too many numbers (a shape has at most 5 axes, "
+                               "data_offsets has two numbers)");
         int code = scan_number(s, &number[(*count)++]);
         if (!code)
             code = scan_next(s, ']', &more);
@@ -215,7 +215,7 @@ static int scan_type(scan_t *s, pl_safetensors_tensor_t *tensor, int64_t *elemen
             *element = types[i].bytes;
             return PL_OK;
         }
-    return scan_bad(s, "before this stands an unknown type");
+    return scan_bad(s, "the type before this is unknown");
 }
 
 static int scan_extent(scan_t *s, pl_safetensors_tensor_t *tensor)
@@ -226,7 +226,7 @@ static int scan_extent(scan_t *s, pl_safetensors_tensor_t *tensor)
     if (code)
         return code;
     if (count != 2 || ends[0] > ends[1])
-        return scan_bad(s, "data_offsets are a begin and an end that is not before it");
+        return scan_bad(s, "data_offsets must be a begin and an end that is not smaller");
     tensor->offset = (uint64_t)ends[0];
     tensor->size = (uint64_t)(ends[1] - ends[0]);
     return PL_OK;
@@ -238,16 +238,14 @@ static int scan_check_size(scan_t *s, const pl_safetensors_tensor_t *tensor,
     int64_t elements = 1;
     for (int i = 0; i < tensor->shape.rank; i++)
         if (__builtin_mul_overflow(elements, tensor->shape.dim[i], &elements))
-            return scan_bad(s,
-                            "before this stands a shape with more elements than can be");
+            return scan_bad(s, "the shape before this has too many elements");
     if (__builtin_mul_overflow(elements, element, &elements)
         || (uint64_t)elements != tensor->size)
-        return pl_fail(
-            s->err, PL_EFORMAT,
-            "%s: byte %zu: tensor '%.64s' has %llu bytes, its shape and type need "
-            "another number",
-            s->file->name, PL_SAFETENSORS_PREFIX + (size_t)(s->at - s->start),
-            tensor->name, (unsigned long long)tensor->size);
+        return pl_fail(s->err, PL_EFORMAT,
+                       "%s: byte %zu: tensor '%.64s' has %llu bytes, which does not "
+                       "match its shape and type",
+                       s->file->name, PL_SAFETENSORS_PREFIX + (size_t)(s->at - s->start),
+                       tensor->name, (unsigned long long)tensor->size);
     return PL_OK;
 }
 
@@ -271,7 +269,7 @@ static int scan_tensor(scan_t *s, pl_safetensors_tensor_t *tensor)
                     : !strcmp(key, "data_offsets") ? EXTENT
                                                    : 0;
         if (!which || seen & which)
-            return scan_bad(s, "before this stands a key that is unknown or there twice");
+            return scan_bad(s, "the key before this is unknown or repeated");
         seen |= which;
         if (!scan_take(s, ':'))
             return scan_bad(s, "':' is missing");
@@ -287,7 +285,7 @@ static int scan_tensor(scan_t *s, pl_safetensors_tensor_t *tensor)
             return code;
     }
     if (seen != ALL)
-        return scan_bad(s, "before this dtype, shape or data_offsets is missing");
+        return scan_bad(s, "dtype, shape or data_offsets is missing before this");
     return scan_check_size(s, tensor, element);
 }
 
@@ -296,7 +294,7 @@ static int scan_metadata(scan_t *s)
     pl_safetensors_t *file = s->file;
     bool more = true;
     if (s->metadata_seen)
-        return scan_bad(s, "__metadata__ is there twice");
+        return scan_bad(s, "__metadata__ appears twice");
     s->metadata_seen = true;
     if (!scan_take(s, '{'))
         return scan_bad(s, "'{' is missing");
@@ -352,7 +350,7 @@ int pl_safetensors_parse(pl_safetensors_t *file, const char *header, size_t size
         .file = file, .start = header, .at = header, .end = header + size, .err = err};
     if (size == 0 || *header != '{')
         return scan_bad(
-            &s, "the header does not begin with '{': this is no safetensors file");
+            &s, "the header does not begin with '{': this is not a safetensors file");
     s.at++;
     bool more = !scan_take(&s, '}');
     while (more) {
@@ -364,6 +362,6 @@ int pl_safetensors_parse(pl_safetensors_t *file, const char *header, size_t size
     }
     scan_space(&s);
     if (s.at < s.end)
-        return scan_bad(&s, "something stands after the header's end");
+        return scan_bad(&s, "unexpected text after the end of the header");
     return PL_OK;
 }

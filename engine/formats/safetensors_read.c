@@ -45,7 +45,7 @@ static int check_tensor_names(const pl_safetensors_t *file, pl_error_t *err)
         qsort(name, (size_t)file->count, sizeof *name, by_text);
     for (int i = 1; code == PL_OK && i < file->count; i++)
         if (!strcmp(name[i - 1], name[i]))
-            code = pl_fail(err, PL_EFORMAT, "%s: tensor '%.64s' is there twice",
+            code = pl_fail(err, PL_EFORMAT, "%s: tensor '%.64s' appears twice",
                            file->name, name[i]);
     pl_free(name);
     return code;
@@ -116,7 +116,7 @@ static int fetch(const pl_safetensors_t *file, uint64_t offset, void *out, size_
             return pl_fail(err, PL_EIO, "%s: byte %llu: %m", file->name,
                            (unsigned long long)offset);
         if (n == 0)
-            return pl_fail(err, PL_EIO, "%s: cut at byte %llu since it was opened",
+            return pl_fail(err, PL_EIO, "%s: truncated at byte %llu since it was opened",
                            file->name, (unsigned long long)offset);
         rest += n;
         offset += (uint64_t)n;
@@ -130,18 +130,17 @@ static int read_header(pl_safetensors_t *file, uint64_t size, pl_error_t *err)
     uint64_t length;
     if (size < PL_SAFETENSORS_PREFIX)
         return pl_fail(err, PL_EFORMAT,
-                       "%s: truncated at byte %llu: this is no safetensors file",
+                       "%s: truncated at byte %llu: this is not a safetensors file",
                        file->name, (unsigned long long)size);
     int code = fetch(file, 0, &length, sizeof length, err);
     if (code)
         return code;
     length = le64toh(length);
     if (length > PL_SAFETENSORS_HEADER)
-        return pl_fail(
-            err, PL_EFORMAT,
-            "%s: byte 0: a header of %llu bytes; the longest is %zu: this is no "
-            "safetensors file",
-            file->name, (unsigned long long)length, PL_SAFETENSORS_HEADER);
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: byte 0: a header of %llu bytes; the longest is %zu: this is "
+                       "not a safetensors file",
+                       file->name, (unsigned long long)length, PL_SAFETENSORS_HEADER);
     if (length > size - PL_SAFETENSORS_PREFIX)
         return pl_fail(err, PL_EFORMAT,
                        "%s: truncated at byte %llu, in the header, which ends at %llu",

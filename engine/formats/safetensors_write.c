@@ -52,13 +52,13 @@ static int add_tensors(json_t *header, const char *path,
             return pl_fail(err, PL_EINVAL, "%s: tensor '%.64s' has an impossible shape",
                            path, tensor->name);
         if (!strcmp(tensor->name, "__metadata__"))
-            return pl_fail(err, PL_EINVAL, "%s: no tensor can be called __metadata__",
+            return pl_fail(err, PL_EINVAL, "%s: a tensor cannot be named __metadata__",
                            path);
         if (json_object_get(header, tensor->name))
-            return pl_fail(err, PL_EINVAL, "%s: tensor '%.64s' is there twice", path,
+            return pl_fail(err, PL_EINVAL, "%s: tensor '%.64s' appears twice", path,
                            tensor->name);
         if (!is_utf8(tensor->name))
-            return pl_fail(err, PL_EINVAL, "%s: the name of tensor %d is no UTF-8", path,
+            return pl_fail(err, PL_EINVAL, "%s: the name of tensor %d is not UTF-8", path,
                            i);
         if (json_object_set_new(header, tensor->name,
                                 describe(tensor, begin, begin + bytes)))
@@ -76,9 +76,9 @@ static int add_metadata(json_t *header, const char *path,
         const pl_metadata_t *entry = &content->metadata[i];
         int code = PL_OK;
         if (!is_utf8(entry->key) || !is_utf8(entry->value))
-            code = pl_fail(err, PL_EINVAL, "%s: metadata %d is no UTF-8", path, i);
+            code = pl_fail(err, PL_EINVAL, "%s: metadata %d is not UTF-8", path, i);
         else if (json_object_get(map, entry->key))
-            code = pl_fail(err, PL_EINVAL, "%s: metadata '%.64s' is there twice", path,
+            code = pl_fail(err, PL_EINVAL, "%s: metadata '%.64s' appears twice", path,
                            entry->key);
         else if (json_object_set_new(map, entry->key, json_string(entry->value)))
             code = pl_no_memory(err);

@@ -106,7 +106,7 @@ static int vocabulary_mark(const uint8_t *text, size_t size, const char *name,
         if (bytes == 0 || code == 0)
             return pl_fail(err, PL_EFORMAT,
                            "%s: byte %zu: %s; use the vocabulary \"byte\"", name, at,
-                           bytes ? "a zero" : "this is no UTF-8");
+                           bytes ? "a zero" : "this is not UTF-8");
         seen[code >> 3] |= (uint8_t)(1u << (code & 7));
     }
     return PL_OK;
@@ -136,7 +136,7 @@ pl_vocabulary_t *pl_vocabulary_of(const void *text, size_t size, const char *nam
         return NULL;
     }
     if (size == 0)
-        pl_fail(err, PL_EFORMAT, "%s: there is nothing in it", name);
+        pl_fail(err, PL_EFORMAT, "%s: the file is empty", name);
     if (size == 0 || vocabulary_mark(text, size, name, seen, err))
         goto done;
     code = pl_alloc_array((size_t)vocabulary_collect(seen, NULL), sizeof *code);
@@ -197,7 +197,7 @@ int pl_vocabulary_encode(const pl_vocabulary_t *v, const void *text, size_t size
         uint32_t code;
         int bytes = pl_utf8_get(p + at, size - at, &code);
         if (bytes == 0)
-            return pl_fail(err, PL_EINVAL, "text: byte %zu: this is no UTF-8", at);
+            return pl_fail(err, PL_EINVAL, "text: byte %zu: this is not UTF-8", at);
         token[made] = vocabulary_find(v, code);
         if (token[made++] < 0)
             return pl_fail(

@@ -23,14 +23,15 @@ void pl_scope(pl_graph_t *g, const char *format, ...)
     if (length < 0 || (size_t)length + 2 > room
         || g->scope_depth == sizeof g->scope_mark / sizeof *g->scope_mark) {
         g->scope[used] = '\0';
-        pl_refuse(g, "scopes may be %d deep and their path %d characters long",
-                  (int)(sizeof g->scope_mark / sizeof *g->scope_mark),
-                  (int)sizeof g->scope - 2);
+        pl_refuse(
+            g, "scopes can be at most %d deep, and their path at most %d characters long",
+            (int)(sizeof g->scope_mark / sizeof *g->scope_mark),
+            (int)sizeof g->scope - 2);
         return;
     }
     if (!pl_utf8_ok(g->scope + used, (size_t)length)) {
         g->scope[used] = '\0';
-        pl_refuse(g, "the name of a scope is no UTF-8");
+        pl_refuse(g, "the name of a scope is not UTF-8");
         return;
     }
     strcat(g->scope, ".");
@@ -42,7 +43,7 @@ void pl_scope_end(pl_graph_t *g)
     if (g->error.code)
         return;
     if (g->scope_depth == 0)
-        pl_graph_fail(g, PL_ESTATE, "pl_scope_end() without its pl_scope()");
+        pl_graph_fail(g, PL_ESTATE, "pl_scope_end() without pl_scope()");
     else
         g->scope[g->scope_mark[--g->scope_depth]] = '\0';
 }
@@ -95,8 +96,8 @@ pl_node_t pl_input(pl_graph_t *g, const char *name)
     if (field->shape.rank < 0 || field->shape.rank >= PL_DIMS)
         return pl_graph_fail(
             g, PL_EINVAL,
-            "field \"%s\" has %d axes; at most %d and the batch's are possible", name,
-            field->shape.rank, PL_DIMS - 1);
+            "field \"%s\" has %d axes; at most %d besides the batch axis are possible",
+            name, field->shape.rank, PL_DIMS - 1);
     pl_value_t value = {.source = PL_FROM_INPUT,
                         .dtype = field->dtype,
                         .index = index,
@@ -119,7 +120,7 @@ static const pl_tensor_info_t *tensor_get(pl_graph_t *g, const pl_tensor_info_t 
     }
     if (snprintf(full.name, sizeof full.name, "%s%s", g->scope, name)
         >= (int)sizeof full.name) {
-        pl_refuse(g, "%s: the path of a parameter may have %d characters", name,
+        pl_refuse(g, "%s: the path of a parameter can have at most %d characters", name,
                   (int)sizeof full.name - 1);
         return NULL;
     }
@@ -137,7 +138,7 @@ static const pl_tensor_info_t *tensor_get(pl_graph_t *g, const pl_tensor_info_t 
                   "its own name",
                   full.name);
     else if (!pl_same_shape(there->shape, wanted->shape))
-        pl_refuse(g, "%s is %s, asked for as %s: one path is one storage with one shape",
+        pl_refuse(g, "%s is %s, requested as %s: one path is one tensor with one shape",
                   full.name, PL_TEXT_OF(there->shape), PL_TEXT_OF(wanted->shape));
     return g->error.code ? NULL : there;
 }
@@ -172,18 +173,20 @@ static void fetch_add(pl_graph_t *g, const pl_fetch_t *fetch, const char *name, 
 {
     for (int i = 0; i < g->fetch_count; i++)
         if (!strcmp(g->fetch[i].name, name)) {
-            pl_graph_fail(g, PL_EEXIST,
-                          "\"%s\" is given out twice; give one of them another name",
-                          name);
+            pl_graph_fail(
+                g, PL_EEXIST,
+                "two outputs or metrics are named \"%s\"; give one of them another name",
+                name);
             return;
         }
     if (!pl_utf8_ok(name, strlen(name)) || strpbrk(name, "\t\n")) {
-        pl_refuse(g, "the name of an output or a figure is no UTF-8 or breaks a line");
+        pl_refuse(g,
+                  "the name of an output or a metric is not UTF-8 or has a line break");
         return;
     }
     if (strlen(name) >= sizeof fetch->name) {
-        pl_refuse(g, "\"%s\" is too long a name: up to %d characters", name,
-                  (int)sizeof fetch->name - 1);
+        pl_refuse(g, "the name \"%s\" is too long: at most %d characters are possible",
+                  name, (int)sizeof fetch->name - 1);
         return;
     }
     if (PL_GROW(g->fetch, g->fetch_count, g->fetch_room) != PL_OK) {
@@ -206,7 +209,7 @@ void pl_output(pl_graph_t *g, const char *name, pl_node_t x)
     if (!has_name(g, name, "an output"))
         return;
     if (outputs == PL_FIELDS)
-        pl_refuse(g, "output \"%s\" is one too many: a step gives out at most %d", name,
+        pl_refuse(g, "output \"%s\" is one too many: a step has at most %d outputs", name,
                   PL_FIELDS);
     else
         fetch_add(g, &(pl_fetch_t){.kind = PL_FETCH_OUTPUT, .value = x.id, .weight = -1},
@@ -223,7 +226,7 @@ static void figure_add(pl_graph_t *g, const char *name, const pl_metric_t *figur
                        int when, int at)
 {
     pl_shape_t sum = pl_shape_of(g, figure->sum), weight = pl_shape_of(g, figure->weight);
-    if (!has_name(g, name, "a figure"))
+    if (!has_name(g, name, "a metric"))
         return;
     if (!is_vector(figure) && (sum.rank || weight.rank)) {
         pl_refuse(g,
@@ -244,8 +247,8 @@ static void figure_add(pl_graph_t *g, const char *name, const pl_metric_t *figur
     for (int i = 0; i < g->fetch_count; i++)
         sums += g->fetch[i].sums;
     if (sums > PL_SUMS_MOST)
-        pl_refuse(g, "\"%s\" makes it %lld sums to log; %d are possible in a step", name,
-                  (long long)sums, PL_SUMS_MOST);
+        pl_refuse(g, "with \"%s\" the step has %lld sums to log; at most %d are possible",
+                  name, (long long)sums, PL_SUMS_MOST);
     else
         fetch_add(g, &fetch, name, at);
 }
@@ -253,7 +256,9 @@ static void figure_add(pl_graph_t *g, const char *name, const pl_metric_t *figur
 void pl_loss(pl_graph_t *g, pl_loss_t loss)
 {
     if (loss.kind != PL_METRIC_MEAN)
-        pl_refuse(g, "the loss is a metric; it must be a sum and its weight");
+        pl_refuse(
+            g,
+            "the loss cannot be a metric of this kind; it must be a sum and its weight");
     figure_add(g, "loss", &loss, PL_ON_EPOCH | PL_ON_STEP, 0);
 }
 

@@ -238,7 +238,7 @@ static int check_step(pl_graph_t *g, pl_error_t *err)
     if (code != PL_OK)
         return code;
     if (g->stage != PL_TRAIN || !g->model)
-        return pl_fail(err, PL_ESTATE, "gradients are for a training step of a model");
+        return pl_fail(err, PL_ESTATE, "gradients need a training step of a model");
     if (!g->fetch_count || g->fetch[0].kind != PL_FETCH_FIGURE
         || g->fetch[0].metric != PL_METRIC_MEAN || strcmp(g->fetch[0].name, "loss"))
         return pl_fail(err, PL_EINVAL,
@@ -246,8 +246,8 @@ static int check_step(pl_graph_t *g, pl_error_t *err)
     return PL_OK;
 }
 
-/* A scaled backward starts as GradScaler's does, from factor / (loss weight * micro-batches
- * to a step): float16 gradients then have the magnitude that PyTorch's have.  Float32
+/* A scaled backward starts as GradScaler's does, from factor / (loss weight *
+ * micro-batches to a step): float16 gradients then have PyTorch's magnitude.  Float32
  * gradients leave it at once, as gradients of sum/nominal, so that those of batches and
  * ranks with other weights can be added.  Ranks that exchange the moments of a batch norm
  * in backward need one scale for all of them. */

@@ -94,7 +94,7 @@ int pl_graph_check(const pl_graph_t *g, pl_error_t *err)
     if (g->error.code)
         return pl_fail(err, g->error.code, "%s", g->error.text);
     if (g->scope_depth)
-        return pl_fail(err, PL_ESTATE, "pl_scope(\"%.*s\") without its pl_scope_end()",
+        return pl_fail(err, PL_ESTATE, "pl_scope(\"%.*s\") without pl_scope_end()",
                        (int)strlen(g->scope) - 1, g->scope);
     return PL_OK;
 }
@@ -250,7 +250,7 @@ pl_shape_t pl_shape_of(pl_graph_t *g, pl_node_t x)
         return (pl_shape_t){0};
     if (x.id >= 0 && x.id < g->value_count)
         return g->value[x.id].shape;
-    pl_graph_fail(g, PL_EINVAL, "a node that this graph did not make");
+    pl_graph_fail(g, PL_EINVAL, "a node does not belong to this graph");
     return (pl_shape_t){0};
 }
 

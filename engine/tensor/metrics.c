@@ -31,7 +31,7 @@ pl_metric_t pl_accuracy_top(pl_graph_t *g, pl_node_t logits, pl_node_t targets, 
                             const pl_cross_entropy_options_t *options)
 {
     if (k < 1)
-        pl_refuse(g, "accuracy among the first %lld; 1 and more are possible",
+        pl_refuse(g, "accuracy among the first %lld: the number must be 1 or more",
                   (long long)k);
     return pl_against_targets(g, PL_OP_correct, logits, targets, attr_of(options, k),
                               NULL);
@@ -43,7 +43,7 @@ static pl_metric_t counted(pl_graph_t *g, pl_metric_kind_t kind, pl_node_t logit
     const pl_attr_t attr = {.has_ignore = options && options->has_ignore,
                             .from = options ? options->ignore_index : 0};
     if (pl_dim(g, logits, -1) > CLASSES_MOST)
-        pl_refuse(g, "%lld classes are too many to count each; up to %d can be",
+        pl_refuse(g, "%lld classes are too many to count each; at most %d are possible",
                   (long long)pl_dim(g, logits, -1), CLASSES_MOST);
     pl_metric_t metric = pl_against_targets(g, PL_OP_confusion, logits, targets, attr,
                                             NULL);
@@ -200,7 +200,8 @@ pl_metric_t pl_perplexity(pl_loss_t loss)
 pl_metric_t pl_bits_per_byte(pl_graph_t *g, pl_loss_t loss, double bytes_per_token)
 {
     if (!(bytes_per_token > 0))
-        pl_refuse(g, "a token of %g bytes; more than 0 are needed", bytes_per_token);
+        pl_refuse(g, "a token of %g bytes: the number must be larger than 0",
+                  bytes_per_token);
     return (pl_metric_t){.sum = loss.sum,
                          .weight = pl_scale(g, loss.weight, bytes_per_token),
                          .kind = PL_METRIC_BITS};

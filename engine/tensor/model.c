@@ -76,13 +76,13 @@ static int name_check(const char *name, pl_error_t *err)
     char shown[64];
     if (!pl_utf8_ok(name, strlen(name)))
         return pl_fail(err, PL_EINVAL,
-                       "the name \"%s\" is no UTF-8: no file could hold it",
+                       "the name \"%s\" is not UTF-8, so files cannot store it",
                        pl_utf8_show(name, shown, sizeof shown));
     if (!strcmp(name, "__metadata__"))
-        return pl_fail(err, PL_EINVAL,
-                       "%s is no name for a tensor: files of weights use "
-                       "it themselves",
-                       name);
+        return pl_fail(
+            err, PL_EINVAL,
+            "a tensor cannot be named %s: files of weights use that name themselves",
+            name);
     return PL_OK;
 }
 
@@ -92,9 +92,8 @@ const pl_tensor_info_t *pl_model_add(pl_model_t *model, const pl_tensor_info_t *
     int64_t *end = tensor->region == PL_REGION_PARAMS ? &model->params : &model->state;
     if (model->frozen) {
         pl_fail(err, PL_ENOTFOUND,
-                "%s is not among the model's tensors, which training has fixed: describe "
-                "it in "
-                "every stage or leave it out of this one",
+                "%s is not one of the model's tensors, which the training step "
+                "determines: describe it in every stage or leave it out of this one",
                 tensor->name);
         return NULL;
     }

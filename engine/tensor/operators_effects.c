@@ -8,7 +8,7 @@ static int shape_assign(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     const pl_value_t *target = pl_input_of(g, op, 0), *value = pl_input_of(g, op, 1);
     if (target->source != PL_FROM_REGION)
         return pl_refuse(g, "assign takes a parameter, a state or a slot to write to, "
-                            "got what is computed or read");
+                            "got a computed or read value");
     if (!pl_same_shape(target->shape, value->shape))
         return pl_refuse(g, "assign takes a value of the target's shape %s, got %s",
                          PL_TEXT_OF(target->shape), PL_TEXT_OF(value->shape));
@@ -35,7 +35,7 @@ static int shape_exchange(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
     (void)out;
     if (pl_input_of(g, op, 0)->source != PL_FROM_REGION)
-        return pl_refuse(g, "exchange takes a piece of a region, got what is computed");
+        return pl_refuse(g, "exchange takes a piece of a region, got a computed value");
     return pl_want_float(g, op, 1);
 }
 

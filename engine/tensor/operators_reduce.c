@@ -23,7 +23,7 @@ static bool axes_mask(pl_graph_t *g, const char *who, pl_node_t x, const int *ax
                       int count, unsigned *mask)
 {
     if (count < 0 || (count && !axes)) {
-        pl_refuse(g, "%s takes a list of axes, or none at all", who);
+        pl_refuse(g, "%s takes a list of axes, or none; got a count without a list", who);
         return false;
     }
     *mask = count ? 0 : (1u << pl_shape_of(g, x).rank) - 1;

@@ -12,7 +12,7 @@ static int shape_broadcast(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     pl_shape_t x = pl_input_shape(g, op, 0);
     if (!pl_broadcast_shapes(x, op->attr.shape, &out->shape)
         || !pl_same_shape(out->shape, op->attr.shape))
-        return pl_refuse(g, "broadcast: %s does not repeat to %s", PL_TEXT_OF(x),
+        return pl_refuse(g, "broadcast: %s cannot be repeated to %s", PL_TEXT_OF(x),
                          PL_TEXT_OF(op->attr.shape));
     out->dtype = pl_input_of(g, op, 0)->dtype;
     return PL_OK;

@@ -19,14 +19,16 @@ static const pl_precision_ops_t bf16_mixed = {
 
 /* The defaults are GradScaler's; the last is DeepSpeed's min_loss_scale. */
 static const pl_option_t scaling_options[] = {
-    PL_FLOAT(pl_loss_scaling_t, init_scale, "65536", "(0..", "first factor of the loss"),
+    PL_FLOAT(pl_loss_scaling_t, init_scale, "65536", "(0..",
+             "initial factor of the loss"),
     PL_FLOAT(pl_loss_scaling_t, growth_factor, "2", "1..",
-             "on it after growth_interval finite steps in a row"),
+             "multiplies the factor after growth_interval finite steps in a row"),
     PL_FLOAT(pl_loss_scaling_t, backoff_factor, "0.5", "(0..1)",
-             "on it after a step that is not finite, which is skipped"),
-    PL_INT(pl_loss_scaling_t, growth_interval, "2000", "1..", "see growth_factor"),
+             "multiplies the factor after a step that is not finite, which is skipped"),
+    PL_INT(pl_loss_scaling_t, growth_interval, "2000", "1..",
+           "finite steps in a row after which the factor grows"),
     PL_FLOAT(pl_loss_scaling_t, min_scale, "1", "(0..",
-             "a step that is not finite with this factor is an error"),
+             "smallest factor; a step that is not finite with it is an error"),
     PL_OPTIONS_END,
 };
 

@@ -83,7 +83,7 @@ int pl_guard_fail(const pl_op_t *guard, uint64_t step, pl_error_t *err)
     if (step)
         snprintf(at, sizeof at, "step %llu: ", (unsigned long long)step);
     return pl_fail(err, PL_ENAN,
-                   "%s%s%s%s, %s, gives what is not finite, the first to do so "
+                   "%s%s%s%s, %s, is the first operator with a result that is not finite "
                    "(trainer.detect_anomaly)",
                    at, guard->path, *guard->path ? ": " : "", guard->attr.watches,
                    guard->attr.backward ? "backward" : "forward");

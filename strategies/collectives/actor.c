@@ -118,8 +118,8 @@ static int operation_begin(const collective_t *c, pl_operation_t *op, pl_error_t
 #undef PL_X
     };
     if (!slots[op->want.move])
-        return pl_fail(err, PL_EUNSUPPORTED, "the collective \"%s\" has none",
-                       c->ops->name);
+        return pl_fail(err, PL_EUNSUPPORTED, "the collective \"%s\" does not support %s",
+                       c->ops->name, pl_move_name(op->want.move));
     return slots[op->want.move](c->part->part.self, op, err);
 }
 
@@ -174,7 +174,8 @@ static int enqueue(collective_t *c, pl_call_t *call, const pl_want_t *want,
                    pl_object_t *memory, pl_error_t *err)
 {
     if (!c->world.size)
-        return pl_fail(err, PL_ESTATE, "%s before join", pl_move_name(want->move));
+        return pl_fail(err, PL_ESTATE, "%s was requested before join",
+                       pl_move_name(want->move));
     entry_t *entry = pl_alloc(sizeof *entry + (size_t)c->world.size);
     if (!entry) {                             /* others would meet what comes behind it */
         pl_no_memory(err);
@@ -241,10 +242,10 @@ static int on_join(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
     collective_t *c = self;
     const pl_join_t *msg = &body->join;
     if (c->world.size)
-        return pl_fail(err, PL_ESTATE, "the ranks have met already");
+        return pl_fail(err, PL_ESTATE, "the ranks have joined already");
     if (!msg->world_size || msg->world_size > PL_RANKS_MOST
         || msg->rank >= msg->world_size)
-        return pl_fail(err, PL_EINVAL, "rank %u of %u: at most %d ranks can be",
+        return pl_fail(err, PL_EINVAL, "rank %u of %u: at most %d ranks are possible",
                        msg->rank, msg->world_size, PL_RANKS_MOST);
     const char **address = pl_alloc_array(msg->world_size, sizeof *address);
     pl_text_free(c->addresses);
@@ -266,10 +267,10 @@ static void give_up(collective_t *c, bool late)
     char text[PL_ARRIVED_TEXT];
     pl_error_t why;
     if (late)
-        pl_fail(&why, PL_ETIMEOUT, "its time has passed: %s",
+        pl_fail(&why, PL_ETIMEOUT, "the time limit has passed: %s",
                 pl_arrived_text(c->first->arrived, c->world.size, text));
     else
-        pl_fail(&why, PL_ECANCELLED, "who called it ends");
+        pl_fail(&why, PL_ECANCELLED, "the caller has ended");
     c->ops->give_up(c->part->part.self, &why);
 }
 
@@ -279,7 +280,8 @@ static void on_cancel(void *self, pl_call_t *call)
     if (pl_is_life(self, call)) {
         if (c->under_way)
             c->ops->give_up(c->part->part.self,
-                            &(pl_error_t){.code = PL_ECANCELLED, .text = "it is ending"});
+                            &(pl_error_t){.code = PL_ECANCELLED,
+                                          .text = "the collective is ending"});
         pl_actor_end(self, c->failure.code == PL_OK ? NULL : &c->failure);
         return;
     }
@@ -389,7 +391,7 @@ static const pl_handler_t collective_handlers[] = {
 };
 
 static const pl_actor_ops_t collective_actor = {
-    .help = "bytes among ranks",
+    .help = "moves and reduces bytes among ranks",
     .size = sizeof(collective_t),
     .role = "collective",
     .level = PL_LEVEL_COLLECTIVE,

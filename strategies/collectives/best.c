@@ -69,7 +69,8 @@ static int choice_open(best_t *b, choice_t *choice, const char *name,
     choice->ops = choice->part.ops;
     code = choice->ops->open(choice->part.self, seat, choice->address, &descriptor, err);
     if (code == PL_OK && epoll_ctl(b->epoll, EPOLL_CTL_ADD, descriptor, &event) != 0)
-        code = pl_fail(err, PL_EIO, "%s cannot be waited for: %s", name, strerror(errno));
+        code = pl_fail(err, PL_EIO, "cannot wait for the collective %s: %s", name,
+                       strerror(errno));
     if (code != PL_OK)
         choice_close(choice);
     return code;
@@ -83,7 +84,7 @@ static int best_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_
     pl_error_t why = {0};
     *descriptor = b->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (b->epoll < 0)
-        return pl_fail(err, PL_EIO, "a rank cannot listen: %s", strerror(errno));
+        return pl_fail(err, PL_EIO, "cannot wait for other ranks: %s", strerror(errno));
     int code = choice_open(b, &b->choice[SHM], names[SHM], seat, err);
     if (code == PL_OK && choice_open(b, &b->choice[TCP], names[TCP], seat, &why) != PL_OK
         && why.code == PL_ENOMEM)
@@ -131,9 +132,10 @@ static int address_cut(best_t *b, int rank, const char *address, pl_error_t *err
     const char *middle = strstr(address, between);
     char *text = b->text + (size_t)rank * PL_ADDRESS_TEXT;
     if (!middle || strlen(address) >= PL_ADDRESS_TEXT)
-        return pl_fail(err, PL_EINVAL,
-                       "the address of rank %d is none of best: \"%.80s\"", rank,
-                       address);
+        return pl_fail(
+            err, PL_EINVAL,
+            "the address of rank %d is not one of collective \"best\": \"%.80s\"", rank,
+            address);
     strcpy(text, address);
     text[middle - address] = '\0';
     b->table[SHM][rank] = text;
@@ -161,8 +163,8 @@ static int tcp_check(const best_t *b, const pl_world_t *world, pl_error_t *err)
     for (int rank = 0; rank < world->size; rank++)
         if (strncmp(b->table[TCP][rank], "tcp ", 4) != 0)
             return pl_fail(err, PL_EUNSUPPORTED,
-                           "the ranks are on several machines, and rank %d cannot be met "
-                           "over TCP: %s",
+                           "the ranks are on several machines, and rank %d cannot be "
+                           "reached over TCP: %s",
                            rank, b->table[TCP][rank]);
     return PL_OK;
 }
@@ -198,7 +200,7 @@ static void choice_tell(const best_t *b, const pl_world_t *world, int machines)
     else
         snprintf(what, sizeof what, "%s moves", b->ops->name);
     pl_log_line(world->rank ? PL_LOG_DEBUG : PL_LOG_INFO, world->rank, "collective.best",
-                "%s what the %d ranks exchange", what, world->size);
+                "%s the data of the %d ranks", what, world->size);
 }
 
 static int best_join(void *self, pl_operation_t *op, pl_error_t *err)
@@ -227,7 +229,7 @@ static int best_join(void *self, pl_operation_t *op, pl_error_t *err)
 
 static int not_met(pl_error_t *err)
 {
-    return pl_fail(err, PL_ESTATE, "the ranks have not met yet");
+    return pl_fail(err, PL_ESTATE, "the ranks have not joined yet");
 }
 
 #define PASS_ON(move) \

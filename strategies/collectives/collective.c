@@ -45,13 +45,14 @@ static int elements_check(const pl_operation_t *op, pl_error_t *err)
     const char *name = pl_move_name(want->move);
     const size_t bytes = pl_dtype_bytes(want->dtype);
     if (!bytes || !op->memory || want->memory != op->memory->number)
-        return pl_fail(err, PL_EINVAL, "%s of elements of type %u without lent memory",
-                       name, want->dtype);
+        return pl_fail(err, PL_EINVAL,
+                       "%s of elements of type %u needs memory of lend_memory", name,
+                       want->dtype);
     if (want->offset % bytes || want->offset > op->memory->bytes
         || want->count > (op->memory->bytes - want->offset) / bytes)
         return pl_fail(err, PL_EINVAL,
-                       "%s of %llu elements at byte %llu of lent memory %u, which has "
-                       "%zu bytes",
+                       "%s of %llu elements at byte %llu does not fit lent memory %u, "
+                       "which has %zu bytes",
                        name, (unsigned long long)want->count,
                        (unsigned long long)want->offset, op->memory->number,
                        op->memory->bytes);
@@ -68,11 +69,12 @@ static int operation_check(const pl_operation_t *op, int size, pl_error_t *err)
         return PL_OK;
     if (reduces && !pl_tree_can(want->dtype, want->reduction))
         return pl_fail(err, PL_EUNSUPPORTED,
-                       "%s by reduction %u of elements of type %u: sums and maxima of "
-                       "float32, float64 and int64 can be",
+                       "%s: reduction %u of elements of type %u is not supported; sums "
+                       "and maxima of float32, float64 and int64 are",
                        pl_move_name(want->move), want->reduction, want->dtype);
     if (want->move == PL_MOVE_broadcast && want->root >= (uint32_t)size)
-        return pl_fail(err, PL_EINVAL, "broadcast from rank %u of %d", want->root, size);
+        return pl_fail(err, PL_EINVAL, "broadcast from rank %u: there are only %d ranks",
+                       want->root, size);
     return elements_check(op, err);
 }
 
@@ -82,12 +84,12 @@ int pl_underway_check(const pl_underway_t *now, const pl_operation_t *op, int si
     if (now->broken.code)
         return pl_fail(err, now->broken.code, "%s", now->broken.text);
     if (now->op)
-        return pl_fail(err, PL_ESTATE, "%s while %s is under way",
+        return pl_fail(err, PL_ESTATE, "%s was requested while %s is running",
                        pl_move_name(op->want.move), pl_move_name(now->op->want.move));
     if ((size > 0) == (op->want.move == PL_MOVE_join))
         return pl_fail(err, PL_ESTATE,
-                       size ? "the ranks have met already"
-                            : "the ranks have not met yet");
+                       size ? "the ranks have joined already"
+                            : "the ranks have not joined yet");
     return operation_check(op, size, err);
 }
 
@@ -133,10 +135,10 @@ const char *pl_arrived_text(const unsigned char *arrived, int size,
     char here[80], missing[80];
     int there = ranks_list(arrived, size, true, here, sizeof here);
     if (ranks_list(arrived, size, false, missing, sizeof missing))
-        snprintf(text, PL_ARRIVED_TEXT, "%s had come, %s had not",
-                 there ? here : "nobody", missing);
+        snprintf(text, PL_ARRIVED_TEXT, "%s arrived, %s did not",
+                 there ? here : "no rank", missing);
     else
-        snprintf(text, PL_ARRIVED_TEXT, "all ranks had come");
+        snprintf(text, PL_ARRIVED_TEXT, "all ranks arrived");
     return text;
 }
 
@@ -146,8 +148,8 @@ int pl_want_compare(const pl_want_t *own, int rank, const pl_want_t *theirs,
     if (!memcmp(own, theirs, sizeof *own))
         return PL_OK;
     return pl_fail(err, PL_EPROTOCOL,
-                   "the ranks do not do the same: rank %d begins %s of %llu elements of "
-                   "type %u, this rank %s of %llu of type %u",
+                   "the ranks do different operations: rank %d begins %s of %llu "
+                   "elements of type %u, this rank begins %s of %llu elements of type %u",
                    rank, pl_move_name(theirs->move), (unsigned long long)theirs->count,
                    theirs->dtype, pl_move_name(own->move), (unsigned long long)own->count,
                    own->dtype);
@@ -194,13 +196,13 @@ static int shared_make(size_t bytes, pl_error_t *err)
 {
     int fd = memfd_create("paceline", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
-        return pl_fail(err, PL_EIO, "no memory can be shared: %s", strerror(errno));
+        return pl_fail(err, PL_EIO, "cannot create shared memory: %s", strerror(errno));
     int code = posix_fallocate(fd, 0, (off_t)bytes);
     if (code == 0
         && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
         return fd;
     close(fd);
-    return pl_fail(err, PL_ENOMEM, "%zu bytes to share among ranks are not there: %s",
+    return pl_fail(err, PL_ENOMEM, "cannot allocate %zu bytes that ranks share: %s",
                    bytes, strerror(code ? code : errno));
 }
 
@@ -219,7 +221,8 @@ pl_lent_t *pl_lent_new(size_t bytes, uint32_t number, int *fd, pl_error_t *err)
         lent->data = mmap(NULL, pages, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
                           file, 0);
     if (file >= 0 && lent->data == MAP_FAILED)
-        pl_fail(err, PL_ENOMEM, "%zu bytes cannot be mapped: %s", bytes, strerror(errno));
+        pl_fail(err, PL_ENOMEM, "cannot map %zu bytes of shared memory: %s", bytes,
+                strerror(errno));
     if (file >= 0 && (lent->data == MAP_FAILED || !fd))
         close(file);
     if (lent->data == MAP_FAILED) {

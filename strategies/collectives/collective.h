@@ -156,7 +156,7 @@ PL_API void pl_underway_end(pl_underway_t *now, const pl_error_t *err);
 /* The one under way and all that follow fail, with the first such error. */
 PL_API void pl_underway_break(pl_underway_t *now, const pl_error_t *why);
 
-/* "rank 0, rank 2 had come, rank 1 had not" */
+/* "rank 0, rank 2 arrived, rank 1 did not" */
 #define PL_ARRIVED_TEXT 200
 const char *pl_arrived_text(const unsigned char *arrived, int size,
                             char text[PL_ARRIVED_TEXT]);

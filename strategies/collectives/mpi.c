@@ -110,7 +110,7 @@ static void note_take(mpi_t *m, int from, note_t *note)
     if (!note->gives_up || m->now.broken.code)
         return;
     m->told = true;
-    pl_fail(&err, PL_EPEER, "rank %d gave up: %s", from, note->text);
+    pl_fail(&err, PL_EPEER, "rank %d aborted: %s", from, note->text);
     mpi_break(m, &err);
 }
 
@@ -167,7 +167,7 @@ static int agree(mpi_t *m, pl_error_t *err)
     m->since = pl_now();
     return mpi_fail(MPI_Iallreduce(x->own, x->all, 2, MPI_UINT64_T, MPI_MAX,
                                    mpi_process.data, &x->request),
-                    "agree on what to do", err);
+                    "compare the operations of the ranks", err);
 }
 
 static int compare(mpi_t *m, pl_error_t *err)
@@ -177,7 +177,7 @@ static int compare(mpi_t *m, pl_error_t *err)
     m->phase = COMPARING;
     return mpi_fail(MPI_Iallgather(&x->want, bytes, MPI_BYTE, x->wants, bytes, MPI_BYTE,
                                    mpi_process.data, &x->request),
-                    "compare what ranks want", err);
+                    "exchange the operations of the ranks", err);
 }
 
 static MPI_Datatype datatype_of(uint32_t dtype)
@@ -267,7 +267,7 @@ static bool has_elements(const pl_want_t *want)
 
 static void fail_unlike(const mpi_t *m, pl_error_t *err)
 {
-    pl_fail(err, PL_EPROTOCOL, "the ranks do not do the same");
+    pl_fail(err, PL_EPROTOCOL, "the ranks do different operations");
     for (int rank = 0; rank < m->size; rank++)
         if (pl_want_compare(&m->x->want, rank, &m->x->wants[rank], err) != PL_OK)
             return;
@@ -375,9 +375,9 @@ static int mpi_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_T
     (void)seat;
     mpi_t *m = self;
     *descriptor = m->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    int code = m->timer >= 0
-                   ? mpi_take(err)
-                   : pl_fail(err, PL_EIO, "a rank cannot wait: %s", strerror(errno));
+    int code = m->timer >= 0 ? mpi_take(err)
+                             : pl_fail(err, PL_EIO, "cannot wait for other ranks: %s",
+                                       strerror(errno));
     if (code != PL_OK)
         return code;
     m->seated = true;
@@ -429,11 +429,14 @@ static int world_check(const mpi_t *m, const pl_world_t *world, pl_error_t *err)
         snprintf(text, sizeof text, "mpi %d %d", rank, m->size);
         if (strcmp(text, world->address[rank]) != 0)
             return pl_fail(err, PL_EINVAL,
-                           "rank %d is not that of MPI with this number: \"%.80s\"", rank,
-                           world->address[rank]);
+                           "rank %d has another number in MPI: its address is \"%.80s\"",
+                           rank, world->address[rank]);
     }
     if (world->rank != m->rank)
-        return pl_fail(err, PL_EINVAL, "rank %d is rank %d of MPI", world->rank, m->rank);
+        return pl_fail(
+            err, PL_EINVAL,
+            "rank %d of the run is rank %d of MPI: their numbers must be the same",
+            world->rank, m->rank);
     return PL_OK;
 }
 
@@ -468,8 +471,9 @@ static int mpi_move(void *self, pl_operation_t *op, pl_error_t *err)
     mpi_t *m = self;
     int code = pl_underway_check(&m->now, op, size_met(m), err);
     if (code == PL_OK && op->want.move != PL_MOVE_all_reduce && op->want.count > INT_MAX)
-        code = pl_fail(err, PL_EUNSUPPORTED, "MPI counts to %d elements, not to %llu",
-                       INT_MAX, (unsigned long long)op->want.count);
+        code = pl_fail(err, PL_EUNSUPPORTED,
+                       "MPI moves at most %d elements at once, not %llu", INT_MAX,
+                       (unsigned long long)op->want.count);
     return code == PL_OK ? enter(m, op, err) : code;
 }
 

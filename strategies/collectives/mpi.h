@@ -12,7 +12,7 @@ typedef struct mpi_options {
 
 static const pl_option_t mpi_table[] = {
     PL_INT(mpi_options_t, spin_us, "100", "0..10000",
-           "how long to look for other ranks before sleeping"),
+           "microseconds to poll for other ranks before sleeping"),
     PL_OPTIONS_END};
 
 #endif

@@ -71,8 +71,8 @@ static int mpi_begin(pl_error_t *err)
     ours |= !is;
     if (level < MPI_THREAD_SERIALIZED)
         return pl_fail(err, PL_EUNSUPPORTED,
-                       "this MPI cannot be used by several threads, not even one after "
-                       "the other: MPI_THREAD_SERIALIZED is needed");
+                       "this MPI does not allow calls from several threads in turn: "
+                       "Paceline needs MPI_THREAD_SERIALIZED");
     code = communicators_make(err);
     begun = code == PL_OK;
     return code;
@@ -83,13 +83,13 @@ int mpi_take(pl_error_t *err)
     int code = PL_OK;
     pthread_mutex_lock(&lock);
     if (taken)
-        code =
-            pl_fail(err, PL_EUNSUPPORTED,
-                    "one rank of a process can use mpi: let mpirun start a process for "
-                    "each");
+        code = pl_fail(err, PL_EUNSUPPORTED,
+                       "only one rank of a process can use mpi: let mpirun start a "
+                       "process for each rank");
     else if (left_behind)
-        code = pl_fail(err, PL_ESTATE,
-                       "an operation of MPI was given up in this process: start it anew");
+        code = pl_fail(
+            err, PL_ESTATE,
+            "an operation of MPI was aborted in this process: start the process again");
     else if (!begun)
         code = mpi_begin(err);
     taken |= code == PL_OK;

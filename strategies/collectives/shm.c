@@ -151,7 +151,7 @@ static bool agreed(shm_t *s)
         shm_listen(s);           /* it was announced before the news that one has begun */
     if (s->now.op && memory_missing(s)) {
         pl_fail(&err, PL_EPROTOCOL,
-                "a rank has not announced lent memory %llu, or less of it",
+                "a rank has not lent memory %llu, or has lent less of it than this rank",
                 (unsigned long long)want->memory);
         pl_underway_break(&s->now, &err);
     }
@@ -406,10 +406,9 @@ static void shm_close(void *self)
 }
 
 static const pl_option_t shm_options[] = {
-    PL_INT(
-        shm_t, spin_us, "100", "0..10000",
-        "how long to look for another rank before sleeping, where each has a processor "
-        "of its own"),
+    PL_INT(shm_t, spin_us, "100", "0..10000",
+           "microseconds to poll for other ranks before sleeping, if each rank has a "
+           "processor of its own"),
     PL_OPTIONS_END};
 
 const pl_collective_ops_t pl_shm_collective = {

@@ -152,8 +152,7 @@ int shm_open_seat(shm_t *s, char address[PL_ADDRESS_TEXT], pl_error_t *err)
     s->work = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (!listener_open(s) || !watched(s, s->timer, FROM_TIMER)
         || !watched(s, s->work, FROM_WORK))
-        return pl_fail(err, PL_EIO, "a rank cannot listen to the others: %s",
-                       strerror(errno));
+        return pl_fail(err, PL_EIO, "cannot listen for other ranks: %s", strerror(errno));
     machine_tell(s->machine);
     snprintf(address, PL_ADDRESS_TEXT, "shm %s %s", s->machine, s->name);
     return control_make(s, err);
@@ -167,8 +166,10 @@ static int address_read(shm_t *s, int rank, const char *address, pl_error_t *err
     const int number = s->peer[rank].number;
     if (sscanf(address, "%7s %79s %47s%1s", kind, machine, name, rest) != 3
         || strcmp(kind, "shm") != 0)
-        return pl_fail(err, PL_EINVAL, "the address of rank %d is none of shm: \"%.80s\"",
-                       number, address);
+        return pl_fail(
+            err, PL_EINVAL,
+            "the address of rank %d is not one of collective \"shm\": \"%.80s\"", number,
+            address);
     if (strcmp(machine, s->machine) != 0)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "rank %d is on another machine, network or account than "
@@ -194,7 +195,8 @@ static int peers_make(shm_t *s, const pl_world_t *world, pl_error_t *err)
     for (int rank = 0; rank < s->size && code == PL_OK; rank++)
         code = address_read(s, rank, world->address[rank], err);
     if (code == PL_OK && strcmp(s->peer[s->rank].name, s->name) != 0)
-        code = pl_fail(err, PL_EINVAL, "rank %d was told another rank's address as its",
+        code = pl_fail(err, PL_EINVAL,
+                       "rank %d received the address of another rank as its own",
                        s->peer[s->rank].number);
     s->peer[s->rank].control = s->own;
     s->peer[s->rank].met = true;
@@ -231,7 +233,7 @@ static int peer_look(shm_t *s, int rank, pl_error_t *err)
 {
     int fd = connection_to(s, rank);
     if (fd < 0 && errno == ECONNREFUSED)
-        return pl_fail(err, PL_EPEER, "rank %d is gone: nobody listens at its address",
+        return pl_fail(err, PL_EPEER, "rank %d is gone: nothing listens at its address",
                        s->peer[rank].number);
     if (fd >= 0 && rank < s->rank && hello_send(s, fd, rank)
         && watched(s, fd, (uint32_t)rank))
@@ -258,8 +260,7 @@ int shm_meet(shm_t *s, const pl_world_t *world, pl_error_t *err)
     if (code == PL_OK
         && (!watched(s, s->listener, FROM_LISTENER)
             || timerfd_settime(s->timer, 0, &times, NULL) != 0))
-        code = pl_fail(err, PL_EIO, "a rank cannot listen to the others: %s",
-                       strerror(errno));
+        code = pl_fail(err, PL_EIO, "cannot listen for other ranks: %s", strerror(errno));
     return code == PL_OK ? peers_look(s, err) : code;
 }
 
@@ -367,7 +368,7 @@ static void memory_take(shm_t *s, int rank, const shm_note_t *note, int carried)
         || note->number > (uint64_t)s->lent_count
         || PL_GROW(peer->block, peer->block_count, peer->block_room) != PL_OK
         || !(block.data = carried < 0 ? NULL : map_shared(carried, note->bytes))) {
-        pl_fail(&err, PL_ENOMEM, "memory that rank %d shares cannot be mapped",
+        pl_fail(&err, PL_ENOMEM, "cannot map the memory that rank %d shares",
                 peer->number);
         pl_underway_break(&s->now, &err);
         return;
@@ -407,7 +408,7 @@ static void shm_note_take(shm_t *s, int rank, shm_note_t *note, ssize_t bytes,
     } else if (note->kind == SHM_NOTE_MEMORY) {
         memory_take(s, rank, note, carried);
     } else if (note->kind == SHM_NOTE_ABORT) {
-        pl_fail(&err, PL_EPEER, "rank %d gave up: %s", s->peer[rank].number, note->text);
+        pl_fail(&err, PL_EPEER, "rank %d aborted: %s", s->peer[rank].number, note->text);
         s->told |= !s->now.broken.code;
         pl_underway_break(&s->now, &err);
     }
@@ -496,7 +497,7 @@ int shm_send_memory(shm_t *s, const pl_lent_t *lent, int fd, pl_error_t *err)
         if (s->peer[rank].fd >= 0
             && !packet_send(s->peer[rank].fd, &note, sizeof note, fd) && errno != EPIPE
             && errno != ECONNRESET)
-            return pl_fail(err, PL_EIO, "rank %d cannot be sent memory: %s",
+            return pl_fail(err, PL_EIO, "cannot send shared memory to rank %d: %s",
                            s->peer[rank].number, strerror(errno));
     return PL_OK;
 }

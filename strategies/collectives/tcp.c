@@ -144,7 +144,7 @@ static void abort_take(tcp_t *t, int rank, const tcp_frame_t *frame)
 {
     tcp_peer_t *peer = &t->peer[rank];
     peer->reason[frame->length] = '\0';
-    pl_fail(&t->now.broken, PL_EPEER, "rank %d gave up: %s", (int)frame->at,
+    pl_fail(&t->now.broken, PL_EPEER, "rank %d aborted: %s", (int)frame->at,
             peer->reason);
     t->origin = (int)frame->at, t->reason = peer->reason;
     tcp_break(t, &t->now.broken);
@@ -535,12 +535,13 @@ static void tcp_close(void *self)
 }
 
 static const pl_option_t tcp_options[] = {
-    PL_TEXT(
-        tcp_t, host, "\"\"", NULL,
-        "address of this machine as the other ranks reach it; empty: the launcher's, or "
-        "loopback"),
-    PL_INT(tcp_t, port, "0", "0..65535", "to listen at; 0: any"),
-    PL_BOOL(tcp_t, encrypt, "false", "on loopback, too; beyond it all is encrypted"),
+    PL_TEXT(tcp_t, host, "\"\"", NULL,
+            "address at which other ranks reach this machine; empty: the launcher's, or "
+            "loopback"),
+    PL_INT(tcp_t, port, "0", "0..65535",
+           "port to listen at; 0: one of the launcher's port range, or any"),
+    PL_BOOL(tcp_t, encrypt, "false",
+            "encrypt on loopback, too; between machines everything is encrypted"),
     PL_OPTIONS_END};
 
 const pl_collective_ops_t pl_tcp_collective = {

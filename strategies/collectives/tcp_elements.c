@@ -140,7 +140,7 @@ int tcp_check_reach(const tcp_t *t, const pl_want_t *want, pl_error_t *err)
 {
     for (int rank = 0; rank < t->size && tcp_has_elements(want); rank++)
         if (t->peer[rank].is_mate && !t->reach(t->reach_user, rank, want->memory))
-            return pl_fail(err, PL_EINVAL, "rank %d has lent no memory %llu", rank,
+            return pl_fail(err, PL_EINVAL, "rank %d has not lent memory %llu", rank,
                            (unsigned long long)want->memory);
     return PL_OK;
 }

@@ -56,10 +56,10 @@ static int key_check(const tcp_t *t, pl_error_t *err)
         cipher_free(cipher);
         return cipher ? PL_OK : PL_EUNSUPPORTED;
     }
-    return pl_fail(err, PL_EINVAL,
-                   "ranks that meet at %s%s need the key of the job: see "
-                   "PACELINE_JOB_KEY_FILE",
-                   t->own_host, t->is_near ? " and encrypt" : ", beyond this machine,");
+    return pl_fail(
+        err, PL_EINVAL,
+        "ranks that connect at %s%s need the key of the job: set PACELINE_JOB_KEY_FILE",
+        t->own_host, t->is_near ? " with encryption" : ", beyond this machine,");
 }
 
 static void port_put(struct sockaddr *at, int port)
@@ -112,10 +112,11 @@ static int host_check(tcp_t *t, const struct addrinfo *at, pl_error_t *err)
     if (getnameinfo(at->ai_addr, at->ai_addrlen, t->own_host, sizeof t->own_host, NULL, 0,
                     NI_NUMERICHOST)
         != 0)
-        return pl_fail(err, PL_EINVAL, "the host of this rank has no number");
+        return pl_fail(err, PL_EINVAL, "the host of this rank has no numeric address");
     if (!strcmp(t->own_host, "0.0.0.0") || !strcmp(t->own_host, "::"))
         return pl_fail(err, PL_EINVAL,
-                       "%s is no address that other ranks can reach this machine by",
+                       "other ranks cannot reach this machine at %s: set the host to an "
+                       "address of this machine",
                        t->own_host);
     t->is_near = is_loopback(t->own_host);
     return key_check(t, err);
@@ -131,8 +132,9 @@ static int host_listen(tcp_t *t, const char *host, pl_error_t *err)
     snprintf(port, sizeof port, "%d", (int)t->port);
     int wrong = getaddrinfo(host, port, &hints, &found);
     if (wrong)
-        return pl_fail(err, PL_EINVAL, "the host \"%s\" of this rank is not known: %s",
-                       host, gai_strerror(wrong));
+        return pl_fail(err, PL_EINVAL,
+                       "the host \"%s\" of this rank cannot be resolved: %s", host,
+                       gai_strerror(wrong));
     int code = host_check(t, found, err);
     if (code == PL_OK)
         code = listener_open(t, found, err);
@@ -169,9 +171,10 @@ int tcp_open_seat(tcp_t *t, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT]
     t->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     int code = t->epoll >= 0 && t->timer >= 0
                    ? host_listen(t, host, err)
-                   : pl_fail(err, PL_EIO, "a rank cannot listen: %s", strerror(errno));
+                   : pl_fail(err, PL_EIO, "cannot listen for other ranks: %s",
+                             strerror(errno));
     if (code == PL_OK && !address_tell(t, address))
-        code = pl_fail(err, PL_EIO, "a rank does not know its own address: %s",
+        code = pl_fail(err, PL_EIO, "cannot determine the address of this rank: %s",
                        strerror(errno));
     return code;
 }
@@ -194,13 +197,15 @@ static int address_read(tcp_t *t, int rank, const char *address, pl_error_t *err
             != 4
         || strcmp(kind, "tcp") != 0 || strlen(token) != 2 * TCP_TOKEN
         || !token_read(peer->token, token))
-        return pl_fail(err, PL_EINVAL, "the address of rank %d is none of tcp: \"%.80s\"",
-                       rank, address);
+        return pl_fail(
+            err, PL_EINVAL,
+            "the address of rank %d is not one of collective \"tcp\": \"%.80s\"", rank,
+            address);
     peer->is_near = is_loopback(peer->host);
     if (!peer->is_near && !t->has_key)
         return pl_fail(err, PL_EINVAL,
                        "rank %d listens at %s, beyond this machine: that needs the key "
-                       "of the job, see PACELINE_JOB_KEY_FILE",
+                       "of the job; set PACELINE_JOB_KEY_FILE",
                        rank, peer->host);
     return PL_OK;
 }
@@ -221,7 +226,8 @@ static int peers_make(tcp_t *t, const pl_world_t *world, pl_error_t *err)
     for (int rank = 0; rank < t->size && code == PL_OK; rank++)
         code = address_read(t, rank, world->address[rank], err);
     if (code == PL_OK && memcmp(t->peer[t->rank].token, t->token, TCP_TOKEN) != 0)
-        code = pl_fail(err, PL_EINVAL, "rank %d was told another rank's address as its",
+        code = pl_fail(err, PL_EINVAL,
+                       "rank %d received the address of another rank as its own",
                        t->rank);
     return code == PL_OK ? tcp_share(t, world, err) : code;
 }
@@ -257,7 +263,8 @@ static int connection_begin(const tcp_peer_t *peer)
 
 static int fail_gone(int rank, pl_error_t *err)
 {
-    return pl_fail(err, PL_EPEER, "rank %d is gone: nobody listens at its address", rank);
+    return pl_fail(err, PL_EPEER, "rank %d is gone: nothing listens at its address",
+                   rank);
 }
 
 /* Those with lower numbers are connected to, and those with higher ones only looked for:
@@ -308,7 +315,7 @@ int tcp_meet(tcp_t *t, const pl_world_t *world, pl_error_t *err)
     if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, t->listener, &listens) != 0
         || epoll_ctl(t->epoll, EPOLL_CTL_ADD, t->timer, &ticks) != 0
         || !ticks_set(t, LOOK_MS))
-        return pl_fail(err, PL_EIO, "a rank cannot listen: %s", strerror(errno));
+        return pl_fail(err, PL_EIO, "cannot listen for other ranks: %s", strerror(errno));
     return peers_look(t, err);
 }
 
@@ -326,7 +333,7 @@ static const char *unmet_reason(const tcp_peer_t *peer)
         return strerror(peer->wrong);
     return peer->look && peer->look->stage == TCP_CONNECTING
                ? "it does not answer; is there a firewall between?"
-               : "it answers, and has not said hello";
+               : "it accepts the connection and sends nothing";
 }
 
 void tcp_tell_unmet(const tcp_t *t, pl_error_t *why)

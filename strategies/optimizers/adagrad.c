@@ -16,7 +16,7 @@ static const pl_option_t adagrad_options[] = {
     PL_FLOAT(adagrad_t, weight_decay, "0", "0..",
              "share of the parameter added to its gradient"),
     PL_FLOAT(adagrad_t, initial_accumulator_value, "0", "0..",
-             "what the sum of squares starts with"),
+             "initial value of the sum of squares"),
     PL_FLOAT(adagrad_t, eps, "1e-10", "0..",
              "added to the root, against division by zero"),
     PL_OPTIONS_END,

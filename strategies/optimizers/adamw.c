@@ -11,7 +11,7 @@ static const pl_option_t adamw_options[] = {
     PL_FLOAT(adam_t, beta2, "0.999", "[0..1)", "decay of the squared gradient's mean"),
     PL_FLOAT(adam_t, eps, "1e-8", "0..", "added to the root, against division by zero"),
     PL_FLOAT(adam_t, weight_decay, "0.01", "0..",
-             "share that a parameter loses, times lr, in each step"),
+             "each step reduces a parameter by this share times lr"),
     PL_BOOL(adam_t, amsgrad, "false", "divide by the largest mean square so far"),
     PL_OPTIONS_END,
 };

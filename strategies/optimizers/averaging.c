@@ -17,11 +17,12 @@ typedef struct ema {
 } ema_t;
 
 static const pl_option_t ema_options[] = {
-    PL_FLOAT(ema_t, decay, "0.999", "[0..1)",
-             "share of the average that is kept each time"),
-    PL_BOOL(ema_t, warmup, "false", "begin with a smaller decay, (1 + n)/(10 + n)"),
-    PL_INT(ema_t, start_step, "0", "0..", "optimizer step from which on it averages"),
-    PL_INT(ema_t, every_n_steps, "1", "1..", "optimizer steps from one time to the next"),
+    PL_FLOAT(ema_t, decay, "0.999", "[0..1)", "share of the old average in the new one"),
+    PL_BOOL(ema_t, warmup, "false",
+            "begin with a smaller decay: (1 + n)/(10 + n) at update n"),
+    PL_INT(ema_t, start_step, "0", "0..", "optimizer step after which averaging begins"),
+    PL_INT(ema_t, every_n_steps, "1", "1..",
+           "optimizer steps between two updates of the average"),
     PL_OPTIONS_END,
 };
 
@@ -57,14 +58,16 @@ typedef struct swa {
 
 static const pl_option_t swa_options[] = {
     PL_AMOUNT(swa_t, start, "0.8",
-              "share of the run, or epochs or steps, before it begins"),
-    PL_TEXT(swa_t, interval, "\"epoch\"", "step|epoch", "what is counted"),
-    PL_INT(swa_t, every, "1", "1..", "epochs or steps from one time to the next"),
+              "share of the run, or number of epochs or steps, before averaging begins"),
+    PL_TEXT(swa_t, interval, "\"epoch\"", "step|epoch",
+            "whether start, every and annealing_epochs count optimizer steps or epochs"),
+    PL_INT(swa_t, every, "1", "1..",
+           "epochs or steps between two updates of the average"),
     PL_FLOAT(swa_t, swa_lrs, "null", "0..",
-             "learning rate from there on, in place of the schedule's"),
+             "learning rate after averaging has begun, in place of the schedule's"),
     PL_INT(swa_t, annealing_epochs, "10", "0..",
-           "epochs or steps in which the rate becomes swa_lrs"),
-    PL_TEXT(swa_t, annealing_strategy, "\"cos\"", "cos|linear", "along which curve"),
+           "epochs or steps in which the rate changes to swa_lrs"),
+    PL_TEXT(swa_t, annealing_strategy, "\"cos\"", "cos|linear", "curve of that change"),
     PL_OPTIONS_END,
 };
 

@@ -82,7 +82,8 @@ static int groups_make(memory_t *m, const json_t *base, pl_optimizer_t *to,
     if (!m->groups)
         return err->code;
     if (json_array_size(m->groups) > PL_GROUPS_MOST)
-        return pl_fail(err, PL_EINVAL, "\"groups\" takes at most %d", PL_GROUPS_MOST);
+        return pl_fail(err, PL_EINVAL, "\"groups\" can have at most %d entries",
+                       PL_GROUPS_MOST);
     int code = group_make(m, base, NULL, to, &rest, err);
     to->self = rest.self;
     to->vectors = rest.vectors;
@@ -185,10 +186,11 @@ static int fail_empty(const pl_group_t *group, int number, const pl_model_t *mod
     for (int i = 0; i < model->count; i++) {
         const pl_tensor_info_t *t = &model->tensor[i];
         if (t->region == PL_REGION_PARAMS && belongs(group, t))
-            return pl_fail(err, PL_EINVAL,
-                           "groups.%d: what \"%s\" matches belongs to groups before it: "
-                           "the first that matches counts",
-                           number, group->match);
+            return pl_fail(
+                err, PL_EINVAL,
+                "groups.%d: earlier groups match everything that \"%s\" matches, and the "
+                "first match counts: change the order of the groups",
+                number, group->match);
         if (t->region == PL_REGION_PARAMS)
             pl_nearest_offer(&nearest, t->name);
     }

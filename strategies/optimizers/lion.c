@@ -12,7 +12,7 @@ static const pl_option_t lion_options[] = {
     PL_FLOAT(lion_t, beta1, "0.9", "[0..1)", "share of the momentum in a step's sign"),
     PL_FLOAT(lion_t, beta2, "0.99", "[0..1)", "decay of the momentum"),
     PL_FLOAT(lion_t, weight_decay, "0", "0..",
-             "share that a parameter loses, times lr, in each step"),
+             "each step reduces a parameter by this share times lr"),
     PL_OPTIONS_END,
 };
 

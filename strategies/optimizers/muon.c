@@ -22,7 +22,7 @@ static const pl_option_t muon_options[] = {
     PL_BOOL(muon_t, nesterov, "true", "look ahead by one momentum step"),
     PL_INT(muon_t, ns_steps, "5", "1..20", "iterations that make a step orthogonal"),
     PL_FLOAT(muon_t, weight_decay, "0", "0..",
-             "share that a parameter loses, times its learning rate, in each step"),
+             "each step reduces a parameter by this share times its learning rate"),
     PL_BOOL(muon_t, orthogonal, "true", "false: AdamW for matrices too"),
     PL_FLOAT(muon_t, adam_lr, "0.0003", "0..", "learning rate of AdamW"),
     PL_FLOAT(muon_t, beta1, "0.9", "[0..1)", "AdamW: decay of the gradient's mean"),
@@ -124,7 +124,7 @@ static void muon_update(pl_graph_t *g, const void *self, const pl_update_t *u)
 
 const pl_optimizer_ops_t pl_muon_optimizer = {
     .name = "muon",
-    .help = "orthogonal steps for matrices, AdamW for all else",
+    .help = "orthogonal steps for matrices, AdamW for other parameters",
     .size = sizeof(muon_t),
     .options = muon_options,
     .slots = muon_slots,

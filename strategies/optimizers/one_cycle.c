@@ -17,13 +17,15 @@ typedef struct one_cycle {
 
 static const pl_option_t one_cycle_options[] = {
     PL_FLOAT(one_cycle_t, pct_start, "0.3", "(0..1)",
-             "share of the run in which it rises"),
-    PL_TEXT(one_cycle_t, anneal_strategy, "\"cos\"", "cos|linear", "along which curve"),
-    PL_FLOAT(one_cycle_t, div_factor, "25", "[1..", "lr divided by this is the first"),
+             "share of the run in which the rate rises"),
+    PL_TEXT(one_cycle_t, anneal_strategy, "\"cos\"", "cos|linear",
+            "curve of the rise and of the fall"),
+    PL_FLOAT(one_cycle_t, div_factor, "25", "[1..",
+             "the first rate is lr divided by this"),
     PL_FLOAT(one_cycle_t, final_div_factor, "1e4", "[1..",
-             "the first divided by this is the last"),
+             "the last rate is the first rate divided by this"),
     PL_BOOL(one_cycle_t, three_phase, "false",
-            "fall to the first as fast as it rose, and then to the last"),
+            "fall to the first rate as fast as the rise, and then to the last rate"),
     PL_BOOL(one_cycle_t, cycle_momentum, "true",
             "the optimizer's momentum, or Adam's beta1, falls while the rate rises"),
     PL_FLOAT(one_cycle_t, base_momentum, "0.85", "[0..1)",
@@ -91,7 +93,7 @@ static double one_cycle_momentum(const void *self, const pl_moment_t *when)
 
 const pl_scheduler_ops_t pl_one_cycle_scheduler = {
     .name = "one_cycle",
-    .help = "rises to lr and falls far below where it began",
+    .help = "rises to lr, then falls far below the first rate",
     .size = sizeof(one_cycle_t),
     .options = one_cycle_options,
     .factor = one_cycle_factor,

@@ -266,10 +266,11 @@ static void range_end(step_t *s, range_t *range, int64_t to)
 static void update_alone(step_t *s, const pl_tensor_info_t *t, pl_treatment_t how)
 {
     if (s->optimizer->end)
-        pl_graph_fail(s->g, PL_EUNSUPPORTED,
-                      "optimizer \"%s\" updates \"%s\" as a whole, and the strategy has "
-                      "ranks update a part of the elements each: use \"ddp\"",
-                      s->optimizer->ops->name, t->name);
+        pl_graph_fail(
+            s->g, PL_EUNSUPPORTED,
+            "optimizer \"%s\" updates \"%s\" as a whole, and with this strategy each "
+            "rank updates a partition of the elements: use \"ddp\"",
+            s->optimizer->ops->name, t->name);
     else
         update_range(s, t->offset, t->shape, how);
 }

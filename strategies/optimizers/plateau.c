@@ -24,17 +24,19 @@ typedef struct plateau {
 } plateau_t;
 
 static const pl_option_t plateau_options[] = {
-    PL_TEXT(plateau_t, monitor, "\"val_loss\"", NULL, "figure to watch"),
+    PL_TEXT(plateau_t, monitor, "\"val_loss\"", NULL, "metric to monitor"),
     PL_TEXT(plateau_t, mode, "\"min\"", "min|max",
-            "whether less of it is better, or more"),
-    PL_FLOAT(plateau_t, factor, "0.1", "[0..1)", "on the learning rate, each time"),
+            "whether smaller or larger values are better"),
+    PL_FLOAT(plateau_t, factor, "0.1", "[0..1)",
+             "factor of the learning rate at each reduction"),
     PL_INT(plateau_t, patience, "10", "0..",
-           "validations in a row without a better figure that are put up with"),
-    PL_FLOAT(plateau_t, threshold, "1e-4", "0..", "by how much better counts as better"),
+           "validations in a row without a better value that cause no reduction"),
+    PL_FLOAT(plateau_t, threshold, "1e-4", "0..",
+             "smallest change that counts as better"),
     PL_TEXT(plateau_t, threshold_mode, "\"rel\"", "rel|abs",
-            "whether the threshold is a share of the best figure or a difference"),
+            "whether the threshold is a share of the best value or a difference"),
     PL_INT(plateau_t, cooldown, "0", "0..",
-           "validations after a reduction in which nothing is counted"),
+           "validations after a reduction that do not count"),
     PL_FLOOR(plateau_t, "0"),
     PL_WARMUP(plateau_t),
     PL_OPTIONS_END,
@@ -85,7 +87,7 @@ static int fail_unknown(const plateau_t *p, const json_t *metrics, pl_error_t *e
     json_object_foreach((json_t *)metrics, name, value) {
         pl_nearest_offer(&nearest, name);
     }
-    return pl_fail(err, PL_ENOTFOUND, "reduce_on_plateau: there is no figure \"%s\": %s",
+    return pl_fail(err, PL_ENOTFOUND, "reduce_on_plateau: there is no metric \"%s\": %s",
                    p->monitor, pl_nearest_text(&nearest, text));
 }
 
@@ -138,7 +140,7 @@ static int plateau_restore(void *self, const char *saved, pl_error_t *err)
 
 const pl_scheduler_ops_t pl_reduce_on_plateau_scheduler = {
     .name = "reduce_on_plateau",
-    .help = "lower when a figure of the validation no longer gets better",
+    .help = "falls when a metric of the validation no longer gets better",
     .size = sizeof(plateau_t),
     .options = plateau_options,
     .factor = plateau_factor,

@@ -50,7 +50,8 @@ static const pl_option_t polynomial_options[] = {
     PL_WARMUP(schedule_t),
     PL_FLOOR(schedule_t, "0"),
     PL_INTERVAL(schedule_t, "\"step\""),
-    PL_FLOAT(schedule_t, power, "1", "(0..", "exponent of what is left of the way"),
+    PL_FLOAT(schedule_t, power, "1", "(0..",
+             "exponent of the remaining share of the run"),
     PL_OPTIONS_END,
 };
 
@@ -58,9 +59,9 @@ static const pl_option_t warmup_stable_decay_options[] = {
     PL_WARMUP(schedule_t),
     PL_FLOOR(schedule_t, "0"),
     PL_AMOUNT(schedule_t, decay_steps, "0.2",
-              "share of the run or optimizer steps in which it falls at the end"),
+              "share of the run, or optimizer steps, of the fall at the end"),
     PL_TEXT(schedule_t, decay_shape, "\"linear\"", "linear|cosine|sqrt",
-            "along which curve; sqrt: 1 less the root of the way"),
+            "curve of the fall; sqrt: 1 minus the root of the completed share"),
     PL_OPTIONS_END,
 };
 
@@ -150,7 +151,7 @@ const pl_scheduler_ops_t pl_cosine_scheduler = {
 
 const pl_scheduler_ops_t pl_polynomial_scheduler = {
     .name = "polynomial",
-    .help = "falls with a power of what is left of the run",
+    .help = "falls with a power of the remaining share of the run",
     .size = sizeof(schedule_t),
     .options = polynomial_options,
     .factor = polynomial_factor,

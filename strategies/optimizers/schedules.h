@@ -20,13 +20,14 @@ typedef struct schedule {
 } schedule_t;
 
 #define PL_WARMUP(part) \
-    PL_INT(part, warmup_steps, "0", "0..", "optimizer steps of rising learning rate")
+    PL_INT(part, warmup_steps, "0", "0..", \
+           "optimizer steps in which the learning rate rises")
 #define PL_FLOOR(part, fallback) \
     PL_FLOAT(part, min_lr_ratio, fallback, "0..1", \
              "smallest learning rate as a share of lr")
 #define PL_INTERVAL(part, fallback) \
     PL_TEXT(part, interval, fallback, "step|epoch", \
-            "what is counted: optimizer steps after the warm-up, or epochs")
+            "unit of the schedule: optimizer steps after the warm-up, or epochs")
 
 /* The factor of the warm-up: 1 when it is over. */
 double pl_warming(int64_t warmup_steps, const pl_moment_t *when);

@@ -20,7 +20,8 @@ static const pl_option_t step_options[] = {
 static const pl_option_t multi_step_options[] = {
     PL_WARMUP(schedule_t),
     PL_INTERVAL(schedule_t, "\"epoch\""),
-    PL_INTS(schedule_t, milestones, NULL, "0..", "epochs or steps at which it changes"),
+    PL_INTS(schedule_t, milestones, NULL, "0..",
+            "epochs or steps at which the rate changes"),
     PL_FLOAT(schedule_t, gamma, "0.1", "(0..", "factor of each change"),
     PL_OPTIONS_END,
 };
@@ -38,7 +39,7 @@ static const pl_option_t cosine_restarts_options[] = {
     PL_FLOOR(schedule_t, "0"),
     PL_INT(schedule_t, t_0, NULL, "1..", "epochs or steps of the first fall"),
     PL_INT(schedule_t, t_mult, "1", "1..",
-           "each fall is so many times as long as the last"),
+           "length of each fall as a multiple of the fall before it"),
     PL_OPTIONS_END,
 };
 
@@ -94,7 +95,7 @@ static double cosine_restarts_factor(const void *self, const pl_moment_t *when)
 
 const pl_scheduler_ops_t pl_step_scheduler = {
     .name = "step",
-    .help = "a factor every so many epochs",
+    .help = "multiplies by a factor every step_size epochs",
     .size = sizeof(schedule_t),
     .options = step_options,
     .factor = step_factor,
@@ -102,7 +103,7 @@ const pl_scheduler_ops_t pl_step_scheduler = {
 
 const pl_scheduler_ops_t pl_multi_step_scheduler = {
     .name = "multi_step",
-    .help = "a factor at given epochs",
+    .help = "multiplies by a factor at given epochs",
     .size = sizeof(schedule_t),
     .options = multi_step_options,
     .factor = multi_step_factor,
@@ -110,7 +111,7 @@ const pl_scheduler_ops_t pl_multi_step_scheduler = {
 
 const pl_scheduler_ops_t pl_exponential_scheduler = {
     .name = "exponential",
-    .help = "a factor every epoch",
+    .help = "multiplies by a factor every epoch",
     .size = sizeof(schedule_t),
     .options = exponential_options,
     .factor = exponential_factor,

@@ -11,7 +11,7 @@ typedef struct sgd {
 
 static const pl_option_t sgd_options[] = {
     PL_FLOAT(sgd_t, lr, "0.01", "0..", "learning rate"),
-    PL_FLOAT(sgd_t, momentum, "0", "[0..1)", "share of the last step that is kept"),
+    PL_FLOAT(sgd_t, momentum, "0", "[0..1)", "share of the last step in the next one"),
     PL_FLOAT(sgd_t, dampening, "0", "[0..1]",
              "share of the gradient that is left out of the momentum"),
     PL_BOOL(sgd_t, nesterov, "false", "look ahead by one momentum step"),
