@@ -69,9 +69,9 @@ static int told_check(const pl_job_t *job, const char *key, pl_span_t wanted, in
     return pl_options_fail(err, PL_EINVAL, job->options, path,
                            "\"%s\" is %s, but %s has started %d %s%s%s: leave it out, "
                            "or start as many",
-                           path, pl_json_show(pl_options_value(job->options, path), given),
-                           source, there, what,
-                           there == 1 ? "" : "s", is_node ? "" : " on each node");
+                           path,
+                           pl_json_show(pl_options_value(job->options, path), given),
+                           source, there, what, there == 1 ? "" : "s", is_node ? "" : " on each node");
 }
 
 static int world_check(const pl_job_t *job, const pl_actor_ops_t *launcher,

@@ -136,7 +136,9 @@ static int read_span(const pl_option_t *option, const json_t *value, void *field
     if (sscanf(text, "%9" SCNd64 ":%9" SCNd64 "%n", &least, &most, &end) != 2
         || text[end] != '\0' || least > most || !pl_range_holds_integer(&range, least)
         || !pl_range_holds_integer(&range, most))
-        return fail_value(option, value, "a list of device numbers, or an integer or \"MIN:MAX\"", &range, err);
+        return fail_value(option, value,
+                          "a list of device numbers, or an integer or \"MIN:MAX\"",
+                          &range, err);
     *span = (pl_span_t){least, most};
     return PL_OK;
 }
