@@ -261,7 +261,7 @@ static void a_loop_needs_no_data_set(void)
     }
     pl_trainer_t *trainer = pl_trainer_new(p.engine, options, &p.err);
     is_int(pl_trainer_fit(trainer, NULL, NULL, &p.err), PL_ENOTFOUND, "a fit needs one");
-    is_text(p.err.text, "run:1:88: \"data\" names no data set: give \"data.name\"",
+    is_text(p.err.text, "run:1:88: \"data\" names no data set: set \"data.name\"",
             "and says which key is missing");
     pl_trainer_free(trainer);
     pl_options_free(options);
