@@ -356,7 +356,7 @@ a_plugin_is_loaded_by_hand() {
     like "$out" '^guest - from a plug-in' "and its parts are known"
     try "$paceline" fit run.json --plugin "$sample_plugin" --print-config
     like "$out" '"plugins": \[".*sample_plugin.so"\]' "and the effective run names it"
-    refused 2 'no plug-in ./none.so' fit run.json --plugin ./none.so
+    refused 2 'plug-in ./none.so does not exist' fit run.json --plugin ./none.so
 }
 
 a_folder_that_cannot_be_written_fails_the_run() {

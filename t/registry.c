@@ -312,7 +312,7 @@ static void a_bare_name_is_looked_for_in_folders(void)
            "not where Paceline is installed");
     like(err.text,
          "^no plug-in sample_plugin.so in PACELINE_PLUGIN_PATH \\(not set\\) nor in /.*: "
-         "give its path",
+         "set its path",
          "and the error says where it was looked for");
     snprintf(path, sizeof path, "/nonexistent::%s", plugin_folder());
     setenv("PACELINE_PLUGIN_PATH", path, 1);

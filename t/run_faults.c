@@ -288,10 +288,10 @@ static void what_does_not_go_together_is_refused_before_anything_starts(void)
             .trainer = "\"devices\": [0, 2], \"strategy\": \"single\"");
     unbegun(PL_EINVAL, "launcher \"inline\" works with at most 256",
             .trainer = "\"devices\": 257, \"strategy\": \"crowd\"");
-    unbegun(PL_ENOTFOUND, "give \"module\"", .module = "null");
-    unbegun(PL_ENOTFOUND, "give \"optimizer\"", .optimizer = "null");
-    unbegun(PL_ENOTFOUND, "give \"data\"", .dataset = "null");
-    unbegun(PL_ENOTFOUND, "give \"data.train\"",
+    unbegun(PL_ENOTFOUND, "set \"module\"", .module = "null");
+    unbegun(PL_ENOTFOUND, "set \"optimizer\"", .optimizer = "null");
+    unbegun(PL_ENOTFOUND, "set \"data\"", .dataset = "null");
+    unbegun(PL_ENOTFOUND, "set \"data.train\"",
             .dataset = "{\"test\": {\"name\": \"memory\", \"source\": \"x\"}}");
 }
 
@@ -325,7 +325,7 @@ static void a_prediction_needs_data_or_a_prompt(void)
 {
     rig_t *rig = rig_new(.dataset = "null", .optimizer = "null");
     ok(!rig_begin_prediction(rig, &(pl_prediction_t){.checkpoint = "x"}), "neither");
-    like(rig_error.text, "give \"data\"", "is refused");
+    like(rig_error.text, "set \"data\"", "is refused");
     ok(rig_begin_prediction(rig, &(pl_prediction_t){.checkpoint = "x", .prompt = "y"}),
        "a prompt alone is enough");
     rig_wait(rig);
