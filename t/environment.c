@@ -1,10 +1,14 @@
 /* environment.c - tests of actors/launchers/environment.c: each source by its own
- * variables, and what contradicts itself */
+ * variables, and what contradicts itself; of rendezvous.c: a name that is not resolved */
 #include "actors/launchers/environment.h"
 
+#include <netdb.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "actors/launchers/rendezvous.h"
+#include "base/clock.h"
 #include "tap.h"
 
 static const char *const *variables;                        /* "NAME=VALUE" up to NULL */
@@ -346,6 +350,37 @@ static void node_lists_are_read(void)
     }
 }
 
+/* ---- a name that is not resolved ---- */
+
+static pthread_mutex_t unanswered = PTHREAD_MUTEX_INITIALIZER;
+
+/* Takes the place of the C library's: the name server answers when the test says so. */
+int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                struct addrinfo **found)
+{
+    (void)host, (void)port, (void)hints, (void)found;
+    pthread_mutex_lock(&unanswered);
+    pthread_mutex_unlock(&unanswered);
+    return EAI_AGAIN;
+}
+
+static void a_name_server_that_does_not_answer_has_a_limit(void)
+{
+    char own[PL_RENDEZVOUS_HOST];
+    pl_error_t why = {0};
+    pthread_mutex_lock(&unanswered);
+    int code = pl_rendezvous_own_host("tcp://node0.example:15000", true,
+                                      pl_now() + PL_SECOND / 10, own, &why);
+    pthread_mutex_unlock(&unanswered);
+    is_int(code, PL_ETIMEOUT, "the look-up ends with its limit");
+    like(why.text, "host \"node0.example\" .*name server has not answered", "%s",
+         why.text);
+    code = pl_rendezvous_own_host("tcp://node0.example:15000", true,
+                                  pl_now() + 60 * PL_SECOND, own, &why);
+    is_int(code, PL_EINVAL, "a name that is not known is an error before the limit");
+    like(why.text, "host \"node0.example\" of the rendezvous: ", "%s", why.text);
+}
+
 int main(void)
 {
     run(nobody_has_told_anything);
@@ -363,5 +398,6 @@ int main(void)
     run(sources_may_agree);
     run(numbers_are_checked_and_named);
     run(node_lists_are_read);
+    run(a_name_server_that_does_not_answer_has_a_limit);
     return tap_done();
 }

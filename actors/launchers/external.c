@@ -179,7 +179,8 @@ static int traits_find(external_t *x, const pl_job_t *job, pl_error_t *err)
 {
     pl_device_info_t info;
     char threads[16];
-    int code = pl_accelerator_describe(job, x->sharers, x->environment.local_rank, &info, err);
+    int code = pl_accelerator_describe(job, x->sharers, x->environment.local_rank, &info,
+                                       err);
     if (code != PL_OK)
         return code;
     const char *model = strrchr(info.model, ',');
@@ -250,7 +251,8 @@ static int job_seat(void *self, pl_job_t *job, pl_error_t *err)
     char host[PL_RENDEZVOUS_HOST];
     if (pl_rendezvous_is_near(x->endpoint))
         return PL_OK;
-    int code = pl_rendezvous_own_host(x->endpoint, x->environment.rank == 0, host, err);
+    int code = pl_rendezvous_own_host(x->endpoint, x->environment.rank == 0, x->until,
+                                      host, err);
     if (code != PL_OK)
         return code;
     job->host = pl_text("%s", host);

@@ -22,9 +22,9 @@ void pl_rendezvous_find(const char *endpoint, const char *place, char *at, size_
 int pl_rendezvous_beside(const char *endpoint, char *at, size_t room, pl_error_t *err);
 
 /* This machine's address as whoever it meets there reaches it, a number.  PL_EINVAL: the
- * host is not known. */
+ * host is not known; PL_ETIMEOUT: its name was not resolved until then, of pl_now(). */
 #define PL_RENDEZVOUS_HOST 64
-int pl_rendezvous_own_host(const char *endpoint, bool listens,
+int pl_rendezvous_own_host(const char *endpoint, bool listens, int64_t until,
                            char host[PL_RENDEZVOUS_HOST], pl_error_t *err);
 
 #endif
