@@ -32,7 +32,9 @@ int pl_held_add(pl_held_t *held, pl_call_t *call, const pl_control_t *what,
                 pl_error_t *err)
 {
     if (held->count == PL_HELD_MOST)
-        return pl_fail(err, PL_EBUSY, "%d commands wait for the run to begin",
+        return pl_fail(err, PL_EBUSY,
+                       "%d commands already wait for the start of the run: send the "
+                       "next when it has started",
                        PL_HELD_MOST);
     held->command[held->count].call = call;
     held->command[held->count++].what = *what;

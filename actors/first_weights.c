@@ -34,10 +34,10 @@ static int module_check(const pl_job_t *job, const pl_weights_t *weights, pl_err
                *ours = pl_options_part_name(job->options, "module");
     int code = PL_OK;
     if (theirs && ours && strcmp(theirs, "auto") && strcmp(theirs, ours))
-        code = pl_fail(
-            err, PL_EINVAL,
-            "%s: these weights are of another module: \"%s\", and the run's is \"%s\"",
-            path, theirs, ours);
+        code =
+            pl_fail(err, PL_EINVAL,
+                    "%s: the weights are of module \"%s\", but the run has module \"%s\"",
+                    path, theirs, ours);
     json_decref(module);
     return code;
 }
@@ -58,8 +58,8 @@ static void finite_check(void *worker, const char *path, const pl_weights_t *wei
     for (int k = 0; k < weights->count; k++)
         if (!is_finite(&weights->tensor[k])) {
             pl_log_line(PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
-                        "%s: tensor \"%s\" holds what is not finite: what is computed "
-                        "with it means nothing",
+                        "%s: tensor \"%s\" has values that are not finite, so results "
+                        "computed with it are not valid",
                         path, weights->tensor[k].name);
             return;
         }

@@ -394,13 +394,14 @@ int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err)
     if (pl_given(trainer, "a trainer", err) != PL_OK)
         return PL_EINVAL;
     if (!trainer->running || trainer->engine->closing)
-        return pl_fail(err, PL_ESTATE, "this trainer runs nothing that could be stopped");
+        return pl_fail(err, PL_ESTATE,
+                       "this trainer is not running: there is nothing to stop");
     command_t *command = pl_alloc(sizeof *command);
     if (!command)
         return pl_no_memory(err);
     *command = (command_t){.trainer = trainer,
                            .reason = pl_strdup(
-                               reason && *reason ? reason : "the program asked for it")};
+                               reason && *reason ? reason : "requested by the program")};
     if (command->reason
         && pl_reactor_post(trainer->engine->reactor, command_stop, command, err) == PL_OK)
         return PL_OK;

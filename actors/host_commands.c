@@ -82,7 +82,7 @@ void pl_order_give(void *argument)
     order->what.optimizer = order->optimizer;
     order->what.name = order->name;
     if (!trainer->run || !trainer->standing.is_fit) {
-        order_refuse(order, PL_ESTATE, "no fit is under way");
+        order_refuse(order, PL_ESTATE, "no fit is active");
         return;
     }
     order->call = pl_call_control(trainer->engine->host, trainer->actor, &order->what,
@@ -104,9 +104,10 @@ void pl_orders_end(pl_trainer_t *trainer)
 int pl_order_check(const pl_order_t *order, pl_error_t *err)
 {
     if (!(order->what.value >= 0 && order->what.value <= FLT_MAX))
-        return pl_fail(err, PL_EINVAL, "a %s of %g: it is a float32, from 0 up",
-                       order->what.is_factor ? "factor on the learning rate"
-                                             : "learning rate",
+        return pl_fail(err, PL_EINVAL,
+                       "the %s %g is not possible: give a number of at least 0 that "
+                       "fits a float32",
+                       order->what.is_factor ? "learning-rate factor" : "learning rate",
                        order->what.value);
     return PL_OK;
 }
@@ -128,7 +129,9 @@ static int order_post(pl_trainer_t *trainer, const pl_control_t *what,
         return PL_EINVAL;
     if (!trainer->running || !trainer->trains || trainer->freed
         || trainer->engine->closing)
-        return pl_fail(err, PL_ESTATE, "this trainer trains nothing that could be told");
+        return pl_fail(err, PL_ESTATE,
+                       "this trainer is not training: commands apply to a fit that "
+                       "runs");
     pl_order_t *order = pl_alloc(sizeof *order);
     pl_note_t *note = pl_alloc(sizeof *note);
     int code = order && note ? PL_OK : pl_no_memory(err);
@@ -160,7 +163,10 @@ int pl_order_optimizer(pl_order_t *order, const char *optimizer, pl_error_t *err
 {
     const size_t length = optimizer ? strlen(optimizer) : 0;
     if (length >= sizeof order->optimizer)
-        return pl_fail(err, PL_EINVAL, "no optimizer has a name of %zu bytes", length);
+        return pl_fail(err, PL_EINVAL,
+                       "the name of an optimizer has %zu bytes: no optimizer has such a "
+                       "long name",
+                       length);
     memcpy(order->optimizer, optimizer ? optimizer : "", length + 1);
     return PL_OK;
 }
@@ -174,8 +180,8 @@ int pl_order_name(pl_order_t *order, const char *name, pl_error_t *err)
     if (name
         && (!length || length >= sizeof order->name || strspn(name, allowed) < length))
         return pl_fail(err, PL_EINVAL,
-                       "\"%.80s\" is no name of a checkpoint: it has 1 to %zu letters, "
-                       "digits and any of _-.",
+                       "\"%.80s\" cannot be the name of a checkpoint: use 1 to %zu "
+                       "letters, digits, '_', '-' and '.'",
                        name, sizeof order->name - 1);
     memcpy(order->name, name ? name : "", length + 1);
     return PL_OK;
@@ -189,7 +195,7 @@ int pl_trainer_pause(pl_trainer_t *trainer, pl_on_command_t on_command, void *us
 }
 
 int pl_trainer_continue(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
-                     pl_error_t *err)
+                        pl_error_t *err)
 {
     return order_post(trainer, &(pl_control_t){.command = "continue"}, on_command, user,
                       err);

@@ -111,12 +111,13 @@ static pl_trainer_t *run_find(const pl_request_t *request, pl_error_t *err)
     if (count == 1)
         return found;
     if (wanted)
-        pl_fail(err, PL_ENOTFOUND, "no run %lld is under way: \"list\" shows them",
+        pl_fail(err, PL_ENOTFOUND,
+                "no run %lld is active: \"list\" shows the active runs",
                 (long long)json_integer_value(wanted));
     else if (count)
-        pl_fail(err, PL_EINVAL, "%d runs are under way: say which, by \"run\"", count);
+        pl_fail(err, PL_EINVAL, "%d runs are active: choose one with \"run\"", count);
     else
-        pl_fail(err, PL_ESTATE, "nothing runs");
+        pl_fail(err, PL_ESTATE, "no run is active");
     return NULL;
 }
 
@@ -124,7 +125,7 @@ static void stop_carry_out(pl_request_t *request, pl_trainer_t *trainer)
 {
     const char *reason = json_string_value(json_object_get(request->asked, "reason"));
     pl_error_t err = {0};
-    if (pl_trainer_tell_stop(trainer, reason ? reason : "it was asked for", &err)
+    if (pl_trainer_tell_stop(trainer, reason ? reason : "requested by a command", &err)
         != PL_OK)
         reply_error(request, &err);
     else
@@ -137,14 +138,13 @@ static int rate_read(const json_t *asked, pl_order_t *order, pl_error_t *err)
     const json_t *lr = json_object_get(asked, "lr"),
                  *factor = json_object_get(asked, "factor");
     if (!lr == !factor)
-        return pl_fail(err, PL_EINVAL, "\"set_lr\" takes \"lr\" or \"factor\"");
+        return pl_fail(err, PL_EINVAL, "\"set_lr\" needs \"lr\" or \"factor\"");
     order->what.is_factor = factor != NULL;
     order->what.value = json_number_value(lr ? lr : factor);
     int code = pl_order_check(order, err);
-    return code == PL_OK
-               ? pl_order_optimizer(
-                   order, json_string_value(json_object_get(asked, "optimizer")), err)
-               : code;
+    return code == PL_OK ? pl_order_optimizer(
+               order, json_string_value(json_object_get(asked, "optimizer")), err)
+                         : code;
 }
 
 static void order_carry_out(pl_request_t *request, pl_trainer_t *trainer,
@@ -212,7 +212,7 @@ static int key_check(const char *key, const json_t *value, const char *command,
             continue;
         return is_of_kind(value, keys[k].kind)
                    ? PL_OK
-                   : pl_fail(err, PL_EINVAL, "\"%s\" is of another type", key);
+                   : pl_fail(err, PL_EINVAL, "\"%s\" has the wrong type", key);
     }
     return pl_fail(err, PL_EINVAL, "unknown key \"%.64s\" of \"%s\": %s", key, command,
                    pl_nearest_text(&nearest, text));
@@ -246,7 +246,8 @@ static const char *request_read(pl_request_t *request, pl_error_t *err)
                *command = word ? command_find(word, err) : NULL, *key;
     json_t *value;
     if (request->asked && !word)
-        pl_fail(err, PL_EINVAL, "a request has a \"command\": \"list\" shows the runs");
+        pl_fail(err, PL_EINVAL,
+                "a request needs a \"command\", such as \"list\", which shows the runs");
     if (!command)
         return NULL;
     json_object_foreach(request->asked, key, value)
@@ -311,7 +312,7 @@ static int request_post(void *self, const char *text, size_t size, pl_on_reply_t
                         void *user, pl_error_t *err)
 {
     if (size > PL_REQUEST_MOST)
-        return pl_fail(err, PL_EINVAL, "a request of %zu bytes: at most %d", size,
+        return pl_fail(err, PL_EINVAL, "the request has %zu bytes: send at most %d", size,
                        PL_REQUEST_MOST);
     pl_request_t *request = pl_alloc(sizeof *request + size);
     if (!request)

@@ -104,12 +104,16 @@ int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what,
     if (code == PL_OK)
         code = pl_given(what, "what to predict", err);
     if (code == PL_OK && what->prompt && (what->tokens < 0 || what->tokens > TOKENS_MOST))
-        code = pl_fail(err, PL_EINVAL, "tokens is %lld: from 0 to %d",
+        code = pl_fail(err, PL_EINVAL, "tokens is %lld: set it to a number from 0 to %d",
                        (long long)what->tokens, TOKENS_MOST);
     if (code == PL_OK && !(what->temperature >= 0 && what->temperature <= 1e6))
-        code = pl_fail(err, PL_EINVAL, "temperature is %g: 0 or more", what->temperature);
+        code = pl_fail(err, PL_EINVAL,
+                       "temperature is %g: set it to a number from 0 to 1e6",
+                       what->temperature);
     if (code == PL_OK && what->top_k < 0)
-        code = pl_fail(err, PL_EINVAL, "top_k is %lld: 0 for all, or how many",
+        code = pl_fail(err, PL_EINVAL,
+                       "top_k is %lld: set it to the number of tokens to choose from, "
+                       "or to 0 for all",
                        (long long)what->top_k);
     if (code == PL_OK && !what->checkpoint)
         code =

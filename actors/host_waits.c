@@ -26,7 +26,7 @@ void pl_waits_end(pl_engine_t *engine, const pl_trainer_t *trainer)
         return;
     if (!wait->is_over)
         pl_fail(&wait->why, PL_ECANCELLED,
-                "freed or closed while somebody waited for it");
+                "freed or closed while a thread waited for it");
     wait->is_over = true;
     if (!trainer) {
         engine->wait = NULL;
@@ -39,11 +39,11 @@ static int wait_begin(pl_wait_t *wait, pl_engine_t *engine, pl_error_t *err)
 {
     if (engine->readable)
         return pl_fail(err, PL_ESTATE,
-                       "nobody may wait on the thread of an engine that has an event "
-                       "base: take the call without _wait");
+                       "the thread of an engine with an event base must not wait: use "
+                       "the call without _wait");
     if (engine->tells)
         return pl_fail(err, PL_ESTATE,
-                       "nobody may wait in a notification: take the call without _wait");
+                       "a notification must not wait: use the call without _wait");
     wait->engine = engine;
     engine->wait = wait;
     return PL_OK;
@@ -295,7 +295,7 @@ int pl_loop_close_wait(pl_loop_t *loop, pl_on_loop_t on_closed, void *user,
     if (code != PL_OK)
         return code;
     if (loop->closing)
-        code = pl_fail(err, PL_ESTATE, "this loop is being closed already");
+        code = pl_fail(err, PL_ESTATE, "this loop is already closing");
     else
         pl_loop_close(loop, loop_told, &wait);
     return wait_end(&wait, code, err);

@@ -70,7 +70,7 @@ static int parts_make(pl_loaded_model_t *m, const char *checkpoint, int threads,
     char device[64];
     if (!m->weights->module || !strcmp(m->weights->module, "{}"))
         return pl_fail(err, PL_EFORMAT,
-                       "%s does not say which module it is of: load it into a run with "
+                       "%s does not name its module: load it into a run with "
                        "\"module.init_from\"",
                        checkpoint);
     snprintf(device, sizeof device, "{\"name\": \"cpu\", \"threads\": %d}",
@@ -191,7 +191,7 @@ static int weights_fit(const pl_loaded_model_t *m, pl_error_t *err)
             && !pl_same_shape(have->shape, t->shape))
             return pl_fail(err, PL_EINVAL,
                            "samples with \"%s\" of shape %s do not fit: \"%s\" of the "
-                           "module is %s, and would have to be %s",
+                           "module has shape %s, but these samples need %s",
                            m->field[0].name, PL_TEXT_OF(m->field[0].shape), t->name,
                            PL_TEXT_OF(have->shape), PL_TEXT_OF(t->shape));
     }
@@ -255,7 +255,7 @@ static int answers_keep(sized_t *sized, const pl_graph_t *g, pl_error_t *err)
     }
     return sized->answers ? PL_OK
                           : pl_fail(err, PL_EUNSUPPORTED,
-                                    "the module has no output when it predicts");
+                                    "the module has no output in the stage predict");
 }
 
 static int sized_compile(pl_loaded_model_t *m, sized_t *sized, int64_t size,
@@ -414,7 +414,8 @@ static int samples_check(const pl_arrays_t *samples, pl_error_t *err)
     if (samples->samples < 1 || samples->field_count < 1
         || samples->field_count > PL_FIELDS)
         return pl_fail(err, PL_EINVAL,
-                       "%lld samples of %d fields: at least one of 1 to %d",
+                       "%lld samples of %d fields: give at least one sample, and 1 to "
+                       "%d fields",
                        (long long)samples->samples, samples->field_count, PL_FIELDS);
     for (int k = 0; k < samples->field_count; k++)
         if (!samples->data[k])

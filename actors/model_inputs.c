@@ -23,7 +23,7 @@ static int moments_take(pl_model_inputs_t *inputs, const json_t *list, pl_error_
     const int bad = pl_moments_read(list, inputs->moments);
     return bad < 0 ? PL_OK
                    : pl_fail(err, PL_EFORMAT,
-                             "the facts of the weights have no mean and factor of "
+                             "the file of the weights has no mean and factor for "
                              "feature %d",
                              bad);
 }
@@ -64,8 +64,8 @@ int pl_model_inputs_field(const pl_model_inputs_t *inputs, const pl_field_t *giv
     const int64_t numbers = pl_elements(given->shape);
     if (is_prepared(inputs, given) && inputs->count != 1 && inputs->count != numbers)
         return pl_fail(err, PL_EINVAL,
-                       "a sample of \"x\" has %lld numbers, those of the training data "
-                       "had %d features",
+                       "a sample of \"x\" has %lld numbers, but the training data had "
+                       "%d features",
                        (long long)numbers, inputs->count);
     *field = *given;
     if (is_number(given->dtype))

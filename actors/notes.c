@@ -25,7 +25,8 @@ int pl_notes_init(pl_notes_t *notes, pl_error_t *err)
     if (notes->fd >= 0)
         return PL_OK;
     return pl_fail(err, PL_EBUSY,
-                   "no descriptor left for an engine: raise the limit (ulimit -n)");
+                   "no descriptor is left for an engine: raise the limit of open files "
+                   "(ulimit -n)");
 }
 
 void pl_notes_release(pl_notes_t *notes)

@@ -68,7 +68,8 @@ static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user
     loop->failure = result->error;
     if (!opened) {
         if (loop->failure.code == PL_OK)
-            pl_fail(&loop->failure, PL_ECANCELLED, "it was closed before it was open");
+            pl_fail(&loop->failure, PL_ECANCELLED,
+                    "the loop was closed before it was open");
         pl_loop_tell(loop, loop->on_ready, loop->ready_user,
                      &(pl_loop_result_t){.error = loop->failure});
     }
@@ -134,14 +135,14 @@ static int spec_check(const pl_loop_spec_t *spec, pl_error_t *err)
     if (spec->field_count < 1 || spec->field_count > PL_FIELDS || spec->targets < 0
         || spec->targets >= spec->field_count)
         return pl_fail(err, PL_EINVAL,
-                       "%d fields, of which predicting lacks %d: 1 to %d, and it needs "
-                       "one",
+                       "%d fields, of which %d are targets: give 1 to %d fields, of "
+                       "which at least one is no target",
                        spec->field_count, spec->targets, PL_FIELDS);
     if (pl_given(spec->field, "a loop's list of fields", err) != PL_OK)
         return PL_EINVAL;
     if (spec->depth < 0 || spec->depth > DEPTH_MOST)
-        return pl_fail(err, PL_EINVAL, "depth is %d: 1 to %d, or 0 for %d", spec->depth,
-                       DEPTH_MOST, DEPTH);
+        return pl_fail(err, PL_EINVAL, "depth is %d: set it from 1 to %d, or to 0 for %d",
+                       spec->depth, DEPTH_MOST, DEPTH);
     for (int k = 0; k < spec->field_count && code == PL_OK; k++)
         code = field_check(&spec->field[k], err);
     return code;
@@ -250,7 +251,8 @@ int pl_loop_scale_lr(pl_loop_t *loop, double factor, pl_error_t *err)
         return PL_EINVAL;
     if (!(factor >= 0 && factor <= FLT_MAX))
         return pl_fail(err, PL_EINVAL,
-                       "a learning rate of %g times what it is: a float32, from 0 up",
+                       "the learning-rate factor %g is not possible: give a number of "
+                       "at least 0 that fits a float32",
                        factor);
     loop->lr_factor = factor;
     return PL_OK;
@@ -266,6 +268,7 @@ void pl_loop_close(pl_loop_t *loop, pl_on_loop_t on_closed, void *user)
     if (loop->state == PL_LOOP_OVER)
         pl_notes_push(loop->inside.notes, &loop->closed);
     else
-        while (pl_trainer_stop(loop->trainer, "the program closes it", NULL) == PL_ENOMEM)
+        while (pl_trainer_stop(loop->trainer, "the program closes the loop", NULL)
+               == PL_ENOMEM)
             usleep(1000);                             /* memory may be out for a moment */
 }

@@ -154,8 +154,8 @@ static int loop_is_ready(const pl_loop_t *loop, pl_error_t *err)
         return pl_fail(err, PL_ESTATE, "the loop has ended: %s", loop->failure.text);
     if (loop->under_way == loop->depth)
         return pl_fail(err, PL_EBUSY,
-                       "%d are under way already: wait until one is told of, or open the "
-                       "loop with a larger depth",
+                       "%d requests are already in flight: wait for the result of one, "
+                       "or open the loop with a larger depth",
                        loop->under_way);
     return PL_OK;
 }
@@ -164,14 +164,14 @@ static int same_field(const pl_field_t *field, const pl_field_t *given, pl_error
 {
     if (given->dtype != field->dtype)
         return pl_fail(err, PL_EINVAL,
-                       "field \"%s\" is of another type than the loop was opened with",
+                       "field \"%s\" has another type than in the spec of the loop",
                        field->name);
     char there[64], here[64];
     if (pl_same_shape(given->shape, field->shape))
         return PL_OK;
     return pl_fail(err, PL_EINVAL,
-                   "field \"%s\" has another shape than the loop was opened with: a "
-                   "sample has %s, and there it has %s",
+                   "field \"%s\" of a sample has shape %s, but the spec of the loop has "
+                   "%s",
                    field->name, pl_shape_text(given->shape, here),
                    pl_shape_text(field->shape, there));
 }
@@ -246,8 +246,8 @@ static int batch_send(pl_loop_t *loop, pl_stage_t stage, const pl_arrays_t *samp
         && (samples->samples < 1 || samples->samples > loop->rows
             || samples->field_count < 1 || samples->field_count > PL_FIELDS))
         code = pl_fail(err, PL_EINVAL,
-                       "a batch of %lld samples of %d fields: 1 to %lld samples, as "
-                       "\"data.batch_size\" says, of 1 to %d fields",
+                       "the batch has %lld samples of %d fields: give 1 to %lld samples "
+                       "(\"data.batch_size\") of 1 to %d fields",
                        (long long)samples->samples, samples->field_count,
                        (long long)loop->rows, PL_FIELDS);
     if (code != PL_OK)
@@ -298,11 +298,12 @@ int pl_loop_save(pl_loop_t *loop, const char *name, pl_on_loop_t then, void *use
         code = pl_given(name, "a name", err);
     if (code == PL_OK && !is_a_name(name))
         code = pl_fail(err, PL_EINVAL,
-                       "\"%.64s\" is no name of a checkpoint: no '/', and no '.' first",
+                       "\"%.64s\" cannot be the name of a checkpoint: it must have no "
+                       "'/' and no '.' at its start",
                        name);
     if (code == PL_OK && !loop->run_dir)
         code = pl_fail(err, PL_ESTATE,
-                       "this loop has no directory to save to: open it with `keeps`");
+                       "this loop has no run directory: open it with `keeps` set");
     if (code != PL_OK)
         return code;
     pl_loop_request_t *request = request_new(loop, then, user, err);

@@ -28,7 +28,7 @@ static void tell_passed(void *worker, const char *passed)
     while (*passed && speaks(worker)) {
         size_t length = strcspn(passed, "\n");
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
-                    "is passed over: %.*s", (int)length, passed);
+                    "skipped: %.*s", (int)length, passed);
         passed += length + (passed[length] == '\n');
     }
 }
@@ -57,8 +57,8 @@ static int place_convert(json_t *manifest, const json_t *now, const pl_job_t *jo
     if (speaks(worker))
         pl_log_line(
             PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
-            "all ranks take %lld samples at once from here on, where they took %lld: "
-            "the run is another than it would have been",
+            "the global batch has %lld samples from here on, and had %lld before: the "
+            "results differ from those of an uninterrupted run",
             (long long)is, (long long)was);
     json_t *place = json_integer(place_of(progress, job, was, is));
     return json_object_set_new(json_object_get(progress, "epoch"), "batch", place)
@@ -89,7 +89,7 @@ static int strategy_check(const json_t *then, const json_t *now, pl_error_t *err
     if (!strcmp(was, is) || (is_plain(was) && is_plain(is)))
         return PL_OK;
     return pl_fail(err, PL_EINVAL,
-                   "it is of strategy \"%s\", whose steps are others than those of "
+                   "the checkpoint is of strategy \"%s\", which trains differently from "
                    "\"%s\": set \"trainer.strategy\" to \"%s\"",
                    was, is, was);
 }
@@ -128,7 +128,7 @@ static int origin_add(json_t *manifest, pl_error_t *err)
 
 static json_t *back_read(const char *back, pl_error_t *err)
 {
-    return pl_json_read(back, strlen(back), "what the run goes back with", err);
+    return pl_json_read(back, strlen(back), "the state for the rollback", err);
 }
 
 int pl_resume_wanted(const pl_job_t *job, const char *agreed,
@@ -217,7 +217,8 @@ int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
     tell_passed(worker, found->rejected);
     if (!*found->path) {
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
-                    "there is no checkpoint to go on from%s%s: the run begins afresh",
+                    "there is no checkpoint to resume from%s%s: the run starts from the "
+                    "beginning",
                     *found->run_dir ? " in " : "", found->run_dir);
         return PL_OK;
     }
@@ -239,7 +240,7 @@ int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
         code = state_for_new_dir(resume->manifest, err);
     if (code == PL_OK && speaks(worker))
         pl_log_line(PL_LOG_INFO, pl_actor_rank(worker), pl_actor_name(worker),
-                    "goes on after step %lld: %s",
+                    "resuming after step %lld: %s",
                     (long long)json_integer_value(
                         json_object_get(resume->manifest, "global_step")),
                     found->path);
@@ -267,7 +268,7 @@ static int source_compare(const pl_resume_t *resume, const char *source,
     const json_t *sum = json_object_get(then, "crc32c"),
                  *other = json_object_get(now, "crc32c");
     if (!now)
-        return data_fail(resume, source, "is not given any more", err);
+        return data_fail(resume, source, "is missing now", err);
     if (was != is) {
         snprintf(how, sizeof how, "had %lld samples and has %lld", (long long)was,
                  (long long)is);
@@ -276,7 +277,7 @@ static int source_compare(const pl_resume_t *resume, const char *source,
     if (!sum || !other || json_equal(sum, other))
         return PL_OK;
     snprintf(how, sizeof how,
-             "has as many samples as before, %lld, but other values or another order",
+             "has %lld samples as before, but with other values or in another order",
              (long long)is);
     return data_fail(resume, source, how, err);
 }

@@ -60,8 +60,8 @@ int pl_data_compare(const char *own, const char *first, int rank, pl_error_t *er
     if (!*own && !*first)
         return PL_OK;
     return pl_fail(err, PL_EINVAL,
-                   "rank %d has found other data than rank 0: %.*s; rank 0: %.*s; all "
-                   "must have the same files",
+                   "rank %d found other data than rank 0: %.*s; rank 0: %.*s; give all "
+                   "ranks the same files",
                    rank, *own ? (int)a : 4, *own ? own : "none", *first ? (int)b : 4,
                    *first ? first : "none");
 }

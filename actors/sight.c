@@ -35,7 +35,7 @@ int pl_engine_dashboard(pl_engine_t *engine, const char *address, pl_error_t *er
     if (code != PL_OK)
         return code;
     if (engine->dashboard)
-        return pl_fail(err, PL_ESTATE, "the engine has a dashboard already");
+        return pl_fail(err, PL_ESTATE, "the engine already has a dashboard");
     const pl_commander_t commander = pl_engine_commander(engine);
     pl_error_t why = {0};
     engine->dashboard = pl_dashboard_start(&engine->runtime, engine->reactor, &commander,
@@ -53,7 +53,7 @@ static void desk_serve(void *argument)
     pl_engine_t *engine = argument;
     pl_error_t err = {0};
     if (pl_control_serve(engine->desk, &engine->reactor->loop, &err) != PL_OK)
-        pl_log_line(PL_LOG_ERROR, -1, "", "no commands are taken: %s", err.text);
+        pl_log_line(PL_LOG_ERROR, -1, "", "commands are not accepted: %s", err.text);
 }
 
 int pl_engine_control(pl_engine_t *engine, const char *endpoint, pl_error_t *err)
@@ -62,7 +62,7 @@ int pl_engine_control(pl_engine_t *engine, const char *endpoint, pl_error_t *err
     if (code != PL_OK)
         return code;
     if (engine->desk)
-        return pl_fail(err, PL_ESTATE, "commands are taken already, at %s",
+        return pl_fail(err, PL_ESTATE, "commands are already accepted at %s",
                        pl_control_endpoint(engine->desk));
     const pl_commander_t commander = pl_engine_commander(engine);
     pl_error_t why = {0};

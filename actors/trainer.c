@@ -178,7 +178,7 @@ static void launcher_ended(void *self, const pl_answer_t *answer)
     pl_error_t early, err = {0};
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
-    pl_fail(&early, PL_EPEER, "the launcher ended before the run did");
+    pl_fail(&early, PL_EPEER, "the launcher ended before the run ended");
     if (answer->kind == PL_ANSWER_ERROR)
         trainer_keep_error(trainer, answer->error);
     else if (!trainer->outcome)
@@ -197,12 +197,12 @@ static int trainer_run(void *self, pl_call_t *call, const pl_body_t *body,
     trainer_t *trainer = self;
     if (trainer->state != TRAINER_IDLE)
         return pl_fail(err, PL_ESTATE,
-                       "this trainer is running already: wait for its result, or use "
+                       "this trainer is already running: wait for its result, or use "
                        "another trainer");
     if (pl_actor_sees_stuck(self))
         return pl_fail(err, PL_ESTUCK,
-                       "an earlier run of this engine is stuck and holds its memory: use "
-                       "a new engine");
+                       "an earlier run of this engine is stuck and still holds its "
+                       "memory: use a new engine");
     trainer->error.code = PL_OK;
     *trainer->stop_reason = '\0';
     int code = trainer_launch(trainer, pl_object_ref(body->run.job), err);

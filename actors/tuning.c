@@ -16,11 +16,11 @@ static int rates_check(const pl_tuning_t *what, pl_error_t *err)
     if (!(what->min_lr > 0 && what->min_lr < what->max_lr && what->max_lr <= 1e6))
         return pl_fail(
             err, PL_EINVAL,
-            "learning rates from %g to %g: the first must be above 0 and below "
+            "the learning rates go from %g to %g: the first must be above 0 and below "
             "the last",
             what->min_lr, what->max_lr);
     if (!(what->early_stop_threshold >= 0))
-        return pl_fail(err, PL_EINVAL, "early_stop_threshold is %g: 0 or more",
+        return pl_fail(err, PL_EINVAL, "early_stop_threshold is %g: set it to 0 or more",
                        what->early_stop_threshold);
     return PL_OK;
 }
@@ -29,8 +29,8 @@ static int count_check(const char *name, int64_t count, pl_error_t *err)
 {
     if (count >= 1 && count <= COUNT_MOST)
         return PL_OK;
-    return pl_fail(err, PL_EINVAL, "%s is %lld: from 1 to %d", name, (long long)count,
-                   COUNT_MOST);
+    return pl_fail(err, PL_EINVAL, "%s is %lld: set it to a number from 1 to %d", name,
+                   (long long)count, COUNT_MOST);
 }
 
 /* The text becomes one that lives as long as the program. */
@@ -42,12 +42,11 @@ static int mode_settle(const char **mode, pl_error_t *err)
             *mode = modes[k];
             return PL_OK;
         }
-    return *mode
-               ? pl_fail(err, PL_EINVAL,
-                         "a batch size is looked for by \"power\" or \"binsearch\", not "
-                         "by \"%s\"",
-                         *mode)
-               : PL_OK;
+    return *mode ? pl_fail(err, PL_EINVAL,
+                           "the search for a batch size has the modes \"power\" and "
+                           "\"binsearch\", not \"%s\"",
+                           *mode)
+                 : PL_OK;
 }
 
 int pl_tuning_settle(pl_tuning_t *what, pl_error_t *err)
@@ -70,7 +69,7 @@ int pl_tuning_settle(pl_tuning_t *what, pl_error_t *err)
     if (code == PL_OK)
         code = count_check("max_trials", what->max_trials, err);
     if (code == PL_OK && what->max_memory < 0)
-        code = pl_fail(err, PL_EINVAL, "max_memory is %lld: 0 or more",
+        code = pl_fail(err, PL_EINVAL, "max_memory is %lld: set it to 0 or more",
                        (long long)what->max_memory);
     return code == PL_OK ? mode_settle(&what->batch_size, err) : code;
 }

@@ -22,7 +22,8 @@ static int names_add(char *list, size_t room, const char *names, pl_error_t *err
         size_t length = strcspn(names, "\n"), at = strlen(list);
         if (length && !is_among(list, names, length)) {
             if (at + length + 2 > room)
-                return pl_fail(err, PL_EBUSY, "too many checkpoints at once");
+                return pl_fail(err, PL_EBUSY,
+                               "too many checkpoints are requested at once");
             if (at)
                 list[at++] = '\n';
             memcpy(list + at, names, length);

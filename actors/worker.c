@@ -23,6 +23,7 @@
 #include "actors/connectors/writer.h"
 #include "actors/first_weights.h"
 #include "actors/loops/loops.h"
+#include "actors/monitors.h"
 #include "actors/request.h"
 #include "actors/same_data.h"
 #include "base/alloc.h"
@@ -61,7 +62,7 @@ void pl_worker_fail(pl_worker_t *w, const pl_error_t *error)
 {
     pl_call_t *call = w->run;
     w->run = NULL;
-    pl_held_fail(&w->held, "the run has failed before it began");
+    pl_held_fail(&w->held, "the run failed before it began");
     if (call)
         pl_worker_tell_loggers(w, "failed");
     if (error->code == PL_ESTUCK)    /* somebody has waited for step_timeout, or nearly */
@@ -228,6 +229,10 @@ static void strategy_set_up(void *self, const pl_answer_t *answer)
         pl_worker_fail(w, &err);
         return;
     }
+    if (w->does_io && w->job->stage == PL_TRAIN && !w->job->own
+        && !w->job->tuning.num_training)
+        pl_monitors_warn(w->job, answer->body->setup_reply.train_metrics,
+                         shown.validates ? answer->body->setup_reply.val_metrics : "");
     if (!w->weights) {
         pl_worker_go_on(w);
         return;
@@ -236,7 +241,7 @@ static void strategy_set_up(void *self, const pl_answer_t *answer)
                                .whole = w->resume.manifest != NULL,
                                .take_ownership = true};
     const pl_how_t how = {.on_answer = weights_imported};
-    pl_worker_phase(w, "taking over weights");
+    pl_worker_phase(w, "importing weights");
     pl_worker_sent(w, pl_call_import_weights(w, w->strategy, &msg, how, &err), &err);
 }
 
@@ -289,7 +294,7 @@ static void data_compare(pl_worker_t *w, pl_layout_t *layout, const char *facts)
         return;
     }
     const pl_decide_t msg = {.text = w->found};
-    phase_of_all(w, "comparing the data of all ranks");
+    phase_of_all(w, "comparing the data with rank 0");
     pl_worker_sent(w, pl_call_decide(w, w->asking.agreement, &msg, how, &err), &err);
 }
 
@@ -363,7 +368,7 @@ static void begin_afresh(pl_worker_t *w)
     pl_error_t err = {0};
     const pl_read_weights_t msg = {.path = pl_first_weights_path(w->job)};
     const pl_how_t how = {.on_answer = weights_read};
-    pl_worker_phase(w, "reading the weights to begin with");
+    pl_worker_phase(w, "reading the first weights");
     if (msg.path)
         pl_worker_sent(w, pl_call_read_weights(w, w->writer, &msg, how, &err), &err);
     else
@@ -387,7 +392,7 @@ static void agree_on(pl_worker_t *w, const char *path)
 {
     pl_error_t err = {0};
     const pl_how_t how = {.on_answer = resume_agreed};
-    phase_of_all(w, "agreeing on the checkpoint of all ranks");
+    phase_of_all(w, "waiting until all ranks agree on a checkpoint");
     pl_worker_sent(w,
                    pl_call_decide(w, w->asking.agreement, &(pl_decide_t){.text = path},
                                   how, &err),
@@ -595,7 +600,7 @@ static int worker_join(void *self, pl_call_t *call, const pl_body_t *body,
     pl_worker_t *w = self;
     const pl_how_t how = {.on_answer = joined, .context = call};
     if (is_starting(w))
-        phase_of_all(w, "meeting the other ranks");
+        phase_of_all(w, "connecting to the other ranks");
     return pl_call_join(w, w->strategy, &body->join, how, err) ? PL_OK : err->code;
 }
 

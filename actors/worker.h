@@ -8,6 +8,6 @@
 PL_API extern const pl_actor_ops_t pl_worker;
 
 /* Why a launcher stops a run that it is to start again: nobody asked for it. */
-#define PL_OTHER_RANKS "it is to go on with other ranks"
+#define PL_OTHER_RANKS "the run continues with other ranks"
 
 #endif

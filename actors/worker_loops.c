@@ -175,7 +175,7 @@ static void give_state(pl_worker_t *w)
     }
     char *state = pl_resume_state(&w->resume, parts[w->given], &err);
     pl_how_t how = {.on_answer = state_given};
-    pl_worker_phase(w, "giving back the state of the run");
+    pl_worker_phase(w, "restoring the state of the run");
     uint64_t call = state
                         ? pl_call_set_state(w, at[w->given],
                                             &(pl_set_state_t){.state = state}, how, &err)
@@ -209,7 +209,7 @@ static void finish_checkpoint(pl_worker_t *w)
     const pl_finish_checkpoint_t msg = {.path = w->resume.path,
                                         .run_dir = w->resume.run_dir};
     const pl_how_t how = {.on_answer = checkpoint_finished};
-    pl_worker_phase(w, "finishing the checkpoint that the run resumes from");
+    pl_worker_phase(w, "completing the checkpoint that the run resumes from");
     pl_worker_sent(w, pl_call_finish_checkpoint(w, w->keeper, &msg, how, &err), &err);
 }
 

@@ -138,14 +138,28 @@ static int plans_list(pl_replica_t *r, pl_error_t *err)
 
 /* ---- setup ---- */
 
+static void setup_reply(pl_replica_t *r)
+{
+    pl_error_t err = {0};
+    char *train = pl_replica_names(r, PL_TRAIN, &err),
+         *val = pl_replica_names(r, PL_VALIDATE, &err);
+    if (train && val)
+        pl_reply_setup(r->calls.waiting, &(pl_setup_reply_t){.model = r->told,
+                                                             .train_metrics = train,
+                                                             .val_metrics = val});
+    else
+        pl_call_fail(r->calls.waiting, &err);
+    pl_free(train);
+    pl_free(val);
+}
+
 static void setup_answered(void *self, const pl_answer_t *answer)
 {
     pl_replica_t *r = self;
     if (answer->kind == PL_ANSWER_REPLY && r->calls.pending > 1)
         pl_progress_setup(r->calls.waiting, &(pl_setup_progress_t){0});  /* it goes on */
-    if (pl_replica_all_ended(&r->calls, answer)) {
-        pl_reply_setup(r->calls.waiting, &(pl_setup_reply_t){.model = r->told});
-    }
+    if (pl_replica_all_ended(&r->calls, answer))
+        setup_reply(r);
 }
 
 /* A plan that was there before is of no use any more. */

@@ -48,7 +48,7 @@ a_rank_that_is_killed_is_started_again() {
             --set trainer.run_name=rank$doomed
         is "$status" 0 "rank $doomed: status 0"
         like "$err" "paceline: rank [01] .* all ranks are started again \(1 of 3\)" "it is told, of the first that ended"
-        like "$err" 'goes on after step ([1-9]|1[01])00:' "it goes on from the checkpoint"
+        like "$err" 'resuming after step ([1-9]|1[01])00:' "it goes on from the checkpoint"
         ok "the same bits" cmp "$(inline_model 2)" runs/rank$doomed/model.safetensors
         is "$(lines "$(grep '^done' <<<"$out")")" 1 "the result is told once"
     done
@@ -95,8 +95,8 @@ what_was_trained_before_is_not_trained_again() {
     try timeout 60 "$paceline" launch --devices 2 -- bash rank.sh "$paceline" fit run.json \
         --set optimizer.lr=1e-2,1e-3
     is "$status" 0 "status 0"
-    like "$err" 'goes on after step 1200' "the first run is found whole"
-    like "$err" 'goes on after step ([1-9]|1[01])00:' "the second goes on"
+    like "$err" 'resuming after step 1200' "the first run is found whole"
+    like "$err" 'resuming after step ([1-9]|1[01])00:' "the second goes on"
     is "$(echo runs/000*)" "runs/0001 runs/0002" "in their folders"
     ok "the same bits" cmp "$inline" runs/0001/model.safetensors
 }
@@ -112,7 +112,7 @@ a_launch_that_is_killed_leaves_nothing_and_can_be_resumed() {
     ok "its ranks are gone" holds 1 gone $children
     try timeout 60 "$paceline" launch --devices 2 -- "$paceline" fit run.json --set trainer.run_name=whole --resume last
     is "$status" 0 "another goes on"
-    like "$err" 'goes on after step' "from a checkpoint"
+    like "$err" 'resuming after step' "from a checkpoint"
     ok "to the same bits" cmp "$(inline_model 2)" runs/whole/model.safetensors
 }
 
@@ -151,18 +151,18 @@ a_node_that_is_gone_is_left_out_and_may_return() {
     kill_node 1
     wait $second
     until_said_again 'rank 0 of 1' err.0 $first "$lines"
-    until_said_again 'goes on after step' err.0 $first "$lines"
+    until_said_again 'resuming after step' err.0 $first "$lines"
     lines=$(wc -l <err.0)
     node 1 1:2 1 --set trainer.run_name=range --set trainer.max_epochs=-1 &
     second=$!
-    until_said_again 'take 40 samples at once from here on, where they took 20' err.0 $first "$lines"
+    until_said_again 'the global batch has 40 samples from here on, and had 20 before' err.0 $first "$lines"
     kill -TERM "$(pgrep -P "$(text node.0)")"
     wait $first $second
     is "$(text status.0)$(text status.1)" 00 "both nodes end well"
     like "$(text err.0)" '1 of 2 nodes takes part' "it goes on without the one"
-    like "$(text err.0)" 'take 20 samples at once from here on, where they took 40' "with fewer samples"
-    like "$(text err.0)" 'node 1 .* has come: the run is saved and goes on with it' "and with it again"
-    like "$(text err.0)" 'take 40 samples at once from here on, where they took 20' "with as many as before"
+    like "$(text err.0)" 'the global batch has 20 samples from here on, and had 40 before' "with fewer samples"
+    like "$(text err.0)" 'node 1 .* has joined: saving the run to continue with it' "and with it again"
+    like "$(text err.0)" 'the global batch has 40 samples from here on, and had 20 before' "with as many as before"
     like "$(text out.0)" '^stopped by a signal' "until it is told to stop"
 }
 
@@ -204,7 +204,7 @@ nodes_that_are_not_there_are_missed() {
     meet
     try timeout 60 "$paceline" launch --nnodes 2:3 --rdzv-endpoint "127.0.0.1:$port" --join-timeout 0.2 -- true
     is "$status" 1 "status 1"
-    like "$err" '2 nodes must be there, and for 0.2 s there are 1: node 1, 2 is missing' "it says which"
+    like "$err" 'the job needs 2 nodes, but only 1 joined within 0.2 s: node 1, 2 is missing' "it says which"
     try timeout 60 "$paceline" launch --nnodes 2 --node-rank 1 --rdzv-endpoint "127.0.0.1:$port" --join-timeout 0.2 -- true
     is "$status" 1 "nor is there node 0"
     like "$err" 'rank 1 could not connect to rank 0 at .* for 0.2 s' "as is told"

@@ -188,7 +188,7 @@ static void errors_name_callback_and_point(void)
     is_int(hook(PL_HOOK_COUNT, 0)->error.code, PL_EINVAL, "a point must be one");
     queen_close();
     start("[{\"name\": \"watcher\", \"factor\": -1}]");
-    like(hook(PL_HOOK_FIT_START, 0)->error.text, "learning rate times -1",
+    like(hook(PL_HOOK_FIT_START, 0)->error.text, "learning-rate factor -1",
          "a bad request");
     queen_close();
 }

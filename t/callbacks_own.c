@@ -116,7 +116,8 @@ static void a_figure_that_is_missing_is_named(void)
 {
     start("\"early_stopping\"");
     like(ask(PL_HOOK_VALIDATION_END, "{\"val_lost\": 1, \"b\": 2}")->error.text,
-         "no figure \"val_loss\" to monitor; there are: val_lost, b", "with those there");
+         "no metric \"val_loss\" to monitor; the metrics are: val_lost, b",
+         "with those there");
     queen_close();
     start("{\"name\": \"early_stopping\", \"strict\": false}");
     is_int(ask(PL_HOOK_VALIDATION_END, "{\"b\": 2}")->error.code, PL_OK,
@@ -178,7 +179,8 @@ static void wrong_options_are_refused(void)
 {
     start("{\"name\": \"early_stopping\", \"monitor\": \"\"}");
     queen_wait(&life);
-    like(life.error.text, "\"early_stopping\".*\"monitor\" takes the name", "no monitor");
+    like(life.error.text, "\"early_stopping\".*set \"monitor\" to the name",
+         "no monitor");
     queen_close();
     start("{\"name\": \"early_stopping\", \"stopping_threshold\": \"low\"}");
     queen_wait(&life);
@@ -353,7 +355,7 @@ static void finetuning_needs_a_group_for_each_epoch(void)
     start("{\"name\": \"finetuning\", \"freeze\": \"a\", \"epochs\": [1, 2],"
           " \"unfreeze\": \"a\"}");
     queen_wait(&life);
-    like(life.error.text, "\"epochs\" has 2 entries and \"unfreeze\" 1", "no less");
+    like(life.error.text, "\"epochs\" has 2 entries, but \"unfreeze\" has 1", "no less");
     queen_close();
 }
 
@@ -388,12 +390,13 @@ static void accumulation_must_ascend(void)
     start("{\"name\": \"gradient_accumulation_scheduler\", \"epochs\": [2, 1],"
           " \"batches\": [1, 2]}");
     queen_wait(&life);
-    like(life.error.text, "\"epochs\" must ascend, and 1 follows 2", "the epochs");
+    like(life.error.text, "\"epochs\" must ascend, but 1 follows 2", "the epochs");
     queen_close();
     start("{\"name\": \"gradient_accumulation_scheduler\", \"epochs\": [1],"
           " \"batches\": [1, 2]}");
     queen_wait(&life);
-    like(life.error.text, "\"epochs\" has 1 entries and \"batches\" 2", "one for each");
+    like(life.error.text, "\"epochs\" has 1 entries, but \"batches\" has 2",
+         "one for each");
     queen_close();
 }
 
@@ -523,8 +526,8 @@ static void a_summary_may_be_left_out(void)
     rig = rig_new(.data = FOUR, .callbacks = "[\"model_summary\"]",
                   .trainer = "\"max_epochs\": 1, \"enable_model_summary\": false");
     like(rig_fit(rig)->error.text,
-         "\"model_summary\" is listed, and \"trainer.enable_model_summary\" is false: "
-         "leave one out",
+         "\"model_summary\" is listed, but \"trainer.enable_model_summary\" is false: "
+         "remove one of them",
          "but not both");
     rig_free(&rig);
 }

@@ -523,7 +523,7 @@ a_run_directory_stands_for_its_best_or_newest_weights() {
     is "$(loss_of runs/worst)" "$(loss_of runs/worst/model.safetensors)" "unless it is damaged"
     try "$paceline" fit run.json --set trainer.run_name=bare --set trainer.enable_checkpointing=false
     ok "with enable_checkpointing false nothing is kept" test ! -e runs/bare/checkpoints
-    refused 2 '"model_checkpoint" is listed, and "trainer.enable_checkpointing" is false' fit run.json \
+    refused 2 '"model_checkpoint" is listed, but "trainer.enable_checkpointing" is false' fit run.json \
         --set trainer.enable_checkpointing=false --set 'callbacks=["model_checkpoint"]'
 }
 
@@ -562,7 +562,7 @@ tune_suggests_a_batch_size() {
     like "$out" '^suggested: [248], with [0-9]+ samples/s; batches of up to 8 fit$' "what it found"
     like "$out" '^suggested: 8,|^larger ones (reach|are) ' "and why no larger one"
     like "$out" '^  .*paceline fit run.json --set data.batch_size=[248]$' "and how to use it"
-    refused 2 'by "power" or "binsearch", not by "luck"' tune run.json --batch-size luck
+    refused 2 'the modes "power" and "binsearch", not "luck"' tune run.json --batch-size luck
 }
 
 # ---- predict ----

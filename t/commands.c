@@ -28,8 +28,8 @@ typedef struct told {
 } told_t;
 
 typedef struct scene {
-    bool computes;                  /* in float32, as files have it: on the cpu */
-    uint64_t at;                                  /* step at which act() is called once */
+    bool computes;                          /* in float32, as files have it: on the cpu */
+    uint64_t at;                            /* step at which act() is called once */
     void (*act)(rig_t *rig);
     bool acted;
     int answers;
@@ -365,8 +365,8 @@ static void what_has_a_name_takes_the_place_of_what_had_it(void)
 
 static void save_by_no_name(rig_t *rig)
 {
-    static const char *const no_names[] = {"", "a/b", "../up", "step=3", "a b", "\xff",
-                                           "a\nb"};
+    static const char *const no_names[] = {"",    "a/b",  "../up", "step=3",
+                                           "a b", "\xff", "a\nb"};
     char long_name[66];
     memset(long_name, 'n', 65);
     long_name[65] = '\0';
@@ -375,7 +375,7 @@ static void save_by_no_name(rig_t *rig)
         is_int(pl_trainer_save_as(rig_trainer(rig), name, on_command, rig_user(rig),
                                   &rig_error),
                PL_EINVAL, "no name: %d", (int)k);
-        like(rig_error.text, "is no name of a checkpoint: it has 1 to 64 letters",
+        like(rig_error.text, "cannot be the name of a checkpoint: use 1 to 64 letters",
              "and the error says what is");
     }
     told_as(rig, long_name + 1);

@@ -31,7 +31,7 @@ a_run_is_commanded() {
     says '^run 1: saved after step [0-9]+: runs/commanded/checkpoints/asked-newest$' "or by a name" save --name newest
     tell save --name ../newest
     is "$status" 2 "which is that of a folder: status 2"
-    like "$err" '^paceline: "../newest" is no name of a checkpoint: it has 1 to 64 letters' "with what it may have"
+    like "$err" '^paceline: "../newest" cannot be the name of a checkpoint: use 1 to 64 letters' "with what it may have"
     says '^run 1: learning rate set after step' "a rate is set" set-lr 0.5
     says '^run 1: continues after step' "it continues" continue
     tell go-on
@@ -43,7 +43,7 @@ a_run_is_commanded() {
     like "$err" '^paceline: .*generator' "with its name"
     tell scale-lr 1e300
     is "$status" 2 "a rate that is no float32: status 2"
-    like "$err" '^paceline: a factor on the learning rate of 1e\+300: it is a float32' "with what it is"
+    like "$err" '^paceline: the learning-rate factor 1e\+300 is not possible' "with what it is"
     tell pause --json
     like "$out" '^\{"ok":true,"command":"pause","run":1,"global_step":[0-9]+' "an answer as JSON"
     tell save --run 7

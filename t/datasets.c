@@ -352,7 +352,7 @@ static void csv_columns_may_be_fields_of_their_own(void)
             "no such one");
     refused(rig_open(&pl_csv_dataset, PL_TRAIN,
                      "{\"path\": \"%s\", \"fields\": {\"weight\": \"y\"}}", path),
-            PL_EINVAL, "column \"y\" is for something else", "the target");
+            PL_EINVAL, "column \"y\" already has another use", "the target");
     refused(rig_open(&pl_csv_dataset, PL_TRAIN,
                      "{\"path\": \"%s\", \"fields\": {\"x\": \"a\"}}", path),
             PL_EINVAL, "cannot be called \"x\"", "a name that is taken");
@@ -429,7 +429,7 @@ static void csv_standardizes_by_the_moments_of_the_training_data(void)
             "training data was not standardized.*\"standardize\": false",
             "training data without moments");
     refused(open_told("{\"standardize\": [[1, 2], [1, 2], [1]]}", rows[0], ""),
-            PL_EFORMAT, "no mean and factor of feature 2", "half of them");
+            PL_EFORMAT, "no mean and factor for feature 2", "half of them");
     refused(open_told("{\"standardize\": [[1, 1e300], [1, 2], [1, 1]]}", "2,1,1,1\n", ""),
             PL_EFORMAT, "told.csv:1: field 1 is 2, too large", "a result past float32");
     refused(open_told("no JSON", rows[0], ""), PL_EFORMAT, "facts:1:1", "no facts");
@@ -506,13 +506,13 @@ static void csv_columns_without_names_are_taken_by_position(void)
     rig_t train = open_stage(NULL, PL_TRAIN, NAMED, "");
     rig_t plain = open_stage(train.info.facts, PL_TEST, "1,10,5,0\n", "");
     is_int(plain.code, PL_OK, "opened: %s", plain.err.text);
-    like(logged, "^1 .*by their position: there is no header", "%s", logged);
+    like(logged, "^1 .*by position: the file has no header", "%s", logged);
     rig_close(&plain);
     rig_close(&train);
     train = open_stage(NULL, PL_TRAIN, "1,10,0\n2,20,1\n", "");
     plain = open_stage(train.info.facts, PL_TEST, "b,a,y\n1,10,0\n", "");
     is_int(plain.code, PL_OK, "opened: %s", plain.err.text);
-    like(logged, "^1 .*by their position: the names .* are not known", "%s", logged);
+    like(logged, "^1 .*by position: the names .* are not known", "%s", logged);
     rig_close(&plain);
     plain = open_stage(train.info.facts, PL_TEST, "1,10,0\n", "");
     is_text(logged, "", "two without a header are no reason to warn");
@@ -699,16 +699,28 @@ static void labels_are_numbers_of_classes(void)
                      huge),
             PL_EFORMAT, "huge.npy: element 1 is 3000000000, .* is 16777215",
             "a label that would fill the memory");
-    refused(rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\", \"target\": \"class\"}",
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN,
+                     "{\"path\": \"%s\", \"target\": \"class\"}",
                      file_put_text("huge.csv", "a,y\n1,0\n2,20000000\n")),
             PL_EFORMAT, "huge.csv:3: the label is 20000000, .* is 16777215",
             "also in a table");
+    static const unsigned char huge_ints[] = {0, 0, 12, 1, 0, 0, 0, 2,
+                                              1, 0, 0,  0, 0, 0, 0, 3};
+    char folder[512];
+    snprintf(folder, sizeof folder, "%s/huge", tap_folder());
+    mkdir(folder, 0700);
+    file_put("huge/train-images-idx3-ubyte", two_images, sizeof two_images);
+    file_put("huge/train-labels-idx1-int", huge_ints, sizeof huge_ints);
+    refused(open_idx(PL_TRAIN, "huge", ""), PL_EFORMAT,
+            "record 0: the label is 16777216; .* to 16777215", "and in an IDX file");
 }
 
 static void labels_that_start_at_1_are_warned_of(void)
 {
     const float x[] = {1, 2, 3};
     static const int64_t labels[2][3] = {{1, 2, 3}, {1, 0, 3}};
+    static const char idx_labels[2][10] = {{0, 0, 8, 1, 0, 0, 0, 2, 1, 2},
+                                           {0, 0, 8, 1, 0, 0, 0, 2, 0, 2}};
     pl_log_hook(hear, PL_LOG_DEBUG, NULL);
     for (int k = 0; k < 2; k++) {
         char table[64];
@@ -726,6 +738,14 @@ static void labels_that_start_at_1_are_warned_of(void)
                        file_put_text("from.csv", table));
         is_int(strstr(logged, "from.csv: the labels are 1 to 3 and none is 0") != NULL,
                k == 0, "csv: %s", logged);
+        rig_close(&rig);
+        *logged = '\0';
+        file_put("train-images-idx3-ubyte", two_images, sizeof two_images);
+        file_put_gzip("train-labels-idx1-ubyte.gz", idx_labels[k], sizeof idx_labels[k]);
+        rig = rig_open(&pl_idx_dataset, PL_TRAIN, "{\"path\": \"%s\"}", tap_folder());
+        is_int(strstr(logged, "idx1-ubyte.gz: the labels are 1 to 2 and none is 0")
+                   != NULL,
+               k == 0, "idx: %s", logged);
         rig_close(&rig);
     }
     pl_log_hook(NULL, PL_LOG_ERROR, NULL);
@@ -752,7 +772,7 @@ static void npy_has_as_many_fields_as_files(void)
     rig_close(&rig);
     refused(rig_open(&pl_npy_dataset, PL_TRAIN,
                      "{\"x\": \"%s\", \"fields\": {\"x\": \"%s\"}}", x, w),
-            PL_EINVAL, "\"x\" is there already", "a name twice");
+            PL_EINVAL, "\"x\" already exists", "a name twice");
     refused(rig_open(&pl_npy_dataset, PL_TRAIN,
                      "{\"x\": \"%s\", \"fields\": {\"one\": \"%s\"}}", x,
                      put_npy("f1.npy", "|u1", "1,", "\x01", 1)),

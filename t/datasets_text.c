@@ -107,7 +107,7 @@ static void shares_of_a_text_meet_without_overlap(void)
     rig_close(&train);
     rig_close(&val);
     refused(rig_open_share(&pl_text_dataset, PL_TRAIN, 0, .01, options), PL_EFORMAT,
-            "has 1 tokens; 2 are the least", "a share of one token");
+            "has 1 tokens, but 2 are needed", "a share of one token");
     refused(rig_open_share(&pl_text_dataset, PL_TRAIN, .5, .5, options), PL_EINVAL,
             "must lie in 0 to 1", "of none");
     refused(rig_open_share(&pl_text_dataset, PL_TRAIN, 0, 1.5, options), PL_EINVAL,
@@ -255,7 +255,7 @@ static void what_has_no_lines_is_refused(void)
 {
     refused(rig_open(&pl_lines_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
                      file_put_text("one.txt", "abc")),
-            PL_EFORMAT, "one.txt: no line ends", "a text without newlines");
+            PL_EFORMAT, "one.txt: the file has no line end", "a text without newlines");
     refused(rig_open(&pl_lines_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
                      file_put_text("none.txt", "\n\n")),
             PL_EFORMAT, "none.txt: all lines are empty", "or with nothing else");

@@ -396,7 +396,7 @@ static void stop_when_told(rig_t *rig, const pl_progress_t *progress)
     const json_t *ranks = json_object_get(metrics, "ranks"),
                  *data = json_object_get(ranks, "data");
     const bool is_told = json_integer_value(json_object_get(ranks, "slowest")) == 1;
-    if (is_told && slowest < 0) {              /* the other may get no processor once */
+    if (is_told && slowest < 0) {                /* the other may get no processor once */
         slowest = 1;
         is_int(json_integer_value(json_object_get(data, "slowest")), 1,
                "its data are slow");
@@ -561,7 +561,7 @@ static void ranks_that_find_other_data_are_told_so(void)
     const rig_result_t *result = rig_fit(rig);
     is_text(pl_code_name(result->error.code), "PL_EINVAL", "%s", result->error.text);
     like(result->error.text,
-         "rank 1 has found other data than rank 0: train data of 2[04] samples with x "
+         "rank 1 found other data than rank 0: train data of 2[04] samples with x "
          "float32 \\[6\\], y int64 .*; rank 0: train data of 2[04] samples",
          "it says in what");
     like(result->error.where, "rank 1", "and who");

@@ -205,21 +205,23 @@ static void a_rank_never_trains_alone_because_a_variable_is_missing(void)
         const char *text;
     } wrong[] = {
         {{"RANK=1", "MASTER_ADDR=m", "MASTER_PORT=1"},
-         "RANK is 1 and WORLD_SIZE is not set"},
-        {{"WORLD_SIZE=4"}, "WORLD_SIZE is 4 and RANK is not set"},
-        {{"RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=m"}, "MASTER_ADDR are set and MASTER_PORT is not"},
-        {{"RANK=1", "WORLD_SIZE=4", "MASTER_PORT=7"}, "MASTER_PORT are set and MASTER_ADDR is not"},
+         "RANK is 1, but WORLD_SIZE is not set"},
+        {{"WORLD_SIZE=4"}, "WORLD_SIZE is 4, but RANK is not set"},
+        {{"RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=m"},
+         "MASTER_ADDR are set, but MASTER_PORT is not"},
+        {{"RANK=1", "WORLD_SIZE=4", "MASTER_PORT=7"},
+         "MASTER_PORT are set, but MASTER_ADDR is not"},
         {{"RANK=1", "WORLD_SIZE=1"}, "RANK is 1 and WORLD_SIZE is 1"},
         {{"RANK=4", "WORLD_SIZE=4"}, "RANK is 4 and WORLD_SIZE is 4"},
         {{"RANK=one", "WORLD_SIZE=4"}, "RANK is \"one\""},
         {{"RANK=1", "WORLD_SIZE=many"}, "WORLD_SIZE is \"many\""},
         {{"RANK=1", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=4"},
          "LOCAL_WORLD_SIZE is 4 and WORLD_SIZE is 2"},
-        {{"PACELINE_WORLD_SIZE=3"}, "PACELINE_WORLD_SIZE is 3 and PACELINE_RANK is not"},
-        {{"PMI_SIZE=2"}, "PMI_SIZE is 2 and PMI_RANK is not set"},
+        {{"PACELINE_WORLD_SIZE=3"}, "PACELINE_WORLD_SIZE is 3, but PACELINE_RANK is not"},
+        {{"PMI_SIZE=2"}, "PMI_SIZE is 2, but PMI_RANK is not set"},
         {{"JSM_NAMESPACE_RANK=1", "JSM_NAMESPACE_SIZE=2"}, "LSB_DJOB_RANKFILE is not"},
         {{"RANK=0", "WORLD_SIZE=2", "PMI_RANK=1", "PMI_SIZE=2"},
-         "MPICH says PMI_RANK is 1, the environment says RANK is 0"},
+         "MPICH sets PMI_RANK to 1, but the environment sets RANK to 0"},
     };
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
         is_int(read_all(wrong[k].all), PL_EINVAL, "refused");
@@ -247,19 +249,19 @@ static void contradictions_are_refused_with_both_names(void)
         const char *text;
     } wrong[] = {
         {{"TORCHELASTIC_RUN_ID=t", "RANK=0", "WORLD_SIZE=4", "PMI_RANK=0", "PMI_SIZE=2"},
-         "torchrun says WORLD_SIZE is 4, MPICH says PMI_SIZE is 2"},
+         "torchrun sets WORLD_SIZE to 4, but MPICH sets PMI_SIZE to 2"},
         {{"SLURM_NTASKS=4", "SLURM_PROCID=0", "SLURM_STEP_ID=0", "OMPI_COMM_WORLD_SIZE=4",
           "OMPI_COMM_WORLD_RANK=2"},
-         "Slurm says SLURM_PROCID is 0, Open MPI says OMPI_COMM_WORLD_RANK is 2"},
+         "Slurm sets SLURM_PROCID to 0, but Open MPI sets OMPI_COMM_WORLD_RANK to 2"},
         {{"OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=1", "JOB_COMPLETION_INDEX=0",
           "PACELINE_WORLD_SIZE=4"},
-         "Open MPI says OMPI_COMM_WORLD_RANK is 1, Kubernetes says JOB_COMPLETION_INDEX "
-         "is 0"},
+         "Open MPI sets OMPI_COMM_WORLD_RANK to 1, but Kubernetes sets "
+         "JOB_COMPLETION_INDEX to 0"},
         {{"PMI_RANK=0", "PMI_SIZE=2", "JSM_NAMESPACE_RANK=1", "JSM_NAMESPACE_SIZE=2",
           "LSB_DJOB_RANKFILE=/x"},
-         "MPICH says PMI_RANK is 0, LSF says JSM_NAMESPACE_RANK is 1"},
+         "MPICH sets PMI_RANK to 0, but LSF sets JSM_NAMESPACE_RANK to 1"},
         {{"PMI_RANK=0", "PMI_SIZE=2", "PACELINE_WORLD_SIZE=3"},
-         "Paceline says PACELINE_WORLD_SIZE is 3, MPICH says PMI_SIZE is 2"},
+         "Paceline sets PACELINE_WORLD_SIZE to 3, but MPICH sets PMI_SIZE to 2"},
     };
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
         is_int(read_all(wrong[k].all), PL_EINVAL, "refused");

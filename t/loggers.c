@@ -191,7 +191,7 @@ static void a_failed_append_is_told_once_and_the_run_goes_on(void)
     start_in("bad", "[\"jsonl\"]");
     log_step(0, "no JSON");
     queen_close();
-    like(first_warning, "figures are lost.*metrics:1:1",
+    like(first_warning, "metrics are lost.*metrics:1:1",
          "figures that are no JSON are lost");
 }
 
@@ -425,7 +425,7 @@ static void what_a_slow_logger_cannot_take_is_counted(void)
     for (uint64_t k = 0; k < RECORDS; k++)
         log_step(k, metrics);
     is_int(warnings, 1, "one warning when there is no more room");
-    like(warning, "\"slow\".*too slow for that many", "with its name");
+    like(warning, "\"slow\".*too slow for the number", "with its name");
     const pl_end_log_t end = {.status = "stopped"};
     queen_call(logger, PL_MESSAGE_end_log, &end);
     slow_interrupt(NULL);

@@ -107,9 +107,9 @@ static void costs_figures_only(http_mood_t mood, const char *what, const char *w
     log_step(1, "{\"a\": 1}");
     end("ok");
     like(first_warning,
-         "^logger \"mlflow\": figures are lost, the run goes on; how many is said at its "
+         "^logger \"mlflow\": metrics are lost, the run continues and counts them at its "
          "end: http://",
-         "%s: figures are lost", what);
+         "%s: metrics are lost", what);
     like(first_warning, why, "and why is said");
     http_stop();
 }
@@ -120,7 +120,7 @@ static void a_bad_server_costs_figures_only(void)
                        "status 500: the server says why");
     costs_figures_only(HTTP_MUTE, "a server that never answers", "Timeout");
     costs_figures_only(HTTP_DYING, "one that dies", "experiments/(get|create)");
-    costs_figures_only(HTTP_ODD, "one that is no MLflow", "is it MLflow");
+    costs_figures_only(HTTP_ODD, "one that is no MLflow", "is this an MLflow");
 }
 
 static void no_server_costs_figures_only(void)
@@ -131,7 +131,7 @@ static void no_server_costs_figures_only(void)
     start(gone, 10);
     log_step(1, "{\"a\": 1}");
     end("ok");
-    like(first_warning, "figures are lost.*connect", "a refused connection");
+    like(first_warning, "metrics are lost.*connect", "a refused connection");
 }
 
 static void a_long_wait_is_interrupted_at_the_end(void)
@@ -179,10 +179,10 @@ static void a_run_goes_on_where_it_was(void)
 static void a_password_is_of_the_environment(void)
 {
     pl_error_t err = {0};
-    pl_options_t *o = pl_options_parse(
-        "{\"loggers\": [{\"name\": \"mlflow\", \"tracking_uri\": "
-        "\"http://me:secret@127.0.0.1:1/x\"}]}",
-        "run.json", &err);
+    pl_options_t *o =
+        pl_options_parse("{\"loggers\": [{\"name\": \"mlflow\", \"tracking_uri\": "
+                         "\"http://me:secret@127.0.0.1:1/x\"}]}",
+                         "run.json", &err);
     is_int(pl_options_check(o, &err), PL_EINVAL, "none stands in the address");
     like(err.text, "loggers.*tracking_uri.*MLFLOW_TRACKING_PASSWORD", "which is told");
     ok(!strstr(err.text, "secret"), "without it");

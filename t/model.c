@@ -283,7 +283,7 @@ static void files_that_cannot_be_loaded_are_refused(void)
 {
     pl_error_t err;
     ok(!pl_model_load("/nowhere/at/all", 1, &err) && err.code == PL_ENOTFOUND, "no file");
-    refuses(forget_module, "which module");
+    refuses(forget_module, "does not name its module");
     refuses(name_another, "nowhere");
 }
 

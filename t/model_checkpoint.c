@@ -63,7 +63,7 @@ static void a_figure_of_validation_is_waited_for(void)
                   .callbacks = CHECKPOINT(", \"monitor\": \"val_los\""));
     result = rig_fit(rig);
     is_text(result->status, "failed", "one that validation does not bring");
-    like(result->error.text, "no figure \"val_los\"", "fails");
+    like(result->error.text, "no metric \"val_los\"", "fails");
     rig_free(&rig);
 }
 
@@ -79,7 +79,7 @@ static void one_that_validation_does_not_bring_is_told_after_the_first(void)
         const rig_result_t *result = rig_fit(rig);
         is_text(result->status, "failed", "long before a checkpoint is due");
         is_int(result->epoch, 0, "in the first epoch");
-        like(result->error.text, "no figure \"val_los\"", "with the name");
+        like(result->error.text, "no metric \"val_los\"", "with the name");
         rig_free(&rig);
     }
 }
@@ -126,7 +126,8 @@ static void a_figure_that_can_never_come_is_told_before_the_start(void)
                                      "\"every_n_train_steps\": 50"),
                           "\"max_epochs\": 2");
     is_text(rig_fit(rig)->status, "ok", "a run of fewer steps than it waits for");
-    like(said, "ended before one was due: it has kept none by \"val_loss\"", "says so");
+    like(said, "ended before a checkpoint was due: none is kept by \"val_loss\"",
+         "says so");
     rig_free(&rig);
     pl_log_hook(NULL, PL_LOG_WARNING, NULL);
 }
@@ -195,18 +196,21 @@ static void refused_at(const char *options, const char *column, const char *text
 
 static void options_that_do_not_go_together_are_refused_where_they_stand(void)
 {
-    refused_at("\"save_top_k\": 2", "15", "save_top_k\": 2 needs a \"monitor\"");
-    refused_at("\"filename\": \"a/b\"", "13", "filename\": .*one name");
-    refused_at("\"filename\": \"..\"", "13", "filename\": .*one name");
-    refused_at("\"filename\": \"\"", "13", "filename\": .*one name");
+    refused_at("\"save_top_k\": 2", "15",
+               "save_top_k\": 2 needs a metric as \"monitor\"");
+    refused_at("\"filename\": \"a/b\"", "13", "filename\": .*name of one directory");
+    refused_at("\"filename\": \"..\"", "13", "filename\": .*name of one directory");
+    refused_at("\"filename\": \"\"", "13", "filename\": .*name of one directory");
     refused_at("\"filename\": \"stopped\"", "13", "filename\": .*reserved");
     refused_at("\"filename\": \"start\"", "13", "filename\": .*reserved");
     refused_at("\"filename\": \"last\", \"save_last\": true", "13",
                "filename\": .*reserved");
     refused_at("\"filename\": \"a{step\"", "13", "filename\": a '}' is missing");
-    refused_at("\"filename\": \"{}\"", "13", "filename\": .*stands for nothing");
-    refused_at("\"filename\": \"{x:.2}\"", "13", "filename\": .*stands for nothing");
-    refused_at("\"filename\": \"{x:d}\"", "13", "filename\": .*stands for nothing");
+    refused_at("\"filename\": \"{}\"", "13", "filename\": .*is not possible in a name");
+    refused_at("\"filename\": \"{x:.2}\"", "13",
+               "filename\": .*is not possible in a name");
+    refused_at("\"filename\": \"{x:d}\"", "13",
+               "filename\": .*is not possible in a name");
     refused_at("\"train_time_interval\": 1, \"every_n_train_steps\": 1", "50",
                "every_n_train_steps\": give");
 }

@@ -102,7 +102,7 @@ cut_off() {
         cut_wire both
         holds 40 says err.0 'node 1 .* is gone' && holds 40 says err.1 'node 0 is gone' && touch noticed
         mend_wire
-        holds 40 says err.0 'goes on after step'
+        holds 40 says err.0 'resuming after step'
         goes_on_to_its_end
         local steps
         steps=$(sed -n 's/.*, \([0-9]*\) steps* in .*/\1/p' out.0)
@@ -152,7 +152,7 @@ partitions_are_noticed_on_both_sides() {
     done
     ok "cut (both): both sides notice" test -e both/noticed
     is "$(cat both/status.0 both/status.1 | tr -d '\n')" 00 "when the wire is mended both begin again: $(tail -n 3 both/err.0)"
-    like "$(text both/err.1)" 'node 0 is gone: .*; it is looked for' "the other looks for node 0 meanwhile"
+    like "$(text both/err.1)" 'node 0 is gone: .*; waiting for it to return' "the other looks for node 0 meanwhile"
     ok "no step was logged twice" steps_once both/runs/nodes/metrics.jsonl
     ok "and end with the bits of a run that nothing happened to" \
         cmp <(weights both/runs/whole) <(weights both/runs/nodes)
@@ -239,7 +239,7 @@ ranks_that_cannot_reach_each_other_have_a_limit() {
     for case in 0 1; do
         ok "ranks that do not meet stop when rank $case is told to" test -e blackhole-stop$case/over
         like "$(text blackhole-stop$case/err.0)" \
-            'stopped before the first step \(.*SIGTERM.*\), while meeting the other ranks' "and say so"
+            'stopped before the first step \(.*SIGTERM.*\), while connecting to the other ranks' "and say so"
     done
 }
 
@@ -285,7 +285,7 @@ a_rank_that_wakes_too_late_is_fenced() {
     is "$(text status.0)" 1 "the run fails"
     like "$(text err.0)" 'paceline: rank 1 .*(no sign of life for 1 s|is gone after step)' "and names it"
     start_rank 0 job 0 --set trainer.run_name=awake
-    ok "another begins" holds 30 says err.0 'the ranks meet at'
+    ok "another begins" holds 30 says err.0 'the ranks connect at'
     signal CONT stale
     ok "the one that slept" holds 30 ended stale
     is "$(text status.stale)" 1 "has failed"
@@ -320,7 +320,7 @@ a_job_that_is_suspended_goes_on_when_it_is_resumed() {
 two_jobs_do_not_meet_at_one_port() {
     free_port
     start_rank 0 first 0 --set trainer.run_name=first
-    ok "a job waits" holds 30 says err.0 'the ranks meet at'
+    ok "a job waits" holds 30 says err.0 'the ranks connect at'
     holds 30 listens
     start_rank second second 0
     ok "a second one" holds 30 ended second
@@ -360,10 +360,10 @@ ranks_that_wait_for_others_stop_at_once() {
     for k in 0 1; do
         free_port
         start_rank $k job $k
-        ok "rank $k waits for another" holds 30 says err.$k 'the ranks meet at'
+        ok "rank $k waits for another" holds 30 says err.$k 'the ranks connect at'
         signal TERM $k
         ok "and ends when it is told to" holds 20 ended $k
-        like "$(text err.$k)" 'stopped before (all ranks had joined \(SIGTERM\)|it had joined the others)' "and says so"
+        like "$(text err.$k)" 'stopped before (all ranks had joined \(SIGTERM\)|it joined the other ranks)' "and says so"
         is "$(text status.$k)" 1 "as nothing was done"
     done
 }

@@ -30,9 +30,9 @@ any_port_will_do_on_one_node() {
         --set trainer.run_name=any
     is "$status" 0 "status 0"
     ok "the same bits" cmp "$(inline_model 2)" runs/any/model.safetensors
-    refused 2 'told one place to meet at: the HOST:PORT' launch --nnodes 2 --rdzv-endpoint 127.0.0.1:0 -- true
+    refused 2 '--rdzv-endpoint to the HOST:PORT' launch --nnodes 2 --rdzv-endpoint 127.0.0.1:0 -- true
     refused 2 'with a port from 1 to 65535' launch --rdzv-endpoint 127.0.0.1:65536 -- true
-    refused 2 'is no HOST:PORT' launch --rdzv-endpoint 127.0.0.1 -- true
+    refused 2 'is not a HOST:PORT' launch --rdzv-endpoint 127.0.0.1 -- true
 }
 
 the_key_is_found_by_its_variable() {
@@ -47,7 +47,7 @@ the_key_is_found_by_its_variable() {
     refused 2 'told.key: other users may read or write it' launch -- true
     PACELINE_JOB_KEY_FILE= try timeout 60 "$paceline" launch -- sh -c "$show"
     is "$status$out" 0 "an empty one names none"
-    PACELINE_JOB_KEY_FILE= refused 2 'name a file for it, .*--job-key or PACELINE_JOB_KEY_FILE' \
+    PACELINE_JOB_KEY_FILE= refused 2 'name its file, .*--job-key or PACELINE_JOB_KEY_FILE' \
         launch --rdzv-endpoint 10.1.2.3:5000 -- true
     unset PACELINE_JOB_KEY_FILE
 }
@@ -67,12 +67,12 @@ what_contradicts_is_refused_with_both_names() {
     refused_by_rank '"trainer.devices" is 3, but Paceline has started 2 ranks on each node' --set trainer.devices=3
     refused_by_rank '"trainer.num_nodes" is 4, but Paceline has started 2 nodes' --set trainer.num_nodes=4
     refused_by_rank 'the number of ranks is 4, but strategy "single"' --set trainer.strategy=single
-    refused 2 '"trainer.num_nodes" is 2, but launcher "inline" works on one.*paceline launch' \
+    refused 2 '"trainer.num_nodes" is 2, but launcher "inline" uses one node.*paceline launch' \
         fit run.json --set trainer.num_nodes=2
-    refused 2 '2 nodes must be told one place' launch --nnodes 2 -- true
+    refused 2 '2 nodes need an address' launch --nnodes 2 -- true
     refused 2 'need the key of the job' launch --rdzv-endpoint 10.1.2.3:5000 -- true
     refused 2 'node rank 1 of 1 nodes' launch --node-rank 1 -- true
-    refused 2 '1025 ranks on each of 1 nodes: from 1 to 1024' launch --devices 1025 -- true
+    refused 2 '1025 ranks on each of 1 nodes: a job has 1 to 1024 ranks' launch --devices 1025 -- true
     refused 2 'launch needs PROGRAM' launch --devices 2
 }
 
@@ -95,7 +95,7 @@ rank_and_world_size_alone_make_one_run() {
     is "$status" 0 "rank 0"
     wait "$other"
     is $? 0 "rank 1"
-    like "$err" 'rank 0 of 2, as the environment says' "it says why"
+    like "$err" 'rank 0 of 2, set by the environment' "it says why"
     ok "the bits of two ranks" cmp "$(inline_model 2)" runs/plain/model.safetensors
     RANK=1 refused 2 'the environment has started 2 ranks' fit run.json --set trainer.launcher=inline
     unset MASTER_PORT
@@ -209,7 +209,7 @@ a_cause_counts_though_what_comes_of_it_is_heard_first() {
 }
 
 who_ends_before_it_joins_is_missed_at_once() {
-    local rank last='exited with status 0 before it had joined'
+    local rank last='exited with status 0 before it joined'
     for rank in 0 1 2; do
         try timeout 40 "$paceline" launch --devices 3 -- bash -c \
             'if [ $PACELINE_RANK = '$rank' ]; then echo "what for" >&2; else exec "$0" "$@"; fi' \
@@ -242,7 +242,7 @@ who_ends_on_another_node_before_it_joins_is_missed_at_once() {
         as_node $other "$paceline" fit run.json
         wait $pid
         is "$(text status.$other)" 1 "rank $rank leaves with status 0: status 1"
-        like "$(text err.$other)" "rank $rank \(process [0-9]+\) exited with status 0 before it had joined; its last words: what for" \
+        like "$(text err.$other)" "rank $rank \(process [0-9]+\) exited with status 0 before it joined; its last words: what for" \
             "the other says whom it misses"
     done
 }
@@ -257,7 +257,7 @@ each_node_says_what_it_does() {
     is "$(text status.0)$(text status.1)" 00 "both end well"
     like "$(text err.1)" "^paceline: node 1 connects to node 0 at 127.0.0.1:$port" "where it looks for the first"
     like "$(text err.1)" 'paceline: rank 1 of 2 begins here' "which rank is here"
-    is "$(tail -n 1 err.1)" "paceline: all ranks are done" "how it ended"
+    is "$(tail -n 1 err.1)" "paceline: all ranks have ended" "how it ended"
     as_node 1 sh -c : &
     pid=$!
     as_node 0 sh -c 'exit 3'
@@ -287,7 +287,7 @@ a_stop_while_ranks_are_missing_ends_at_once() {
         PACELINE_RANK=0 PACELINE_WORLD_SIZE=2 PACELINE_ENDPOINT=127.0.0.1:$port timeout 50 \
             "$paceline" fit run.json >out.txt 2>err.txt </dev/null &
         local pid=$!
-        until grep -qs 'the ranks meet at' err.txt || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
+        until grep -qs 'the ranks connect at' err.txt || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
         kill -$name $pid
         wait $pid
         is $? "$([ $name = INT ] && echo 130 || echo 1)" "$name is heard"
@@ -336,7 +336,7 @@ variables_of_torchrun_are_enough() {
     wait $pid
     is "$(text status.0)$(text status.1)" 00 "both end well"
     ok "the same bits" cmp "$(inline_model 2)" runs/torch/model.safetensors
-    like "$(text err.1)" "rank 1 of 2, as torchrun says; the ranks meet at tcp://127.0.0.1:$port" \
+    like "$(text err.1)" "rank 1 of 2, set by torchrun; the ranks connect at tcp://127.0.0.1:$port" \
         "the source is named"
     is "$(text out.1)" "" "one of them writes the result"
 }
@@ -529,7 +529,7 @@ jobs_of_mpich_do_not_mix() {
     timeout 60 mpirun.mpich -n 2 sh -c '[ "$PMI_RANK" = 0 ] || until [ -e tried ]; do sleep 0.05; done; exec "$@"' sh \
         "$paceline" fit run.json --set trainer.run_name=mine >out.1 2>err.1 </dev/null &
     local pid=$!
-    until grep -qs 'the ranks meet at' err.1 || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
+    until grep -qs 'the ranks connect at' err.1 || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
     try timeout 60 mpirun.mpich -n 2 sh -c '"$@"; true' sh "$paceline" fit run.json --set trainer.run_name=other
     touch tried
     wait $pid

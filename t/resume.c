@@ -788,7 +788,7 @@ static void a_run_begun_with_weights_of_another_goes_on(void)
     char *epochs = strstr(text, "\"max_epochs\": 5");
     epochs[strlen("\"max_epochs\": ")] = '2';
     subject_t part = {"part", text};
-    ok(run_whole(run_file(&part, "parts"), "last") == 0 && child_said("begins afresh"),
+    ok(run_whole(run_file(&part, "parts"), "last") == 0 && child_said("starts from the beginning"),
        "a run begins with weights of another");
     whole = changed("\"mlp\"", module);
     ok(run_whole(run_file(&whole, "parts"), "last") == 0, "and is made longer");
@@ -846,7 +846,7 @@ static void goes_on_exactly(const char *text, const char *root)
     subject_t part = ends_at(text, "\"max_steps\": 6");
     ok(run_whole(run_file(&part, root), "") == 0, "6 steps, in the middle of an epoch");
     whole = ends_at(text, "\"max_steps\": 13");
-    ok(run_whole(run_file(&whole, root), "last") == 0 && !child_has_said("afresh"),
+    ok(run_whole(run_file(&whole, root), "last") == 0 && !child_has_said("from the beginning"),
        "and from there to 13");
     newest_of(root, longer);
     ok(same_file(straight, longer, "model.safetensors"), "come to the same weights");
@@ -972,7 +972,7 @@ static void without_a_checkpoint_a_run_begins_afresh(void)
 {
     char run_dir[PATH];
     ok(run_whole(run_file(&subjects[0], "fresh"), "last") == 0, "there is no run yet");
-    ok(child_said("the run begins afresh"), "which is said");
+    ok(child_said("the run starts from the beginning"), "which is said");
     newest_of("fresh", run_dir);
     is_text(run_dir, "fresh/0001", "in a directory of its own");
 }
@@ -987,9 +987,9 @@ static void the_newest_run_that_has_a_checkpoint_is_taken(void)
     newest_of("hidden", run_dir);
     is_text(run_dir, "hidden/0001", "is not what latest points to");
     ok(run_whole(run_file(&subjects[0], "hidden"), "last") == 0
-           && !child_has_said("afresh"),
+           && !child_has_said("from the beginning"),
        "nor does it hide the run before");
-    ok(child_said("hidden/0002: it has no checkpoint"), "which is said");
+    ok(child_said("hidden/0002 has no checkpoint"), "which is said");
 }
 
 static void a_damaged_checkpoint_is_passed_over(void)

@@ -484,7 +484,7 @@ static void the_time_that_was_used(void)
     rig_t *rig = rig_with_time("01"), *longer = rig_with_time("02");
     sentences.took_ms = 5;
     rig_result_t *first = rig_keep(rig_fit(rig));
-    is_text(first->reason, "trainer.max_time is over", "a run ends by its time");
+    is_text(first->reason, "trainer.max_time has passed", "a run ends by its time");
     const uint64_t again = rig_resume(rig, first->run_dir)->global_step;
     is_int(again, first->global_step + 1, "and has none left");
     ok(rig_resume(longer, first->run_dir)->global_step > again + 1, "unless given more");

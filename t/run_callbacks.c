@@ -196,6 +196,54 @@ static void they_skip_what_a_point_says(void)
     rig_free(&rig);
 }
 
+/* How many warnings with a text a run gives. */
+static void monitor_is_warned_of(const char *callbacks, const char *scheduler,
+                                 const char *text, int warnings)
+{
+    rig_listen(text);
+    rig_t *rig = rig_new(.data = "\"batch_size\": 8, \"val_split\": 0.2",
+                         .trainer = "\"max_epochs\": 1", .callbacks = callbacks,
+                         .scheduler = scheduler);
+    rig_fit(rig);
+    is_int(rig_heard(), warnings, "%s%s: %s", callbacks ? callbacks : "",
+           scheduler ? scheduler : "", text);
+    rig_free(&rig);
+    rig_listen(NULL);
+}
+
+static void a_monitored_metric_that_does_not_exist_is_warned_of(void)
+{
+    monitor_is_warned_of("[\"model_summary\", {\"name\": \"early_stopping\", "
+                         "\"monitor\": \"val_los\", \"strict\": false}]",
+                         NULL,
+                         "\"callbacks.1.monitor\": the module computes no metric "
+                         "\"val_los\"; did you mean \"val_loss\"?; the metrics are: "
+                         "val_loss, val_acc, train_loss, train_loss_epoch, train_acc",
+                         1);
+    monitor_is_warned_of("[{\"name\": \"model_checkpoint\", \"monitor\": \"banana\"}]",
+                         NULL,
+                         "\"callbacks.0.monitor\": the module computes no metric "
+                         "\"banana\"; the metrics are: val_loss",
+                         1);
+    monitor_is_warned_of(NULL, "{\"name\": \"reduce_on_plateau\", \"monitor\": \"acc\"}",
+                         "\"scheduler.monitor\": the module computes no metric \"acc\"",
+                         1);
+}
+
+static void a_monitored_metric_that_exists_is_not_warned_of(void)
+{
+    static const char *const names[] = {"val_loss",         "val_acc",   "train_loss",
+                                        "train_loss_epoch", "train_acc", "grad_norm"};
+    char callbacks[200];
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        snprintf(callbacks, sizeof callbacks,
+                 "[{\"name\": \"early_stopping\", \"monitor\": \"%s\", "
+                 "\"check_on_train_epoch_end\": true}]",
+                 names[k]);
+        monitor_is_warned_of(callbacks, NULL, "computes no metric", 0);
+    }
+}
+
 static void a_rate_is_changed_at(const char *point, int at, int from)
 {
     char callback[160];
@@ -309,7 +357,8 @@ static void a_wish_that_would_do_nothing_is_an_error(void)
     const rig_result_t *result = rig_fit(rig);
     is_text(result->status, "failed", "a stop at the end");
     like(result->error.text,
-         "\"witness\", on_fit_end: wishing for stop does nothing there", "says so");
+         "\"witness\", on_fit_end: a callback cannot request stop at this hook",
+         "says so");
     ok(rig_has_file(result, "model.safetensors"), "the weights are there all the same");
     rig_free(&rig);
 }
@@ -370,6 +419,8 @@ int main(void)
     run(they_skip_what_a_point_says);
     run(they_change_the_rate_at_each_point);
     run(tests_and_predictions_have_points_of_their_own);
+    run(a_monitored_metric_that_does_not_exist_is_warned_of);
+    run(a_monitored_metric_that_exists_is_not_warned_of);
     run(their_figures_are_logged);
     run(lines_come_in_the_order_of_steps);
     run(files_and_texts_do_not_go_by_the_locale);

@@ -208,7 +208,7 @@ static void a_callback_that_fails_ends_the_run(void)
     fails(PL_EUSER, "trouble.*failed without saying why",
           .callbacks = CALLBACK("mute", "3"));
     fails(PL_EUSER, "trouble.*at its start.*no bed", .callbacks = CALLBACK("start", "0"));
-    fails(PL_EUSER, "learning rate times .*nan", .callbacks = CALLBACK("silly", "3"));
+    fails(PL_EUSER, "learning-rate factor .*nan", .callbacks = CALLBACK("silly", "3"));
 }
 
 static void what_fails_after_the_last_step_costs_no_weights(void)
@@ -493,7 +493,7 @@ static void weights_that_are_not_finite_are_warned_of(void)
     pl_log_hook(on_warning, PL_LOG_WARNING, NULL);
     is_text(rig_predict(rig, run)->status, "ok", "they are predicted with");
     pl_log_hook(NULL, PL_LOG_WARNING, NULL);
-    like(warnings, "tensor \"poison\" holds what is not finite",
+    like(warnings, "tensor \"poison\" has values that are not finite",
          "and a warning names one");
     free(run);
     rig_free(&rig);
@@ -721,7 +721,7 @@ static void a_callback_that_blocks_is_noticed(void)
                          .trainer = "\"step_timeout\": 0.3");
     const rig_result_t *result = rig_fit(rig);
     is_text(pl_code_name(result->error.code), "PL_ESTUCK", "the run is stuck");
-    like(result->error.text, "rank 0 gives no sign of life", "its rank is");
+    like(result->error.text, "rank 0 has given no sign of life", "its rank is");
     ok(!rig_begin(rig) || rig_wait(rig)->error.code == PL_ESTUCK, "no other run begins");
     rig_free(&rig);
 }

@@ -215,7 +215,7 @@ static void batches_count_within_an_epoch_or_across(void)
     result = fit(.data = EIGHT, .trainer = "\"max_epochs\": 2,"
                                            "\"val_check_interval\": 9");
     is_int(result->error.code, PL_EINVAL, "more than there are would never come");
-    like(result->error.text, "9, and an epoch has 8 batches: .*check_val_every_n_epoch",
+    like(result->error.text, "9, but an epoch has 8 batches: .*check_val_every_n_epoch",
          "which is told");
     rig_result_free(result);
     refused("\"check_val_every_n_epoch\": 0", "give .*val_check_interval.* as a count");

@@ -42,7 +42,7 @@ goes_on() {
 
 # told - that this step was not saved, or, when only older ones could not be removed or be read, that
 told() {
-    grep -qE 'could not be saved, training goes on|cannot be removed|older ones are kept' err
+    grep -qE 'could not be saved, training continues|cannot be removed|older ones are kept' err
 }
 
 # whole - no checkpoint is damaged
@@ -124,7 +124,7 @@ a_resume_writes_where_it_is_asked_to() {
     ok "its log begins where it goes on ($step)" test "${step##*[: ]}" -gt 6
     longer --resume asked/0001 --set trainer.run_name=named
     is "$status" 2 'a name that is taken'
-    like "$err" 'asked/named.*there is a run of that name' 'is refused'
+    like "$err" 'asked/named.*a run of that name' 'is refused'
     longer --resume asked/0001 --set trainer.default_root_dir=other
     is "$status" 0 'a run goes on below another root'
     ok 'with its weights there' test -f other/0001/model.safetensors
@@ -145,7 +145,7 @@ a_resume_notices_other_data() {
     { head -n 1 kept.csv; tail -n +2 kept.csv | tac; } >data.csv
     longer --resume data/0001
     is "$status" 2 'rows in another order'
-    like "$err" 'data.train has as many samples as before, 24, but other values or another order' 'are named'
+    like "$err" 'data.train has 24 samples as before, but with other values or in another order' 'are named'
     sed '7s/^./9/' kept.csv >data.csv
     longer --resume data/0001
     like "$err" 'other values' 'so is one value that has changed'

@@ -80,22 +80,22 @@ a_rank_that_dies_leaves_no_trace() {
 one_that_is_gone_is_missed_in_the_next_run() {
     try each leave
     is "$status" 1 "status 1"
-    like "$err" 'exited with status 0 before .*(this run|it had joined)' "it says who and how: $err"
+    like "$err" 'exited with status 0 before .*(this run|it joined)' "it says who and how: $err"
     like "$out" '^0 ok 10$' "the first run was a good one"
 }
 
 one_that_leaves_before_the_first_run_is_missed_at_once() {
     try each early
     is "$status" 1 "status 1"
-    like "$err" 'rank 1 .*exited with status 0 before it had joined' "it says who and how: $err"
+    like "$err" 'rank 1 .*exited with status 0 before it joined' "it says who and how: $err"
 }
 
 what_is_not_the_same_everywhere_is_an_error() {
     try each differ
     is "$status" 1 "status 1"
-    like "$err" 'the options of this run are not the same in the program and in the process of rank' "it says so: $err"
+    like "$err" 'the options of this run differ between the program and the process of rank' "it says so: $err"
     try each stage
-    like "$err" 'has come to "validate" where the program is at "train"' "also when another thing is done"
+    like "$err" 'calls "validate", but the program calls "train"' "also when another thing is done"
     try each metric
     is "$status" 1 "status 1"
     like "$err" 'figure 2 of a step is "[a-z_]*recall" on rank 1 and "[a-z_]*acc" on rank 0' "or another figure logged"
@@ -193,10 +193,10 @@ a_rank_that_is_killed_may_fail_the_run() {
 a_rank_that_is_stopped_is_killed() {
     start_endless_fit stuck --set trainer.launcher.max_restarts=0 --set trainer.step_timeout=2
     kill -STOP "$(rank 1)"
-    ok "it is noticed in time" holds 20 grep -q 'gives no sign of life' err.txt
+    ok "it is noticed in time" holds 20 grep -q 'has given no sign of life' err.txt
     end_of_fit
     is "$status" 1 "status 1"
-    like "$err" 'rank 1 gives no sign of life for 2 s' "named"
+    like "$err" 'rank 1 has given no sign of life for 2 s' "named"
     ok "what it said last is kept" test -s runs/stuck/rank-1.stderr
 }
 

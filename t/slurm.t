@@ -133,7 +133,7 @@ same_bits() {
 srun_starts_ranks() {
     try timeout 60 srun --nodes=2 --ntasks-per-node=2 paceline fit run.json --set trainer.run_name=srun
     is "$status" 0 "status 0"
-    like "$err" 'rank 3 of 4, as Slurm says; the ranks meet at tcp://node1:150' "by Slurm's variables"
+    like "$err" 'rank 3 of 4, set by Slurm; the ranks connect at tcp://node1:150' "by Slurm's variables"
     like "$err" 'tcp between 2 machines, with shm on each' "two nodes of two"
     is "$(grep -c '^done' <<<"$out")" 1 "one of them writes the result"
     same_bits srun
@@ -154,7 +154,7 @@ a_batch_script_is_no_rank() {
     submit <<<'paceline fit run.json'
     end_of_job
     is "$status" FAILED "it is refused"
-    like "$err" '4 tasks .*and this process is none of them: start it by srun' "and told what to do"
+    like "$err" '4 tasks .*but this process is not one of them: start it with srun' "and told what to do"
     submit <<<'paceline fit run.json --set trainer.run_name=inside --set trainer.launcher=inline --set trainer.devices=4'
     end_of_job
     is "$status" COMPLETED "unless it means to start ranks itself"
@@ -191,7 +191,7 @@ scancel_saves_the_run() {
     ok "with its state" test -s runs/cancelled/checkpoints/stopped/manifest.json
     try timeout 60 srun --nodes=2 --ntasks-per-node=2 paceline fit run.json --resume runs/cancelled
     is "$status" 0 "another job goes on"
-    like "$err" 'goes on after step [0-9]+: runs/cancelled/checkpoints/' "from there"
+    like "$err" 'resuming after step [0-9]+: runs/cancelled/checkpoints/' "from there"
 }
 
 export PATH=$builddir:$PATH PACELINE_JOB_KEY_FILE=$folder/job.key

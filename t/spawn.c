@@ -152,7 +152,7 @@ static void a_path_may_be_any_bytes(void)
     is_text(far->status, "ok", "a checkpoint is found: %s", far->error.text);
     ok(rig_metric(far, "val_loss") == loss, "the same as by threads");
     ok(!rig_begin_again(rig, path), "to go on there is refused");
-    like(rig_error.text, "cannot go on from .*-\\?\\?\\?: .*not UTF-8", "for its name");
+    like(rig_error.text, "cannot resume from .*-\\?\\?\\?: .*not UTF-8", "for its name");
     rig_free(&near);
     rig_free(&rig);
 }
@@ -196,7 +196,7 @@ static int scribes_of(json_t *stream)
     size_t k;
     json_t *message;
     json_array_foreach(stream, k, message)
-        count += !strcmp(json_string_value(json_object_get(message, "to")), "scribe")
+        count += !strcmp(json_string_value(json_object_get(message, "to")), "log_writer")
                  && !strcmp(json_string_value(json_object_get(message, "name")), "start")
                  && !strcmp(json_string_value(json_object_get(message, "kind")), "call");
     json_decref(stream);

@@ -90,7 +90,7 @@ static void note_step(pl_log_level_t level, int rank, const char *actor, const c
 {
     (void)level, (void)actor, (void)user;
     if (rank == 0)
-        sscanf(text, "goes on after step %d", &went_on);
+        sscanf(text, "resuming after step %d", &went_on);
 }
 
 /* In the first epoch there is no checkpoint yet: it begins afresh, in another folder.
@@ -287,18 +287,18 @@ static int64_t steps_in_order(const rig_result_t *result)
     return newest;
 }
 
-static int left_out, back;                                  /* how often; atomic */
-static int64_t left_at, absent[2];                     /* ns; from one to the other */
+static int left_out, back;                                 /* how often; atomic */
+static int64_t left_at, absent[2];                         /* ns; from one to the other */
 
 static void log_look(pl_log_level_t level, int rank, const char *actor, const char *text,
                      void *user)
 {
     (void)level, (void)rank, (void)actor, (void)user;
-    if (strstr(text, "rank 1 has died again: the run goes on with 1 rank")) {
+    if (strstr(text, "rank 1 has died again: the run continues with 1 rank")) {
         __atomic_add_fetch(&left_out, 1, __ATOMIC_RELAXED);
         left_at = pl_now();
     }
-    if (strstr(text, "rank 1 is tried again: the run is saved and goes on with 2 "
+    if (strstr(text, "rank 1 is started again: the run is saved and continues with 2 "
                      "ranks")) {
         absent[back > 0] = pl_now() - left_at;
         __atomic_add_fetch(&back, 1, __ATOMIC_RELAXED);
@@ -529,8 +529,8 @@ static void a_stop_before_another_beginning_is_a_stop(void)
     snprintf(data, sizeof data, "%s, \"epoch\": 2, \"times\": 4", mark("waiting"));
     rig_t *rig = run_new("{\"name\": \"spawn\", \"max_restarts\": 10}", 1, "SIGKILL",
                          data);
-    struct event *timer = event_new(rig_base(rig), -1, EV_PERSIST,
-                                    stop_when_it_waits, rig);
+    struct event *timer = event_new(rig_base(rig), -1, EV_PERSIST, stop_when_it_waits,
+                                    rig);
     event_add(timer, &each);
     rig_listen("all ranks are started again");
     const rig_result_t *result = rig_fit(rig);

@@ -186,7 +186,7 @@ who_comes_late_knows_what_was_before() {
 
 # rates_again N - rates has N screens' steps and rates from when the run has begun again
 rates_again() {
-    grep -q 'the run begins afresh' fit.err || return
+    grep -q 'the run starts from the beginning' fit.err || return
     local now
     now=$(screen | grep -oE 'step [0-9]+|[-0-9.]+[kM]? steps/s' | tr '\n' ' ')
     [ "$now" = "$(tail -n 1 rates)" ] || echo "$now" >>rates

@@ -165,7 +165,7 @@ mistakes_are_told_as_json() {
     post /runs/1/predictions '{"x": [[1e300, 0], [0, 0]]}'
     like "$out" '"logits":\[\[[^],]*,[^],]*\],\[[^],]*,[^],]*\]\]' "what is no number keeps its place: $out"
     posts 400 "samples of another shape" /runs/1/predictions '{"x": [[0.1, 0.2, 0.3]]}'
-    like "$out" 'has 3 numbers, those of the training data had 2' "are told with both"
+    like "$out" 'has 3 numbers, but the training data had 2' "are told with both"
     for method in DELETE OPTIONS BREW; do
         get /runs -X $method
         is "$status" 405 "$method"

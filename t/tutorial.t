@@ -33,7 +33,7 @@ every_block_of_the_tutorial_does_what_it_says() {
         case $line in *--resume*) ok "the run was cut off" test ! -e runs/parts/model.safetensors ;; esac
         try eval "$line"
         is "$status" 0 "$line"
-        case $line in *--resume*) like "$err" 'goes on after step 640:' "after its first epoch" ;; esac
+        case $line in *--resume*) like "$err" 'resuming after step 640:' "after its first epoch" ;; esac
         case $line in "paceline test"*) cp .out tested ;; esac
     done 3< <(block sh)
     ok "the tested model is good" awk '$1 == "test_acc" { good = $2 >= 0.95 } END { exit !good }' tested

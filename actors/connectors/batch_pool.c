@@ -70,8 +70,8 @@ pl_batch_pool_t *pl_batch_pool_new(const pl_batch_spec_t *spec, pl_error_t *err)
     }
     pl_free(pool);
     pl_fail(err, PL_EINVAL,
-            "a batch of %lld such samples is larger than memory can be: "
-            "lower data.batch_size",
+            "a batch of %lld such samples is larger than any memory: lower "
+            "data.batch_size",
             (long long)spec->rows);
     return NULL;
 }

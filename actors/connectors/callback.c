@@ -48,7 +48,7 @@ static int callback_fail(const hosted_t *hosted, const char *where, const pl_err
 {
     return pl_fail(err, why->code == PL_ENOMEM ? PL_ENOMEM : PL_EUSER,
                    "callback \"%s\", %s: %s", ops_of(hosted)->name, where,
-                   why->text[0] ? why->text : "it failed without saying why");
+                   why->text[0] ? why->text : "it failed without an error text");
 }
 
 static int64_t steps_of(const hosted_t *hosted)
@@ -66,7 +66,7 @@ static int hosted_start(hosted_t *hosted, pl_error_t *err)
         return pl_fail(err, PL_EUSER, "callback \"%s\": its table lacks on", ops->name);
     hosted->started = true;
     if (ops->start && ops->start(hosted->part.self, &why) != PL_OK)
-        return callback_fail(hosted, "at its start", &why, err);
+        return callback_fail(hosted, "in start()", &why, err);
     hosted->every_n_steps = steps_of(hosted);
     return PL_OK;
 }
@@ -112,7 +112,7 @@ static int hosted_add(callbacks_t *callbacks, const pl_options_t *options,
 static int usual_refuse(const pl_options_t *options, int k, pl_error_t *err)
 {
     return pl_options_fail(err, PL_EINVAL, options, usual[k].key,
-                           "\"%s\" is listed, and \"%s\" is false: leave one out",
+                           "\"%s\" is listed, but \"%s\" is false: remove one of them",
                            usual[k].name, usual[k].key);
 }
 
@@ -221,7 +221,8 @@ static int wish_declared(const pl_callback_ops_t *ops,
     if (request->accumulate <= 1 || ops->requests & PL_MAY_ACCUMULATE)
         return PL_OK;
     return pl_fail(err, PL_EUSER,
-                   "it wishes for accumulate, and its table does not say so: .requests");
+                   "it requests accumulate, but .requests of its table lacks "
+                   "PL_MAY_ACCUMULATE");
 }
 
 /* Asks one callback, when the point is its own. */
@@ -317,7 +318,7 @@ static int hosted_keep(const hosted_t *hosted, json_t *all, pl_error_t *err)
     pl_error_t why = {0};
     char *text = ops->state ? ops->state(hosted->part.self, &why) : NULL;
     if (ops->state && !text)
-        return callback_fail(hosted, "asked for its state", &why, err);
+        return callback_fail(hosted, "in state()", &why, err);
     json_t *entry = json_pack("{s:s, s:s}", "name", ops->name, "state", text ? text : "");
     pl_text_free(text);
     return json_array_append_new(all, entry) == 0 ? PL_OK : pl_no_memory(err);
@@ -349,7 +350,7 @@ static int hosted_restore(hosted_t *hosted, const char *state, pl_error_t *err)
     if (!*state || !ops_of(hosted)->restore
         || ops_of(hosted)->restore(hosted->part.self, state, &why) == PL_OK)
         return PL_OK;
-    return callback_fail(hosted, "given its state", &why, err);
+    return callback_fail(hosted, "in restore()", &why, err);
 }
 
 /* The n-th of a name gets what the n-th of that name kept: others may have come or
@@ -379,7 +380,7 @@ static int callbacks_on_set_state(void *self, pl_call_t *call, const pl_body_t *
     json_t *all = *text ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
     int code = PL_OK;
     if (*text && !all)
-        code = pl_fail(err, PL_EFORMAT, "the state of the callbacks is no JSON");
+        code = pl_fail(err, PL_EFORMAT, "the state of the callbacks is not JSON");
     for (int k = 0; k < callbacks->count && code == PL_OK; k++)
         code = hosted_restore(&callbacks->hosted[k], state_of(callbacks, k, all), err);
     json_decref(all);
@@ -398,7 +399,7 @@ static const pl_handler_t callbacks_handlers[] = {
 
 const pl_actor_ops_t pl_callback_connector = {
     .name = "connector.callback",
-    .help = "asks the run's callbacks",
+    .help = "calls the run's callbacks",
     .size = sizeof(callbacks_t),
     .level = PL_LEVEL_CONNECTOR,
     .handlers = callbacks_handlers,

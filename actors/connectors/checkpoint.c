@@ -110,7 +110,7 @@ static int checkpoint_on_set_state(void *self, pl_call_t *call, const pl_body_t 
     json_t *resumed = *text ? pl_json_value(text, strlen(text), err) : json_array();
     if (!checkpoint->fixed) {
         json_decref(resumed);
-        return pl_fail(err, PL_ESTATE, "this run has no directory to save to");
+        return pl_fail(err, PL_ESTATE, "this run has no run directory");
     }
     if (!resumed)
         return err->code;
@@ -147,7 +147,7 @@ static int checkpoint_on_save(void *self, pl_call_t *call, const pl_body_t *body
 {
     checkpoint_t *checkpoint = self;
     if (!checkpoint->path)
-        return pl_fail(err, PL_ESTATE, "this run has no directory to save to");
+        return pl_fail(err, PL_ESTATE, "this run has no run directory");
     const pl_write_weights_t fields = {.path = checkpoint->path,
                                        .global_step = body->save.global_step,
                                        .weights = body->save.weights};
@@ -179,7 +179,7 @@ static void save_failed(checkpoint_t *checkpoint, saving_t *saving,
                         const pl_error_t *error)
 {
     pl_log_line(PL_LOG_ERROR, pl_actor_rank(checkpoint), pl_actor_name(checkpoint),
-                "step %llu could not be saved, training goes on: %s",
+                "the checkpoint of step %llu could not be saved, training continues: %s",
                 (unsigned long long)saving->global_step, error->text);
     pl_free(checkpoint->owed);
     checkpoint->owed = saving->drop;
@@ -298,7 +298,7 @@ static int checkpoint_on_checkpoint(void *self, pl_call_t *call, const pl_body_t
     checkpoint_t *checkpoint = self;
     const pl_save_checkpoint_t *msg = &body->save_checkpoint;
     if (!checkpoint->folder)
-        return pl_fail(err, PL_ESTATE, "this run has no directory to save to");
+        return pl_fail(err, PL_ESTATE, "this run has no run directory");
     saving_t *saving = pl_alloc(sizeof *saving);
     if (!saving)
         return pl_no_memory(err);
@@ -348,7 +348,7 @@ static const pl_handler_t checkpoint_handlers[] = {
 
 const pl_actor_ops_t pl_checkpoint_connector = {
     .name = "connector.checkpoint",
-    .help = "keeps what a run has come to",
+    .help = "saves the checkpoints and results of a run",
     .size = sizeof(checkpoint_t),
     .level = PL_LEVEL_CONNECTOR,
     .handlers = checkpoint_handlers,

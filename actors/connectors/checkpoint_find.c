@@ -53,7 +53,8 @@ static int tensor_take(pl_weights_t *weights, const pl_safetensors_t *file,
     if (!tensor->loadable || !pl_is_float(tensor->dtype)
         || (of_slot && (slot < 0 || slot > PL_REGION_MASTER - PL_REGION_SLOT0))
         || strlen(name) >= sizeof weights->tensor->name)
-        return pl_fail(err, PL_EFORMAT, "%s: tensor \"%.80s\" is none of a checkpoint",
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: tensor \"%.80s\" does not belong into a checkpoint",
                        file->name, tensor->name);
     pl_region_t region = of_slot ? PL_REGION_SLOT0 + slot : PL_REGION_PARAMS;
     if (tensor->dtype != PL_F32 || tensor->offset % sizeof(float)
@@ -122,7 +123,7 @@ static int file_take(pl_weights_t *weights, const char *path, const json_t *mani
     char *whole = pl_text("%s/%s", path, name);
     pl_floats_t *block = whole ? pl_floats_new(PL_F32, block_elements(size), err) : NULL;
     code = block ? pl_checkpoint_read(path, manifest, name, block->data, err)
-                 : pl_fail(err, PL_ENOMEM, "%s/%s: there is no memory for its %zu bytes",
+                 : pl_fail(err, PL_ENOMEM, "%s/%s: not enough memory for its %zu bytes",
                            path, name, size);
     if (code == PL_OK)
         code = pl_safetensors_read(block->data, size, whole, &file, err);
@@ -258,7 +259,7 @@ static int none_fail(const pl_found_t *found, const char *run_dir, const char *w
                  at ? "" : "refused: ", (int)length, line);
         line += length + (line[length] == '\n');
     }
-    return pl_fail(err, PL_ENOTFOUND, "%s: there is no checkpoint to go %s%s", run_dir,
+    return pl_fail(err, PL_ENOTFOUND, "%s: there is no checkpoint to %s%s", run_dir,
                    where, refused);
 }
 
@@ -312,7 +313,7 @@ int pl_checkpoint_find_back(const char *run_dir, uint64_t serial, pl_found_t *fo
         }
     pl_candidates_release(&all);
     if (code == PL_OK && !found->path)
-        code = none_fail(found, run_dir, "back to", err);
+        code = none_fail(found, run_dir, "return to", err);
     return code;
 }
 
@@ -430,7 +431,7 @@ static int last_take(pl_found_t *found, const char *root, pl_error_t *err)
         && !(found->run_dir = pl_strdup(found->path ? runs.at[k - 1].path : root)))
         code = pl_no_memory(err);
     for (int i = 0; i < k - 1 && found->path && code == PL_OK; i++) {
-        char *why = pl_text("%s: it has no checkpoint to go on from", runs.at[i].path);
+        char *why = pl_text("%s has no checkpoint to resume from", runs.at[i].path);
         code = why ? pass_over(found, why, err) : pl_no_memory(err);
         pl_free(why);
     }
@@ -456,7 +457,7 @@ static int find(const char *root, const char *run_name, const char *from,
     int code = newest_take(found, found->run_dir, err);
     if (code != PL_OK || found->path || !from)
         return code;
-    return none_fail(found, from, "on from", err);
+    return none_fail(found, from, "resume from", err);
 }
 
 int pl_checkpoint_find(const char *root, const char *run_name, const char *from,

@@ -93,8 +93,8 @@ static char *path_next(const char *folder, const char **names, pl_error_t *err)
     if (!length)
         return NULL;
     if (**names == '.' || memchr(*names, '/', length)) {
-        pl_fail(err, PL_EFORMAT, "%s: \"%.*s\" is no name of a checkpoint", folder,
-                (int)length, *names);
+        pl_fail(err, PL_EFORMAT, "%s: \"%.*s\" cannot be the name of a checkpoint",
+                folder, (int)length, *names);
         return NULL;
     }
     char *path = pl_text("%s/%.*s", folder, (int)length, *names);
@@ -164,7 +164,7 @@ static bool older_remove(void *self, const char *folder, const char *names)
     }
     if (err.code)
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(self), pl_actor_name(self),
-                    "older checkpoints are left: %s", err.text);
+                    "older checkpoints could not be removed: %s", err.text);
     return !err.code;
 }
 

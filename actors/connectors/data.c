@@ -115,7 +115,7 @@ static void data_go_on(data_t *data);
 static void data_on_reader_end(void *self, const pl_answer_t *answer)
 {
     pl_error_t gone;
-    pl_fail(&gone, PL_EPEER, "a data reader has ended by itself");
+    pl_fail(&gone, PL_EPEER, "a data reader ended unexpectedly");
     if (answer->kind == PL_ANSWER_ERROR)
         data_end(self, answer->error);
     else if (answer->kind == PL_ANSWER_REPLY)
@@ -135,7 +135,10 @@ static int notice_open(data_t *data, pl_error_t *err)
 {
     const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (fd < 0)
-        return pl_fail(err, PL_EIO, "there is no descriptor left: %s", strerror(errno));
+        return pl_fail(err, PL_EIO,
+                       "no descriptor is left: %s; raise the limit of open files "
+                       "(ulimit -n)",
+                       strerror(errno));
     data->sources.notice = fd;
     data->has_notice = true;
     return pl_watch(data, fd, data_on_notice, err);
@@ -229,8 +232,8 @@ static void open_done(data_t *data)
     if (!data->reloads && pl_sources_tests_training(&data->sources))
         pl_log_line(
             PL_LOG_WARNING, pl_actor_rank(data), pl_actor_name(data),
-            "the test reads all samples of the source that this run trains%s on: "
-            "its figures say little of others; give those to test on as data.test",
+            "the test uses all samples of the source that this run trains%s on, so its "
+            "metrics say little about other data: set data.test",
             data->job->data->val_split > 0 ? " and validates" : "");
     if (!data->reloads)
         batch_size_warn(data);
@@ -296,7 +299,7 @@ static int data_on_open(void *self, pl_call_t *call, const pl_body_t *body,
 {
     data_t *data = self;
     if (data_is_open(data))
-        return pl_fail(err, PL_ESTATE, "the data is open, or being opened, already");
+        return pl_fail(err, PL_ESTATE, "the data is already open");
     if (body->open_data.stage >= PL_STAGES)
         return pl_fail(err, PL_EINVAL, "there is no stage %u", body->open_data.stage);
     if (body->open_data.partition >= body->open_data.partitions)
@@ -323,7 +326,7 @@ static int data_on_reload(void *self, pl_call_t *call, const pl_body_t *body,
 {
     data_t *data = self;
     if (data->opening || !data->known)
-        return pl_fail(err, PL_ESTATE, "the data is not open, or not yet");
+        return pl_fail(err, PL_ESTATE, "the data is not open");
     feeds_close(data);
     pl_sources_drop(&data->sources);
     data->sources.batch_size = (int64_t)body->reload_data.batch_size;
@@ -491,7 +494,7 @@ static int data_on_begin(void *self, pl_call_t *call, const pl_body_t *body,
     pl_feed_t *feed = feed_of(data, begin->stage, begin->loader, err);
     if (!feed)
         return err->code;
-    pl_fail(&dropped, PL_ECANCELLED, "another pass over the %s data has begun",
+    pl_fail(&dropped, PL_ECANCELLED, "the %s data is read from its start again",
             pl_stages[begin->stage].data);
     queue_fail(&data->waiting[feed - data->feed], &dropped);
     pl_feed_begin(feed, &(pl_feed_pass_t){.epoch = begin->epoch,
@@ -512,11 +515,11 @@ static int data_on_fetch(void *self, pl_call_t *call, const pl_body_t *body,
     if (!feed)
         return err->code;
     if (!feed->begun)
-        return pl_fail(err, PL_ESTATE, "no pass over the %s data has begun",
+        return pl_fail(err, PL_ESTATE, "reading of the %s data has not begun",
                        pl_stages[stage].data);
     queue_t *queue = &data->waiting[feed - data->feed];
     if (queue->count == WAITING_MOST)
-        return pl_fail(err, PL_EBUSY, "%d fetches wait already", WAITING_MOST);
+        return pl_fail(err, PL_EBUSY, "%d fetches are already waiting", WAITING_MOST);
     queue->call[queue->count++] = call;
     pl_feed_want(feed, body->fetch_batch.until);
     data_go_on(data);
@@ -552,7 +555,7 @@ static const pl_handler_t data_handlers[] = {
 
 const pl_actor_ops_t pl_data_connector = {
     .name = "connector.data",
-    .help = "batches for the loops, read ahead",
+    .help = "reads batches ahead for the loops",
     .size = sizeof(data_t),
     .level = PL_LEVEL_CONNECTOR,
     .handlers = data_handlers,

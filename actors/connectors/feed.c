@@ -42,8 +42,8 @@ int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err)
     const pl_data_info_t *info = &spec->dataset->info;
     if (batches > UINT32_MAX || rows > INT32_MAX || ahead > INT32_MAX - OUT_MOST)
         return pl_fail(err, PL_EINVAL,
-                       "%lld batches, or %lld samples in one, or %lld "
-                       "read ahead are too many: change data.batch_size or data.prefetch",
+                       "%lld batches, or %lld samples in one, or %lld read ahead are "
+                       "too many: lower data.prefetch or change data.batch_size",
                        (long long)batches, (long long)rows, (long long)ahead);
     pl_field_t field[PL_FIELDS];
     for (int k = 0; k < info->field_count; k++) {

@@ -122,7 +122,7 @@ static void sink_lose(logger_t *logger, sink_t *sink, uint64_t count, const char
 {
     sink->lost += count;
     sink_warn(logger, sink, &sink->told_lost,
-              "figures are lost, the run goes on; how many is said at its end", why);
+              "metrics are lost, the run continues and counts them at its end", why);
 }
 
 static void sink_sum_up(const logger_t *logger, const sink_t *sink)
@@ -176,7 +176,7 @@ static void sink_answered(void *self, const pl_answer_t *answer)
             sink_lose(logger, sink, reply->lost, reply->why);
         else if (*reply->why)
             sink_warn(logger, sink, &sink->told_unsynced,
-                      "checkpoints say an older place in it", reply->why);
+                      "checkpoints keep an older position of its file", reply->why);
     } else {
         return;
     }
@@ -237,7 +237,7 @@ static int sink_add(sink_t *sink, pl_logged_t *logged, pl_error_t *err)
     if (!*into && !(*into = pl_records_new(err)))
         return PL_ENOMEM;
     if ((*into)->size + logged->size > WAITING_MOST)
-        return pl_fail(err, PL_EBUSY, "it is too slow for that many");
+        return pl_fail(err, PL_EBUSY, "the logger is too slow for the number of records");
     return pl_records_add(*into, logged, err);
 }
 
@@ -311,7 +311,7 @@ static void sink_interrupt(logger_t *logger, sink_t *sink)
         ops_of(sink)->interrupt(sink->part->part.self);
     if (sink->waiting && sink->waiting->count)
         sink_lose(logger, sink, (uint64_t)sink->waiting->count,
-                  "it is too slow, and the run has ended");
+                  "the logger is too slow, and the run has ended");
     records_drop(&sink->waiting);
     records_drop(&sink->behind);
 }
@@ -323,7 +323,7 @@ static void give_up(logger_t *logger)
         sink_t *sink = &logger->sink[k];
         if (sink->under_way)
             sink_lose(logger, sink, (uint64_t)sink->under_way->count,
-                      "it does not come to an end");
+                      "the logger does not end");
     }
     pl_actor_end(logger, NULL);
 }
@@ -386,7 +386,7 @@ static const pl_handler_t logger_handlers[] = {
 
 const pl_actor_ops_t pl_logger_connector = {
     .name = "connector.logger",
-    .help = "figures to the run's loggers",
+    .help = "passes metrics to the run's loggers",
     .size = sizeof(logger_t),
     .level = PL_LEVEL_CONNECTOR,
     .handlers = logger_handlers,

@@ -111,7 +111,8 @@ int logger_on_get_state(void *self, pl_call_t *call, const pl_body_t *body,
     logger_t *logger = self;
     (void)body;
     if (logger->asking || logger->ending)
-        return pl_fail(err, PL_EBUSY, "the loggers are being asked, or are ending");
+        return pl_fail(err, PL_EBUSY,
+                       "the loggers already report their state, or are ending");
     for (int k = 0; k < logger->count; k++) {
         sink_t *sink = &logger->sink[k];
         if (!sink->waiting && !(sink->waiting = pl_records_new(err)))

@@ -126,8 +126,8 @@ int pl_split_make(pl_split_t *split, const pl_split_spec_t *spec, pl_error_t *er
         pl_free(held);
         return count < 0 ? pl_no_memory(err)
                          : pl_fail(err, PL_EINVAL,
-                                   "data.stratify: no class has two samples: there is "
-                                   "nothing to validate on");
+                                   "data.stratify: no class has two samples, so there "
+                                   "is nothing to validate on");
     }
     qsort(held, (size_t)count, sizeof *held, compare_samples);
     *split = (pl_split_t){total, count, held};

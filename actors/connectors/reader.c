@@ -38,7 +38,7 @@ static const char *dataset_name(const pl_dataset_t *dataset)
 static int dataset_fault(int code, pl_error_t *why)
 {
     if (!why->text[0])
-        pl_fail(why, PL_EUSER, "it failed without saying why");
+        pl_fail(why, PL_EUSER, "it failed without an error text");
     return code < 0 ? code : PL_EUSER;
 }
 
@@ -63,7 +63,7 @@ static int field_check(const pl_field_t *field, pl_error_t *err)
 static int info_check(const pl_data_info_t *info, bool may_be_empty, pl_error_t *err)
 {
     if (info->samples < (may_be_empty ? 0 : 1))
-        return pl_fail(err, PL_EFORMAT, "there are no samples in it");
+        return pl_fail(err, PL_EFORMAT, "it has no samples");
     if (info->field_count < 1 || info->field_count > PL_FIELDS)
         return pl_fail(err, PL_EUSER, "it has %d fields; 1 to %d are possible",
                        info->field_count, PL_FIELDS);
@@ -88,7 +88,8 @@ static int lengths_read(pl_dataset_t *dataset, pl_error_t *err)
     for (int64_t i = 0; i < dataset->info.samples; i++) {
         int64_t length = ops->length(dataset->part.self, i);
         if (length < 1)
-            return pl_fail(err, PL_EFORMAT, "sample %lld has length %lld; 1 is the least",
+            return pl_fail(err, PL_EFORMAT,
+                           "sample %lld has length %lld: the length must be at least 1",
                            (long long)i, (long long)length);
         dataset->length[i] = length;
         dataset->longest = length > dataset->longest ? length : dataset->longest;
@@ -102,12 +103,12 @@ static int mask_add(pl_data_info_t *info, pl_error_t *err)
     for (int k = 0; k < info->field_count; k++)
         if (!strcmp(info->field[k].name, MASK))
             return pl_fail(err, PL_EUSER,
-                           "it has a field \"" MASK "\": that is added "
-                           "where samples vary in length");
+                           "it has a field \"" MASK "\", a name that is reserved where "
+                           "samples vary in length");
     if (info->field_count == PL_FIELDS)
         return pl_fail(err, PL_EUSER,
-                       "it has %d fields: with samples of different length "
-                       "one less is possible",
+                       "it has %d fields: with samples of different length one fewer is "
+                       "possible",
                        PL_FIELDS);
     info->field[info->field_count++] =
         (pl_field_t){.name = MASK, .dtype = PL_F32, .shape = PL_SHAPE(PL_VARIES)};
@@ -217,7 +218,7 @@ static int targets_find(const pl_data_info_t *info, int *y, pl_error_t *err)
         return PL_OK;
     return pl_fail(err, PL_EINVAL,
                    "data.stratify needs classes: a field \"y\" of one whole number for "
-                   "each sample; leave it out, or make the targets classes");
+                   "each sample; remove it, or make the targets classes");
 }
 
 static int targets_read(pl_dataset_t *dataset, pl_error_t *err)
@@ -397,11 +398,12 @@ static int weights_check(const pl_batch_t *batch, pl_error_t *err)
             continue;
         for (int64_t i = 0; i < batch->count; i++)
             if (!(weight[i] >= 0 && isfinite(weight[i])))
-                return pl_fail(err, PL_EFORMAT,
-                               "data set \"%s\", record %lld (from 0): field \"weight\" is "
-                               "%g; the weight of a sample must be a number from 0",
-                               dataset_name(batch->dataset), (long long)batch->index[i],
-                               (double)weight[i]);
+                return pl_fail(
+                    err, PL_EFORMAT,
+                    "data set \"%s\", record %lld (from 0): field \"weight\" is "
+                    "%g; the weight of a sample must be a number from 0",
+                    dataset_name(batch->dataset), (long long)batch->index[i],
+                    (double)weight[i]);
     }
     return PL_OK;
 }

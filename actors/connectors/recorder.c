@@ -124,7 +124,7 @@ static int recorder_on_write(void *self, pl_call_t *call, const pl_body_t *body,
     if (*msg->status)
         logger_close(recorder, msg->status);
     if (lost && !why.text[0])
-        pl_fail(&why, PL_EUSER, "it failed without saying why");
+        pl_fail(&why, PL_EUSER, "it failed without an error text");
     int code = pl_reply_write_records(
         call, &(pl_write_records_reply_t){.lost = (uint32_t)lost,
                                           .why = lost ? why.text : unsynced.text,
@@ -158,7 +158,7 @@ static const pl_handler_t recorder_handlers[] = {
 
 const pl_actor_ops_t pl_io_recorder = {
     .name = "io.recorder",
-    .help = "hands figures to a logger",
+    .help = "calls a logger on a thread of its own",
     .size = sizeof(recorder_t),
     .level = PL_LEVEL_IO,
     .handlers = recorder_handlers,

@@ -30,22 +30,22 @@ static int fail_folder(const char *path, pl_error_t *err)
     switch (errno) {
     case EROFS:
         return pl_fail(err, PL_EIO,
-                       "%s: this directory cannot be made, its file system is read-only: "
-                       "give another trainer.default_root_dir",
+                       "%s: cannot create the directory, because its file system is "
+                       "read-only: set another trainer.default_root_dir",
                        path);
     case EACCES:
     case EPERM:
         return pl_fail(err, PL_EIO,
-                       "%s: no permission to make this directory: give "
-                       "another trainer.default_root_dir",
+                       "%s: no permission to create the directory: set another "
+                       "trainer.default_root_dir",
                        path);
     case ENOTDIR:
     case EEXIST:
         return pl_fail(err, PL_EEXIST,
-                       "%s: a file has the name of the directory: give "
-                       "another trainer.default_root_dir",
+                       "%s: a file has the name of the directory: set another "
+                       "trainer.default_root_dir",
                        path);
-    default: return pl_fail(err, PL_EIO, "%s: this directory cannot be made: %m", path);
+    default: return pl_fail(err, PL_EIO, "%s: cannot create the directory: %m", path);
     }
 }
 
@@ -105,7 +105,7 @@ static int newest_number(const char *root, long *newest, pl_error_t *err)
 {
     DIR *folder = opendir(root);
     if (!folder)
-        return pl_fail(err, PL_EIO, "%s: cannot be listed: %m", root);
+        return pl_fail(err, PL_EIO, "%s: cannot list the directory: %m", root);
     *newest = 0;
     for (const struct dirent *entry; (entry = readdir(folder));) {
         long number = is_number(entry->d_name) ? strtol(entry->d_name, NULL, 10) : 0;
@@ -136,15 +136,15 @@ static char *folder_numbered(const char *root, pl_error_t *err)
         if (!taken)
             return NULL;
     }
-    pl_fail(err, PL_EBUSY, "%s: no number is free for this run", root);
+    pl_fail(err, PL_EBUSY, "%s: no run number is free", root);
     return NULL;
 }
 
 static int fail_taken(const char *path, pl_error_t *err)
 {
     return pl_fail(err, PL_EEXIST,
-                   "%s: there is a run of that name: give another "
-                   "trainer.run_name, nothing is overwritten",
+                   "%s: a run of that name exists, and it is not overwritten: set "
+                   "another trainer.run_name",
                    path);
 }
 
@@ -323,8 +323,7 @@ int pl_run_dir_make_again(const char *file, pl_error_t *err)
     int code = folders_ensure(folder, err);
     if (code == PL_OK)
         pl_log_line(PL_LOG_WARNING, -1, "io.writer",
-                    "%s: somebody has removed this directory; it "
-                    "is made again for the weights",
+                    "%s: the directory was removed; it is created again for the weights",
                     folder);
     pl_free(folder);
     return code;

@@ -205,7 +205,8 @@ static int size_add(pl_layout_t *layout, pl_stage_t stage, pl_batch_size_t size,
     if (count == PL_SIZES_MOST)
         return pl_fail(err, PL_EINVAL,
                        "the sources of data.%s have batches of more than %d sizes: "
-                       "choose data.batch_size so that fewer of them end with another",
+                       "choose data.batch_size so that fewer sources end with a smaller "
+                       "batch",
                        pl_source_name(stage), PL_SIZES_MOST);
     there[layout->stage[stage].size_count++] = size;
     return PL_OK;
@@ -264,23 +265,20 @@ static int feed_make(pl_sources_t *sources, int place, pl_feed_t *feed,
                      pl_layout_t *layout, pl_error_t *err)
 {
     const pl_stage_t stage = stage_at(sources, place);
-    const pl_feed_spec_t spec = {.dataset = sources->dataset[place],
-                                 .stage = stage,
-                                 .loader = place < PL_STAGES
-                                               ? 0
-                                               : (uint32_t)(place - PL_STAGES + 1),
-                                 .order = order_of(sources, place),
-                                 .deal = {sources->deal.part, sources->deal.parts,
-                                          sources->deal.even && place == PL_TRAIN,
-                                          sources->deal.shards,
-                                          drops_last(sources, place)},
-                                 .batch_size = sources->batch_size
-                                                   ? sources->batch_size
-                                                   : sources->job->data->batch_size,
-                                 .prefetch = sources->job->data->prefetch,
-                                 .buckets = sources->job->data->buckets,
-                                 .limit = limit_of(sources, place),
-                                 .notice = sources->notice};
+    const pl_feed_spec_t spec = {
+        .dataset = sources->dataset[place],
+        .stage = stage,
+        .loader = place < PL_STAGES ? 0 : (uint32_t)(place - PL_STAGES + 1),
+        .order = order_of(sources, place),
+        .deal = {sources->deal.part, sources->deal.parts,
+                 sources->deal.even && place == PL_TRAIN, sources->deal.shards,
+                 drops_last(sources, place)},
+        .batch_size = sources->batch_size ? sources->batch_size
+                                          : sources->job->data->batch_size,
+        .prefetch = sources->job->data->prefetch,
+        .buckets = sources->job->data->buckets,
+        .limit = limit_of(sources, place),
+        .notice = sources->notice};
     if (!spec.loader && !spec.dataset->info.samples)
         return pl_fail(err, PL_EFORMAT, "the first source of data.%s has no samples",
                        pl_source_name(stage));
@@ -288,11 +286,12 @@ static int feed_make(pl_sources_t *sources, int place, pl_feed_t *feed,
     int code = pl_feed_open(feed, &spec, err);
     if (code == PL_OK && spec.deal.drop_last && !pl_feed_sizes(feed, size)) {
         pl_feed_close(feed);
-        return pl_fail(err, PL_EINVAL,
-                       "data.drop_last leaves no batch: %lld training samples do not fill "
-                       "one of %lld on each of %u ranks; lower data.batch_size",
-                       (long long)spec.order.count, (long long)spec.batch_size,
-                       spec.deal.shards ? spec.deal.shards : spec.deal.parts);
+        return pl_fail(
+            err, PL_EINVAL,
+            "data.drop_last leaves no batch: %lld training samples do not fill "
+            "one of %lld on each of %u ranks; lower data.batch_size",
+            (long long)spec.order.count, (long long)spec.batch_size,
+            spec.deal.shards ? spec.deal.shards : spec.deal.parts);
     }
     if (code == PL_OK && spec.loader)
         code = layout_further(layout, feed, err);
@@ -324,7 +323,8 @@ static int facts_read(const pl_dataset_t *dataset, json_t **facts_p, pl_error_t 
         return PL_OK;
     json_decref(*facts_p);
     *facts_p = NULL;
-    return pl_fail(err, PL_EUSER, "data set \"%s\": its facts are no JSON object: %.100s",
+    return pl_fail(err, PL_EUSER,
+                   "data set \"%s\": its facts are not a JSON object: %.100s",
                    ((const pl_part_t *)dataset->part.ops)->name, text);
 }
 
@@ -430,8 +430,8 @@ int pl_sources_same(const pl_layout_t *was, const char *facts_were, const pl_lay
     json_decref(now);
     return code == PL_EINVAL
                ? pl_fail(err, code,
-                         "the data are others than before: they were %.200s, and the "
-                         "module was made for that; now they are %.200s",
+                         "the data changed: the module was made for %.200s, but now the "
+                         "data is %.200s",
                          facts_were, facts_are)
                : code;
 }

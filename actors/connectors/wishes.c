@@ -61,15 +61,17 @@ static int wish_check(const pl_callback_ops_t *ops, pl_hook_t point,
     int vain = wished(request, figures) & ~allowed_to(ops, point);
     for (int k = 0; vain; k++, vain >>= 1)
         if (vain & 1)
-            return pl_fail(err, PL_EUSER, "wishing for %s does nothing there",
+            return pl_fail(err, PL_EUSER, "a callback cannot request %s at this hook",
                            wish_names[k]);
     if (!isfinite(request->lr_factor) || request->lr_factor < 0)
         return pl_fail(err, PL_EUSER,
-                       "it wants the learning rate times %g; 0 and more is possible",
+                       "it requests the learning-rate factor %g: the factor must be 0 "
+                       "or more",
                        request->lr_factor);
     if (request->accumulate < 0)
         return pl_fail(err, PL_EUSER,
-                       "it wants %lld batches behind a step; 1 and more is possible",
+                       "it requests %lld batches for a step: the number must be 1 or "
+                       "more",
                        (long long)request->accumulate);
     return PL_OK;
 }
@@ -80,8 +82,8 @@ static int patterns_add(char all[1024], const char *patterns, pl_error_t *err)
     if (used + length + 2 > 1024)
         return pl_fail(
             err, PL_EUSER,
-            "the patterns of parameters that callbacks request for at once are "
-            "longer than 1000 characters");
+            "the patterns of parameters that callbacks request at one hook are longer "
+            "than 1000 characters");
     snprintf(all + used, 1024 - used, "%s%s", used && length ? " " : "", patterns);
     return PL_OK;
 }
@@ -123,9 +125,10 @@ int pl_callback_log(pl_callback_request_t *request, const char *name, double val
 {
     if (!request || !request->metrics)
         return pl_fail(err, PL_EINVAL,
-                       "a figure is wished for inside on(), with its request");
+                       "a callback can log a metric only inside on(), with the request "
+                       "that on() received");
     if (!name || !*name || !pl_utf8_ok(name, strlen(name)))
-        return pl_fail(err, PL_EINVAL, "a figure needs a name, in UTF-8");
+        return pl_fail(err, PL_EINVAL, "a metric needs a name in UTF-8");
     if (!request->metrics->object)
         request->metrics->object = json_object();
     json_t *number = isfinite(value) ? json_real(value) : json_null();

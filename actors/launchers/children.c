@@ -76,9 +76,8 @@ static void tell_failed(pl_children_t *all, const child_t *child, const pl_death
 static void one_left(pl_children_t *all, const child_t *child)
 {
     pl_error_t said;
-    pl_fail(&said, PL_EDIED,
-            "rank %d (process %d) exited with status 0 before it had joined", child->rank,
-            pl_process_id(child->process));
+    pl_fail(&said, PL_EDIED, "rank %d (process %d) exited with status 0 before it joined",
+            child->rank, pl_process_id(child->process));
     pl_last_words(child->process, false, &said);
     all->spec.on_left(all->spec.user, child->rank, said.text);
 }

@@ -121,9 +121,9 @@ pl_process_t *pl_crew_hire(pl_crew_t *crew, int rank, const pl_process_spec_t *s
     const bool is_missing = !hand->process || hand->is_dead;
     if (is_missing && !pl_crew_knows_past(crew)) {
         pl_fail(err, PL_EDIED,
-                "the process that runs the program for it %s before this run, and what "
-                "earlier runs came to was not kept for another in its place: that needs "
-                "\"max_restarts\" above 0 and room in %s",
+                "the process of this rank %s before this run and cannot be replaced, "
+                "because the results of earlier runs were not kept: set "
+                "\"max_restarts\" above 0 and make room in %s",
                 hand->process ? hand->end : "could not be started", crew->folder);
         return NULL;
     }
@@ -174,8 +174,8 @@ void pl_crew_note(pl_crew_t *crew, const pl_blob_t *outcome, const pl_error_t *f
         crew->noted++;
     else
         pl_log_line(PL_LOG_WARNING, -1, "launcher.script",
-                    "in later runs no process can be started again, as what this one "
-                    "came to cannot be kept: %s",
+                    "later runs cannot start a process again, because the result of "
+                    "this run cannot be kept: %s",
                     err.text);
 }
 
@@ -217,12 +217,13 @@ pl_crew_t *pl_crew_take(void *launcher, int count, pl_error_t *err)
         crew = crew_new(launcher, count, err);
     else if (crew->is_taken)
         pl_fail(err, PL_ESTATE,
-                "launcher \"script\" is at another run of this engine: wait for its "
-                "result, or use launcher \"spawn\"");
+                "launcher \"script\" is busy with another run of this engine: wait for "
+                "its result, or use launcher \"spawn\"");
     else if (crew->count != count)
         pl_fail(err, PL_EINVAL,
-                "this program's first run by launcher \"script\" had %d ranks, and %d "
-                "are wanted now: it needs as many each time",
+                "the first run of this program with launcher \"script\" had %d ranks, "
+                "but this run requests %d: all its runs must have the same number of "
+                "ranks",
                 crew->count, count);
     if (!crew || crew->is_taken || crew->count != count)
         return NULL;

@@ -134,7 +134,7 @@ static void signal_came(void *self)
     char wish[80];
     if (read(e->signals, &info, sizeof info) != sizeof info)
         return;
-    snprintf(wish, sizeof wish, "rank %d got SIG%s", e->member.spec.rank,
+    snprintf(wish, sizeof wish, "rank %d received SIG%s", e->member.spec.rank,
              sigabbrev_np((int)info.ssi_signo));
     pl_member_wish(&e->member, wish);
 }
@@ -145,15 +145,17 @@ static int signals_open(entry_t *e, pl_error_t *err)
     const sigset_t set = signals_to_end();
     e->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (e->signals < 0 || pthread_sigmask(SIG_BLOCK, &set, NULL) != 0)
-        return pl_fail(err, PL_EBUSY, "no descriptor for signals");
+        return pl_fail(err, PL_EBUSY,
+                       "cannot create a descriptor for signals: raise the limit of open "
+                       "files (ulimit -n)");
     return pl_watch(e, e->signals, signal_came, err);
 }
 
 /* ---- the process ---- */
 
 static const pl_actor_ops_t entry_ops = {.name = "entry",
-                                         .help = "the launcher, as a rank's process "
-                                                 "sees it",
+                                         .help = "represents the launcher in the "
+                                                 "process of a rank",
                                          .size = sizeof(entry_t),
                                          .level = PL_LEVEL_LAUNCHER,
                                          .handlers = (pl_handler_t[]){PL_HANDLERS_END}};

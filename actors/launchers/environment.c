@@ -49,8 +49,8 @@ static const char *part_end(const char *part)
 
 static int list_fail(const char *list, pl_error_t *err)
 {
-    return pl_fail(err, PL_EINVAL, "\"%.100s\" is no list of nodes such as n[01-10,12]",
-                   list);
+    return pl_fail(err, PL_EINVAL,
+                   "\"%.100s\" is not a list of nodes, such as n[01-10,12]", list);
 }
 
 /* "01-10" or "12" at *at: moves behind it. */
@@ -109,7 +109,8 @@ int pl_node_list_get(const char *list, int k, char *host, size_t room, pl_error_
         if (found < 0 || left < 0)
             return list_fail(list, err);
     }
-    return pl_fail(err, PL_EINVAL, "\"%.100s\" has no %d nodes", list, k + 1);
+    return pl_fail(err, PL_EINVAL, "the list of nodes \"%.100s\" has fewer than %d nodes",
+                   list, k + 1);
 }
 
 /* ---- numbers ---- */
@@ -124,8 +125,9 @@ static int number_read(get_t get, const char *name, int least, int *number,
     char *end;
     long value = strtol(text, &end, 10);
     if (*end || value < least || value > 1 << 24)
-        return pl_fail(err, PL_EINVAL, "%s is \"%.40s\": a number from %d is expected",
-                       name, text, least);
+        return pl_fail(err, PL_EINVAL,
+                       "%s is \"%.40s\": set it to a whole number from %d", name, text,
+                       least);
     *number = (int)value;
     return PL_OK;
 }
@@ -167,9 +169,9 @@ static int slurm_miss(get_t get, pl_error_t *err)
     if (code != PL_OK || tasks == 1)
         return code;
     return pl_fail(err, PL_EINVAL,
-                   "Slurm has made room for %d tasks (SLURM_NTASKS) and this process is "
-                   "none of them: start it by srun, or name a launcher that starts ranks "
-                   "itself (trainer.launcher)",
+                   "Slurm has allocated %d tasks (SLURM_NTASKS), but this process is "
+                   "not one of them: start it with srun, or set trainer.launcher to a "
+                   "launcher that starts ranks, such as \"spawn\"",
                    tasks);
 }
 
@@ -234,9 +236,9 @@ static int slurm_find(pl_environment_t *e, get_t get, pl_error_t *err)
 }
 
 typedef struct ancestor {
-    char name[17];                          /* as the kernel has it: 15 characters */
+    char name[17];                               /* as the kernel has it: 15 characters */
     long id, parent;
-    unsigned long long began;               /* ticks since the machine did */
+    unsigned long long began;                            /* ticks since the machine did */
 } ancestor_t;
 
 static bool ancestor_read(ancestor_t *a, long id)
@@ -263,8 +265,8 @@ static int hydra_find(pl_environment_t *e, get_t get, pl_error_t *err)
     enum { DEPTH_MOST = 32 };
     ancestor_t a = {.parent = getppid()};
     (void)get, (void)err;
-    for (int k = 0; k < DEPTH_MOST && e->local_world_size == e->world_size
-                    && a.parent > 1 && ancestor_read(&a, a.parent);
+    for (int k = 0; k < DEPTH_MOST && e->local_world_size == e->world_size && a.parent > 1
+                    && ancestor_read(&a, a.parent);
          k++)
         if (!strcmp(a.name, "hydra_pmi_proxy")) {
             snprintf(e->job, sizeof e->job, "hydra-%ld-%llu", a.id, a.began);
@@ -291,7 +293,7 @@ static int plain_find(pl_environment_t *e, get_t get, pl_error_t *err)
     if (has_host == has_port)
         return PL_OK;
     return pl_fail(err, PL_EINVAL,
-                   "RANK, WORLD_SIZE and %s are set and %s is not: set it, to the %s of "
+                   "RANK, WORLD_SIZE and %s are set, but %s is not: set it to the %s of "
                    "rank 0",
                    has_host ? "MASTER_ADDR" : "MASTER_PORT",
                    has_host ? "MASTER_PORT" : "MASTER_ADDR", has_host ? "port" : "host");
@@ -302,8 +304,8 @@ static int plain_miss(get_t get, pl_error_t *err)
     if (!text_of(get, "RANK") || text_of(get, "WORLD_SIZE"))
         return PL_OK;
     return pl_fail(err, PL_EINVAL,
-                   "RANK is %.40s and WORLD_SIZE is not set: set it to the number of "
-                   "ranks, or unset RANK for one process",
+                   "RANK is %.40s, but WORLD_SIZE is not set: set WORLD_SIZE to the "
+                   "number of ranks, or unset RANK to run one process",
                    text_of(get, "RANK"));
 }
 
@@ -318,7 +320,9 @@ static int lsf_find(pl_environment_t *e, get_t get, pl_error_t *err)
     const bool is_there = fscanf(file, "%*[^\n] %200s", host) == 1;
     fclose(file);
     if (!is_there)
-        return pl_fail(err, PL_EINVAL, "LSB_DJOB_RANKFILE: %.200s has no second line",
+        return pl_fail(err, PL_EINVAL,
+                       "LSB_DJOB_RANKFILE: %.200s has no second line, which names the "
+                       "host of rank 0",
                        path);
     endpoint_set(e, host, job_port(e->job));
     return PL_OK;
@@ -452,8 +456,8 @@ static int must_be_set(const source_t *source, const char *name, get_t get,
     if (text_of(get, name))
         return PL_OK;
     return pl_fail(err, PL_EINVAL,
-                   "%s has started this process and %s is not set: set it, or unset what "
-                   "tells of %s",
+                   "%s started this process, but %s is not set: set it, or unset the "
+                   "other variables of %s",
                    source->name, name, source->name);
 }
 
@@ -500,8 +504,9 @@ static int range_check(const char *name, int value, const char *size_name, int s
 {
     if (!size || value < size)
         return PL_OK;
-    return pl_fail(err, PL_EINVAL, "%s is %d and %s is %d: it must be less", name, value,
-                   size_name, size);
+    return pl_fail(err, PL_EINVAL,
+                   "%s is %d and %s is %d: the first must be less than the second", name,
+                   value, size_name, size);
 }
 
 static int source_read(pl_environment_t *e, const source_t *source, get_t get,
@@ -550,7 +555,7 @@ static int agree(const source_t *a, const char *a_name, int a_value, const sourc
     if (a_value == b_value)
         return PL_OK;
     return pl_fail(err, PL_EINVAL,
-                   "%s says %s is %d, %s says %s is %d: unset one of them, or set "
+                   "%s sets %s to %d, but %s sets %s to %d: unset one of them, or set "
                    "PACELINE_RANK and PACELINE_WORLD_SIZE",
                    a->name, a_name, a_value, b->name, b_name, b_value);
 }
@@ -600,8 +605,8 @@ static int alone_check(const source_t *source, get_t get, pl_error_t *err)
     if (code != PL_OK || size == 1)
         return code;
     return pl_fail(err, PL_EINVAL,
-                   "%s is %d and %s is not set, so this process does not know its rank: "
-                   "set it, or unset %s for one process",
+                   "%s is %d, but %s is not set, so this process does not know its "
+                   "rank: set it, or unset %s to run one process",
                    source->world_size, size, lacks, source->world_size);
 }
 

@@ -141,20 +141,20 @@ static int endpoint_find(external_t *x, pl_error_t *err)
     char other[ENDPOINT];
     if (!*told && !*given)
         return pl_fail(err, PL_EINVAL,
-                       "%s has started the ranks, but nothing tells where they meet: set "
-                       "PACELINE_ENDPOINT to HOST:PORT of rank 0 (or MASTER_ADDR and "
-                       "MASTER_PORT, where RANK and WORLD_SIZE are set)",
+                       "%s started the ranks, but no variable names the address where "
+                       "they connect: set PACELINE_ENDPOINT to the HOST:PORT of rank 0 "
+                       "(or MASTER_ADDR and MASTER_PORT, if RANK and WORLD_SIZE are "
+                       "set)",
                        x->environment.source);
     int code = pl_rendezvous_read(*told ? told : given, x->endpoint, ENDPOINT, err);
     if (code != PL_OK || !*told || !*given)
         return code;
     code = pl_rendezvous_read(given, other, ENDPOINT, err);
     if (code == PL_OK && strcmp(other, x->endpoint))
-        code =
-            pl_fail(err, PL_EINVAL,
-                    "trainer.launcher.rendezvous is \"%s\" and the environment says %s: "
-                    "leave one out",
-                    given, told);
+        code = pl_fail(err, PL_EINVAL,
+                       "trainer.launcher.rendezvous is \"%s\", but the environment sets "
+                       "the address %s: remove one of them",
+                       given, told);
     return code;
 }
 
@@ -168,9 +168,9 @@ static int keys_find(external_t *x, pl_error_t *err)
     if (pl_rendezvous_is_near(x->endpoint))
         return PL_OK;
     return pl_fail(err, PL_EINVAL,
-                   "ranks that meet at %s, beyond this machine, need the key of the job: "
-                   "set PACELINE_JOB_KEY_FILE to a file that paceline launch --job-key "
-                   "has made, the same on all nodes",
+                   "ranks that connect to %s, beyond this machine, need the key of the "
+                   "job: set PACELINE_JOB_KEY_FILE to a file that paceline launch "
+                   "--job-key has created, the same on all nodes",
                    x->endpoint);
 }
 
@@ -204,7 +204,7 @@ static int run_number(const pl_environment_t *e, uint64_t *number, pl_error_t *e
     if (!e->job[0] && e->rank > 0)
         return PL_OK;
     if (!e->job[0] && getrandom(&named, sizeof named, 0) != sizeof named)
-        return pl_fail(err, PL_EIO, "no random numbers: %s", strerror(errno));
+        return pl_fail(err, PL_EIO, "cannot read random numbers: %s", strerror(errno));
     const uint64_t key[] = {named, (uint64_t)e->restarts};
     *number = pl_hash_bytes(key, sizeof key) | 1;
     return PL_OK;
@@ -216,11 +216,10 @@ static int place_find(external_t *x, pl_error_t *err)
     pl_environment_t *e = &x->environment;
     int code = pl_environment_read(e, getenv, err);
     if (code == PL_OK && !e->source)
-        code =
-            pl_fail(err, PL_EINVAL,
-                    "the launcher \"external\" is for ranks that somebody has started: "
-                    "use paceline launch, or set PACELINE_RANK and "
-                    "PACELINE_WORLD_SIZE");
+        code = pl_fail(err, PL_EINVAL,
+                       "the launcher \"external\" needs ranks that another program has "
+                       "started: use paceline launch, or set PACELINE_RANK and "
+                       "PACELINE_WORLD_SIZE");
     if (code == PL_OK)
         code = pl_ports_set(*x->port_range ? x->port_range
                                            : getenv("PACELINE_PORT_RANGE"),
@@ -239,8 +238,8 @@ static int place_find(external_t *x, pl_error_t *err)
     x->until = pl_now() + (int64_t)(x->join_timeout * PL_SECOND);
     const bool is_known = e->is_own && e->rank;             /* by who told it */
     pl_log_line(is_known ? PL_LOG_DEBUG : PL_LOG_INFO, e->rank, pl_actor_name(x),
-                "rank %d of %d, as %s says; the ranks meet at %s", e->rank, e->world_size,
-                e->source, x->endpoint);
+                "rank %d of %d, set by %s; the ranks connect at %s", e->rank,
+                e->world_size, e->source, x->endpoint);
     return code;
 }
 
@@ -403,15 +402,14 @@ static void external_release(void *self)
 }
 
 static const pl_option_t external_options[] = {
-    PL_TEXT(
-        external_t, rendezvous, "\"\"", NULL,
-        "where rank 0 is met, HOST:PORT; empty: as PACELINE_ENDPOINT or the scheduler "
-        "says"),
+    PL_TEXT(external_t, rendezvous, "\"\"", NULL,
+            "HOST:PORT at which rank 0 listens; empty: from PACELINE_ENDPOINT or the "
+            "scheduler"),
     PL_TEXT(external_t, job_key, "\"\"", NULL,
-            "file with the key of the job; empty: as PACELINE_JOB_KEY_FILE says"),
+            "file with the key of the job; empty: from PACELINE_JOB_KEY_FILE"),
     PL_TEXT(external_t, port_range, "\"\"", NULL,
-            "ports that ranks listen at besides that of the rendezvous, such as "
-            "20000-20100; empty: as PACELINE_PORT_RANGE says, or any"),
+            "ports at which ranks listen besides the rendezvous port, such as "
+            "20000-20100; empty: from PACELINE_PORT_RANGE, or any port"),
     PL_FLOAT(external_t, join_timeout, "60", "0.001..86400",
              "seconds until all ranks must have joined"),
     PL_OPTIONS_END,

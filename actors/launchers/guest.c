@@ -159,7 +159,7 @@ int pl_guest_stop(pl_guest_t *guest, pl_call_t *call, const char *reason)
     char why[160];
     snprintf(why, sizeof why, "rank %d: %s", guest->spec.rank, reason);
     if (pl_guest_waits(guest))
-        guest_lose(guest, PL_ECANCELLED, "stopped before it had joined the others");
+        guest_lose(guest, PL_ECANCELLED, "stopped before it joined the other ranks");
     else if (takes_part(guest))
         pl_member_wish(&guest->member, why);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
@@ -168,7 +168,8 @@ int pl_guest_stop(pl_guest_t *guest, pl_call_t *call, const char *reason)
 int pl_guest_control(const pl_guest_t *guest, const char *who, pl_error_t *err)
 {
     return pl_fail(err, PL_ESTATE,
-                   "this process is rank %d of the run: %s takes commands",
+                   "this process is rank %d of the run and accepts no commands: give "
+                   "them to %s",
                    guest->spec.rank, who);
 }
 

@@ -76,8 +76,8 @@ static void child_left(void *user, int rank, const char *text)
 int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_t *err)
 {
     char trail[PL_DOOR_TEXT], departures[PL_DOOR_TEXT];
-    const bool has_first = launch->host;    /* rank zero keeps a trail, so that it knows
-                                               where it was when it is started again */
+    const bool has_first = launch->host;      /* rank zero keeps a trail, so that it knows
+                                                 where it was when it is started again */
     const pl_children_spec_t spec = {
         .argv = launch->spec.argv,
         .count = launch->spec.devices,
@@ -152,14 +152,14 @@ static int key_find(pl_launch_t *launch, pl_error_t *err)
         if (pl_rendezvous_is_near(launch->endpoint))
             return PL_OK;
         return pl_fail(err, PL_EINVAL,
-                       "ranks that meet at %s, beyond this machine, need the key of the "
-                       "job: name a file for it, the same on all nodes (--job-key or "
+                       "ranks that connect to %s, beyond this machine, need the key of "
+                       "the job: name its file, the same on all nodes (--job-key or "
                        "PACELINE_JOB_KEY_FILE)",
                        launch->endpoint);
     }
     int code = pl_keys_open(file, &launch->keys, err);
     if (code == PL_OK && !realpath(file, launch->job_key))
-        code = pl_fail(err, PL_EIO, "the path of %s cannot be found", file);
+        code = pl_fail(err, PL_EIO, "cannot resolve the path of %s", file);
     return code;
 }
 
@@ -184,8 +184,8 @@ static int place_find(pl_launch_t *launch, pl_error_t *err)
     const bool is_any = !told || (port && !strcmp(port, ":0"));
     if (is_any && launch->spec.nodes > 1)
         return pl_fail(err, PL_EINVAL,
-                       "%d nodes must be told one place to meet at: the HOST:PORT of "
-                       "node 0 (--rdzv-endpoint)",
+                       "%d nodes need an address where they connect: set "
+                       "--rdzv-endpoint to the HOST:PORT of node 0",
                        launch->spec.nodes);
     int code = pl_ports_set(getenv("PACELINE_PORT_RANGE"), err);
     if (code == PL_OK)
@@ -203,17 +203,19 @@ static int place_find(pl_launch_t *launch, pl_error_t *err)
 static int spec_check(const pl_launch_spec_t *s, pl_error_t *err)
 {
     if (s->nodes < 1 || s->devices < 1 || s->devices > PL_RANKS_MOST / s->nodes)
-        return pl_fail(err, PL_EINVAL, "%d ranks on each of %d nodes: from 1 to %d",
+        return pl_fail(err, PL_EINVAL,
+                       "%d ranks on each of %d nodes: a job has 1 to %d ranks",
                        s->devices, s->nodes, PL_RANKS_MOST);
     if (s->nodes_least < 0 || s->nodes_least > s->nodes)
-        return pl_fail(err, PL_EINVAL, "at least %d nodes and at most %d: there are none",
+        return pl_fail(err, PL_EINVAL,
+                       "at least %d nodes and at most %d: the range is empty",
                        s->nodes_least, s->nodes);
     if (s->node_rank < 0 || s->node_rank >= s->nodes)
-        return pl_fail(err, PL_EINVAL, "node rank %d of %d nodes: they count from 0",
+        return pl_fail(err, PL_EINVAL, "node rank %d of %d nodes: node ranks start at 0",
                        s->node_rank, s->nodes);
     if (s->max_restarts < 0 || s->max_restarts > PL_TRIES_MOST)
-        return pl_fail(err, PL_EINVAL, "%d restarts: from 0 to %d", s->max_restarts,
-                       PL_TRIES_MOST);
+        return pl_fail(err, PL_EINVAL, "%d restarts: set a number from 0 to %d",
+                       s->max_restarts, PL_TRIES_MOST);
     if (!(s->join_timeout <= SECONDS_MOST) || !(s->last_call_timeout <= SECONDS_MOST))
         return pl_fail(err, PL_EINVAL,
                        "join_timeout %g s, last_call_timeout %g s: each is at most %g s",

@@ -304,9 +304,8 @@ static void missing_tell(const launch_host_t *h, pl_error_t *err)
             length += (size_t)snprintf(missing + length, sizeof missing - length, "%s%d",
                                        length ? ", " : "", k);
     pl_fail(err, PL_ETIMEOUT,
-            "%d nodes must be there, and for %g s there are %d: node "
-            "%s is missing",
-            s->nodes_least, s->join_timeout, host_there(h), missing);
+            "the job needs %d nodes, but only %d joined within %g s: node %s is missing",
+            s->nodes_least, host_there(h), s->join_timeout, missing);
 }
 
 static void host_gather(launch_host_t *h)
@@ -360,7 +359,7 @@ static void seat_joined(seat_t *seat, const char *about)
     snprintf(seat->about, sizeof seat->about, "%s", about);
     if (h->state == HOST_RUNS && h->failure.error.code == PL_OK && !h->wants_in) {
         launch_note(h->launch,
-                    "node %d (%s) has come: the run is saved and goes on with it", number,
+                    "node %d (%s) has joined: saving the run to continue with it", number,
                     about);
         h->wants_in = true;
         launch_signal(h->launch, SIGTERM);
@@ -375,7 +374,7 @@ static void seat_gone(seat_t *seat, const char *why)
     pl_failure_t failure = {.status = 1, .may_pass = true};
     pl_outbox_release(&seat->outbox);
     seat->is_there = seat->runs = false;
-    pl_fail(&failure.error, PL_EDIED, "it is gone: %s", why);
+    pl_fail(&failure.error, PL_EDIED, "the node is gone: %s", why);
     if (ran)
         host_failed(h, (int)(seat - h->seat), &failure);
     host_soon(h, 0);
@@ -386,7 +385,7 @@ static void event_came(void *user, int number, pl_link_event_t event, const char
     launch_host_t *h = user;
     seat_t *seat = number > 0 && number < h->count ? &h->seat[number] : NULL;
     if (event == PL_LINK_REFUSED)
-        launch_note(h->launch, "a node was not let in: %s", text);
+        launch_note(h->launch, "the connection of a node was refused: %s", text);
     if (!seat)
         return;
     if (event == PL_LINK_JOINED)
@@ -396,7 +395,7 @@ static void event_came(void *user, int number, pl_link_event_t event, const char
     if (event == PL_LINK_GONE || event == PL_LINK_LEFT)
         seat_gone(seat, text);
     if (event == PL_LINK_SILENT) {
-        pl_link_dismiss(h->link, number, "it was silent for too long");
+        pl_link_dismiss(h->link, number, "the node sent nothing for too long");
         seat_gone(seat, text);
     }
 }

@@ -84,8 +84,7 @@ static void begun_tell(const launch_node_t *n, const launch_attempt_t *attempt)
     char ranks[48];
     snprintf(ranks, sizeof ranks, each == 1 ? "rank %d" : "ranks %d to %d", first,
              first + each - 1);
-    launch_note(n->launch,
-                "%s of %d begin%s here; what the run tells is shown where node 0 is",
+    launch_note(n->launch, "%s of %d start%s here; node 0 shows the output of the run",
                 ranks, attempt->nodes * each, each == 1 ? "s" : "");
 }
 
@@ -135,7 +134,7 @@ static void message_came(void *user, int peer, pl_frame_t *message)
     if (*body.end_node.text)
         pl_fail(&error, PL_EDIED, "%s", body.end_node.text);
     else if (!body.end_node.status && !n->launch->was_signalled)
-        launch_note(n->launch, "all ranks are done");
+        launch_note(n->launch, "all ranks have ended");
     node_leave(n, (int)body.end_node.status, &error);
 }
 
@@ -148,7 +147,7 @@ static void node_lost(launch_node_t *n, const char *why)
         node_leave(n, 1, &error);
         return;
     }
-    launch_note(n->launch, "node 0 is gone: %s; it is looked for", why);
+    launch_note(n->launch, "node 0 is gone: %s; waiting for it to return", why);
     launch_signal(n->launch, SIGKILL);
     if (!n->runs)
         node_soon(n, 0);

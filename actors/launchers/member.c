@@ -112,7 +112,7 @@ static pl_job_t *job_take(pl_member_t *m, uint64_t transfer, pl_error_t *err)
     pl_blob_t *blob = m->bulk ? pl_bulk_take(m->bulk, PL_LINK_HOST, transfer) : NULL;
     if (!blob || m->life || m->has_ended) {
         pl_object_unref(blob);
-        pl_fail(err, PL_EPROTOCOL, "no job, or a second one");
+        pl_fail(err, PL_EPROTOCOL, "the message has no job, or a job already runs");
         return NULL;
     }
     pl_job_t *job = pl_job_unpack(blob, err);
@@ -189,7 +189,7 @@ static void stream_begin(const pl_member_t *m, const pl_bring_stream_t *msg)
                                     .lossless = msg->lossless};
     if (pl_monitor_bring(pl_actor_runtime(m->self), &how, &err) != PL_OK)
         pl_log_line(PL_LOG_WARNING, m->spec.rank, pl_actor_name(m->self),
-                    "the stream lacks this process: %s", err.text);
+                    "the stream has no messages of this process: %s", err.text);
 }
 
 static int call_came(pl_member_t *m, const pl_envelope_t *envelope, const pl_body_t *body,
@@ -201,7 +201,7 @@ static int call_came(pl_member_t *m, const pl_envelope_t *envelope, const pl_bod
     case PL_MESSAGE_join:
     case PL_MESSAGE_control:
     case PL_MESSAGE_stop: return pass_on(m, envelope, body, err);
-    default: return pl_fail(err, PL_EPROTOCOL, "a rank does not take this call");
+    default: return pl_fail(err, PL_EPROTOCOL, "a rank does not accept this call");
     }
 }
 

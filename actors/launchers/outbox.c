@@ -12,7 +12,7 @@ typedef struct pl_kept {
 static int frame_send(pl_outbox_t *box, const pl_frame_t *frame, pl_error_t *err)
 {
     if (pl_link_state(box->link, box->peer) == PL_LINK_AWAITED)
-        return pl_fail(err, PL_EBUSY, "the other side is not there yet");
+        return pl_fail(err, PL_EBUSY, "the peer has not connected yet");
     return pl_link_send(box->link, box->peer, pl_frame_bytes(frame), err);
 }
 

@@ -53,12 +53,13 @@ static json_t *parcel_open(const pl_blob_t *blob, size_t *at, pl_error_t *err)
     if (blob->size >= sizeof head)
         memcpy(&head, blob->data, sizeof head);
     if (head.magic != MAGIC || head.length > blob->size - sizeof head) {
-        pl_fail(err, PL_EPROTOCOL, "%zu bytes that are no parcel", blob->size);
+        pl_fail(err, PL_EPROTOCOL, "%zu bytes are not a serialized job or result",
+                blob->size);
         return NULL;
     }
     *at = aligned(sizeof head + (size_t)head.length);
     return pl_json_read((const char *)blob->data + sizeof head, (size_t)head.length,
-                        "parcel", err);
+                        "serialized object", err);
 }
 
 static const char *text_of(const json_t *object, const char *key)
@@ -183,7 +184,7 @@ static pl_job_t *job_make(const json_t *said, pl_error_t *err)
     const char *run = text_of(said, "run");
     json_int_t stage = json_integer_value(json_object_get(said, "stage"));
     if (!run || stage < PL_TRAIN || stage > PL_PREDICT) {
-        pl_fail(err, PL_EPROTOCOL, "a job without a run");
+        pl_fail(err, PL_EPROTOCOL, "the serialized job has no run");
         return NULL;
     }
     pl_options_t *options = pl_options_parse(run, "run", err);
@@ -286,7 +287,8 @@ static int tensor_read(const json_t *said, const pl_blob_t *blob, size_t *at,
         tensor->shape.dim[tensor->shape.rank++] = dim;
     }
     if (!fits || tensor_bytes(tensor) > left)
-        return pl_fail(err, PL_EPROTOCOL, "a tensor that does not fit its parcel");
+        return pl_fail(err, PL_EPROTOCOL,
+                       "a tensor does not fit into the serialized result");
     snprintf(tensor->name, sizeof tensor->name, "%s", name);
     tensor->data = (float *)(void *)(blob->data + *at);
     *at += aligned(tensor_bytes(tensor));

@@ -41,7 +41,8 @@ static int room_check(const char *folder, uint64_t most, uint64_t bytes, pl_erro
     if (bytes <= most && there <= most - bytes)
         return PL_OK;
     unlink(past_file(folder, path));
-    return pl_fail(err, PL_EBUSY, "with those before it takes more than %.0f MiB of %s",
+    return pl_fail(err, PL_EBUSY,
+                   "the results of all runs would take more than %.0f MiB of %s",
                    (double)most / (1 << 20), folder);
 }
 
@@ -97,8 +98,8 @@ static pl_blob_t *blob_read(FILE *file, int run, head_t *head, pl_error_t *err)
         return blob;
     if (blob || !is_there)
         pl_fail(err, PL_EIO,
-                "what run %d of the program had come to before this process was started "
-                "cannot be read",
+                "cannot read the result of run %d of the program, which ended before "
+                "this process started",
                 run + 1);
     pl_object_unref(blob);
     return NULL;

@@ -68,7 +68,7 @@ int pl_ranks_watch(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
     pl_ranks_t *ranks = self;
     (void)body;
     if (ranks->watch)
-        return pl_fail(err, PL_ESTATE, "somebody watches already");
+        return pl_fail(err, PL_ESTATE, "the ranks are already watched");
     ranks->watch = call;
     return PL_OK;
 }
@@ -217,7 +217,7 @@ static void rank_ended(void *self, const pl_answer_t *answer)
     pl_error_t early;
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
-    pl_fail(&early, PL_EPEER, "rank %d ended before its run did", rank->number);
+    pl_fail(&early, PL_EPEER, "rank %d ended before the run ended", rank->number);
     if (answer->kind == PL_ANSWER_ERROR)
         rank_is_stuck(rank, answer->error);
     rank_has_ended(rank);
@@ -231,7 +231,7 @@ static void rank_stuck(pl_rank_t *rank)
     pl_ranks_t *ranks = rank->ranks;
     pl_error_t err;
     pl_fail(&err, PL_ESTUCK,
-            "rank %d gives no sign of life for %g s (trainer.step_timeout)%s",
+            "rank %d has given no sign of life for %g s (trainer.step_timeout)%s",
             rank->number, ranks->silence_ms / 1e3, rank->stuck);
     snprintf(err.where, sizeof err.where, "rank %d", rank->number);
     if (!rank->can_end) {
@@ -497,7 +497,7 @@ int pl_ranks_control(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
     if (!ranks->run || !ranks->started || ranks->rank[0].ended || ranks->answered
         || ranks->settles)
         return pl_fail(err, PL_ESTATE,
-                       "no rank is there to take it: the run is at its end, or begins "
+                       "no rank accepts commands now: the run is ending or starting "
                        "again");
     return pl_command_pass(self, call, ranks->rank[0].worker, &body->control, err);
 }

@@ -163,8 +163,8 @@ static void remote_message(void *self, pl_frame_t *message)
     if (pl_envelope_read(bytes, &e, &err) != PL_OK
         || pl_frame_decode_foreign(bytes, &body, &error, &err) != PL_OK || !is_answer(&e))
         pl_log_line(PL_LOG_WARNING, (int)r->rank, pl_actor_name(r),
-                    "a message that no rank sends was dropped: %s",
-                    err.code ? err.text : "it is no answer to what ranks are asked");
+                    "dropped an invalid message from the rank's process: %s",
+                    err.code ? err.text : "it answers no call to a rank");
     else
         answer_came(r, &e, &body, &error);
 }
@@ -221,9 +221,8 @@ static int remote_control(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
     remote_t *r = self;
-    return r->job == REMOTE_SERVED
-               ? control_pass(r, call, &body->control, err)
-               : pl_held_add(&r->held, call, &body->control, err);
+    return r->job == REMOTE_SERVED ? control_pass(r, call, &body->control, err)
+                                   : pl_held_add(&r->held, call, &body->control, err);
 }
 
 /* The rank has the job: it may be told to begin. */
@@ -343,8 +342,8 @@ static void remote_release(void *self)
 }
 
 static const pl_option_t remote_options[] = {
-    PL_INT(remote_t, rank, "0", "0..", "whom it stands in for"),
-    PL_BOOL(remote_t, is_foreign, "false", "somebody else has started its process"),
+    PL_INT(remote_t, rank, "0", "0..", "rank that the proxy represents"),
+    PL_BOOL(remote_t, is_foreign, "false", "another program has started its process"),
     PL_OPTIONS_END,
 };
 
@@ -375,7 +374,7 @@ uint64_t pl_remote_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_wires_t *wires,
     char options[64];
     snprintf(options, sizeof options, "{\"rank\": %d, \"is_foreign\": %s}", rank->number,
              is_foreign ? "true" : "false");
-    rank->stuck = is_foreign ? "; it is cut off" : "; its process is ended";
+    rank->stuck = is_foreign ? "; it is disconnected" : "; its process is killed";
     rank->can_end = true;
     const pl_start_t start = {.options = options, .context = (pl_object_t *)wires};
     return pl_spawn(ranks, &pl_remote, PL_SAME_THREAD, &start, life, &rank->worker, err);

@@ -47,19 +47,19 @@ static const char *when_text(const remote_t *r, char text[static 48])
     if (r->global_step)
         snprintf(text, 48, "after step %" PRIu64, r->global_step);
     else
-        strcpy(text, "before it told of a step");
+        strcpy(text, "before its first step");
     return text;
 }
 
 static void death_tell(remote_t *r, pl_error_t *error)
 {
-    char host[64] = "?", when[48] = "before it had joined", death[PL_DEATH_TEXT];
+    char host[64] = "?", when[48] = "before it joined", death[PL_DEATH_TEXT];
     gethostname(host, sizeof host - 1);
     if (r->has_joined)
         when_text(r, when);
     if (r->end == REMOTE_KILLED && r->has_joined && *pl_wires_run_dir(r->wires)) {
         pl_fail(error, r->error.code,
-                "%s; where its threads were is in %s/rank-%d.stderr", r->error.text,
+                "%s; %s/rank-%d.stderr has the backtraces of its threads", r->error.text,
                 pl_wires_run_dir(r->wires), (int)r->rank);
         snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
         return;
@@ -184,7 +184,7 @@ static void end_late(void *self)
     remote_t *r = self;
     pl_error_t err;
     pl_fail(&err, PL_ESTUCK, "rank %d did not end within %g s and was %s", (int)r->rank,
-            PL_RANK_END_MS / 1e3, r->is_foreign ? "cut off" : "killed");
+            PL_RANK_END_MS / 1e3, r->is_foreign ? "disconnected" : "killed");
     remote_kill(r, &err);
 }
 
@@ -200,7 +200,7 @@ static void end_look(void *self)
         return;
     }
     pl_fail(&r->error, PL_ECANCELLED,
-            "rank %d was ended while it started, because the run has failed",
+            "rank %d was stopped during its start-up, because the run failed",
             (int)r->rank);
     r->end = REMOTE_KILLED;
     process_kill(r);
@@ -226,7 +226,7 @@ static void remote_end(remote_t *r)
         remote_finish(r);
     } else if (!r->has_joined) {
         pl_fail(&r->error, PL_ECANCELLED,
-                "rank %d was ended before it had joined, because the run has failed",
+                "rank %d was stopped before it joined, because the run failed",
                 (int)r->rank);
         r->end = REMOTE_KILLED;
         process_kill(r);
@@ -247,14 +247,14 @@ void remote_cancel(void *self, pl_call_t *call)
     if (pl_is_life(self, call)) {
         remote_end(r);
     } else if (call == r->run) {
-        remote_tell(r, "silent", "no sign of life of its steps");
+        remote_tell(r, "silent", "no progress of its steps");
         if (r->is_foreign)
-            pl_fail(&err, PL_ESTUCK, "rank %d (%s) was cut off %s", (int)r->rank,
+            pl_fail(&err, PL_ESTUCK, "rank %d (%s) was disconnected %s", (int)r->rank,
                     r->about, when_text(r, (char[48]){""}));
         else
-            pl_fail(&err, PL_ESTUCK,
-                    "the process of rank %d, %d, was ended %s", (int)r->rank,
-                    pl_process_id(r->process), when_text(r, (char[48]){""}));
+            pl_fail(&err, PL_ESTUCK, "the process of rank %d (%d) was killed %s",
+                    (int)r->rank, pl_process_id(r->process),
+                    when_text(r, (char[48]){""}));
         remote_kill(r, &err);
     }
 }

@@ -68,8 +68,8 @@ int pl_rendezvous_read(const char *text, char *endpoint, size_t room, pl_error_t
         return PL_OK;
     if (!endpoint_split(endpoint, host, &port) || !is_port(port))
         return pl_fail(err, PL_EINVAL,
-                       "the rendezvous \"%s\" is no HOST:PORT that all ranks can know, "
-                       "with a port from 1 to 65535",
+                       "the rendezvous \"%s\" is not a HOST:PORT that all ranks can "
+                       "reach, with a port from 1 to 65535",
                        text);
     if (!strcmp(host, "localhost"))
         snprintf(endpoint, room, "tcp://127.0.0.1%s", strrchr(text, ':'));
@@ -101,7 +101,7 @@ int pl_rendezvous_places(const char *endpoint, char *calls, char *bulk, char *st
         length = snprintf(bulk, room, is_v6 ? "tcp://[%s]:*" : "tcp://%s:*", own);
         snprintf(stream, room, "%s", bulk);
     } else {
-        return pl_fail(err, PL_EINVAL, "\"%s\" is no endpoint", endpoint);
+        return pl_fail(err, PL_EINVAL, "\"%s\" is not an endpoint", endpoint);
     }
     return (size_t)length < room
                ? PL_OK
@@ -337,6 +337,6 @@ int pl_rendezvous_own_host(const char *endpoint, bool listens, int64_t until,
         told = host_of_interface(own);
     freeaddrinfo(found);
     return told ? PL_OK
-                : pl_fail(err, PL_EIO, "no way to the rendezvous %s: %s", endpoint,
+                : pl_fail(err, PL_EIO, "no route to the rendezvous %s: %s", endpoint,
                           strerror(errno));
 }

@@ -64,7 +64,7 @@ static bool takes_back(pl_restarts_t *r)
     if (!begins_in(r, wait))
         return false;
     pl_log_line(PL_LOG_INFO, -1, pl_actor_name(ranks),
-                "rank %d is tried again: the run is saved and goes on with %d ranks",
+                "rank %d is started again: the run is saved and continues with %d ranks",
                 r->left_out, ranks->most);
     ranks->count = ranks->most;
     ranks->global_step = 0;
@@ -87,8 +87,8 @@ static void again_tell(const pl_restarts_t *r, bool leaves)
                 ranks->error.text, r->tries.count, (int)r->most, with);
     if (leaves)
         pl_log_line(PL_LOG_WARNING, -1, pl_actor_name(ranks),
-                    "rank %d has died again: the run goes on with %d rank%s", r->left_out,
-                    ranks->count, plural);
+                    "rank %d has died again: the run continues with %d rank%s",
+                    r->left_out, ranks->count, plural);
 }
 
 /* The step that its error names: others may have come further. */
@@ -128,7 +128,7 @@ void pl_restarts_begin(pl_restarts_t *r)
     if (!r->waits)
         return;
     r->waits = false;
-    if (ranks->stops && pl_ranks_outcome(ranks)) {                  /* it had paused */
+    if (ranks->stops && pl_ranks_outcome(ranks)) {          /* it had paused */
         pl_ranks_answer(ranks);
         return;
     }
@@ -136,7 +136,7 @@ void pl_restarts_begin(pl_restarts_t *r)
                                  1, &err);
     if (!job || pl_wires_renew(ranks->wires, ranks->count, &err) != PL_OK
         || pl_ranks_begin(ranks, job, &err) != PL_OK) {
-        pl_object_unref(ranks->outcome);         /* of a pause: the run is not over */
+        pl_object_unref(ranks->outcome);             /* of a pause: the run is not over */
         ranks->outcome = NULL;
         ranks->error = err;
         pl_ranks_answer(ranks);

@@ -11,7 +11,7 @@
 
 #define PL_RESTARTS_OPTION(type) \
     PL_INT(type, max_restarts, "3", "0..100", \
-           "how often the run is started again within 10 minutes when a rank dies")
+           "restarts of the run within 10 minutes after ranks died")
 
 /* The launcher's, for one run. */
 typedef struct pl_restarts {

@@ -58,8 +58,8 @@ static const pl_handler_t scribe_handlers[] = {
 };
 
 const pl_actor_ops_t pl_scribe = {
-    .name = "scribe",
-    .help = "writes what the processes of ranks say to files",
+    .name = "log_writer",
+    .help = "writes the output of rank processes to files",
     .size = sizeof(scribe_t),
     .level = PL_LEVEL_IO,
     .handlers = scribe_handlers,

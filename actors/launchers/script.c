@@ -91,8 +91,8 @@ static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err
     if (ranks->least < ranks->count)
         return pl_fail(
             err, PL_EINVAL,
-            "\"trainer.devices\" is a range, but launcher \"script\" takes one "
-            "number: all processes must ask for the same");
+            "\"trainer.devices\" is a range, but launcher \"script\" needs one number, "
+            "the same in all processes");
     script->crew = pl_crew_take(script, ranks->count, err);
     if (!script->crew)
         return err->code;
@@ -120,8 +120,8 @@ static int job_compare(void *self, pl_job_t *job, pl_error_t *err)
     const pl_job_t *own = script->own;
     if (job->stage != own->stage)
         return pl_fail(err, PL_EINVAL,
-                       "rank %d has come to \"%s\" where the program is at \"%s\": all "
-                       "must do the same in the same order",
+                       "rank %d calls \"%s\", but the program calls \"%s\": all "
+                       "processes must make the same calls in the same order",
                        script->guest.spec.rank, pl_stages[own->stage].verb,
                        pl_stages[job->stage].verb);
     char *theirs = pl_options_text(job->options, err),
@@ -129,8 +129,9 @@ static int job_compare(void *self, pl_job_t *job, pl_error_t *err)
     int code = ours ? PL_OK : PL_ENOMEM;
     if (ours && strcmp(theirs, ours))
         code = pl_fail(err, PL_EINVAL,
-                       "the options of this run are not the same in the program and in "
-                       "the process of rank %d: all must do the same in the same order",
+                       "the options of this run differ between the program and the "
+                       "process of rank %d: all processes must make the same calls in "
+                       "the same order",
                        script->guest.spec.rank);
     pl_text_free(theirs);
     pl_text_free(ours);
@@ -195,9 +196,9 @@ static int script_stop(void *self, pl_call_t *call, const pl_body_t *body,
 static int script_control(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
-    return pl_place_in_script() ? pl_guest_control(self, "the program that started it",
-                                                   err)
-                                : pl_ranks_control(self, call, body, err);
+    return pl_place_in_script()
+               ? pl_guest_control(self, "the program that started it", err)
+               : pl_ranks_control(self, call, body, err);
 }
 
 /* The program sees all ranks. */

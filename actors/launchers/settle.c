@@ -42,7 +42,7 @@ static void waiting_over(waiting_t *w, const char *why)
 {
     if (!w->is_over && why)
         pl_log_line(PL_LOG_WARNING, w->rank, pl_actor_name(w->settle->ranks),
-                    "the run's end was not told to it: %s", why);
+                    "the rank did not receive the end of the run: %s", why);
     w->is_over = true;
     settling_look(w->settle);
 }

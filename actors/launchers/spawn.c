@@ -79,8 +79,8 @@ static const pl_option_t spawn_options[] = {
              "seconds until all ranks must have joined"),
     PL_FLOAT(
         spawn_t, return_after, "60", "0..86400",
-        "seconds until a rank that was left out of a range is tried again; the run is "
-        "saved and goes on with all then; twice as long each time; 0: never"),
+        "seconds until a rank that was dropped from a range is started again; the run "
+        "is then saved and continues with all ranks; twice as long each time; 0: never"),
     PL_OPTIONS_END,
 };
 

@@ -55,8 +55,9 @@ void pl_trail_note(int run, const char *folder)
     int fd = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0 || write(fd, line, (size_t)length) != length)
         pl_log_line(PL_LOG_WARNING, 0, "launcher.external",
-                    "%s: %s: what is started again will begin afresh", name,
-                    strerror(errno));
+                    "%s: %s: if the job is started again, it begins without a "
+                    "checkpoint",
+                    name, strerror(errno));
     if (fd >= 0)
         close(fd);
 }

@@ -38,7 +38,7 @@ struct pl_wires {
     bool has_tried;                         /* to let them come */
     struct pl_crew *crew;                   /* whose it is  [NULL] */
     pl_runtime_t *runtime;
-    uint64_t launched;                      /* the call that all of them are part of */
+    uint64_t launched;                         /* the call that all of them are part of */
     pl_link_t *link;
     pl_bulk_t *bulk;
     pl_place_t place;                                       /* of any rank */
@@ -89,8 +89,8 @@ static void link_event(void *user, int rank, pl_link_event_t event, const char *
     if (event == PL_LINK_JOINED && !end)
         snprintf(wires->end[rank].early, ABOUT, "%s", text);
     if (event == PL_LINK_REFUSED) {
-        pl_log_line(PL_LOG_WARNING, rank, "", "%s was not let in: %s",
-                    rank < 0 ? "somebody" : "a process", text);
+        pl_log_line(PL_LOG_WARNING, rank, "", "the connection of %s was refused: %s",
+                    rank < 0 ? "an unknown peer" : "the rank's process", text);
     } else if (event == PL_LINK_MISSING) {
         missing_tell(wires, wires->link, text);
     } else if (end) {
@@ -249,7 +249,8 @@ static void stream_open(pl_wires_t *wires)
         == PL_OK)
         return;
     wires->stream[0] = '\0';
-    pl_log_line(PL_LOG_WARNING, -1, "", "the stream lacks other processes: %s", err.text);
+    pl_log_line(PL_LOG_WARNING, -1, "",
+                "the stream has no messages of other processes: %s", err.text);
 }
 
 bool pl_wires_stream(pl_wires_t *wires, bool has_clock, pl_bring_stream_t *msg)

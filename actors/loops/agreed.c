@@ -24,7 +24,7 @@ char *pl_agreed_wish(const pl_ask_callbacks_reply_t *wish, pl_error_t *err)
     return text_of(json_pack("{s:b, s:b, s:b, s:f, s:I, s:s, s:s, s:s, s:s, s:s, s:s}",
                              "stop", (int)wish->stop, "by_clock", (int)wish->by_clock,
                              "skip", (int)wish->skip, "lr_factor", wish->lr_factor,
-                             "accumulate", (json_int_t)wish->accumulate, "figures",
+                             "accumulate", (json_int_t)wish->accumulate, "metrics",
                              wish->metrics, "freeze", wish->freeze, "unfreeze",
                              wish->unfreeze, "save", wish->save, "drop", wish->drop,
                              "reason", wish->reason),
@@ -46,7 +46,7 @@ static json_t *numbers_keep(pl_bytes_t bytes)
 char *pl_agreed_interest(const pl_interest_reply_t *interest, pl_error_t *err)
 {
     return text_of(json_pack("{s:I, s:I, s:o, s:o}", "points",
-                             (json_int_t)interest->points, "wishes",
+                             (json_int_t)interest->points, "requests",
                              (json_int_t)interest->requests, "halts",
                              numbers_keep(interest->halts), "looks",
                              numbers_keep(interest->looks)),
@@ -58,17 +58,17 @@ int pl_agreed_read_wish(const char *text, pl_ask_callbacks_reply_t *wish, json_t
 {
     int stop = 0, by_clock = 0, skip = 0;
     json_int_t accumulate = 0;
-    json_t *kept = pl_json_read(text, strlen(text), "what the callbacks wish", err);
+    json_t *kept = pl_json_read(text, strlen(text), "the requests of the callbacks", err);
     if (!kept)
         return err->code;
     if (json_unpack(kept, "{s:b, s:b, s:b, s:F, s:I, s:s, s:s, s:s, s:s, s:s, s:s}",
                     "stop", &stop, "by_clock", &by_clock, "skip", &skip, "lr_factor",
-                    &wish->lr_factor, "accumulate", &accumulate, "figures",
+                    &wish->lr_factor, "accumulate", &accumulate, "metrics",
                     &wish->metrics, "freeze", &wish->freeze, "unfreeze", &wish->unfreeze,
                     "save", &wish->save, "drop", &wish->drop, "reason", &wish->reason)
         != 0) {
         json_decref(kept);
-        return pl_fail(err, PL_EPROTOCOL, "rank 0 told no wishes of callbacks");
+        return pl_fail(err, PL_EPROTOCOL, "rank 0 sent no requests of callbacks");
     }
     wish->stop = stop, wish->by_clock = by_clock, wish->skip = skip;
     wish->accumulate = (uint64_t)accumulate;
@@ -90,10 +90,10 @@ int pl_agreed_read_interest(const char *text, pl_interest_reply_t *interest,
                             uint64_t numbers[2 * PL_AGREED_NUMBERS], pl_error_t *err)
 {
     json_int_t points = 0, wishes = 0;
-    json_t *kept = pl_json_read(text, strlen(text), "what the callbacks want", err);
+    json_t *kept = pl_json_read(text, strlen(text), "the hooks of the callbacks", err);
     if (!kept)
         return err->code;
-    int failed = json_unpack(kept, "{s:I, s:I}", "points", &points, "wishes", &wishes);
+    int failed = json_unpack(kept, "{s:I, s:I}", "points", &points, "requests", &wishes);
     *interest =
         (pl_interest_reply_t){.points = (uint32_t)points,
                               .requests = (uint32_t)wishes,
@@ -102,6 +102,6 @@ int pl_agreed_read_interest(const char *text, pl_interest_reply_t *interest,
                               .looks = numbers_read(json_object_get(kept, "looks"),
                                                     numbers + PL_AGREED_NUMBERS)};
     json_decref(kept);
-    return failed ? pl_fail(err, PL_EPROTOCOL, "rank 0 told no interest of callbacks")
+    return failed ? pl_fail(err, PL_EPROTOCOL, "rank 0 sent no hooks of callbacks")
                   : PL_OK;
 }

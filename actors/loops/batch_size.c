@@ -32,8 +32,8 @@ enum { END = 0, AGAIN = -1 };                     /* what comes next, instead of
 /* Shares of a rate: below the first sizes are not told apart, and one timing that went
  * astray says nothing of the others. */
 static const double NOISE_LEAST = 0.05, NOISE_MOST = 0.1;
-static const double GAIN = 0.1;          /* for which a larger batch is worth its size */
-static const int64_t TIMING = PL_SECOND / 25;    /* at least, unless one step is longer */
+static const double GAIN = 0.1;           /* for which a larger batch is worth its size */
+static const int64_t TIMING = PL_SECOND / 25;  /* at least, unless one step is longer */
 
 typedef struct finder {
     pl_pass_t pass;              /* first: see pass.h */
@@ -154,12 +154,11 @@ static void finder_end(finder_t *f)
     f->run = NULL;
     pl_search_end(call, f->outcome,
                   &(pl_findings_t){
-                      .figures =
-                          json_pack("{s:o, s:o, s:o}", "batch_size", size_or_null(f->low),
-                                    "quickest_batch_size",
-                                    size_or_null(quickest ? quickest->size : 0),
-                                    "suggested_batch_size",
-                                    size_or_null(suggested ? suggested->size : 0)),
+                      .figures = json_pack("{s:o, s:o, s:o}", "batch_size",
+                                           size_or_null(f->low), "quickest_batch_size",
+                                           size_or_null(quickest ? quickest->size : 0),
+                                           "suggested_batch_size",
+                                           size_or_null(suggested ? suggested->size : 0)),
                       .trials = trials_json(f),
                       .began = f->began,
                       .stopped = f->stopping});
@@ -530,7 +529,7 @@ static int finder_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     (void)body;
     finder_t *f = self;
     if (f->outcome)
-        return pl_fail(err, PL_EBUSY, "it tunes once");
+        return pl_fail(err, PL_EBUSY, "the tuner has already run");
     f->trial = pl_alloc_array((size_t)what_of(f)->max_trials, sizeof *f->trial);
     f->rate = pl_alloc_array((size_t)what_of(f)->steps_per_trial, sizeof *f->rate);
     f->outcome = f->trial && f->rate ? pl_outcome_new(err) : NULL;

@@ -37,3 +37,12 @@ double pl_number_of(const json_t *kept)
     memcpy(&value, &bits, sizeof value);
     return value;
 }
+
+/* Checkpoints of earlier releases have it under another key. */
+const char *pl_stop_request_of(const json_t *kept)
+{
+    const json_t *request = json_object_get(kept, "stop_request");
+    if (!request)
+        request = json_object_get(kept, "wish");            /* former name */
+    return json_is_string(request) ? json_string_value(request) : "";
+}

@@ -26,4 +26,7 @@ void pl_counts_restore(pl_counts_t *counts, const json_t *kept);
 json_t *pl_number_keep(double value);
 double pl_number_of(const json_t *kept);
 
+/* Why a loop was asked to stop, from its state  [""]; borrowed. */
+const char *pl_stop_request_of(const json_t *kept);
+
 #endif

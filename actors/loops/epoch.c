@@ -35,7 +35,7 @@ void pl_epoch_wish_stop(pl_epoch_t *e, const char *reason)
         snprintf(e->reason, sizeof e->reason, "%s", e->wish);
     else if (first)
         pl_log_line(PL_LOG_INFO, pl_actor_rank(e), pl_actor_name(e),
-                    "%s: training goes on until trainer.min_epochs and min_steps are "
+                    "%s: training continues until trainer.min_epochs and min_steps are "
                     "reached",
                     e->wish);
 }
@@ -84,7 +84,7 @@ static void step_skipped(pl_epoch_t *e, const char *why)
     if (++e->skipped <= 10 || e->skipped % 100 == 0)
         pl_log_line(
             PL_LOG_WARNING, pl_actor_rank(e), pl_actor_name(e),
-            "step %llu was passed over: %s; it changed no weight; that makes %llu",
+            "step %llu was skipped and changed no weight: %s; skipped so far: %llu",
             (unsigned long long)pl_due_steps(&e->due, e->pass.done), why,
             (unsigned long long)e->skipped);
 }
@@ -94,8 +94,8 @@ static void skips_limit(pl_epoch_t *e, const char *why)
 {
     if (++e->in_row == (uint64_t)e->pass.options->nan_limit)
         pl_fail(&e->pass.failure, PL_ENAN,
-                "step %llu: %s; so were the %llu before it, which were passed over as "
-                "well, and no more are (trainer.nan_limit)",
+                "step %llu: %s; the %llu steps before it were skipped for the same "
+                "reason, which is the limit (trainer.nan_limit)",
                 (unsigned long long)pl_due_steps(&e->due, e->pass.done), why,
                 (unsigned long long)e->in_row - 1);
 }
@@ -398,17 +398,17 @@ static uint32_t epoch_begun(pl_pass_t *pass, uint32_t there)
     uint32_t batches = pl_amount_of(pass->options->limit_train_batches, there);
     if (there == 0)
         pl_fail(&pass->failure, PL_EINVAL,
-                "an epoch has no batch: there are no samples, or fewer than are left out "
-                "of it (drop_last)");
+                "an epoch has no batch: there are no samples, or data.drop_last drops "
+                "the only batch");
     else if (batches == 0)
         pl_fail(&pass->failure, PL_EINVAL,
-                "trainer.limit_train_batches leaves none of the %u batches of an epoch: "
-                "raise it",
+                "trainer.limit_train_batches excludes all %u batches of an epoch: raise "
+                "it",
                 there);
     if (e->due.validates && !interval_fits(pass->options, batches))
         pl_fail(
             &pass->failure, PL_EINVAL,
-            "trainer.val_check_interval is %g, and an epoch has %u batches: lower it, "
+            "trainer.val_check_interval is %g, but an epoch has %u batches: lower it, "
             "or set trainer.check_val_every_n_epoch to 0 to count across epochs",
             pass->options->val_check_interval.value, batches);
     e->total_steps = pl_due_begin(&e->due, pass->epoch, pass->first, e->global_step,
@@ -598,7 +598,7 @@ static const pl_handler_t epoch_handlers[] = {
 
 const pl_actor_ops_t pl_epoch_loop = {
     .name = "epoch",
-    .help = "train on the batches of one epoch",
+    .help = "trains on the batches of one epoch",
     .size = sizeof(pl_epoch_t),
     .role = "loop",
     .level = PL_LEVEL_EPOCH_LOOP,

@@ -23,7 +23,7 @@ static void obey(pl_epoch_t *e, const pl_heard_t *heard)
     e->validates_now |= heard->validate && pl_due_validates_now(&e->due);
     if (heard->over) {
         e->out_of_time |= !*e->wish;
-        pl_epoch_wish_stop(e, "trainer.max_time is over");
+        pl_epoch_wish_stop(e, "trainer.max_time has passed");
     }
     if (heard->told)
         pl_epoch_told(e, heard->reason);

@@ -103,10 +103,10 @@ void pl_epoch_log_goes_on(pl_epoch_t *e)
         const json_int_t step =
                              json_integer_value(json_object_get(record, "global_step")),
                          epoch = json_integer_value(json_object_get(record, "epoch"));
-        const pl_log_metrics_t msg = {
-            .epoch = (uint32_t)epoch,
-            .global_step = (uint64_t)step,
-            .metrics = json_string_value(json_object_get(record, "metrics"))};
+        const pl_log_metrics_t msg = {.epoch = (uint32_t)epoch,
+                                      .global_step = (uint64_t)step,
+                                      .metrics = json_string_value(
+                                          json_object_get(record, "metrics"))};
         record_send(e, &msg, NULL);
     }
 }
@@ -119,9 +119,9 @@ static void warn_of_no_target(const pl_epoch_t *e)
     if (pl_actor_rank((void *)e) <= 0 && sums->count && sums->sum && !e->skipped
         && loss->from + 1 < sums->size && sums->sum[loss->from + 1] == 0)
         pl_log_line(PL_LOG_WARNING, pl_actor_rank((void *)e), pl_actor_name((void *)e),
-                    "epoch %u changes no weight: the weight of its loss is 0, because all "
-                    "targets are ignored or all samples have weight 0; look at the data "
-                    "and at the module's ignore_index",
+                    "epoch %u changes no weight: the weight of its loss is 0, because "
+                    "all targets are ignored or all samples have weight 0; check the "
+                    "data and the module's ignore_index",
                     e->pass.epoch);
 }
 

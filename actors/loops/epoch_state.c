@@ -73,9 +73,9 @@ static json_t *epoch_keep(const pl_epoch_t *e)
                      (json_int_t)e->samples, "skipped", (json_int_t)e->skipped, "in_row",
                      (json_int_t)e->in_row, "lr_factor", pl_number_keep(e->lr_factor),
                      "stop", e->stopping && !e->told && !e->out_of_time ? e->reason : "",
-                     "wish", pl_epoch_wish_kept(e), "counts", counts_keep(e), "sums",
-                     sums_keep(&e->sums), "since_log", sums_keep(&e->since_log), "newest",
-                     e->newest);
+                     "stop_request", pl_epoch_wish_kept(e), "counts", counts_keep(e),
+                     "sums", sums_keep(&e->sums), "since_log", sums_keep(&e->since_log),
+                     "newest", e->newest);
 }
 
 char *pl_epoch_state(const pl_epoch_t *e)
@@ -114,8 +114,8 @@ int pl_epoch_set_state(void *self, pl_call_t *call, const pl_body_t *body,
     e->asked = json_is_true(json_object_get(kept, "asked"));
     e->skipped = (uint64_t)json_integer_value(json_object_get(kept, "skipped"));
     e->in_row = (uint64_t)json_integer_value(json_object_get(kept, "in_row"));
-    const char *wish = json_string_value(json_object_get(kept, "wish"));
-    snprintf(e->wish, sizeof e->wish, "%s", wish ? wish : "");
+    const char *wish = pl_stop_request_of(kept);
+    snprintf(e->wish, sizeof e->wish, "%s", wish);
     counts_restore(e, json_object_get(kept, "counts"));
     e->lr_factor = pl_number_of(json_object_get(kept, "lr_factor"));
     if (stop && *stop) {

@@ -53,8 +53,8 @@ static void evaluate_warn(evaluate_t *e, const json_t *metrics)
         if (json_is_null(value))
             pl_log_line(
                 PL_LOG_WARNING, pl_actor_rank(e), pl_actor_name(e),
-                "%s is not finite after step %llu: look at the data and the weights",
-                name, (unsigned long long)e->global_step);
+                "%s is not finite after step %llu: check the data and the weights", name,
+                (unsigned long long)e->global_step);
     }
 }
 
@@ -217,7 +217,7 @@ static const pl_handler_t evaluate_handlers[] = {
 
 const pl_actor_ops_t pl_evaluate_loop = {
     .name = "evaluate",
-    .help = "forward all batches of a stage",
+    .help = "forwards all batches of a stage",
     .size = sizeof(evaluate_t),
     .role = "loop",
     .level = PL_LEVEL_EVAL_LOOP,

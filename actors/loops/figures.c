@@ -184,7 +184,7 @@ int pl_metrics_merge(json_t *into, const char *text, pl_error_t *err)
 {
     json_t *from = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     if (!from)
-        return *text ? pl_fail(err, PL_EPROTOCOL, "metrics that are no JSON object")
+        return *text ? pl_fail(err, PL_EPROTOCOL, "the metrics are not a JSON object")
                      : PL_OK;
     int failed = json_object_update(into, from);
     json_decref(from);

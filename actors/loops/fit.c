@@ -551,7 +551,7 @@ static int fit_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
     (void)body;
     pl_fit_t *fit = self;
     if (fit->call)
-        return pl_fail(err, PL_EBUSY, "a fit is under way");
+        return pl_fail(err, PL_EBUSY, "a fit is already running");
     if (!pl_ask_interest(fit, &fit->asking, fit_interest_known, err))
         return err->code;
     fit->call = call;

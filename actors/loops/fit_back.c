@@ -50,7 +50,7 @@ void pl_fit_say_limit(const pl_fit_t *fit, pl_error_t *error)
 {
     if (error->code == PL_ENAN && is_rollback(fit) && fit->in_row)
         pl_pass(error,
-                "the run went back %llu times without coming to a newer checkpoint "
+                "the run went back %llu times without reaching a newer checkpoint "
                 "(trainer.nan_limit)",
                 (unsigned long long)fit->in_row);
 }
@@ -163,8 +163,8 @@ static void go_back(pl_fit_t *fit)
         return;
     }
     pl_log_line(PL_LOG_WARNING, pl_actor_rank(fit), pl_actor_name(fit),
-                "%s: back to the newest checkpoint; rollback %llu", fit->failure.text,
-                (unsigned long long)fit->rollbacks + 1);
+                "%s: returning to the newest checkpoint; rollback %llu",
+                fit->failure.text, (unsigned long long)fit->rollbacks + 1);
     pl_progress_run(fit->call, &(pl_run_progress_t){.event = "rollback",
                                                     .global_step = fit->global_step,
                                                     .total_steps = fit->total_steps,

@@ -15,8 +15,8 @@
 #include "base/log.h"
 
 static const char last_step_made[] = "the run has made its last step",
-                  has_failed[] = "the run has failed; where it is begun again, it can be "
-                                 "told again";
+                  has_failed[] = "the run has failed: if it is started again, send the "
+                                 "command again";
 
 static void commands_agree(pl_fit_t *fit);
 
@@ -53,7 +53,7 @@ void pl_fit_commands_saved(pl_fit_t *fit, uint64_t serial, bool safe)
                                                    .checkpoint = save->name});
         else
             pl_command_fail(save->call, PL_EIO,
-                            "the checkpoint could not be saved: the log says why");
+                            "the checkpoint could not be saved: the log has the reason");
     }
     c->saves = left;
 }
@@ -79,8 +79,8 @@ void pl_fit_commands_end(pl_fit_t *fit)
     for (int k = 0; k < saves; k++)
         pl_command_fail(c->save[k].call, PL_ESTATE,
                         fit->failure.code != PL_OK
-                            ? "the run has failed before the checkpoint was safe"
-                            : "the run has ended before the checkpoint was safe");
+                            ? "the run failed before the checkpoint was on disk"
+                            : "the run ended before the checkpoint was on disk");
 }
 
 /* ---- one after the other ---- */
@@ -105,7 +105,7 @@ static rate_asked_t *rate_ask(const pl_fit_t *fit, const pl_control_t *what,
              "after step %llu: the learning rate%s%.80s is set to %g%s",
              (unsigned long long)fit->global_step, *what->optimizer ? " of " : "",
              what->optimizer, what->value,
-             what->is_factor ? " times what its schedule says" : "");
+             what->is_factor ? " times the schedule's value" : "");
     return asked;
 }
 
@@ -166,7 +166,7 @@ static void pause_carry_out(pl_fit_t *fit, bool pauses, pl_call_t *call)
     }
     if (call && pauses != c->paused)
         pl_log_line(PL_LOG_INFO, pl_actor_rank(fit), pl_actor_name(fit), "%s step %llu",
-                    pauses ? "paused after" : "goes on after",
+                    pauses ? "paused after" : "resumed after",
                     (unsigned long long)fit->global_step);
     c->paused = pauses;
     command_answer(fit, call, "");
@@ -271,7 +271,7 @@ static void commands_carry_out(pl_fit_t *fit, const json_t *all, int own)
 static void commands_read(pl_fit_t *fit, const char *text, int own)
 {
     pl_error_t err = {0};
-    json_t *all = pl_json_read(text, strlen(text), "what rank 0 was told", &err);
+    json_t *all = pl_json_read(text, strlen(text), "the commands of rank 0", &err);
     if (all)
         commands_carry_out(fit, all, own);
     else
@@ -324,11 +324,13 @@ static int command_check(const pl_fit_t *fit, const pl_control_t *what, pl_error
     if (*fit->commands.heard_stop)
         return pl_fail(err, PL_ESTATE, "the run is stopping");
     if (fit->commands.count == PL_COMMANDS_MOST)
-        return pl_fail(err, PL_EBUSY, "%d commands wait already", PL_COMMANDS_MOST);
+        return pl_fail(err, PL_EBUSY,
+                       "%d commands are already waiting: send the next after an answer",
+                       PL_COMMANDS_MOST);
     if (!strcmp(what->command, "save")
         && (!fit->saves || !fit->options->enable_checkpointing))
         return pl_fail(err, PL_ESTATE,
-                       "this run keeps no checkpoints: trainer.enable_checkpointing is "
+                       "this run saves no checkpoints: trainer.enable_checkpointing is "
                        "false");
     return PL_OK;
 }
@@ -355,7 +357,7 @@ bool pl_fit_commands_stop(pl_fit_t *fit, const char *reason)
 {
     pl_commands_t *c = &fit->commands;
     snprintf(c->heard_stop, sizeof c->heard_stop, "%s",
-             *reason ? reason : "it was told to");
+             *reason ? reason : "requested by the program");
     if (!c->waits)
         return false;
     commands_agree(fit);

@@ -58,7 +58,7 @@ static void keep_fail(pl_fit_t *fit, const pl_error_t *error)
 {
     if (fit->failure.code != PL_OK)                         /* which is what is told */
         pl_log_line(PL_LOG_ERROR, pl_actor_rank(fit), pl_actor_name(fit),
-                    "there is no checkpoint of this failure: %s", error->text);
+                    "no checkpoint of the failed run was saved: %s", error->text);
     fit->keeping.done = NULL;
     fit->keeping.making = false;
     keeping_clear(&fit->keeping);
@@ -349,13 +349,13 @@ bool pl_fit_is_extra(const pl_fit_t *fit, unsigned point)
 
 void pl_fit_say_unsaved(pl_fit_t *fit)
 {
-    char newest[64] = "none is there";
+    char newest[64] = "none";
     if (fit->saved_step)
-        snprintf(newest, sizeof newest, "the newest is of step %llu",
-                 (unsigned long long)fit->saved_step);
+        snprintf(newest, sizeof newest, "step %llu", (unsigned long long)fit->saved_step);
     if (fit->unsaved)
         pl_log_line(PL_LOG_ERROR, pl_actor_rank(fit), pl_actor_name(fit),
-                    "checkpoints that could not be saved: %llu; %s",
+                    "checkpoints that could not be saved: %llu; newest saved "
+                    "checkpoint: %s",
                     (unsigned long long)fit->unsaved, newest);
 }
 

@@ -27,7 +27,7 @@ static json_t *fit_keep(const pl_fit_t *fit, json_t *epoch, json_t *evaluate)
         (json_int_t)fit->global_step, "samples", (json_int_t)fit->samples, "serial",
         (json_int_t)fit->serial, "accumulate", (json_int_t)fit->accumulate, "lr_factor",
         fit->lr_factor, "in_epoch", fit->in_epoch, "stop", fit->wished, "passing",
-        fit->passing, "wish", pl_fit_wish_kept(fit), "nanoseconds",
+        fit->passing, "stop_request", pl_fit_wish_kept(fit), "nanoseconds",
         (json_int_t)(fit->before + pl_now() - fit->began), "metrics", fit->metrics,
         "epoch", epoch, "validate", evaluate);
 }
@@ -67,9 +67,9 @@ static int state_take(pl_fit_t *fit, const json_t *kept, pl_error_t *err)
     fit->fruitless = count_of(json_object_get(kept, "epoch"), "in_row") > 0;
     fit->ended = fit->stopped = fit->wished = json_is_true(json_object_get(kept, "stop"));
     fit->before = count_of(kept, "nanoseconds");
-    const char *wish = json_string_value(json_object_get(kept, "wish"));
+    const char *wish = pl_stop_request_of(kept);
     const char *passing = json_string_value(json_object_get(kept, "passing"));
-    snprintf(fit->wish, sizeof fit->wish, "%s", wish ? wish : "");
+    snprintf(fit->wish, sizeof fit->wish, "%s", wish);
     snprintf(fit->reason, sizeof fit->reason, "%s", fit->wish);
     snprintf(fit->passing, sizeof fit->passing, "%s", passing ? passing : "");
     if (pl_fit_set_rollbacks(fit, kept, err) != PL_OK)
@@ -132,6 +132,7 @@ int pl_fit_set_state(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
     if (code != PL_OK)
         return code;
     if (!fit->keeping.epoch)
-        return pl_fail(err, PL_EFORMAT, "the loops' state lacks that of the epoch loop");
+        return pl_fail(err, PL_EFORMAT,
+                       "the state of the loops has no state of the epoch loop");
     return inner_give(fit, fit->epoch, fit->keeping.epoch, epoch_has, call, err);
 }

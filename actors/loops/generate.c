@@ -53,7 +53,8 @@ static int knowledge_read(knowledge_t *k, const char *facts, pl_error_t *err)
     json_decref(k->facts);
     return pl_fail(
         err, PL_EINVAL,
-        "a prompt needs weights that were trained on text: these know no vocabulary");
+        "a prompt needs weights that were trained on text: these weights have no "
+        "vocabulary");
 }
 
 pl_layout_t *pl_generate_layout(const char *facts, pl_error_t *err)
@@ -248,7 +249,8 @@ static void generate_seen(void *self, const pl_answer_t *answer)
     const pl_output_t *logits = outputs && outputs->count ? &outputs->output[0] : NULL;
     if (!logits || pl_elements(logits->shape) != g->context * size) {
         pl_fail(&err, PL_EUNSUPPORTED,
-                "the module's first output must be logits [1, %lld, %d] to write text",
+                "the module's first output must be logits [1, %lld, %d] to generate "
+                "text",
                 (long long)g->context, size);
         generate_fail(g, &err);
         return;
@@ -284,7 +286,7 @@ static int generate_run(void *self, pl_call_t *call, const pl_body_t *body,
     (void)body;
     generate_t *g = self;
     if (g->began)
-        return pl_fail(err, PL_ESTATE, "writes once");
+        return pl_fail(err, PL_ESTATE, "the loop has already generated a text");
     g->call = call;
     g->began = pl_now();
     pl_patience_begin(&g->patience, g, g->timeout, generate_look);
@@ -318,7 +320,7 @@ static const pl_handler_t generate_handlers[] = {
 
 const pl_actor_ops_t pl_generate_loop = {
     .name = "generate",
-    .help = "text that goes on from a prompt",
+    .help = "generates text from a prompt",
     .size = sizeof(generate_t),
     .role = "loop",
     .level = PL_LEVEL_FIT_LOOP,

@@ -191,7 +191,7 @@ static int measure_run(void *self, pl_call_t *call, const pl_body_t *body,
     (void)body;
     measure_t *m = self;
     if (m->outcome)
-        return pl_fail(err, PL_EBUSY, "it evaluates once");
+        return pl_fail(err, PL_EBUSY, "the loop has already run");
     m->outcome = pl_outcome_new(err);
     if (!m->outcome || !pl_ask_interest(m, &m->asking, measure_interest, err))
         return err->code;
@@ -231,7 +231,7 @@ static const pl_handler_t measure_handlers[] = {
 
 const pl_actor_ops_t pl_measure_loop = {
     .name = "measure",
-    .help = "one evaluation of given weights: validate, test",
+    .help = "evaluates given weights once: validate, test",
     .size = sizeof(measure_t),
     .options = measure_options,
     .role = "loop",

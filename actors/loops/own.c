@@ -440,7 +440,8 @@ static int own_keep(void *self, pl_call_t *call, const pl_body_t *body, pl_error
 {
     pl_own_t *o = self;
     if (pl_is_nobody(o->checkpoint))
-        return pl_fail(err, PL_ESTATE, "this loop has no directory to save to");
+        return pl_fail(err, PL_ESTATE,
+                       "this loop has no run directory: open it with `keeps` set");
     return item_add(o, (pl_own_item_t){.call = call}, body->keep.name, err);
 }
 
@@ -537,7 +538,7 @@ static const pl_handler_t own_handlers[] = {
 
 const pl_actor_ops_t pl_own_loop = {
     .name = "own",
-    .help = "batches as the program sends them",
+    .help = "trains on batches that the program sends",
     .size = sizeof(pl_own_t),
     .role = "loop",
     .level = PL_LEVEL_FIT_LOOP,

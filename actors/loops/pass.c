@@ -195,7 +195,7 @@ static void pass_named(void *self, const pl_answer_t *answer)
 int pl_pass_is_idle(const pl_pass_t *pass, pl_error_t *err)
 {
     if (pass->call || pass->pending)
-        return pl_fail(err, PL_EBUSY, "a pass over the data is under way");
+        return pl_fail(err, PL_EBUSY, "the loop is already reading batches");
     return PL_OK;
 }
 

@@ -42,14 +42,14 @@ static int outputs_check(const pl_outputs_t *batch, int64_t samples, pl_error_t 
 {
     if (!batch || !batch->count)
         return pl_fail(err, PL_EUNSUPPORTED,
-                       "the module has no output when predicting: pl_output()");
+                       "the module has no output in the stage predict: add one with "
+                       "pl_output()");
     for (int k = 0; k < batch->count; k++) {
         pl_shape_t shape = batch->output[k].shape;
         if (shape.rank == 0 || shape.dim[0] != samples)
             return pl_fail(
                 err, PL_EUNSUPPORTED,
-                "output \"%s\" has no value for each of the %lld samples of a batch: "
-                "its first axis must be theirs",
+                "the first axis of output \"%s\" must have the %lld samples of a batch",
                 batch->output[k].name, (long long)samples);
     }
     return PL_OK;
@@ -211,7 +211,7 @@ static int predict_run(void *self, pl_call_t *call, const pl_body_t *body,
     (void)body;
     predict_t *p = self;
     if (p->outcome)
-        return pl_fail(err, PL_EBUSY, "predicts once");
+        return pl_fail(err, PL_EBUSY, "the loop has already run");
     p->outcome = pl_outcome_new(err);
     p->figures = json_object();
     if (!p->outcome || !p->figures || !(p->outcome->outputs = pl_outputs_new(err))
@@ -259,7 +259,7 @@ static const pl_handler_t predict_handlers[] = {
 
 const pl_actor_ops_t pl_predict_loop = {
     .name = "predict",
-    .help = "forward every sample, keep the outputs",
+    .help = "forwards every sample and keeps the outputs",
     .size = sizeof(predict_t),
     .role = "loop",
     .level = PL_LEVEL_FIT_LOOP,

@@ -236,7 +236,7 @@ static int tuner_run(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
     (void)body;
     tuner_t *t = self;
     if (t->outcome)
-        return pl_fail(err, PL_EBUSY, "it tunes once");
+        return pl_fail(err, PL_EBUSY, "the tuner has already run");
     t->trial = pl_alloc_array((size_t)what_of(t)->num_training, sizeof *t->trial);
     t->outcome = t->trial ? pl_outcome_new(err) : NULL;
     if (!t->outcome)

@@ -19,7 +19,7 @@ typedef struct device_stats {
 
 static const pl_option_t device_stats_options[] = {
     PL_INT(device_stats_t, every_n_steps, "50", "1..",
-           "optimizer steps between two looks"),
+           "optimizer steps between two measurements"),
     PL_OPTIONS_END,
 };
 

@@ -24,21 +24,24 @@ typedef struct early_stopping {
 } early_stopping_t;
 
 static const pl_option_t early_stopping_options[] = {
-    PL_TEXT(early_stopping_t, monitor, "\"val_loss\"", NULL, "figure to look at"),
-    PL_TEXT(early_stopping_t, mode, "\"min\"", "min|max", "which way it gets better"),
-    PL_FLOAT(early_stopping_t, min_delta, "0", "0..", "less than that is no improvement"),
+    PL_TEXT(early_stopping_t, monitor, "\"val_loss\"", NULL, "metric to monitor"),
+    PL_TEXT(early_stopping_t, mode, "\"min\"", "min|max",
+            "whether a lower or a higher value is better"),
+    PL_FLOAT(early_stopping_t, min_delta, "0", "0..",
+             "a smaller change is no improvement"),
     PL_INT(early_stopping_t, patience, "3", "0..",
-           "checks without improvement before it stops"),
+           "number of checks without improvement before the run stops"),
     PL_FLOAT(early_stopping_t, stopping_threshold, "null", NULL,
-             "stops once the figure is better than this"),
+             "stops when the metric is better than this"),
     PL_FLOAT(early_stopping_t, divergence_threshold, "null", NULL,
-             "stops once the figure is worse than this"),
+             "stops when the metric is worse than this"),
     PL_BOOL(early_stopping_t, check_finite, "true",
-            "stop when it is not finite; false: count that as no improvement"),
-    PL_BOOL(early_stopping_t, strict, "true", "a figure that is missing fails the run"),
+            "stop when the metric is not finite; false: count that as no improvement"),
+    PL_BOOL(early_stopping_t, strict, "true",
+            "a missing metric fails the run; false: warn"),
     PL_BOOL(early_stopping_t, check_on_train_epoch_end, "false",
-            "looks after epochs, as it does for train_ figures, not validations"),
-    PL_BOOL(early_stopping_t, verbose, "false", "a log line for each improvement"),
+            "check after epochs instead of validations; always so for train_ metrics"),
+    PL_BOOL(early_stopping_t, verbose, "false", "log each improvement"),
     PL_OPTIONS_END,
 };
 
@@ -48,7 +51,7 @@ static int early_stopping_start(void *self, pl_error_t *err)
     e->best = NAN;
     return *e->monitor
                ? PL_OK
-               : pl_fail(err, PL_EINVAL, "\"monitor\" takes the name of a figure");
+               : pl_fail(err, PL_EINVAL, "set \"monitor\" to the name of a metric");
 }
 
 static bool is_better(const early_stopping_t *e, double value, double than)
@@ -136,8 +139,8 @@ static int start_check(early_stopping_t *e, const pl_hook_event_t *event, pl_err
         || (looks_after_epochs(e) && strncmp(e->monitor, "val_", 4) != 0))
         return PL_OK;
     pl_fail(&why, PL_ENOTFOUND,
-            "\"%s\" is looked at after validations, and the run has none: set "
-            "data.val_split, or \"monitor\" to a figure of training such as "
+            "\"%s\" is checked after validations, but the run has none: set "
+            "data.val_split, or set \"monitor\" to a metric of training, such as "
             "\"train_loss\"",
             e->monitor);
     return figure_missing(e, event, &why, err);
@@ -182,7 +185,7 @@ static int early_stopping_restore(void *self, const char *state, pl_error_t *err
 
 const pl_callback_ops_t pl_early_stopping_callback = {
     .name = "early_stopping",
-    .help = "stops when a figure gets no better",
+    .help = "stops when a metric no longer improves",
     .size = sizeof(early_stopping_t),
     .options = early_stopping_options,
     .points = PL_AT(FIT_START) | PL_AT(VALIDATION_END) | PL_AT(TRAIN_EPOCH_END),

@@ -17,8 +17,7 @@ static void names_of(json_t *metrics, char text[NAMES])
     json_t *value;
     size_t length = 0;
     snprintf(text, NAMES, "none yet");
-    json_object_foreach(metrics, name, value)
-    {
+    json_object_foreach(metrics, name, value) {
         int added = snprintf(text + length, NAMES - length, "%s%s", length ? ", " : "",
                              name);
         if (added < 0 || (size_t)added >= NAMES - length)
@@ -39,7 +38,8 @@ int pl_figure_find(const pl_hook_event_t *event, const char *name, double *value
     names_of(metrics, names);
     int code = figure ? PL_OK
                       : pl_fail(err, PL_ENOTFOUND,
-                                "there is no figure \"%s\" to monitor; there are: %s",
+                                "there is no metric \"%s\" to monitor; the metrics are: "
+                                "%s",
                                 name, names);
     if (figure)
         *value = json_is_number(figure) ? json_number_value(figure) : NAN;

@@ -18,11 +18,12 @@ typedef struct finetuning {
 
 static const pl_option_t finetuning_options[] = {
     PL_TEXT(finetuning_t, freeze, NULL, NULL,
-            "patterns of parameters not to be trained at first, spaces between"),
+            "patterns of the parameters to freeze at first, separated by spaces"),
     PL_INTS(finetuning_t, epochs, "[]", "0..",
-            "ascending; when more are trained, from 0"),
+            "epochs at which more parameters are trained, from 0, ascending"),
     PL_TEXT(finetuning_t, unfreeze, "\"\"", NULL,
-            "which ones then: patterns for each of epochs, ';' between"),
+            "patterns of the parameters to unfreeze at each of epochs, separated by "
+            "';'"),
     PL_OPTIONS_END,
 };
 
@@ -53,12 +54,13 @@ static int finetuning_start(void *self, pl_error_t *err)
     int groups = groups_count(f->unfreeze);
     if (groups != f->epochs.count)
         return pl_fail(err, PL_EINVAL,
-                       "\"epochs\" has %d entries and \"unfreeze\" %d: give one for each",
+                       "\"epochs\" has %d entries, but \"unfreeze\" has %d: give one "
+                       "for each epoch",
                        f->epochs.count, groups);
     for (int k = 1; k < f->epochs.count; k++)
         if (f->epochs.value[k] <= f->epochs.value[k - 1])
             return pl_fail(err, PL_EINVAL,
-                           "\"epochs\" must ascend, and %lld follows %lld",
+                           "\"epochs\" must ascend, but %lld follows %lld",
                            (long long)f->epochs.value[k],
                            (long long)f->epochs.value[k - 1]);
     return PL_OK;
@@ -75,7 +77,7 @@ static int groups_wish(finetuning_t *f, uint32_t epoch, pl_callback_request_t *r
         int added = snprintf(request->unfreeze + used, sizeof request->unfreeze - used,
                              "%s%.*s", used ? " " : "", length, group);
         if ((size_t)added >= sizeof request->unfreeze - used)
-            return pl_fail(err, PL_EINVAL, "more than %zu characters of patterns at once",
+            return pl_fail(err, PL_EINVAL, "the patterns have more than %zu characters",
                            sizeof request->unfreeze);
         used += (size_t)added;
     }
@@ -94,7 +96,7 @@ static int finetuning_on(void *self, pl_hook_t point, const pl_hook_event_t *eve
 
 const pl_callback_ops_t pl_finetuning_callback = {
     .name = "finetuning",
-    .help = "trains more of the parameters from certain epochs on",
+    .help = "unfreezes parameters at given epochs",
     .size = sizeof(finetuning_t),
     .options = finetuning_options,
     .points = PL_AT(FIT_START) | PL_AT(TRAIN_EPOCH_START),

@@ -7,9 +7,10 @@ typedef struct accumulation {
 } accumulation_t;
 
 static const pl_option_t accumulation_options[] = {
-    PL_INTS(accumulation_t, epochs, NULL, "0..", "ascending; from each on, from 0"),
+    PL_INTS(accumulation_t, epochs, NULL, "0..",
+            "epochs at which the number changes, from 0, ascending"),
     PL_INTS(accumulation_t, batches, NULL, "1..",
-            "batches behind one optimizer step, for each of epochs"),
+            "batches for one optimizer step, from each of epochs on"),
     PL_OPTIONS_END,
 };
 
@@ -18,12 +19,13 @@ static int accumulation_start(void *self, pl_error_t *err)
     const accumulation_t *a = self;
     if (a->epochs.count == 0 || a->epochs.count != a->batches.count)
         return pl_fail(err, PL_EINVAL,
-                       "\"epochs\" has %d entries and \"batches\" %d: give one for each",
+                       "\"epochs\" has %d entries, but \"batches\" has %d: give one for "
+                       "each epoch",
                        a->epochs.count, a->batches.count);
     for (int k = 1; k < a->epochs.count; k++)
         if (a->epochs.value[k] <= a->epochs.value[k - 1])
             return pl_fail(err, PL_EINVAL,
-                           "\"epochs\" must ascend, and %lld follows %lld",
+                           "\"epochs\" must ascend, but %lld follows %lld",
                            (long long)a->epochs.value[k],
                            (long long)a->epochs.value[k - 1]);
     return PL_OK;
@@ -43,7 +45,7 @@ static int accumulation_on(void *self, pl_hook_t point, const pl_hook_event_t *e
 
 const pl_callback_ops_t pl_gradient_accumulation_scheduler_callback = {
     .name = "gradient_accumulation_scheduler",
-    .help = "more or fewer batches behind a step, by epoch",
+    .help = "changes the batches for one optimizer step by epoch",
     .size = sizeof(accumulation_t),
     .options = accumulation_options,
     .points = PL_AT(TRAIN_EPOCH_START),

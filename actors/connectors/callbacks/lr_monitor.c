@@ -16,7 +16,8 @@ typedef struct lr_monitor {
 static const pl_option_t lr_monitor_options[] = {
     PL_TEXT(lr_monitor_t, logging_interval, "\"step\"", "step|epoch",
             "log the rates after steps or after epochs"),
-    PL_INT(lr_monitor_t, every_n_steps, "50", "1..", "optimizer steps between two lines"),
+    PL_INT(lr_monitor_t, every_n_steps, "50", "1..",
+           "optimizer steps between two records"),
     PL_OPTIONS_END,
 };
 
@@ -39,8 +40,7 @@ static int lr_monitor_on(void *self, pl_hook_t point, const pl_hook_event_t *eve
                                    err);
     if (!metrics)
         return err->code;
-    json_object_foreach(metrics, name, value)
-    {
+    json_object_foreach(metrics, name, value) {
         if (code == PL_OK && !strncmp(name, "lr-", 3))
             code = pl_callback_log(request, name, json_number_value(value), err);
     }

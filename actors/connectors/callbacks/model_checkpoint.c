@@ -39,23 +39,26 @@ typedef struct model_checkpoint {
 
 static const pl_option_t model_checkpoint_options[] = {
     PL_TEXT(model_checkpoint_t, monitor, "\"\"", NULL,
-            "figure that says which are best, empty: the newest are"),
-    PL_TEXT(model_checkpoint_t, mode, "\"min\"", "min|max", "which way it gets better"),
+            "metric that ranks the checkpoints; empty: the newest are the best"),
+    PL_TEXT(model_checkpoint_t, mode, "\"min\"", "min|max",
+            "whether a lower or a higher value is better"),
     PL_INT(model_checkpoint_t, save_top_k, "1", "-1..",
-           "how many of the best are kept, -1 for all, 0 for none"),
+           "number of best checkpoints to keep; -1: all, 0: none"),
     PL_INT(model_checkpoint_t, every_n_train_steps, "0", "0..",
-           "optimizer steps between two, 0 for never"),
+           "optimizer steps between two checkpoints; 0: never"),
     PL_INT(model_checkpoint_t, every_n_epochs, "1", "0..",
-           "epochs between two, 0 for never; not used with steps or an interval"),
+           "epochs between two checkpoints; 0: never; not used with steps or an "
+           "interval"),
     PL_FLOAT(model_checkpoint_t, train_time_interval, "0", "0..",
-             "seconds between two, 0 for never"),
+             "seconds between two checkpoints; 0: never"),
     PL_BOOL(model_checkpoint_t, save_last, "false",
-            "keep the newest as \"last\" besides the best"),
+            "also keep the newest checkpoint, as \"last\""),
     PL_TEXT(model_checkpoint_t, filename, "\"{epoch}-{step}\"", NULL,
-            "name: {epoch}, {step} and figures stand for NAME=VALUE, {NAME:.2f} rounds; "
-            "\"start\" and \"stopped\" are reserved"),
+            "name of a checkpoint: {epoch}, {step} and {METRIC} become NAME=VALUE, "
+            "{METRIC:.2f} rounds; \"start\" and \"stopped\" are reserved"),
     PL_BOOL(model_checkpoint_t, save_on_train_epoch_end, "false",
-            "after epochs, as without a val_ figure to monitor, not validations"),
+            "save after epochs instead of validations; always so if no val_ metric is "
+            "monitored"),
     PL_OPTIONS_END,
 };
 
@@ -80,7 +83,7 @@ static int pattern_check(const char *at, pl_error_t *err)
         char behind = '\0';
         const size_t length = strcspn(at, "}"), name = strcspn(at, ":}") - 1;
         if (!at[length])
-            return pl_fail(err, PL_EINVAL, "a '}' is missing behind \"%.40s\"", at);
+            return pl_fail(err, PL_EINVAL, "a '}' is missing after \"%.40s\"", at);
         int digits = -1, read = 0;
         if (at[name + 1] == ':')
             sscanf(at + name + 1, ":.%2d%c}%n", &digits, &behind, &read);
@@ -89,8 +92,8 @@ static int pattern_check(const char *at, pl_error_t *err)
                 && (behind != 'f' || digits < 0
                     || name + 1 + (size_t)read != length + 1)))
             return pl_fail(err, PL_EINVAL,
-                           "\"%.*s\" stands for nothing: write {epoch}, {step}, {NAME} "
-                           "of a figure or {NAME:.2f}",
+                           "\"%.*s\" is not possible in a name: use {epoch}, {step}, "
+                           "{METRIC} or {METRIC:.2f}",
                            (int)(length < 80 ? length + 1 : 80), at);
         at += length;
     }
@@ -113,10 +116,10 @@ static int filename_check(const model_checkpoint_t *m, pl_error_t *err)
 {
     if (has_slash(m->filename) || !*m->filename || *m->filename == '.')
         return pl_fail(err, PL_EINVAL,
-                       "it is one name of a directory, without a '/' and not beginning "
-                       "with '.'");
+                       "the name has a '/', or starts with '.': use the name of one "
+                       "directory");
     if (strlen(m->filename) > NAME / 2)
-        return pl_fail(err, PL_EINVAL, "it is longer than %d bytes", NAME / 2);
+        return pl_fail(err, PL_EINVAL, "the name is longer than %d bytes", NAME / 2);
     if (is_reserved(m, m->filename))
         return pl_fail(err, PL_EINVAL,
                        "\"%s\" is reserved: the engine itself gives \"start\", "
@@ -135,7 +138,8 @@ static const char *model_checkpoint_check(const void *self, pl_error_t *err)
     }
     if (!*m->monitor && m->save_top_k > 1) {
         pl_fail(err, PL_EINVAL,
-                "%lld needs a \"monitor\" that says which are best; -1 keeps all",
+                "%lld needs a metric as \"monitor\" that ranks the checkpoints; -1 "
+                "keeps all",
                 (long long)m->save_top_k);
         return "save_top_k";
     }
@@ -316,7 +320,7 @@ static bool may_come(model_checkpoint_t *m, const pl_hook_event_t *event,
         return false;
     if (!m->warned)
         pl_log_line(PL_LOG_WARNING, event->rank, "model_checkpoint",
-                    "%s; until a validation has been, nothing is kept by it", why->text);
+                    "%s; before the first validation no checkpoint is kept", why->text);
     m->warned = true;
     return true;
 }
@@ -334,8 +338,8 @@ static int start_check(const model_checkpoint_t *m, const pl_hook_event_t *event
     if (event->validates || !waits_for_validation(m))
         return PL_OK;
     return pl_fail(err, PL_EINVAL,
-                   "\"%s\" comes from validations, and the run has none: set "
-                   "data.val_split, or \"monitor\" to a figure of training such as "
+                   "\"%s\" is a metric of validations, but the run has none: set "
+                   "data.val_split, or set \"monitor\" to a metric of training, such as "
                    "\"train_loss\"",
                    m->monitor);
 }
@@ -346,7 +350,7 @@ static void end_check(const model_checkpoint_t *m, const pl_hook_event_t *event)
     if (!event->extra && !m->saved_step && event->global_step
         && (m->save_top_k || m->save_last))
         pl_log_line(PL_LOG_WARNING, event->rank, "model_checkpoint",
-                    "the run has ended before one was due: it has kept none%s%s%s",
+                    "the run ended before a checkpoint was due: none is kept%s%s%s",
                     *m->monitor ? " by \"" : "", m->monitor, *m->monitor ? "\"" : "");
 }
 

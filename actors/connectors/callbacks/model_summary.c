@@ -18,7 +18,8 @@ typedef struct model_summary {
 
 static const pl_option_t model_summary_options[] = {
     PL_INT(model_summary_t, max_depth, "2", "-1..",
-           "names of a layer's path that tell lines apart; -1: all, 0: only the sums"),
+           "names of a layer's path that have a line of their own; -1: all, 0: totals "
+           "only"),
     PL_OPTIONS_END,
 };
 
@@ -50,8 +51,7 @@ static void shape_text(const json_t *shape, char text[CELL])
     size_t length = 1, k;
     json_t *axis;
     snprintf(text, CELL, "[");
-    json_array_foreach(shape, k, axis)
-    {
+    json_array_foreach(shape, k, axis) {
         if (length < CELL - 24)
             length += (size_t)snprintf(text + length, CELL - length, "%s%lld",
                                        k ? ", " : "",
@@ -169,8 +169,7 @@ static int model_summary_on(void *self, pl_hook_t point, const pl_hook_event_t *
     int count = 0;
     size_t k;
     if (rows) {
-        json_array_foreach(layers, k, layer)
-        {
+        json_array_foreach(layers, k, layer) {
             if (m->max_depth)
                 layer_put(layer, m->max_depth, rows, &count);
         }
@@ -184,7 +183,7 @@ static int model_summary_on(void *self, pl_hook_t point, const pl_hook_event_t *
 
 const pl_callback_ops_t pl_model_summary_callback = {
     .name = "model_summary",
-    .help = "a table of the layers, at the start",
+    .help = "prints a table of the layers at the start",
     .size = sizeof(model_summary_t),
     .options = model_summary_options,
     .points = PL_AT(FIT_START),

@@ -17,7 +17,7 @@ static int on_exception_start(void *self, pl_error_t *err)
     const on_exception_t *o = self;
     if (*o->filename)
         return PL_OK;
-    return pl_fail(err, PL_EINVAL, "\"filename\" takes the name of a checkpoint");
+    return pl_fail(err, PL_EINVAL, "set \"filename\" to the name of a checkpoint");
 }
 
 static int on_exception_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
@@ -31,7 +31,7 @@ static int on_exception_on(void *self, pl_hook_t point, const pl_hook_event_t *e
 
 const pl_callback_ops_t pl_on_exception_checkpoint_callback = {
     .name = "on_exception_checkpoint",
-    .help = "keeps a run that fails",
+    .help = "saves a checkpoint when the run fails",
     .size = sizeof(on_exception_t),
     .options = on_exception_options,
     .points = PL_AT(EXCEPTION),

@@ -18,7 +18,7 @@ typedef struct prediction_writer {
 
 static const pl_option_t prediction_writer_options[] = {
     PL_TEXT(prediction_writer_t, output_dir, "\"predictions\"", NULL,
-            "folder of the files; made when it is not there"),
+            "directory of the files; created if it is missing"),
     PL_TEXT(prediction_writer_t, write_interval, "\"batch\"", "batch|epoch",
             "a file for each batch, or one of all at the end"),
     PL_OPTIONS_END,
@@ -28,7 +28,8 @@ static int folder_make(const char *path, pl_error_t *err)
 {
     if (mkdir(path, 0777) == 0 || errno == EEXIST)
         return PL_OK;
-    return pl_fail(err, PL_EIO, "cannot make the folder %s: %s", path, strerror(errno));
+    return pl_fail(err, PL_EIO, "cannot create the directory %s: %s", path,
+                   strerror(errno));
 }
 
 /* "predictions/logits.r0.b000012.npy", of all "predictions/logits.r0.npy". */

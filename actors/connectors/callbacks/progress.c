@@ -42,8 +42,9 @@ static int progress_on(void *self, pl_hook_t point, const pl_hook_event_t *event
     line_add(&line, "%s %llu, step %llu",
              point == PL_HOOK_VALIDATION_END ? "validation in epoch" : "epoch",
              event->epoch + 1ULL, (unsigned long long)event->global_step);
-    json_object_foreach(metrics, name, value) if (json_is_number(value))
-        line_add(&line, ", %s %.4g", name, json_number_value(value));
+    json_object_foreach(metrics, name, value)
+        if (json_is_number(value))
+            line_add(&line, ", %s %.4g", name, json_number_value(value));
     json_decref(metrics);
     pl_log_line(PL_LOG_INFO, event->rank, "progress", "%s", line.text);
     return PL_OK;
@@ -51,7 +52,7 @@ static int progress_on(void *self, pl_hook_t point, const pl_hook_event_t *event
 
 const pl_callback_ops_t pl_progress_callback = {
     .name = "progress",
-    .help = "a log line for each epoch and validation",
+    .help = "logs a line after each epoch and validation",
     .points = PL_AT(TRAIN_EPOCH_END) | PL_AT(VALIDATION_END),
     .on = progress_on,
 };

@@ -31,11 +31,13 @@ typedef struct throughput {
 } throughput_t;
 
 static const pl_option_t throughput_options[] = {
-    PL_INT(throughput_t, every_n_steps, "50", "1..", "optimizer steps between two looks"),
-    PL_INT(throughput_t, window_size, "20", "1..256", "looks that a figure is of"),
+    PL_INT(throughput_t, every_n_steps, "50", "1..",
+           "optimizer steps between two measurements"),
+    PL_INT(throughput_t, window_size, "20", "1..256",
+           "measurements in the window of a metric"),
     PL_FLOAT(throughput_t, peak_flops, "null", "(0..",
-             "of the device in a second, for model_flops_utilization; null: measured at "
-             "the start"),
+             "peak FLOP per second of the device, for model_flops_utilization; null: "
+             "measured at the start"),
     PL_OPTIONS_END,
 };
 
@@ -134,7 +136,7 @@ static int throughput_on(void *self, pl_hook_t point, const pl_hook_event_t *eve
 
 const pl_callback_ops_t pl_throughput_monitor_callback = {
     .name = "throughput_monitor",
-    .help = "logs samples, tokens, steps and FLOP a second",
+    .help = "logs samples, tokens, steps and FLOP per second",
     .size = sizeof(throughput_t),
     .options = throughput_options,
     .points = PL_AT(FIT_START) | PL_AT(TRAIN_EPOCH_START) | PL_AT(TRAIN_BATCH_END)

@@ -19,10 +19,11 @@ typedef struct timer {
 } stop_timer_t;
 
 static const pl_option_t timer_options[] = {
-    PL_TEXT(stop_timer_t, duration, NULL, NULL, "time that the run has, DD:HH:MM:SS"),
-    PL_TEXT(stop_timer_t, interval, "\"step\"", "step|epoch", "where it may end"),
+    PL_TEXT(stop_timer_t, duration, NULL, NULL, "time limit of the run, DD:HH:MM:SS"),
+    PL_TEXT(stop_timer_t, interval, "\"step\"", "step|epoch",
+            "whether the run stops after a step or after an epoch"),
     PL_INT(stop_timer_t, every_n_steps, "50", "1..",
-           "optimizer steps between two looks at the clock"),
+           "optimizer steps between two checks of the clock"),
     PL_OPTIONS_END,
 };
 
@@ -60,8 +61,8 @@ static int timer_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
         t->began = pl_now();
     request->stop = time_had(t) >= t->limit;
     if (request->stop)
-        snprintf(request->reason, sizeof request->reason, "the time of %s is over",
-                 t->duration);
+        snprintf(request->reason, sizeof request->reason,
+                 "the time limit of %s has passed", t->duration);
     return PL_OK;
 }
 
@@ -84,7 +85,7 @@ static int timer_restore(void *self, const char *state, pl_error_t *err)
 
 const pl_callback_ops_t pl_timer_callback = {
     .name = "timer",
-    .help = "stops after a time",
+    .help = "stops the run after a time",
     .size = sizeof(stop_timer_t),
     .options = timer_options,
     .check = timer_check,

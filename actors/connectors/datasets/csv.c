@@ -65,17 +65,18 @@ typedef struct csv {
 static const pl_option_t csv_options[] = {
     PL_TEXT(csv_t, path, NULL, NULL, "the file, plain or gzip"),
     PL_TEXT(csv_t, header, "\"auto\"", "auto|yes|no",
-            "whether the first line holds names; auto: when no field of it is a number"),
-    PL_INT(csv_t, label, "-1", "-1..", "column of the target, from 0; -1 for the last"),
+            "whether the first line has column names; auto: if none of its fields is a "
+            "number"),
+    PL_INT(csv_t, label, "-1", "-1..", "column of the target, from 0; -1: the last"),
     PL_TEXT(
         csv_t, target, "\"auto\"", "auto|class|value|none",
-        "what the target is; auto: as in the training data, and there class when all are "
-        "whole numbers from 0, up to 10 classes, or up to 1000 with two rows for each; "
+        "type of the target; auto: as in the training data, where whole numbers from 0 "
+        "are classes if there are at most 10, or at most 1000 with two rows for each; "
         "none: every column is a feature"),
     {"fields", PL_OPTION_TEXTS, offsetof(csv_t, others), "{}", NULL,
-     "columns that are fields of their own, by name or number: {\"weight\": \"w\", "
-     "\"place\": \"3,4\"}; \"y\" names the target's, as label does by number"},
-    PL_BOOL(csv_t, standardize, "true", "bring each feature to mean 0 and deviation 1"),
+     "columns that are separate fields, by name or number: {\"weight\": \"w\", "
+     "\"place\": \"3,4\"}; \"y\" names the column of the target"},
+    PL_BOOL(csv_t, standardize, "true", "scale each feature to mean 0 and deviation 1"),
     PL_OPTIONS_END,
 };
 
@@ -140,7 +141,7 @@ static int csv_claim(csv_t *csv, int k, pl_error_t *err)
             return pl_fail(err, PL_EINVAL, "%s: field \"%s\": %s column \"%.*s\"%s",
                            csv->path, name, column < 0 ? "there is no" : "the",
                            (int)(length < 40 ? length : 40), text,
-                           column < 0 ? "" : " is for something else already");
+                           column < 0 ? "" : " already has another use");
         csv->features -= csv->use[column] == FOR_FEATURE;
         csv->use[column] = csv->other_columns++;
         csv->width[k]++;
@@ -226,12 +227,11 @@ static int csv_use_name(csv_t *csv, const json_t *name, int use, int *column,
     *column = (int)json_integer_value(place);
     if (*column == TWICE)
         return pl_fail(err, PL_EFORMAT,
-                       "%s: two columns are called \"%.60s\": which of them the "
-                       "training data has cannot be told",
+                       "%s: two columns are called \"%.60s\", so it is not clear which "
+                       "one the training data has",
                        csv->path, text);
     if (csv->use[*column] != FOR_NOTHING)
-        return pl_fail(err, PL_EINVAL,
-                       "%s: the column \"%.60s\" is for something else already",
+        return pl_fail(err, PL_EINVAL, "%s: the column \"%.60s\" already has another use",
                        csv->path, text);
     csv->use[*column] = use;
     return PL_OK;
@@ -332,8 +332,8 @@ static int csv_find_uses(csv_t *csv, const json_t *facts, pl_stage_t stage,
     if (known && csv->table.name)
         return csv_use_by_name(csv, known, stage, err);
     if (known || (facts && csv->table.name))
-        csv_log(csv, PL_LOG_WARNING, "columns are taken by their position: %s",
-                known ? "there is no header, which the training data has"
+        csv_log(csv, PL_LOG_WARNING, "columns are matched by position: %s",
+                known ? "the file has no header, but the training data has one"
                       : "the names of the training data's columns are not known");
     const json_t *shape = json_object_get(facts, "shape");
     const int64_t features = json_integer_value(json_array_get(shape, 0));
@@ -342,8 +342,8 @@ static int csv_find_uses(csv_t *csv, const json_t *facts, pl_stage_t stage,
         || csv->features == features)
         return code;
     return pl_fail(err, PL_EINVAL,
-                   "%s: %d features, but the training data had %lld: "
-                   "is target or label another?",
+                   "%s: %d features, but the training data had %lld: check the options "
+                   "target and label",
                    csv->path, csv->features, (long long)features);
 }
 
@@ -357,8 +357,8 @@ static int csv_names(const csv_t *csv, json_t **names_p, pl_error_t *err)
             && pl_utf8_ok(name[k], strlen(name[k])))
             continue;
         csv_log(csv, PL_LOG_WARNING,
-                "columns of other files are taken by their position: the name \"%.40s\" "
-                "is there twice, or no UTF-8",
+                "columns of other files are matched by position, because the name "
+                "\"%.40s\" occurs twice or is not UTF-8",
                 name[k]);
         return PL_OK;
     }
@@ -452,7 +452,7 @@ static int csv_find_target(csv_t *csv, const json_t *facts, pl_error_t *err)
                              csv_at(csv, row, csv->column),
                              is_auto ? ", and the training data has classes: to predict "
                                        "a value, train with \"target\": \"value\""
-                                     : ": \"target\": \"value\" is for others");
+                                     : ": set \"target\": \"value\" for other numbers");
 }
 
 /* ---- Moments ---- */
@@ -519,19 +519,19 @@ static int csv_recall(csv_t *csv, const json_t *facts, pl_error_t *err)
     const json_t *known = json_object_get(facts, PL_MOMENTS);
     if (!known)
         return pl_fail(err, PL_EINVAL,
-                       "%s: the training data was not standardized by "
-                       "columns, as this is to be: give \"standardize\": false",
+                       "%s: the training data was not standardized: set "
+                       "\"standardize\": false",
                        csv->path);
     if (json_array_size(known) != (size_t)csv->features)
         return pl_fail(err, PL_EINVAL,
-                       "%s: %d features, but the training data had %zu: "
-                       "is target or label another?",
+                       "%s: %d features, but the training data had %zu: check the "
+                       "options target and label",
                        csv->path, csv->features, json_array_size(known));
     const int bad = pl_moments_read(known, csv->moments);
     return bad < 0 ? PL_OK
                    : pl_fail(err, PL_EFORMAT,
-                             "%s: the facts of the training data have no mean and factor "
-                             "of feature %d",
+                             "%s: the training data has no mean and factor for feature "
+                             "%d",
                              csv->path, bad);
 }
 
@@ -643,8 +643,9 @@ static int csv_count_classes(csv_t *csv, const pl_data_request_t *request,
         smallest = fmin(smallest, label);
         if (label > PL_LABEL_MOST)
             return pl_fail(err, PL_EFORMAT,
-                           "%s:%lld: the label is %.0f, and the largest possible is %d: "
-                           "give classes numbers from 0, or set \"target\": \"value\"",
+                           "%s:%lld: the label is %.0f, but the largest possible label "
+                           "is %d: number the classes from 0, or set \"target\": "
+                           "\"value\"",
                            csv->path, (long long)csv->table.line[row], label,
                            PL_LABEL_MOST);
     }
@@ -770,7 +771,7 @@ static void csv_close(void *self)
 
 const pl_dataset_ops_t pl_csv_dataset = {
     .name = "csv",
-    .help = "a table of numbers, one column of which is the target",
+    .help = "a table of numbers with one column as the target",
     .size = sizeof(csv_t),
     .options = csv_options,
     .open = csv_open,

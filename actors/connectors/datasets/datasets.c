@@ -38,8 +38,8 @@ void pl_dataset_warn_of_labels(const pl_data_request_t *request, const char *pat
 {
     if (request->rank == 0 && request->stage == PL_TRAIN && smallest == 1 && largest > 1)
         pl_log_line(PL_LOG_WARNING, 0, "data set",
-                    "%s: the labels are 1 to %lld and none is 0: classes are numbered from "
-                    "0, so class 0 has no samples; subtract 1 from each label",
+                    "%s: the labels are 1 to %lld and none is 0: classes start at 0, so "
+                    "class 0 has no samples; subtract 1 from each label",
                     path, (long long)largest);
 }
 

@@ -27,20 +27,20 @@ typedef struct idx {
 } idx_t;
 
 static const pl_option_t idx_options[] = {
-    PL_TEXT(
-        idx_t, path, NULL, NULL,
-        "directory with train-images-idx3-ubyte and the like, .gz or not, or one pair "
-        "with \"train\" and one with \"test\" in their names, as EMNIST has them"),
+    PL_TEXT(idx_t, path, NULL, NULL,
+            "directory with train-images-idx3-ubyte and its companions, plain or .gz, "
+            "or with one pair of files with \"train\" and one with \"test\" in their "
+            "names, such as EMNIST"),
     PL_TEXT(idx_t, prefix, "\"\"", NULL,
-            "what the files' names begin with, where the directory holds several sets, "
-            "such as \"emnist-letters-\""),
+            "start of the files' names, if the directory has several sets, such as "
+            "\"emnist-letters-\""),
     {"images", PL_OPTION_TEXT, offsetof(idx_t, images_name), "\"\"", NULL,
-     "file of the images, in path or with a path of its own; \"\": found by its name"},
+     "file of the images, in path or with its own path; \"\": found by its name"},
     {"labels", PL_OPTION_TEXT, offsetof(idx_t, labels_name), "\"\"", NULL,
-     "file of the labels, likewise"},
+     "file of the labels, in path or with its own path; \"\": found by its name"},
     PL_FLOAT(idx_t, mean, "0", NULL,
-             "subtracted from pixels, which go from 0 to 1 where they are bytes"),
-    PL_FLOAT(idx_t, std, "1", "(0..", "pixels are divided by it, after the mean"),
+             "subtracted from pixels, which are scaled to 0 to 1 if they are bytes"),
+    PL_FLOAT(idx_t, std, "1", "(0..", "divides pixels, after the mean is subtracted"),
     PL_OPTIONS_END,
 };
 
@@ -146,8 +146,7 @@ static int idx_check_images(const idx_t *idx, pl_error_t *err)
         return pl_fail(err, PL_EFORMAT, "%s: images have 2, 3 or 4 axes, these have %d",
                        idx->images_file, images->shape.rank);
     if (images->count == 0)
-        return pl_fail(err, PL_EFORMAT, "%s: there are no images in it",
-                       idx->images_file);
+        return pl_fail(err, PL_EFORMAT, "%s: the file has no images", idx->images_file);
     return PL_OK;
 }
 
@@ -175,11 +174,12 @@ static int idx_check_labels(const idx_t *idx, pl_error_t *err)
                        (long long)(labels->count < images ? labels->count : images),
                        (long long)labels->count, (long long)images);
     for (int64_t i = 0; i < images; i++)
-        if (idx_label(idx, i) < 0)
+        if (idx_label(idx, i) < 0 || idx_label(idx, i) > PL_LABEL_MOST)
             return pl_fail(err, PL_EFORMAT,
                            "%s: record %lld: the label is %lld; classes are whole "
-                           "numbers from 0",
-                           idx->labels_file, (long long)i, (long long)idx_label(idx, i));
+                           "numbers from 0 to %d",
+                           idx->labels_file, (long long)i, (long long)idx_label(idx, i),
+                           PL_LABEL_MOST);
     return PL_OK;
 }
 
@@ -233,12 +233,18 @@ static int idx_load_all(idx_t *idx, pl_stage_t stage, pl_error_t *err)
     return code;
 }
 
-static int64_t idx_classes(const idx_t *idx)
+/* As many as the largest label says; warns when no label is 0. */
+static int64_t idx_classes(const idx_t *idx, const pl_data_request_t *request)
 {
-    int64_t classes = 0;
-    for (int64_t i = 0; i < idx->labels.count; i++)
-        classes = idx_label(idx, i) >= classes ? idx_label(idx, i) + 1 : classes;
-    return classes;
+    int64_t smallest = INT64_MAX, largest = -1;
+    for (int64_t i = 0; i < idx->labels.count; i++) {
+        const int64_t label = idx_label(idx, i);
+        smallest = label < smallest ? label : smallest;
+        largest = label > largest ? label : largest;
+    }
+    if (idx->labels.count)
+        pl_dataset_warn_of_labels(request, idx->labels_file, smallest, largest);
+    return largest + 1;
 }
 
 /* [1, rows, columns] of an image without channels. */
@@ -263,7 +269,7 @@ static int idx_open(void *self, const pl_data_request_t *request, pl_data_info_t
     const double one = idx->images.dtype == PL_U8 ? 255 : 1;
     const pl_shape_t shape = idx_sample_shape(idx);
     const pl_moments_t moments = {one * idx->mean, 1 / (one * idx->std)};
-    char *facts = pl_dataset_facts(idx_classes(idx), &shape);
+    char *facts = pl_dataset_facts(idx_classes(idx, request), &shape);
     pl_data_info_t found = {.samples = samples,
                             .facts = pl_moments_tell(&facts, &moments, 1)};
     if (!found.facts)
@@ -328,7 +334,7 @@ static void idx_close(void *self)
 
 const pl_dataset_ops_t pl_idx_dataset = {
     .name = "idx",
-    .help = "images and labels in IDX files, as MNIST has them",
+    .help = "images and labels in IDX files, such as MNIST",
     .size = sizeof(idx_t),
     .options = idx_options,
     .open = idx_open,

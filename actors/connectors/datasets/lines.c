@@ -23,7 +23,7 @@ typedef struct lines {
 static const pl_option_t lines_options[] = {
     PL_TEXT(lines_t, path, NULL, NULL, "the file, plain or gzip"),
     PL_INT(lines_t, context, "64", "2..",
-           "tokens of a sample at most; what a line has more is left out"),
+           "maximum number of tokens of a sample; the rest of a line is ignored"),
     PL_TEXT(lines_t, vocabulary, "\"char\"", "char|byte", "what a token is"),
     PL_OPTIONS_END,
 };
@@ -57,7 +57,8 @@ static int lines_find(lines_t *lines, pl_error_t *err)
 {
     if (lines->tokens.newline < 0)
         return pl_fail(err, PL_EFORMAT,
-                       "%s: no line ends: data set \"text\" takes a text as a whole",
+                       "%s: the file has no line end: use data set \"text\" for a text "
+                       "without lines",
                        lines->path);
     lines->samples = lines_list(&lines->tokens, NULL);
     if (lines->samples == 0)

@@ -129,8 +129,8 @@ static int source_check(const char *name, const pl_memory_data_t *data, pl_error
                            name, i, sizeof field->name - 1);
         if (varies(field) && !data->length)
             return pl_fail(err, PL_EINVAL,
-                           "memory data '%s': field '%s' varies: the source has to say "
-                           "how long samples are",
+                           "memory data '%s': field '%s' varies, so the source needs "
+                           "the lengths of the samples",
                            name, field->name);
         if (!field_bytes(field, &bytes) || bytes == 0)
             return pl_fail(
@@ -240,8 +240,8 @@ static int arrays_check_field(const pl_arrays_t *arrays, const pl_read_request_t
                        k, PL_DIMS - 1);
     if (varies(field) && (!arrays->offset || !steps_fit(arrays, request)))
         return pl_fail(err, PL_EINVAL,
-                       "arrays: field %d varies: it needs offsets, and samples no longer "
-                       "than the %lld steps asked for",
+                       "arrays: field %d varies: it needs offsets, and samples of at "
+                       "most the %lld requested steps",
                        k, (long long)request->length);
     return PL_OK;
 }
@@ -255,9 +255,10 @@ static int arrays_check(const pl_arrays_t *arrays, const pl_read_request_t *requ
         || pl_given(field, "a place for each field", err) != PL_OK)
         return PL_EINVAL;
     if (request->count < 0 || (request->count && !request->index))
-        return pl_fail(err, PL_EINVAL, "arrays: %d samples are asked for, %s",
+        return pl_fail(err, PL_EINVAL, "arrays: %d samples are requested, %s",
                        request->count,
-                       request->index ? "0 is the least" : "but not which");
+                       request->index ? "but the number must be 0 or more"
+                                      : "without their indices");
     if (arrays->field_count < 1 || arrays->field_count > PL_FIELDS)
         return pl_fail(err, PL_EINVAL, "arrays: %d fields; 1 to %d are possible",
                        arrays->field_count, PL_FIELDS);
@@ -340,7 +341,7 @@ static void memory_close(void *self)
 
 const pl_dataset_ops_t pl_memory_dataset = {
     .name = "memory",
-    .help = "data that the program itself registered by pl_memory_data()",
+    .help = "data that the program registered with pl_memory_data()",
     .size = sizeof(memory_t),
     .options = memory_options,
     .open = memory_open,

@@ -37,12 +37,12 @@ typedef struct npy {
 
 static const pl_option_t npy_options[] = {
     {"x", PL_OPTION_TEXT, offsetof(npy_t, x_path), NULL, NULL,
-     ".npy file of the samples, first axis"},
+     ".npy file whose first axis is the samples"},
     {"y", PL_OPTION_TEXT, offsetof(npy_t, y_path), "\"\"", NULL,
-     ".npy file of the targets, first axis; \"\" for none"},
+     ".npy file of the targets, whose first axis is the samples; \"\": none"},
     {"offsets", PL_OPTION_TEXT, offsetof(npy_t, offsets_path), "\"\"", NULL,
      ".npy file of whole numbers: sample i is [offsets[i], offsets[i + 1]) of the files "
-     "that are as long as the last; y is padded by -1, others by 0"},
+     "whose length is the last offset; y is padded with -1, others with 0"},
     {"fields", PL_OPTION_TEXTS, offsetof(npy_t, others), "{}", NULL,
      ".npy files of further fields by name, such as {\"weight\": \"w.npy\"}"},
     PL_OPTIONS_END,
@@ -57,7 +57,7 @@ static int npy_name(npy_t *npy, const char *name, pl_error_t *err)
 {
     for (int i = 0; i < npy->fields; i++)
         if (!strcmp(npy->field[i].name, name))
-            return pl_fail(err, PL_EINVAL, "fields: \"%.40s\" is there already", name);
+            return pl_fail(err, PL_EINVAL, "fields: \"%.40s\" already exists", name);
     if (npy->fields == PL_FIELDS || !*name
         || strlen(name) >= sizeof(((pl_field_t *)0)->name))
         return pl_fail(
@@ -83,8 +83,7 @@ static int npy_add(npy_t *npy, const char *name, const char *path, pl_error_t *e
     const pl_array_t *array = &field->array;
     if (array->shape.rank == 0 || (array->shape.dim[0] == 0 && !npy->may_be_empty))
         return pl_fail(err, PL_EFORMAT,
-                       "%s: there are no samples in it: the first axis counts them",
-                       path);
+                       "%s: the first axis, which is the samples, is empty", path);
     field->varies = npy->offset && array->shape.dim[0] == npy->offset[npy->samples];
     if (!first && !field->varies && array->shape.dim[0] != npy->samples)
         return pl_fail(err, PL_EFORMAT, "%s: %lld samples, but %s has %lld", path,
@@ -155,8 +154,8 @@ static int npy_classes(const npy_t *npy, const pl_data_request_t *request,
         smallest = value < smallest ? value : smallest;
         if (value > PL_LABEL_MOST)
             return pl_fail(err, PL_EFORMAT,
-                           "%s: element %lld is %lld, and the largest label possible is "
-                           "%d: give classes numbers from 0, or give values as floats",
+                           "%s: element %lld is %lld, but the largest possible label is "
+                           "%d: number the classes from 0, or give values as floats",
                            npy->y_path, (long long)i, (long long)value, PL_LABEL_MOST);
     }
     if (!request->facts && y->shape.rank == 1)
@@ -250,7 +249,7 @@ static void npy_close(void *self)
 
 const pl_dataset_ops_t pl_npy_dataset = {
     .name = "npy",
-    .help = "samples in NumPy's .npy files",
+    .help = "samples in NumPy .npy files",
     .size = sizeof(npy_t),
     .options = npy_options,
     .open = npy_open,

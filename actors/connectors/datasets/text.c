@@ -28,7 +28,7 @@ static const pl_option_t text_options[] = {
     PL_INT(text_t, context, "64", "1..", "tokens of a sample"),
     PL_TEXT(text_t, vocabulary, "\"char\"", "char|byte", "what a token is"),
     PL_TEXT(text_t, windows, "\"random\"", "random|consecutive",
-            "where training takes its samples"),
+            "positions of the training samples in the text"),
     PL_OPTIONS_END,
 };
 
@@ -45,7 +45,8 @@ static int text_share(text_t *text, const pl_data_request_t *request, pl_error_t
     text->count = llround(request->to * total) - text->begin;
     if (text->count < 2)
         return pl_fail(err, PL_EFORMAT,
-                       "%s: the share %g to %g of it has %lld tokens; 2 are the least",
+                       "%s: the share %g to %g of the text has %lld tokens, but 2 are "
+                       "needed",
                        text->path, request->from, request->to, (long long)text->count);
     text->random = request->stage == PL_TRAIN && !strcmp(text->windows, "random");
     int64_t whole = text->count / text->context;

@@ -323,7 +323,7 @@ static int copy_rows(const csv_t *csv, const char *behind, pl_durable_t *anew,
         if (there)
             code = pl_durable_write(anew, lines.text, lines.length, err);
         else
-            code = pl_fail(err, PL_EIO, "%s: row %llu is gone", csv->file.path,
+            code = pl_fail(err, PL_EIO, "%s: row %llu is missing", csv->file.path,
                            (unsigned long long)row + 1);
         if (code == PL_OK)
             code = pl_durable_write(anew, behind, strlen(behind), err);
@@ -404,7 +404,7 @@ static char *csv_position(const void *self)
 
 const pl_logger_ops_t pl_csv_logger = {
     .name = "csv",
-    .help = "metrics.csv: a row a record, a column a name",
+    .help = "writes metrics.csv: a row for each record, a column for each metric",
     .size = sizeof(csv_t),
     .open = csv_open,
     .log = csv_log,

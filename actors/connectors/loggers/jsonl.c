@@ -92,7 +92,8 @@ static void jsonl_close(void *self, const char *status)
 }
 
 const pl_logger_ops_t pl_jsonl_logger = {.name = "jsonl",
-                                         .help = "metrics.jsonl: a JSON object a line",
+                                         .help = "writes metrics.jsonl: a JSON object "
+                                                 "for each record",
                                          .size = sizeof(jsonl_t),
                                          .open = jsonl_open,
                                          .log = jsonl_log,

@@ -13,8 +13,8 @@ void pl_say_lost_lines(const char *path)
 {
     pl_log_line(
         PL_LOG_WARNING, 0, "logger",
-        "%s: lacks lines of before the checkpoint: it was cut, replaced or removed "
-        "since; the run goes on behind those that are left",
+        "%s: lines from before the checkpoint are missing, because the file was cut, "
+        "replaced or removed; the run appends to the lines that are left",
         path);
 }
 
@@ -33,9 +33,9 @@ bool pl_put_log_aside(const char *path)
     }
     bool renamed = other && rename(path, other) == 0;
     pl_log_line(PL_LOG_WARNING, 0, "logger",
-                "%s: is not the file that the checkpoint speaks of: %s%s", path,
-                renamed ? "a new one is begun, and it is called "
-                        : "it is left as it is: ",
+                "%s is not the file that the checkpoint refers to: %s%s", path,
+                renamed ? "it is renamed, and a new file is begun: "
+                        : "it is left unchanged: ",
                 renamed ? other : strerrordesc_np(other ? errno : ENOMEM));
     pl_text_free(other);
     return renamed;

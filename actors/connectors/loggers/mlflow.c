@@ -118,7 +118,8 @@ static json_t *perform(mlflow_t *m, const char *what, const char *url, const cha
     if (code != CURLE_OK)
         pl_fail(err, PL_EIO, "%s: %s: %s", server_of(m), what, curl_easy_strerror(code));
     else if (status == 200)
-        pl_fail(err, PL_EFORMAT, "%s: %s: the answer is no JSON object: is it MLflow?",
+        pl_fail(err, PL_EFORMAT,
+                "%s: %s: the answer is not a JSON object: is this an MLflow server?",
                 server_of(m), what);
     else
         fail_status(m, what, status, json, err);
@@ -405,7 +406,7 @@ static int mlflow_log(void *self, const pl_record_t *record, pl_error_t *err)
     json_t *value, *given = json_loads(record->metrics, 0, NULL);
     int failed = 0;
     if (!given)
-        return pl_fail(err, PL_EFORMAT, "figures that are no JSON object");
+        return pl_fail(err, PL_EFORMAT, "the metrics are not a JSON object");
     json_object_foreach(given, name, value) {
         if (json_is_number(value) && !failed && !is_there(m, name, record->global_step))
             failed = json_array_append_new(

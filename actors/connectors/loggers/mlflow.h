@@ -5,7 +5,7 @@
 #include <paceline.h>
 #include <string.h>
 
-#define MLFLOW_HELP "an MLflow tracking server; needs a build with libcurl"
+#define MLFLOW_HELP "logs to an MLflow tracking server; needs a build with libcurl"
 
 typedef struct mlflow_options {
     const char *tracking_uri, *experiment;
@@ -16,9 +16,9 @@ static const pl_option_t mlflow_table[] = {
     PL_TEXT(mlflow_options_t, tracking_uri, "\"\"", NULL,
             "server; empty: $MLFLOW_TRACKING_URI or http://127.0.0.1:5000"),
     PL_TEXT(mlflow_options_t, experiment, "\"paceline\"", NULL,
-            "made when it is not there"),
+            "experiment, created if it is missing"),
     PL_FLOAT(mlflow_options_t, timeout, "10", "(0..",
-             "seconds for an answer of the server"),
+             "seconds to wait for an answer of the server"),
     PL_OPTIONS_END,
 };
 
@@ -29,9 +29,9 @@ static int mlflow_address_check(const char *uri, pl_error_t *err)
     host = host ? host + 3 : uri;
     return memchr(host, '@', strcspn(host, "/?#"))
                ? pl_fail(err, PL_EINVAL,
-                         "no user or password belongs in an MLflow server's address, "
-                         "which is kept and shown: set MLFLOW_TRACKING_USERNAME and "
-                         "MLFLOW_TRACKING_PASSWORD")
+                         "the address of an MLflow server must not have a user or "
+                         "password, because it is saved and shown: set "
+                         "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD")
                : PL_OK;
 }
 

@@ -29,7 +29,8 @@ typedef struct tensorboard {
 
 static const pl_option_t tensorboard_options[] = {
     PL_BOOL(tensorboard_t, histograms, "false",
-            "of the module's tensors, with each checkpoint and at the end"),
+            "write histograms of the module's tensors with each checkpoint and at the "
+            "end"),
     PL_OPTIONS_END,
 };
 
@@ -53,7 +54,8 @@ static int file_cut(const char *path, const char *position, pl_error_t *err)
     else if (summed && pl_is_another_file(path, (uint64_t)keep, sum))
         pl_put_log_aside(path);
     else if (truncate(path, keep) != 0)
-        return pl_fail(err, PL_EIO, "%s: cannot be cut back to the checkpoint: %m", path);
+        return pl_fail(err, PL_EIO,
+                       "cannot truncate %s to the position of the checkpoint: %m", path);
     return PL_OK;
 }
 
@@ -68,7 +70,7 @@ static int older_cut(const char *folder, const char *position, long long *newest
     int code = PL_OK;
     DIR *dir = kept ? opendir(folder) : NULL;
     if (kept && !dir)
-        return pl_fail(err, PL_EIO, "%s: cannot be listed: %m", folder);
+        return pl_fail(err, PL_EIO, "cannot list %s: %m", folder);
     for (const struct dirent *entry; code == PL_OK && dir && (entry = readdir(dir));) {
         const long long seconds = seconds_of(entry->d_name);
         const bool is_it = strlen(entry->d_name) == length
@@ -80,7 +82,7 @@ static int older_cut(const char *folder, const char *position, long long *newest
         if (path && is_it)
             code = file_cut(path, position, err);
         else if (path && unlink(path) != 0)
-            code = pl_fail(err, PL_EIO, "%s: cannot be removed: %m", path);
+            code = pl_fail(err, PL_EIO, "cannot remove %s: %m", path);
         pl_text_free(path);
     }
     if (dir)
@@ -135,8 +137,8 @@ static int options_flatten(json_t *flat, const char *path, const json_t *object)
     int failed = 0;
     json_object_foreach((json_t *)object, key, value) {
         char *whole = pl_text("%s%s%s", path, *path ? "." : "", key);
-        const bool is_left_out = whole && (!strcmp(whole, left_out[0])
-                                           || !strcmp(whole, left_out[1]));
+        const bool is_left_out =
+            whole && (!strcmp(whole, left_out[0]) || !strcmp(whole, left_out[1]));
         char *list = json_is_array(value) ? pl_json_write(value, PL_JSON_COMPACT) : NULL;
         if (!whole)
             failed = 1;
@@ -296,7 +298,7 @@ static char *tensorboard_position(const void *self)
 
 const pl_logger_ops_t pl_tensorboard_logger = {
     .name = "tensorboard",
-    .help = "event files that TensorBoard shows",
+    .help = "writes event files for TensorBoard",
     .size = sizeof(tensorboard_t),
     .options = tensorboard_options,
     .open = tensorboard_open,

@@ -1,0 +1,167 @@
+/* monitors.c - the metrics that callbacks and schedules follow, by their names
+ *
+ * A wrong name would be found at the first validation, perhaps hours after the start.
+ * The names of the module's metrics are known once its steps are compiled. */
+#include "actors/monitors.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "actors/loops/figures.h"
+#include "base/bind.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/nearest.h"
+#include "base/options.h"
+#include "base/stages.h"
+
+typedef int monitor_visit_t(const pl_job_t *job, const char *key, const char *monitor,
+                            const void *context, pl_error_t *err);
+
+static int monitor_visit(const pl_job_t *job, const char *part, monitor_visit_t *visit,
+                         const void *context, pl_error_t *err)
+{
+    char key[128];
+    snprintf(key, sizeof key, "%s.monitor", part);
+    char *monitor = pl_options_get(job->options, key);
+    const int code = monitor && *monitor ? visit(job, key, monitor, context, err) : PL_OK;
+    pl_text_free(monitor);
+    return code;
+}
+
+/* Those of the callbacks and of the schedules, until one fails. */
+static int monitors_visit(const pl_job_t *job, monitor_visit_t *visit,
+                          const void *context, pl_error_t *err)
+{
+    char part[96];
+    const char *step;
+    json_t *of_step;
+    const json_t *scheduler = pl_options_value(job->options, "scheduler");
+    int code = PL_OK;
+    const int count = pl_options_count(job->options, "callbacks");
+    for (int k = 0; k < count && code == PL_OK; k++) {
+        snprintf(part, sizeof part, "callbacks.%d", k);
+        code = monitor_visit(job, part, visit, context, err);
+    }
+    if (code != PL_OK || !pl_is_by_step(scheduler))
+        return code == PL_OK ? monitor_visit(job, "scheduler", visit, context, err)
+                             : code;
+    json_object_foreach((json_t *)scheduler, step, of_step) {
+        snprintf(part, sizeof part, "scheduler.%s", step);
+        if (code == PL_OK)
+            code = monitor_visit(job, part, visit, context, err);
+    }
+    return code;
+}
+
+/* Each of several sources has metrics of its own, and there is none of all together. */
+static int monitor_check(const pl_job_t *job, const char *key, const char *monitor,
+                         const void *context, pl_error_t *err)
+{
+    (void)context;
+    const uint32_t loaders = pl_options_loaders(job->options, PL_VALIDATE);
+    if (loaders < 2 || strcmp(monitor, "val_loss") != 0)
+        return PL_OK;
+    return pl_options_fail(err, PL_EINVAL, job->options, key,
+                           "\"%s\": the run has %u validation sources and no metric "
+                           "\"val_loss\": set it to one of \"val_loss/dataloader_idx_0\" "
+                           "to \"val_loss/dataloader_idx_%u\"",
+                           key, loaders, loaders - 1);
+}
+
+int pl_monitors_check(const pl_job_t *job, pl_error_t *err)
+{
+    return monitors_visit(job, monitor_check, NULL, err);
+}
+
+/* ---- Names of metrics ---- */
+
+static size_t classes_of(const pl_figure_t *f)
+{
+    if (f->average != PL_PER_CLASS)
+        return 0;
+    return f->kind == PL_METRIC_AUROC || f->kind == PL_METRIC_AVERAGE_PRECISION
+               ? f->count / (2 * f->columns)
+               : f->columns;
+}
+
+/* The name as a key; of classes one by one, a key for each class. */
+static bool name_put(json_t *known, const pl_figure_t *f, const char *behind)
+{
+    char name[128];
+    const size_t classes = classes_of(f);
+    bool put = true;
+    for (size_t k = 0; k < (classes ? classes : 1); k++) {
+        if (classes)
+            snprintf(name, sizeof name, "%s_%zu%s", f->name, k, behind);
+        else
+            snprintf(name, sizeof name, "%s%s", f->name, behind);
+        put = json_object_set_new(known, name, json_true()) == 0 && put;
+    }
+    return put;
+}
+
+/* The keys under which the metrics of a stage are reported. */
+static bool names_put(json_t *known, pl_stage_t stage, const char *names,
+                      uint32_t loaders)
+{
+    char behind[32] = "";
+    pl_figures_t figures = {0};
+    bool put = true;
+    pl_figures_name(&figures, pl_stages[stage].prefix, names);
+    for (uint32_t loader = 0; loader < loaders; loader++) {
+        if (loaders > 1)
+            snprintf(behind, sizeof behind, "/dataloader_idx_%u", loader);
+        for (int k = 0; k < figures.count; k++) {
+            const pl_figure_t *f = &figures.figure[k];
+            put = name_put(known, f, behind) && put;
+            if (stage == PL_TRAIN && f->on_step && !f->is_newest)
+                put = name_put(known, f, "_epoch") && put;
+        }
+    }
+    pl_figures_release(&figures);
+    return put;
+}
+
+/* Counters that a run has once there is something to count. */
+static bool is_counter(const char *name)
+{
+    return !strcmp(name, "skipped_steps") || !strcmp(name, "rollbacks");
+}
+
+static int monitor_warn(const pl_job_t *job, const char *key, const char *monitor,
+                        const void *context, pl_error_t *err)
+{
+    const json_t *known = context;
+    const char *name;
+    json_t *value;
+    pl_nearest_t nearest;
+    (void)err;
+    if (json_object_get(known, monitor) || is_counter(monitor))
+        return PL_OK;
+    pl_nearest_init(&nearest, monitor);
+    json_object_foreach((json_t *)known, name, value) {
+        pl_nearest_offer(&nearest, name);
+    }
+    const char *meant = pl_nearest_is_sure(&nearest) ? nearest.name : NULL;
+    pl_error_t text = {0};
+    pl_options_fail(&text, PL_ENOTFOUND, job->options, key,
+                    "\"%s\": the module computes no metric \"%.60s\"%s%s%s; the metrics "
+                    "are: %s; only a callback could add \"%.60s\"",
+                    key, monitor, meant ? "; did you mean \"" : "", meant ? meant : "",
+                    meant ? "\"?" : "", nearest.known, monitor);
+    pl_log_line(PL_LOG_WARNING, 0, "worker", "%s", text.text);
+    return PL_OK;
+}
+
+void pl_monitors_warn(const pl_job_t *job, const char *train, const char *val)
+{
+    pl_error_t err = {0};
+    json_t *known = json_object();
+    if (*train
+        && names_put(known, PL_VALIDATE, val,
+                     pl_options_loaders(job->options, PL_VALIDATE))
+        && names_put(known, PL_TRAIN, train, 1))
+        monitors_visit(job, monitor_warn, known, &err);
+    json_decref(known);
+}
