@@ -83,7 +83,7 @@ static int npy_add(npy_t *npy, const char *name, const char *path, pl_error_t *e
     const pl_array_t *array = &field->array;
     if (array->shape.rank == 0 || (array->shape.dim[0] == 0 && !npy->may_be_empty))
         return pl_fail(err, PL_EFORMAT,
-                       "%s: the first axis, which is the samples, is empty", path);
+                       "%s: there are no samples, because the first axis is empty", path);
     field->varies = npy->offset && array->shape.dim[0] == npy->offset[npy->samples];
     if (!first && !field->varies && array->shape.dim[0] != npy->samples)
         return pl_fail(err, PL_EFORMAT, "%s: %lld samples, but %s has %lld", path,
