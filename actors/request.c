@@ -70,7 +70,8 @@ static int told_check(const pl_job_t *job, const char *key, pl_span_t wanted, in
     return pl_options_fail(err, PL_EINVAL, job->options, path,
                            "\"%s\" is %s, but %s has started %d %s%s%s: remove the "
                            "option, or start as many",
-                           path, pl_json_show(pl_options_value(job->options, path), given),
+                           path,
+                           pl_json_show(pl_options_value(job->options, path), given),
                            source, there, what,
                            there == 1 ? "" : "s", is_node ? "" : " on each node");
 }

@@ -788,7 +788,8 @@ static void a_run_begun_with_weights_of_another_goes_on(void)
     char *epochs = strstr(text, "\"max_epochs\": 5");
     epochs[strlen("\"max_epochs\": ")] = '2';
     subject_t part = {"part", text};
-    ok(run_whole(run_file(&part, "parts"), "last") == 0 && child_said("starts from the beginning"),
+    ok(run_whole(run_file(&part, "parts"), "last") == 0
+           && child_said("starts from the beginning"),
        "a run begins with weights of another");
     whole = changed("\"mlp\"", module);
     ok(run_whole(run_file(&whole, "parts"), "last") == 0, "and is made longer");
@@ -846,7 +847,8 @@ static void goes_on_exactly(const char *text, const char *root)
     subject_t part = ends_at(text, "\"max_steps\": 6");
     ok(run_whole(run_file(&part, root), "") == 0, "6 steps, in the middle of an epoch");
     whole = ends_at(text, "\"max_steps\": 13");
-    ok(run_whole(run_file(&whole, root), "last") == 0 && !child_has_said("from the beginning"),
+    ok(run_whole(run_file(&whole, root), "last") == 0
+           && !child_has_said("from the beginning"),
        "and from there to 13");
     newest_of(root, longer);
     ok(same_file(straight, longer, "model.safetensors"), "come to the same weights");

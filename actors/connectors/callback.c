@@ -1,6 +1,6 @@
 /* callback.c - the callback connector: asks the run's callbacks
  *
- * Hooks are calls: the loop asks, what the callbacks request comes back as the answer, and
+ * Hooks are calls: the loop asks, the requests of the callbacks are the answer, and
  * the loop does it.  Callbacks are asked in the order of the run file. */
 #include "actors/connectors/callback.h"
 
