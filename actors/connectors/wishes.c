@@ -1,6 +1,6 @@
 /* wishes.c - what the callbacks asked at one point together request for
  *
- * A request that cannot be fulfilled is an error: the run would go on as if it had not been
+ * An impossible request is an error: the run would go on as if it had not been
  * said, and whoever wrote the callback would look for the reason elsewhere. */
 #include "actors/connectors/wishes.h"
 

@@ -189,7 +189,7 @@ static void end_late(void *self)
 }
 
 /* A rank that was starting has nothing to save, and whoever waits for the run's end would
- * wait for what the rank does not leave: a file that does not open, a long compilation. */
+ * wait for it: a file that does not open, a long compilation. */
 static void end_look(void *self)
 {
     remote_t *r = self;
