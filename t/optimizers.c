@@ -190,6 +190,21 @@ static void two_hundred_steps_end_where_those_of_torch_do(void)
     json_decref(d);
 }
 
+/* What float32 cannot square, float64 can: the norm is the same. */
+static void a_large_gradient_has_its_norm_in_float64(void)
+{
+    rig_t rig = rig_new(&pl_sgd_optimizer, "{\"lr\": 0.1}", 0.125);
+    double norm = 0;
+    rig_gradients(&rig, 0, 3, NOMINAL);
+    for (int64_t k = 0; k < rig.model->params; k++) {
+        rig.region[PL_REGION_GRADS][k] *= 1e30;
+        norm += rig.region[PL_REGION_GRADS][k] * rig.region[PL_REGION_GRADS][k];
+    }
+    ok(rig_step(&rig, 0) && !rig.guarded, "a step with gradients of 1e30");
+    is_near(rig.figures[1][0] / sqrt(norm), 1, 1e-12, "the norm is theirs");
+    rig_release(&rig);
+}
+
 static void other_optimizers_too(void)
 {
     json_t *d = data_load("optimizers.json");
@@ -498,6 +513,7 @@ int main(void)
 {
     pl_register(pl_optimizer_parts, NULL);
     run(two_hundred_steps_end_where_those_of_torch_do);
+    run(a_large_gradient_has_its_norm_in_float64);
     run(other_optimizers_too);
     run(a_schedule_may_cycle_the_momentum);
     run(the_norm_and_the_loss_come_back);

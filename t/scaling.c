@@ -2,7 +2,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "cpu_trainer.h"
+#include "formula.h"
 #include "rig.h"
 #include "tap.h"
 #include "tensor/precision.h"
@@ -84,6 +86,77 @@ static void the_factor_moves_as_gradscaler_moves_it(void)
     ok(!wrong, "after each of %zu steps, and the skipped ones are guarded",
        strlen(steps));
     cpu_trainer_close(&r);
+}
+
+/* 1e30 has a square that float32 does not hold. */
+static void a_large_gradient_has_a_finite_norm(void)
+{
+    const pl_loss_scaling_t s = {1024, 2, 0.5, 2000, 1};
+    const training_case_t c = case_new(&s);
+    double usual[4][2], large[4][2];
+    cpu_trainer_t r;
+    cpu_trainer_open(&r, &c, 1);
+    write_gradients(&r, 1e10f);
+    ok(update(&r, usual), "a step with a gradient of 1e10");
+    write_gradients(&r, 1e30f);
+    ok(update(&r, large), "a step with one of 1e30 is not guarded");
+    is_near(large[1][0] / usual[1][0] / 1e20, 1, 1e-6, "its norm is 1e20 times as large");
+    write_gradients(&r, 3.4e38f);
+    ok(update(&r, large), "nor is one with the largest number");
+    is_near(large[1][0] / usual[1][0] / 3.4e28, 1, 1e-6, "whose norm is right, too");
+    cpu_trainer_close(&r);
+}
+
+/* What a first step of Muon adds to the parameters when gradients of matrices are
+ * `factor` times as large; pl_free(). */
+static float *muon_step(double factor, size_t *n)
+{
+    training_case_t c = {0};
+    for (int i = 0; i < training_case_count; i++)
+        if (!strcmp(training_cases[i].name, "cnn, muon"))
+            c = training_cases[i];
+    double figures[4][2];
+    cpu_trainer_t r;
+    ok(cpu_trainer_open(&r, &c, 1) == PL_OK, "a training with muon is ready");
+    *n = (size_t)r.t.model->params;
+    double *wave = pl_alloc_array(*n + 2, sizeof *wave);
+    float *grads = pl_alloc_array(*n + 2, sizeof *grads),
+          *before = pl_alloc_array(*n, sizeof *before),
+          *after = pl_alloc_array(*n, sizeof *after);
+    formula_wave((int64_t)*n, 1, -1, 1, wave);
+    for (int i = 0; i < r.t.model->count; i++) {
+        const pl_tensor_info_t *t = &r.t.model->tensor[i];
+        for (int64_t k = t->offset;
+             t->region == PL_REGION_PARAMS && k < t->offset + t->count; k++)
+            grads[k] = (float)(wave[k] * (t->shape.rank >= 2 ? factor : 1));
+    }
+    grads[*n] = grads[*n + 1] = 6;
+    pl_cpu_accelerator.write(&r.rig.cpu, PL_REGION_GRADS, 0, grads, *n + 2, NULL);
+    read_region(&r, PL_REGION_PARAMS, before, *n);
+    ok(update(&r, figures), "a step with gradients of %g is not guarded", factor);
+    read_region(&r, PL_REGION_PARAMS, after, *n);
+    for (size_t k = 0; k < *n; k++)
+        after[k] -= before[k];
+    pl_free(wave);
+    pl_free(grads);
+    pl_free(before);
+    cpu_trainer_close(&r);
+    return after;
+}
+
+static void a_large_gradient_makes_the_same_step_of_muon(void)
+{
+    size_t n;
+    float *usual = muon_step(1, &n), *large = muon_step(0x1p100, &n);
+    double worst = 0, moved = 0;
+    for (size_t k = 0; k < n; k++) {
+        worst = tap_larger(worst, fabs((double)usual[k] - (double)large[k]));
+        moved = tap_larger(moved, fabs((double)usual[k]));
+    }
+    ok(moved > 1e-3 && worst < 1e-5 * moved, "steps of %g are equal within %g", moved,
+       worst);
+    pl_free(usual);
+    pl_free(large);
 }
 
 static void a_step_that_overflows_changes_nothing_else(void)
@@ -379,6 +452,8 @@ int main(void)
 {
     rig_init(NULL);
     run(the_factor_moves_as_gradscaler_moves_it);
+    run(a_large_gradient_has_a_finite_norm);
+    run(a_large_gradient_makes_the_same_step_of_muon);
     run(a_step_that_overflows_changes_nothing_else);
     run(state_that_overflowed_goes_back);
     run(at_the_lowest_factor_a_step_fails);
