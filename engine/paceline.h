@@ -1244,7 +1244,9 @@ PL_API pl_metric_t pl_auroc(pl_graph_t *g, pl_node_t scores, pl_node_t targets,
 PL_API pl_metric_t pl_average_precision(pl_graph_t *g, pl_node_t scores,
                                         pl_node_t targets, int64_t bins,
                                         const pl_classes_options_t *options);
-/* Regression metrics of x and target, of any equal shapes, over all elements. */
+/* Regression metrics of x and target, of any equal shapes, over all elements.  The r2 of
+ * targets that are all equal is 1 if x equals them, else 0; of one element it has no
+ * value. */
 PL_API pl_metric_t pl_rmse(pl_graph_t *g, pl_node_t x, pl_node_t target);
 PL_API pl_metric_t pl_mae(pl_graph_t *g, pl_node_t x, pl_node_t target);
 PL_API pl_metric_t pl_r2(pl_graph_t *g, pl_node_t x, pl_node_t target);

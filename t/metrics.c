@@ -10,7 +10,9 @@
 #include "base/alloc.h"
 #include "base/random.h"
 #include "files.h"
+#include "formula.h"
 #include "accelerators/reference/reference.h"
+#include "rig.h"
 #include "tap.h"
 #include "tensor/graph.h"
 
@@ -263,6 +265,121 @@ static void classes_without_samples_count_once_they_are_predicted(void)
     }
 }
 
+/* ---- r2 of targets far from 0 ---- */
+
+static const struct {
+    const char *name;
+    double middle, spread, noise;                           /* of targets, x - target */
+    double want;
+} far[] = {
+    /* 1 - Sum (x - y)^2 / Sum (y - mean)^2 of fractions, with the formula's numbers from
+       t/data/formula.py in float32; sklearn.metrics.r2_score in float64 gives the same.
+       torchmetrics in float64 cancels itself: 0.588889 and 0.709010 for the second and
+       the third. */
+    {"thousands", 1e4, 1, 0.25, 0.928608003894793},
+    {"millions", 1e6, 0.1, 0.05, 0.588589135982501},
+    {"negative", -3e6, 2, 1, 0.7091349239826141},
+    {"near", 0, 1, 0.5, 0.7145942599888518},
+};
+enum { FAR = sizeof far / sizeof *far };
+
+static float far_x[FAR][SAMPLES], far_target[FAR][SAMPLES];
+
+static void far_make(void)
+{
+    double y[SAMPLES], noise[SAMPLES];
+    formula_wave(SAMPLES, 1, -1, 1, y);
+    formula_wave(SAMPLES, 2, -1, 1, noise);
+    for (int k = 0; k < FAR; k++) {
+        for (int i = 0; i < SAMPLES; i++) {
+            far_target[k][i] = (float)(far[k].middle + far[k].spread * y[i]);
+            far_x[k][i] = (float)((double)far_target[k][i] + far[k].noise * noise[i]);
+        }
+        const pl_arrays_t arrays = {.samples = SAMPLES,
+                                    .field_count = 2,
+                                    .field = {{"x", PL_F32, PL_SHAPE(1)},
+                                              {"target", PL_F32, PL_SHAPE(1)}},
+                                    .data = {far_x[k], far_target[k]}};
+        pl_memory_arrays(far[k].name, &arrays, NULL);
+    }
+}
+
+/* Logs r2 of the samples as they are; its loss is about a bias alone. */
+static void given_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    pl_node_t x = pl_input(g, "x"), zeros = pl_scale(g, x, 0);
+    pl_loss(g, pl_mse(g, pl_linear(g, "fc", zeros, 1), zeros));
+    pl_log(g, "r2", pl_r2(g, x, pl_input(g, "target")), PL_ON_EPOCH);
+}
+
+static const pl_module_ops_t given = {.name = "given", .size = 1, .step = given_step};
+
+static void check_r2_of_runs(const char *accelerator, const char *precision, int ranks)
+{
+    for (int k = 0; k < FAR; k++) {
+        char trainer[128], dataset[128];
+        snprintf(trainer, sizeof trainer,
+                 "\"precision\": \"%s\", \"devices\": %d, \"max_epochs\": 1", precision,
+                 ranks);
+        snprintf(dataset, sizeof dataset,
+                 "{\"name\": \"memory\", \"source\": \"%s\", \"batch_size\": 7}",
+                 far[k].name);
+        rig_t *rig = rig_new(.accelerator = accelerator, .module = "\"given\"",
+                             .trainer = trainer, .dataset = dataset);
+        const rig_result_t *result = rig_fit(rig);
+        is_text(result->status, "ok", "%s in %s on %d ranks: %s", far[k].name, precision,
+                ranks, result->error.text);
+        is_near(rig_metric(result, "train_r2"), far[k].want, 1e-6,
+                "r2 is that of exact numbers");
+        rig_free(&rig);
+    }
+}
+
+static void r2_of_targets_far_from_zero_keeps_its_digits(void)
+{
+    static const char *const precisions[] = {"32-true", "bf16-mixed", "64-true"};
+    if (!rig_has("cpu"))
+        return;
+    for (int k = 0; k < 3; k++)
+        for (int ranks = 1; ranks <= 2; ranks++)
+            check_r2_of_runs("cpu", precisions[k], ranks);
+}
+
+static double r2_of(const float *x, const float *target, int64_t samples, bool *has_value)
+{
+    const pl_field_t fields[] = {{"x", PL_F32, {0}}, {"target", PL_F32, {0}}};
+    double sums[20] = {0};
+    pl_error_t err = {0};
+    pl_graph_t *g = pl_graph_new(NULL, PL_VALIDATE, fields, 2, samples, &err);
+    pl_node_t node = pl_input(g, "x");
+    pl_loss(g, pl_mse(g, node, node));
+    pl_log(g, "r2", pl_r2(g, node, pl_input(g, "target")), PL_ON_EPOCH);
+    pl_reference_replay_t replay = {.input = {x, target}, .figures = (void *)sums};
+    is_int(pl_reference_replay(g, &replay, &err), PL_OK, "replayed %s", err.text);
+    const pl_metric_sums_t made = {PL_METRIC_R2, PL_MACRO, sums + 2, 18, 18};
+    json_t *value = NULL;
+    pl_metric_value(&made, &value, &err);
+    *has_value = json_is_number(value);
+    const double r2 = json_number_value(value);
+    json_decref(value);
+    pl_graph_free(g);
+    return r2;
+}
+
+/* As sklearn.metrics.r2_score has it. */
+static void r2_of_equal_targets_is_one_or_zero(void)
+{
+    static const float target[] = {0.1f, 0.1f, 0.1f}, other[] = {0.1f, 0.2f, 0.1f};
+    bool has_value;
+    is_near(r2_of(target, target, 3, &has_value), 1, 0, "1 where x equals them");
+    ok(has_value, "which is a value");
+    is_near(r2_of(other, target, 3, &has_value), 0, 0, "0 where it does not");
+    ok(has_value, "which is a value, too");
+    r2_of(other, target, 1, &has_value);
+    ok(!has_value, "of one sample it has none");
+}
+
 /* ---- areas of scores between the bins ---- */
 
 enum { SCORED = 500 };
@@ -414,7 +531,10 @@ static void mistakes_are_told(void)
 
 int main(void)
 {
+    static const pl_registration_t parts[] = {{"module", &given}, PL_REGISTRATIONS_END};
     json_error_t why;
+    rig_init(parts);
+    far_make();
     data = json_load_file(file_of_tests("data/metrics.json"), 0, &why);
     if (!ok(data != NULL, "t/data/metrics.json can be read"))
         return tap_done();
@@ -423,6 +543,8 @@ int main(void)
     run(what_counted_nothing_has_no_value);
     run(steps_and_epochs_have_names_of_their_own);
     run(classes_without_samples_count_once_they_are_predicted);
+    run(r2_of_targets_far_from_zero_keeps_its_digits);
+    run(r2_of_equal_targets_is_one_or_zero);
     run(areas_are_off_by_no_more_than_is_said);
     run(mistakes_are_told);
     json_decref(data);

@@ -322,6 +322,11 @@ static pl_node_t build_score_bins(pl_graph_t *g, const operator_case_t *c)
     return pl_auroc(g, param(g, c, 0), pl_input(g, "i"), c->arg[0], &options).sum;
 }
 
+static pl_node_t build_r2(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_r2(g, param(g, c, 0), param(g, c, 1)).sum;
+}
+
 static pl_node_t build_mae(pl_graph_t *g, const operator_case_t *c)
 {
     return pl_mae(g, param(g, c, 0), param(g, c, 1)).sum;
@@ -567,6 +572,8 @@ const operator_case_t operator_cases[] = {
      .high = 1, .arg = {10}, .forward_only = true},
     {CASE("score_bins, two classes, out of range", score_bins, 1, S(30, 1)),
      .index = S(30), .classes = 2, .low = -0.5, .high = 1.5, .ignore = 7, .arg = {5},
+     .forward_only = true},
+    {CASE("r2", r2, 2, S(211, 13), S(211, 13)), .low = 9999, .high = 10001,
      .forward_only = true},
     {CASE("mae", mae, 2, S(3, 4), S(3, 4))},
     {CASE("mse", mse, 2, S(3, 4), S(3, 4))},

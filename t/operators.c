@@ -165,6 +165,7 @@ static const char *const without_result[] = {
     "confusion, ties, some ignored",
     "score_bins",
     "score_bins, two classes, out of range",
+    "r2",
     "mae",
     /* other stages: whole runs show them */
     "dropout, when validating",

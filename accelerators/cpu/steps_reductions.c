@@ -10,6 +10,7 @@
 #include "accelerators/cpu/step.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/exact.h"
 
 /* ---- sum ---- */
 
@@ -167,6 +168,32 @@ static int prepare_max_grad(pl_step_t *s, const pl_builder_t *b, pl_error_t *err
     return PL_OK;
 }
 
+/* ---- power_sums: a pass by one thread, little beside what made x ---- */
+
+static int run_power_sums(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+{
+    (void)err;
+    const float *x = pl_in(s, f, 0);
+    float *to = pl_out(s, f, 0);
+    pl_exact_t sum = {0}, squares = {0};
+    for (int64_t i = 0; i < s->size[0]; i++) {
+        const double each = (double)x[i];
+        pl_exact_add(&sum, each);
+        pl_exact_add(&squares, each * each);         /* 48 bits: float64 holds them */
+    }
+    pl_exact_split(sum, to);
+    pl_exact_split(squares, to + PL_EXACT_PARTS);
+    return PL_OK;
+}
+
+static int prepare_power_sums(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    (void)err;
+    s->size[0] = pl_elements(pl_step_in(b, s, 0));
+    s->run = run_power_sums;
+    return PL_OK;
+}
+
 /* ---- guard ---- */
 
 static int run_guard(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
@@ -208,5 +235,6 @@ static int prepare_exchange(pl_step_t *s, const pl_builder_t *b, pl_error_t *err
 const pl_prepare_t pl_prepare_reductions[PL_OPCODES] = {
     [PL_OP_argmax] = prepare_max,        [PL_OP_exchange] = prepare_exchange,
     [PL_OP_guard] = prepare_guard,       [PL_OP_max] = prepare_max,
-    [PL_OP_max_grad] = prepare_max_grad, [PL_OP_sum] = prepare_sum,
+    [PL_OP_max_grad] = prepare_max_grad, [PL_OP_power_sums] = prepare_power_sums,
+    [PL_OP_sum] = prepare_sum,
 };

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "accelerators/reference/kernels.h"
+#include "base/exact.h"
 
 /* A tensor as [outer, size, inner] around one axis. */
 typedef struct around {
@@ -37,6 +38,21 @@ static int64_t first_largest(const double *x, around_t a, int64_t o, int64_t i)
                                 x[(o * a.size + best) * a.inner + i]))
             best = k;
     return best;
+}
+
+static void compute_power_sums(pl_reference_call_t *c)
+{
+    pl_exact_t sum[2] = {{0}};
+    for (int64_t e = 0; e < pl_elements(c->in_shape[0]); e++) {
+        pl_exact_add(&sum[0], c->in[0][e]);
+        pl_exact_add_product(&sum[1], c->in[0][e], c->in[0][e]);
+    }
+    for (int k = 0; k < 2; k++) {
+        float part[PL_EXACT_PARTS];
+        pl_exact_split(sum[k], part);
+        for (int i = 0; i < PL_EXACT_PARTS; i++)
+            c->out[0][k * PL_EXACT_PARTS + i] = (double)part[i];
+    }
 }
 
 static void compute_max(pl_reference_call_t *c)
@@ -122,6 +138,7 @@ const pl_reference_kernel_t pl_reference_shapes[PL_OPCODES] = {
     [PL_OP_max] = compute_max,
     [PL_OP_max_grad] = compute_max_grad,
     [PL_OP_argmax] = compute_max,
+    [PL_OP_power_sums] = compute_power_sums,
     [PL_OP_broadcast] = compute_broadcast,
     [PL_OP_permute] = compute_permute,
     [PL_OP_slice] = compute_slice,

@@ -175,17 +175,17 @@ pl_metric_t pl_mae(pl_graph_t *g, pl_node_t x, pl_node_t target)
     return metric;
 }
 
-/* Sums of 1, y, y^2 and (x - y)^2. */
+/* Sums of 1, y, y^2 and (x - y)^2; of y and y^2 in parts, as their difference may be much
+ * less than they are. */
 pl_metric_t pl_r2(pl_graph_t *g, pl_node_t x, pl_node_t target)
 {
-    pl_node_t part[4], d = difference(g, "r2", x, target, &part[0]);
-    const pl_shape_t one = PL_SHAPE(1);
-    part[1] = total(g, target);
-    part[2] = total(g, pl_mul(g, target, target));
-    part[3] = total(g, pl_mul(g, d, d));
-    for (int k = 0; k < 4; k++)
-        part[k] = pl_reshape(g, part[k], one);
-    pl_node_t sums = pl_concat(g, part, 4, 0);
+    const pl_shape_t flat = PL_SHAPE(-1);
+    pl_node_t part[3], d = difference(g, "r2", x, target, &part[0]);
+    part[1] = pl_emit1(g, PL_OP_power_sums, pl_reshape(g, target, flat));
+    part[2] = total(g, pl_mul(g, d, d));
+    for (int k = 0; k < 3; k++)
+        part[k] = pl_reshape(g, part[k], flat);
+    pl_node_t sums = pl_concat(g, part, 3, 0);
     return (pl_metric_t){.sum = sums, .weight = sums, .kind = PL_METRIC_R2};
 }
 

@@ -1,4 +1,5 @@
 /* operators_reduce.c - sums, means and maxima over axes */
+#include "base/exact.h"
 #include "tensor/operators.h"
 
 /* ---- Sums ---- */
@@ -122,9 +123,18 @@ pl_node_t pl_argmax(pl_graph_t *g, pl_node_t x, int axis)
     return attr.axis < 0 ? PL_NO_NODE : pl_emit(g, PL_OP_argmax, &x, 1, &attr, NULL);
 }
 
+/* ---- Power sums ---- */
+
+static int shape_power_sums(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    out->shape = PL_SHAPE(2, PL_EXACT_PARTS);
+    return pl_want_float(g, op, 1);
+}
+
 const pl_rules_t pl_reduce_rules[PL_OPCODES] = {
     [PL_OP_sum] = {shape_sum, gradient_sum},
     [PL_OP_max] = {shape_max, gradient_max},
     [PL_OP_max_grad] = {shape_max_grad, NULL},
     [PL_OP_argmax] = {shape_argmax, NULL},
+    [PL_OP_power_sums] = {shape_power_sums, NULL},
 };
