@@ -62,11 +62,10 @@ static pl_node_t newton_schulz(pl_graph_t *g, pl_node_t x, int64_t steps)
     static const double a = 3.4445, b = -4.7750, c = 2.0315;
     static const int matrix[] = {-2, -1};
     pl_node_t small = pl_scale(g, x, PL_NORM_SCALE);
-    const pl_norm_t n = pl_norm_of_squares(
-        g, pl_sum(g, pl_mul(g, x, x), matrix, 2, true),
-        pl_sum(g, pl_mul(g, small, small), matrix, 2, true));
-    x = pl_div(g, pl_mul(g, x, n.scale),
-               pl_add(g, n.norm, pl_scale(g, n.scale, 1e-7)));
+    const pl_norm_t n =
+        pl_norm_of_squares(g, pl_sum(g, pl_mul(g, x, x), matrix, 2, true),
+                           pl_sum(g, pl_mul(g, small, small), matrix, 2, true));
+    x = pl_div(g, pl_mul(g, x, n.scale), pl_add(g, n.norm, pl_scale(g, n.scale, 1e-7)));
     for (int64_t k = 0; k < steps; k++) {
         pl_node_t square = pl_matmul(g, x, x, false, true);
         pl_node_t fourth = pl_matmul(g, square, square, false, false);

@@ -101,8 +101,9 @@ void pl_optimizer_scalars(const pl_optimizer_t *optimizer, double factor, uint64
                           double *scalar);
 
 /* The norm of numbers x as norm / scale.  Squares of numbers above 1.8e19 overflow
- * float32: where the sum of squares is above FLT_MAX, scale is PL_NORM_SCALE, and the norm
- * is taken from `small`, the sum of squares of x times PL_NORM_SCALE.  Else scale is 1. */
+ * float32.  Where the sum of squares is above FLT_MAX, scale is PL_NORM_SCALE, and the
+ * norm is taken from `small`, the sum of squares of x times PL_NORM_SCALE.  Else scale is
+ * 1. */
 #define PL_NORM_SCALE 0x1p-80
 typedef struct pl_norm {
     pl_node_t norm, scale;
