@@ -1,0 +1,413 @@
+/* csv_columns.c - what the columns of a table are for, and whether targets are classes */
+#include "actors/connectors/datasets/csv_parts.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/json_walk.h"
+#include "base/log.h"
+#include "base/utf8.h"
+
+/* Classes that "auto" takes for such: more are likelier a quantity. */
+#define CLASSES_FEW 10                                      /* with any number of rows */
+#define CLASSES_MOST 1000                                   /* with two rows for each */
+
+/* A line of the run, not of each rank. */
+static PL_PRINTF(3, 4) void csv_log(const csv_t *csv, pl_log_level_t level,
+                                    const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (csv->rank == 0)
+        pl_log_line(level, 0, "data set csv", "%s: %s", csv->path, text);
+}
+
+static bool is_class(double value)
+{
+    return value >= 0 && value < INT32_MAX && value == floor(value);
+}
+
+/* ---- What columns are for ---- */
+
+/* By its name, or its number from 0; -1: there is none. */
+static int csv_column(const csv_t *csv, const char *text, size_t length)
+{
+    char *end;
+    for (int k = 0; csv->table.name && k < csv->table.columns; k++)
+        if (strlen(csv->table.name[k]) == length
+            && !memcmp(csv->table.name[k], text, length))
+            return k;
+    long number = strtol(text, &end, 10);
+    bool whole = length > 0 && end == text + length;
+    return whole && number >= 0 && number < csv->table.columns ? (int)number : -1;
+}
+
+static bool is_free(const csv_t *csv, int column)
+{
+    return csv->use[column] == FOR_FEATURE || csv->use[column] == FOR_NOTHING;
+}
+
+/* "a,b": the columns of further field k. */
+static int csv_claim(csv_t *csv, int k, pl_error_t *err)
+{
+    const char *name = csv->others.name[k], *text = csv->others.text[k];
+    if (!*name || strlen(name) >= sizeof(((pl_field_t *)0)->name) || !strcmp(name, "x")
+        || !strcmp(name, "y"))
+        return pl_fail(
+            err, PL_EINVAL,
+            "%s: a field cannot be called \"%.40s\": x are the features, y the "
+            "target, and a name has 1 to %zu bytes",
+            csv->path, name, sizeof(((pl_field_t *)0)->name) - 1);
+    for (size_t length;; text += length + 1) {
+        length = strcspn(text, ",");
+        int column = csv_column(csv, text, length);
+        if (column < 0 || !is_free(csv, column))
+            return pl_fail(err, PL_EINVAL, "%s: field \"%s\": %s column \"%.*s\"%s",
+                           csv->path, name, column < 0 ? "there is no" : "the",
+                           (int)(length < 40 ? length : 40), text,
+                           column < 0 ? "" : " already has another use");
+        csv->features -= csv->use[column] == FOR_FEATURE;
+        csv->use[column] = csv->other_columns++;
+        csv->width[k]++;
+        if (!text[length])
+            return PL_OK;
+    }
+}
+
+/* "y" among the fields is the target: it is no further field, and `label` has no say. */
+static int csv_name_target(csv_t *csv, pl_error_t *err)
+{
+    pl_texts_t *others = &csv->others;
+    int k = 0;
+    while (k < others->count && strcmp(others->name[k], "y"))
+        k++;
+    if (k == others->count)
+        return PL_OK;
+    csv->label = csv_column(csv, others->text[k], strlen(others->text[k]));
+    if (csv->label < 0)
+        return pl_fail(err, PL_EINVAL, "%s: field \"y\": there is no column \"%.40s\"",
+                       csv->path, others->text[k]);
+    for (others->count--; k < others->count; k++) {
+        others->name[k] = others->name[k + 1];
+        others->text[k] = others->text[k + 1];
+    }
+    return PL_OK;
+}
+
+/* By position: the target, further fields, and what is left are features. */
+static int csv_use_by_position(csv_t *csv, pl_error_t *err)
+{
+    const pl_csv_t *table = &csv->table;
+    csv->column = !strcmp(csv->target, "none") ? -1
+                  : csv->label < 0             ? table->columns - 1
+                                               : (int)csv->label;
+    if (csv->label >= table->columns)
+        return pl_fail(err, PL_EINVAL, "%s: label is %lld, but the columns are 0 to %d",
+                       csv->path, (long long)csv->label, table->columns - 1);
+    for (int k = 0; k < table->columns; k++)
+        csv->use[k] = k == csv->column ? FOR_TARGET : FOR_FEATURE;
+    csv->features = table->columns - (csv->column >= 0);
+    int code = PL_OK;
+    for (int k = 0; k < csv->others.count && !code; k++)
+        code = csv_claim(csv, k, err);
+    if (!code && csv->features == 0)
+        code = pl_fail(err, PL_EFORMAT, "%s: %s: there are no features", csv->path,
+                       csv->other_columns ? "every column is the label or a field"
+                                          : "the only column is the label");
+    for (int k = 0, feature = 0; k < table->columns && !code; k++)
+        if (csv->use[k] == FOR_FEATURE)
+            csv->from[feature++] = k;
+    return code;
+}
+
+/* ---- The same by the names that the training data had ---- */
+
+#define TWICE (-1)
+
+/* Where each name of the header stands, or TWICE. */
+static int csv_find_places(csv_t *csv, pl_error_t *err)
+{
+    csv->places = json_object();
+    int failed = !csv->places;
+    for (int k = 0; k < csv->table.columns && !failed; k++) {
+        const char *name = csv->table.name[k];
+        const bool again = json_object_get(csv->places, name);
+        failed = json_object_set_new_nocheck(csv->places, name,
+                                             json_integer(again ? TWICE : k));
+    }
+    return failed ? pl_no_memory(err) : PL_OK;
+}
+
+/* Takes the column of a name for something. */
+static int csv_use_name(csv_t *csv, const json_t *name, int use, int *column,
+                        pl_error_t *err)
+{
+    const char *text = json_string_value(name);
+    const json_t *place = text ? json_object_get(csv->places, text) : NULL;
+    if (!place)
+        return pl_fail(err, PL_ENOTFOUND,
+                       "%s: there is no column \"%.60s\", which the training data has",
+                       csv->path, text ? text : "");
+    *column = (int)json_integer_value(place);
+    if (*column == TWICE)
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: two columns are called \"%.60s\", so it is not clear which "
+                       "one the training data has",
+                       csv->path, text);
+    if (csv->use[*column] != FOR_NOTHING)
+        return pl_fail(err, PL_EINVAL, "%s: the column \"%.60s\" already has another use",
+                       csv->path, text);
+    csv->use[*column] = use;
+    return PL_OK;
+}
+
+/* The target may be missing from what is to be predicted. */
+static int csv_use_target(csv_t *csv, const json_t *known, pl_stage_t stage,
+                          pl_error_t *err)
+{
+    const json_t *name = json_array_get(json_object_get(known, "y"), 0);
+    pl_error_t why = {0};
+    csv->column = -1;
+    if (!strcmp(csv->target, "none") || !name)
+        return PL_OK;
+    int column, code = csv_use_name(csv, name, FOR_TARGET, &column, &why);
+    if (code == PL_ENOTFOUND && stage == PL_PREDICT)
+        return PL_OK;
+    if (code)
+        return pl_fail(err, code, "%s", why.text);
+    csv->column = column;
+    return PL_OK;
+}
+
+/* "3,4": nothing but numbers, which are those of the training data's columns. */
+static bool is_numbers(const char *text)
+{
+    return *text && !text[strspn(text, "0123456789,")];
+}
+
+static int csv_use_other(csv_t *csv, const json_t *known, int k, pl_error_t *err)
+{
+    const json_t *names = json_object_get(known, csv->others.name[k]);
+    if (!names || !is_numbers(csv->others.text[k]))
+        return csv_claim(csv, k, err);
+    int code = PL_OK, column;
+    for (size_t i = 0; i < json_array_size(names) && !code; i++, csv->width[k]++)
+        code = csv_use_name(csv, json_array_get(names, i), csv->other_columns++, &column,
+                            err);
+    return code;
+}
+
+static void csv_log_ignored(const csv_t *csv)
+{
+    char names[200] = "";
+    int count = 0, length = 0;
+    for (int k = 0; k < csv->table.columns; k++) {
+        if (csv->use[k] != FOR_NOTHING)
+            continue;
+        if (length < (int)sizeof names - 60)
+            length += snprintf(names + length, sizeof names - (size_t)length,
+                               "%s\"%.40s\"", count ? ", " : "", csv->table.name[k]);
+        count++;
+    }
+    if (count)
+        csv_log(csv, PL_LOG_INFO,
+                "%d column%s not used, which the training data did not use: %s%s", count,
+                count > 1 ? "s are" : " is", names,
+                length < (int)sizeof names - 60 ? "" : ", …");
+}
+
+static int csv_use_by_name(csv_t *csv, const json_t *known, pl_stage_t stage,
+                           pl_error_t *err)
+{
+    const json_t *x = json_object_get(known, "x");
+    for (int k = 0; k < csv->table.columns; k++)
+        csv->use[k] = FOR_NOTHING;
+    int code = csv_use_target(csv, known, stage, err);
+    for (; (size_t)csv->features < json_array_size(x) && !code; csv->features++) {
+        if (csv->features == csv->table.columns)
+            return pl_fail(err, PL_ENOTFOUND,
+                           "%s: %d columns, but the training data has %zu features",
+                           csv->path, csv->table.columns, json_array_size(x));
+        code = csv_use_name(csv, json_array_get(x, (size_t)csv->features), FOR_FEATURE,
+                            &csv->from[csv->features], err);
+    }
+    for (int k = 0; k < csv->others.count && !code; k++)
+        code = csv_use_other(csv, known, k, err);
+    if (!code)
+        csv_log_ignored(csv);
+    return code;
+}
+
+int csv_find_uses(csv_t *csv, const json_t *facts, pl_stage_t stage, pl_error_t *err)
+{
+    const json_t *known = json_object_get(facts, COLUMNS);
+    if (csv_name_target(csv, err) != PL_OK)
+        return PL_EINVAL;
+    if (csv->others.count > PL_FIELDS - 2)
+        return pl_fail(err, PL_EINVAL, "%s: at most %d further fields", csv->path,
+                       PL_FIELDS - 2);
+    csv->use = pl_alloc_array((size_t)csv->table.columns, sizeof *csv->use);
+    csv->from = pl_alloc_array((size_t)csv->table.columns, sizeof *csv->from);
+    if (!csv->use || !csv->from)
+        return pl_no_memory(err);
+    if (csv->table.name && csv_find_places(csv, err) != PL_OK)
+        return PL_ENOMEM;
+    if (known && csv->table.name)
+        return csv_use_by_name(csv, known, stage, err);
+    if (known || (facts && csv->table.name))
+        csv_log(csv, PL_LOG_WARNING, "columns are matched by position: %s",
+                known ? "the file has no header, but the training data has one"
+                      : "the names of the training data's columns are not known");
+    const json_t *shape = json_object_get(facts, "shape");
+    const int64_t features = json_integer_value(json_array_get(shape, 0));
+    const int code = csv_use_by_position(csv, err);
+    if (code || stage == PL_TRAIN || json_array_size(shape) != 1
+        || csv->features == features)
+        return code;
+    return pl_fail(err, PL_EINVAL,
+                   "%s: %d features, but the training data had %lld: check the options "
+                   "target and label",
+                   csv->path, csv->features, (long long)features);
+}
+
+int csv_names(const csv_t *csv, json_t **names_p, pl_error_t *err)
+{
+    char **name = csv->table.name;
+    for (int k = 0; name && k < csv->table.columns; k++) {
+        if (json_integer_value(json_object_get(csv->places, name[k])) != TWICE
+            && pl_utf8_ok(name[k], strlen(name[k])))
+            continue;
+        csv_log(csv, PL_LOG_WARNING,
+                "columns of other files are matched by position, because the name "
+                "\"%.40s\" occurs twice or is not UTF-8",
+                name[k]);
+        return PL_OK;
+    }
+    if (!name)
+        return PL_OK;
+    json_t *names = json_object(), *list = json_array();
+    for (int k = 0; k < csv->features; k++)
+        list = pl_json_append(list, json_string(name[csv->from[k]]));
+    names = pl_json_with(names, "x", list);
+    if (csv->column >= 0) {
+        list = pl_json_append(json_array(), json_string(name[csv->column]));
+        names = pl_json_with(names, "y", list);
+    }
+    for (int k = 0, at = 0; k < csv->others.count; at += csv->width[k++]) {
+        list = json_array();
+        for (int i = at; i < at + csv->width[k]; i++)
+            for (int column = 0; column < csv->table.columns; column++)
+                if (csv->use[column] == i)
+                    list = pl_json_append(list, json_string(name[column]));
+        names = pl_json_with(names, csv->others.name[k], list);
+    }
+    *names_p = names;
+    return names ? PL_OK : pl_no_memory(err);
+}
+
+/* ---- What the target's column holds ---- */
+
+/* A label that is no class, or -1. */
+static int64_t csv_first_value(const csv_t *csv)
+{
+    for (int64_t row = 0; row < csv->rows; row++)
+        if (!is_class(csv_at(csv, row, csv->column)))
+            return row;
+    return -1;
+}
+
+static double csv_largest(const csv_t *csv)
+{
+    double largest = -1;
+    for (int64_t row = 0; row < csv->rows; row++)
+        largest = fmax(largest, csv_at(csv, row, csv->column));
+    return largest;
+}
+
+/* "auto" of the training data: whole numbers that are many for so few rows are rather a
+ * quantity. */
+static csv_target_t csv_decide_target(const csv_t *csv)
+{
+    char column[80];
+    if (csv->table.name)
+        snprintf(column, sizeof column, "\"%.60s\"", csv->table.name[csv->column]);
+    else
+        snprintf(column, sizeof column, "%d", csv->column);
+    if (csv_first_value(csv) >= 0) {
+        csv_log(csv, PL_LOG_INFO,
+                "the target, column %s, is a value: not all of it are whole numbers from "
+                "0",
+                column);
+        return TARGET_VALUE;
+    }
+    const double classes = csv_largest(csv) + 1;
+    const bool many = classes > CLASSES_FEW
+                      && (classes > CLASSES_MOST || 2 * classes > (double)csv->rows);
+    csv_log(csv, PL_LOG_INFO,
+            many ? "the target, column %s, is a value: its whole numbers would be %.0f "
+                   "classes in %lld rows; \"target\": \"class\" makes them classes"
+                 : "the target, column %s, is one of %.0f classes in %lld rows; "
+                   "\"target\": \"value\" makes it a value",
+            column, classes, (long long)csv->rows);
+    return many ? TARGET_VALUE : TARGET_CLASS;
+}
+
+int csv_find_target(csv_t *csv, const json_t *facts, pl_error_t *err)
+{
+    const bool is_auto = !strcmp(csv->target, "auto");
+    csv->kind = TARGET_NONE;
+    if (csv->column < 0)
+        return PL_OK;
+    if (!is_auto)
+        csv->kind = !strcmp(csv->target, "class") ? TARGET_CLASS : TARGET_VALUE;
+    else if (facts)
+        csv->kind = json_object_get(facts, "classes") ? TARGET_CLASS : TARGET_VALUE;
+    else
+        csv->kind = csv_decide_target(csv);
+    const int64_t row = csv->kind == TARGET_CLASS ? csv_first_value(csv) : -1;
+    return row < 0 ? PL_OK
+                   : pl_fail(err, PL_EFORMAT,
+                             "%s:%lld: the label is %g; classes are whole numbers from "
+                             "0%s",
+                             csv->path, (long long)csv->table.line[row],
+                             csv_at(csv, row, csv->column),
+                             is_auto ? ", and the training data has classes: to predict "
+                                       "a value, train with \"target\": \"value\""
+                                     : ": set \"target\": \"value\" for other numbers");
+}
+
+/* What is there, or was in the training data. */
+int csv_count_classes(csv_t *csv, const pl_data_request_t *request, const json_t *facts,
+                      pl_error_t *err)
+{
+    double smallest = INFINITY;
+    if (csv->kind != TARGET_CLASS)
+        return PL_OK;
+    const double largest = csv_largest(csv);
+    for (int64_t row = 0; row < csv->rows; row++) {
+        const double label = csv_at(csv, row, csv->column);
+        smallest = fmin(smallest, label);
+        if (label > PL_LABEL_MOST)
+            return pl_fail(err, PL_EFORMAT,
+                           "%s:%lld: the label is %.0f, but the largest possible label "
+                           "is %d: number the classes from 0, or set \"target\": "
+                           "\"value\"",
+                           csv->path, (long long)csv->table.line[row], label,
+                           PL_LABEL_MOST);
+    }
+    if (!facts && csv->rows)
+        pl_dataset_warn_of_labels(request, csv->path, (int64_t)smallest,
+                                  (int64_t)largest);
+    int64_t known = json_integer_value(json_object_get(facts, "classes"));
+    csv->classes = known > (int64_t)largest + 1 ? known : (int64_t)largest + 1;
+    return PL_OK;
+}

@@ -1,0 +1,61 @@
+/* csv_parts.h - what csv.c (the data set) and csv_columns.c (what its columns are for)
+ * share */
+#ifndef PL_DATASETS_CSV_PARTS_H
+#define PL_DATASETS_CSV_PARTS_H
+
+#include "actors/connectors/datasets/datasets.h"
+#include "actors/connectors/datasets/moments.h"
+#include "formats/csv.h"
+
+/* The fact: the names of the columns of each field, {"x": ["a", "b"], "y": ["c"]}. */
+#define COLUMNS "columns"
+
+typedef enum csv_target { TARGET_NONE, TARGET_CLASS, TARGET_VALUE } csv_target_t;
+
+/* What a column is for; from 0 on: its place among those of further fields. */
+enum { FOR_FEATURE = -1, FOR_TARGET = -2, FOR_NOTHING = -3 };
+
+typedef struct csv {
+    const char *path, *header, *target;
+    pl_texts_t others;                                     /* "weight": "column,column" */
+    int64_t label;
+    bool standardize;
+    pl_csv_t table;                                         /* while it is opened */
+    int64_t rows;
+    csv_target_t kind;
+    int column;                                            /* of the target; -1: none */
+    int *use;                                              /* [columns] */
+    int *from;                                             /* [features]: their columns */
+    uint32_t rank;
+    int features, other_columns;
+    int width[PL_FIELDS];                                /* columns of each other field */
+    float *other;                                        /* [rows, other_columns] */
+    int64_t classes;                                     /* 0: no classes */
+    json_t *places;                                      /* name -> column, while it is
+                                                            opened */
+    json_t *names;                                       /* of the columns, for the facts
+                                                            [by position] */
+    pl_moments_t *moments;                               /* [features] */
+    float *x;                                            /* [rows, features] */
+    double *y;                                           /* [rows]  [no target] */
+} csv_t;
+
+static inline double csv_at(const csv_t *csv, int64_t row, int column)
+{
+    return csv->table.value[row * csv->table.columns + column];
+}
+
+/* Finds the use of each column, from the names of the training data if both files have
+ * names, else by position. */
+int csv_find_uses(csv_t *csv, const json_t *facts, pl_stage_t stage, pl_error_t *err);
+
+/* {"x": ["a", "b"], "y": ["c"], …} for the facts; NULL without a code: there is nothing
+ * by which another file could be matched. */
+int csv_names(const csv_t *csv, json_t **names_p, pl_error_t *err);
+
+/* Finds the type of the target, then the number of classes. */
+int csv_find_target(csv_t *csv, const json_t *facts, pl_error_t *err);
+int csv_count_classes(csv_t *csv, const pl_data_request_t *request, const json_t *facts,
+                      pl_error_t *err);
+
+#endif
