@@ -98,8 +98,8 @@ int pl_rounds_fail_behind(const pl_rounds_t *rounds, uint64_t number, pl_error_t
 
 /* ---- replica_train.c ---- */
 
-/* Sends the rounds that did not run or that came since: the first from one of the module's
- * objectives on  [0: whole], the others whole. */
+/* Sends the rounds that did not run or that came since: the first from one of the
+ * module's objectives on  [0: whole], the others whole. */
 void pl_rounds_again(pl_replica_t *r, int objective);
 
 /* ---- replica_meet.c: figures, and what a rank brings to a meeting ---- */

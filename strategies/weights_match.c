@@ -1,7 +1,8 @@
 /* weights_match.c - whether weights fit a module, and in what they do not
  *
  * One error lists all tensors that do not fit, not one at a time.  Files of other
- * programs have other names, and some have transposed matrices: the module alone knows which. */
+ * programs have other names, and some have transposed matrices: the module alone knows
+ * which. */
 #include "strategies/weights_match.h"
 
 #include <stdio.h>

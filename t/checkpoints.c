@@ -525,7 +525,8 @@ static void keys_that_change_the_arithmetic_must_agree(void)
                                "\"trainer\": {\"seed\": 2, \"max_epochs\": 3}, "
                                "\"data\": {\"batch_size\": 4}}",
                                0, NULL);
-    is_int(pl_run_same(then, same, false, &err), PL_OK, "how long and how fast may change");
+    is_int(pl_run_same(then, same, false, &err), PL_OK,
+           "how long and how fast may change");
     is_int(pl_run_same(then, other, false, &err), PL_EINVAL, "others may not");
     like(err.text, "\"trainer.seed\" was 1 and is 2", "and are named");
     like(err.text, "\"module.hidden\" was \\[8\\] and is \\[9\\]", "all of them");

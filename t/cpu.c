@@ -475,7 +475,7 @@ static double distance_in(const operator_run_t *run, pl_region_t region,
         const pl_tensor_info_t *t = tensor_of(run, name);
         const double off = !t    ? NAN
                            : got ? distance(values, NULL, got->region[region] + t->offset)
-                                 : distance(values, run->region[region] + t->offset, NULL);
+                           : distance(values, run->region[region] + t->offset, NULL);
         worst = tap_larger(worst, off);
     }
     return worst;

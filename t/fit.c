@@ -707,7 +707,8 @@ static void a_run_whose_targets_are_all_ignored_warns(void)
         rig_listen("changes no weight: the weight of its loss is 0");
         rig_result_t *result = fit(.accelerator = "cpu",
                                    .module = "{\"name\": \"mlp\", \"classes\": 3}",
-                                   .dataset = "{\"name\": \"memory\", \"source\": \"none\", "
+                                   .dataset = "{\"name\": \"memory\", "
+                                              "\"source\": \"none\", "
                                               "\"batch_size\": 5}",
                                    .trainer = "\"max_epochs\": 2");
         is_text(result->status, "ok", "it ends well: %s", result->error.text);
@@ -766,7 +767,8 @@ static void the_last_batch_may_be_left_out(void)
         int steps;
     } want[] = {
         {"\"batch_size\": 8, \"drop_last\": true", "\"max_epochs\": 2", 10},
-        {"\"batch_size\": 8, \"drop_last\": true", "\"max_epochs\": 2, \"devices\": 2", 4},
+        {"\"batch_size\": 8, \"drop_last\": true",
+         "\"max_epochs\": 2, \"devices\": 2", 4},
         {"\"batch_size\": 8", "\"max_epochs\": 2, \"limit_train_batches\": 5", 10},
         {"\"batch_size\": 8", "\"max_epochs\": 2, \"limit_train_batches\": 0.9", 10},
         {"\"batch_size\": 41, \"drop_last\": true", "\"max_epochs\": 2", 2},

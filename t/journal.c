@@ -141,7 +141,8 @@ static void a_file_that_is_none_is_left_alone(void)
     write_text(old, "mine");
     is_int(pl_journal_tap(rig.runtime, path, &err), PL_EINVAL,
            "a journal is not set aside where something else lies");
-    like(err.text, "run.json.old: the existing file is not a journal", "whose name is told");
+    like(err.text, "run.json.old: the existing file is not a journal",
+         "whose name is told");
     ok(has_text(old, "mine"), "which is left alone, too");
     rig_close();
     unlink(old);
@@ -208,7 +209,8 @@ static void a_file_that_is_cut_off_is_read_up_to_there(void)
     for (size_t cut = 8; cut < size - 16; cut += 7) {
         list = read_bytes(bytes, cut);
         wrong += !is_start(list, all) && json_array_size(list) != json_array_size(all);
-        told += err.code == PL_EFORMAT && strstr(err.text, "it has no end record after byte");
+        told += err.code == PL_EFORMAT
+                && strstr(err.text, "it has no end record after byte");
         json_decref(list);
     }
     is_int(wrong, 0, "what is there is read");

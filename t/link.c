@@ -576,7 +576,8 @@ static void who_holds_a_lease_and_stays_silent_is_given_up(void)
     close_all();
 }
 
-/* As when a scheduler suspends all processes of a job, and a connection breaks by that. */
+/* As when a scheduler suspends all processes of a job, and a connection breaks by
+ * that. */
 static void a_rank_that_was_suspended_through_its_lease_joins_again(void)
 {
     listen_at("tcp://127.0.0.1:*", 1);

@@ -276,7 +276,8 @@ static void weights_that_do_not_fit_are_listed(void)
 {
     refuses(rename_one, "1 missing .fc1.weight.; 1 that the module does not have "
                         ".stranger.");
-    refuses(reshape_one, "of another shape .fc1.weight: .42. in the file, .7, 6. in the module.");
+    refuses(reshape_one,
+            "of another shape .fc1.weight: .42. in the file, .7, 6. in the module.");
 }
 
 static void files_that_cannot_be_loaded_are_refused(void)
@@ -369,8 +370,8 @@ static void what_does_not_fit_of_another_file_is_listed(void)
     rig_result_free(result);
     result = gpt_fit("\"width\": 12, \"context\": 6, \"bias\": true");
     like(result->error.text,
-         "h.0.attn.c_attn.weight: .8, 24. in the file .transposed., .36, 12. in the module.*"
-         ", and [0-9]* more.$",
+         "h.0.attn.c_attn.weight: .8, 24. in the file .transposed., .36, 12. in the "
+         "module.*, and [0-9]* more.$",
          "a file's matrix has the shape it has there: %s", result->error.text);
     rig_result_free(result);
 }
@@ -416,11 +417,10 @@ static void what_fits_may_be_taken_alone(void)
     for (size_t k = 0; head && k < head->count; k++)
         drawn = drawn || head->data[k] != 0;
     ok(drawn, "what does not has its first values");
-    like(warned, "2 of 4 tensors are taken.*2 of another shape .fc2.weight: .3, 7. in the "
-         "file, .5, 7. in the module, fc2.bias: .3. in the file, .5. in the module.",
-         "and is "
-         "listed: %s",
-         warned);
+    like(warned,
+         "2 of 4 tensors are taken.*2 of another shape .fc2.weight: .3, 7. in the file, "
+         ".5, 7. in the module, fc2.bias: .3. in the file, .5. in the module.",
+         "and is listed: %s", warned);
     rig_result_t *none = start_from_run("\"hidden\": [2, 9], \"classes\": 5, "
                                         "\"init_strict\": false");
     like(none->error.text, "none of the tensors fits", "nothing is no start");

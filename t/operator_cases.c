@@ -202,7 +202,8 @@ static pl_node_t build_attention(pl_graph_t *g, const operator_case_t *c)
     return pl_attention(g, param(g, c, 0), param(g, c, 1), param(g, c, 2), &options);
 }
 
-/* The same where keys are hidden; arg[1]: the first ones, and in the second sample all. */
+/* The same where keys are hidden; arg[1]: the first ones, and in the second sample
+ * all. */
 static pl_node_t build_masked_attention(pl_graph_t *g, const operator_case_t *c)
 {
     static const double seen[2][10] = {{1, 0, 1, 1, 0, 1, 1, 1, 0, 0},

@@ -305,10 +305,11 @@ static int overflow_exponent(const char *name, int micro_batches)
     return -1;
 }
 
-/* From t/data/make_training.py's models and first batch in PyTorch 2.11: the smallest k at
- * which (loss / micro_batches * 2**k).backward() under torch.autocast("cpu", torch.float16)
- * leaves a gradient that is not finite.  The loss of gpt is a mean over tokens.  The sums of
- * a bias's gradient are float32 here, so one doubling more may be finite. */
+/* From t/data/make_training.py's models and first batch in PyTorch 2.11: the smallest k
+ * at which (loss / micro_batches * 2**k).backward() under torch.autocast("cpu",
+ * torch.float16) leaves a gradient that is not finite.  The loss of gpt is a mean over
+ * tokens.  The sums of a bias's gradient are float32 here, so one doubling more may be
+ * finite. */
 static void gradients_overflow_where_those_of_pytorch_do(void)
 {
     static const struct {
@@ -377,8 +378,8 @@ static void accumulation_keeps_one_factor_for_a_step(void)
 }
 
 /* torch.amp.GradScaler.step() does not call the optimizer: its step count, of which bias
- * correction, dampening and the decay of the rate are functions, stays.  Each step has the
- * same batch, so skipped ones leave no other trace. */
+ * correction, dampening and the decay of the rate are functions, stays.  Each step has
+ * the same batch, so skipped ones leave no other trace. */
 static void skipped_steps_are_not_steps_of(const char *optimizer, const char *more)
 {
     enum { STEPS = 40 };

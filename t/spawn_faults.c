@@ -191,7 +191,8 @@ static void stop_the_run(rig_t *rig)
     pl_trainer_stop(rig_trainer(rig), "enough", NULL);
 }
 
-/* None of the others can end by itself: a file does not open, a device does not answer. */
+/* None of the others can end by itself: a file does not open, a device does not
+ * answer. */
 static void a_death_while_ranks_start_ends_the_run_at_once(void)
 {
     static const struct {

@@ -2,10 +2,10 @@
  *
  *     told COMMAND,COMMAND… [KEY=VALUE]…
  *
- * such as pause, continue,save,lr=0.25,scale=2,stop; "resume=CHECKPOINT" instead goes on from
- * there.  Each is given when the one before has been answered, the first after the third
- * step; each answer is a line.  A process that is not to speak for all gives its first
- * command at once, and says what comes of that.  A step takes a millisecond. */
+ * such as pause, continue,save,lr=0.25,scale=2,stop; "resume=CHECKPOINT" instead goes on
+ * from there.  Each is given when the one before has been answered, the first after the
+ * third step; each answer is a line.  A process that is not to speak for all gives its
+ * first command at once, and says what comes of that.  A step takes a millisecond. */
 #include <event2/event.h>
 #include <paceline.h>
 #include <stdio.h>

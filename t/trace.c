@@ -221,8 +221,8 @@ static void a_file_that_is_none_is_left_alone(void)
     fclose(file);
     rig_open();
     is_int(pl_trace_tap(rig.runtime, path, &err), PL_EINVAL, "other JSON is refused");
-    like(err.text, "notes.json: the existing file is not a trace and is left unchanged", "%s",
-         err.text);
+    like(err.text, "notes.json: the existing file is not a trace and is left unchanged",
+         "%s", err.text);
     ok(stat(path, &status) == 0 && status.st_size == 4, "it is where it was");
     rig_close();
 }

@@ -24,7 +24,7 @@ typedef struct pl_feed {
     pl_feed_slot_t *slot;                                   /* batch k: k % slot_count */
     uint32_t prefetch, slot_count;             /* batches read ahead, and for who waits */
 
-    bool without_last;                          /* its last batch is not one of an epoch */
+    bool without_last;                    /* its last batch is not one of an epoch */
 
     bool begun;                                             /* a pass, which follows */
     uint64_t epoch;

@@ -7,7 +7,8 @@
 #include "actors/wanted.h"
 #include "paceline.h"
 
-/* Figures that callbacks want logged: what a pl_callback_request_t points to while it is asked. */
+/* Figures that callbacks want logged: what a pl_callback_request_t points to while it is
+ * asked. */
 struct pl_callback_metrics {
     json_t *object;                                         /* [NULL: none so far] */
 };

@@ -26,7 +26,8 @@ bool pl_run_reads_files(const char *dataset);
 
 /* PL_OK when two effective runs agree; PL_EINVAL names each key that differs.  How many
  * ranks there are may differ, and so how many samples each of them takes, where all take
- * as many.  by_content: the names of data files may differ, their samples are compared. */
+ * as many.  by_content: the names of data files may differ, their samples are
+ * compared. */
 int pl_run_same(const json_t *then, const json_t *now, bool by_content, pl_error_t *err);
 
 #endif

@@ -155,7 +155,7 @@ typedef struct pl_dataset {
     int64_t *target;                     /* [samples] of a stratified split, until then;
                                             written by a reader  [none] */
     bool sums;                                 /* crc32c is asked for */
-    bool summed;                               /* and there: its samples come from files */
+    bool summed;                          /* and there: its samples come from files */
     uint32_t crc32c;                           /* of what reader.c reads of them */
 } pl_dataset_t;
 

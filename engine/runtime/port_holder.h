@@ -1,4 +1,5 @@
-/* port_holder.h - ports of this machine: which may be listened at, and which process does */
+/* port_holder.h - ports of this machine: which may be listened at, and which process
+ * does */
 #ifndef PL_RUNTIME_PORT_HOLDER_H
 #define PL_RUNTIME_PORT_HOLDER_H
 

@@ -25,9 +25,9 @@ void pl_board_recall(pl_board_t *board, pl_known_t *known);
 /* How many runs go on. */
 int pl_board_living(pl_board_t *board);
 
-/* Items behind `since` (0: from the first on) with the newest of everything else, as a JSON
- * object; *until is the number of its last item.  more: there are more points behind it
- * than one object holds  [NULL].  pl_text_free() frees it; NULL: out of memory. */
+/* Items behind `since` (0: from the first on) with the newest of everything else, as a
+ * JSON object; *until is the number of its last item.  more: there are more points behind
+ * it than one object holds  [NULL].  pl_text_free() frees it; NULL: out of memory. */
 char *pl_board_json(pl_board_t *board, uint64_t since, uint64_t *until, bool *more);
 
 /* All of it in one object, with at most a thousand points of each run; as above. */

@@ -242,11 +242,11 @@ PL_API pl_node_t pl_emit(pl_graph_t *g, pl_opcode_t code, const pl_node_t *input
                          int input_count, const pl_attr_t *attr, pl_node_t *extra);
 
 /* Ends the description of a training step: appends backward and the
- * assignments of each parameter's gradient, with d(loss sum) = 1/nominal, of the loss sum and of its weight
- * into PL_REGION_GRADS (added to what is there when accumulate).  Only parameters that
- * the model says the graph's step trains have gradients; those of them that the loss does
- * not reach get zeros.  Freezes the model, for its offsets are in the graph now: describe
- * every stage first.  gradients.c */
+ * assignments of each parameter's gradient, with d(loss sum) = 1/nominal, of the loss sum
+ * and of its weight into PL_REGION_GRADS (added to what is there when accumulate).  Only
+ * parameters that the model says the graph's step trains have gradients; those of them
+ * that the loss does not reach get zeros.  Freezes the model, for its offsets are in the
+ * graph now: describe every stage first.  gradients.c */
 PL_API int pl_graph_gradients(pl_graph_t *g, double nominal, bool accumulate,
                               pl_error_t *err);
 

@@ -1,11 +1,11 @@
 /* scaling.c - the factor of the loss: used, checked and moved by the optimizer's step
  *
  * torch.cuda.amp.GradScaler; Micikevicius et al., "Mixed precision training", 2018.  All
- * of it is arithmetic on the device: the host, several steps ahead, waits for none that is
- * finite.  A skipped one is guarded, so that the steps behind it run only when the host
- * has given them the step numbers of an optimizer that did not make it.  A comparison is
- * relu's gradient: its first input where the second is above zero or NaN, and zero
- * elsewhere. */
+ * of it is arithmetic on the device: the host, several steps ahead, waits for none that
+ * is finite.  A skipped one is guarded, so that the steps behind it run only when the
+ * host has given them the step numbers of an optimizer that did not make it.  A
+ * comparison is relu's gradient: its first input where the second is above zero or NaN,
+ * and zero elsewhere. */
 #include "strategies/optimizers/scaling.h"
 
 #define FACTOR_MOST 0x1p127                               /* what float32 can double to */
@@ -49,7 +49,7 @@ void pl_scaling_step(pl_graph_t *g, const pl_model_t *model, pl_node_t loss,
     const pl_loss_scaling_t *s = model->scaling;
     pl_node_t one = pl_scalar(g, 1), factor = slot(g, PL_SCALING_FACTOR);
     pl_node_t both = pl_add(g, pl_scale(g, loss, 0), norm);
-    pl_node_t bad = one_where_positive(g, pl_sub(g, both, both));   /* NaN if not finite */
+    pl_node_t bad = one_where_positive(g, pl_sub(g, both, both));  /* NaN: not finite */
     pl_node_t good = pl_sub(g, one, bad);
     /* Above zero where the step is not finite even at the lowest factor: an error. */
     pl_node_t lowest = pl_sub(g, pl_scalar(g, pl_scaling_lowest(s)), factor);

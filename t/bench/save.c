@@ -4,13 +4,13 @@
  *
  * Parameters of an embedding and Adam's two tensors for each of them; all but a few are
  * frozen, so that a step takes no time beside a save.  A callback of ours is asked after
- * each step.  Stall: from its request for a save until it is asked after the next step, held
- * against one copy of as many bytes by one thread, in memory that was used before.
- * Throughput: from the request until the checkpoint has its name, in turns with dd.  Resume:
- * from exec to the first step, in turns with dd that reads each file into memory in one
- * piece, with the files in the page cache and, where it can be dropped, on the disk.  Of
- * what takes turns each is first every other time, and the ratio is the pairs' median:
- * the machine is quick and slow in phases. */
+ * each step.  Stall: from its request for a save until it is asked after the next step,
+ * held against one copy of as many bytes by one thread, in memory that was used before.
+ * Throughput: from the request until the checkpoint has its name, in turns with dd. 
+ * Resume: from exec to the first step, in turns with dd that reads each file into memory
+ * in one piece, with the files in the page cache and, where it can be dropped, on the
+ * disk.  Of what takes turns each is first every other time, and the ratio is the pairs'
+ * median: the machine is quick and slow in phases. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
