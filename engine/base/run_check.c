@@ -5,9 +5,6 @@
  * file:line:column. */
 #include "base/run_check.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -17,17 +14,8 @@
 #include "base/nearest.h"
 #include "base/option.h"
 #include "base/registry.h"
+#include "base/run_check_parts.h"
 #include "base/run_fill.h"
-#include "base/utf8.h"
-
-#define PATH_TEXT 120
-
-typedef struct checker {
-    const pl_options_t *o;
-    bool deep, elsewhere;
-    bool trial;                                             /* nothing is changed by it */
-    pl_error_t *err;
-} checker_t;
 
 /* What the keys of one object may be. */
 typedef struct schema {
@@ -38,154 +26,12 @@ typedef struct schema {
     bool some;                           /* of the first table none must be given */
 } schema_t;
 
-typedef pl_json_path_t path_t;
-
 /* ---- Errors ---- */
-
-/* Whether the key or one above it was set after the file was read: then the file has no
- * place for it. */
-static bool was_set(const checker_t *c, const char *path)
-{
-    const char *key;
-    json_t *value;
-    json_object_foreach(c->o->set, key, value) {
-        size_t length = strlen(key);
-        if (!strncmp(path, key, length) && (path[length] == '\0' || path[length] == '.'))
-            return true;
-    }
-    return false;
-}
-
-/* The error of a value or key: "run.json:3:18: " before the text (printf). */
-static PL_PRINTF(5, 6) int fail_at(const checker_t *c, const path_t *path,
-                                   pl_json_part_t part, int code, const char *format, ...)
-{
-    char text[PL_ERROR_TEXT], prefix[PL_JSON_PREFIX] = "", whole[PATH_TEXT];
-    va_list args;
-    va_start(args, format);
-    pl_text_print(text, sizeof text, format, args);
-    va_end(args);
-    pl_json_place_t place;
-    if (c->o->text && !was_set(c, pl_json_path_text(path, whole, sizeof whole))
-        && pl_json_place_find(c->o->text, c->o->length, path, part, &place))
-        pl_json_prefix(c->o->name, place.line, place.column, prefix);
-    return pl_fail(c->err, code, "%s%s", prefix, text);
-}
-
-int pl_options_fail(pl_error_t *err, int code, const pl_options_t *o, const char *key,
-                    const char *format, ...)
-{
-    enum { DEEPEST = 8 };
-    char text[PL_ERROR_TEXT], words[PATH_TEXT], *rest = words;
-    path_t paths[DEEPEST];
-    int deep = 0;
-    va_list args;
-    va_start(args, format);
-    pl_text_print(text, sizeof text, format, args);
-    va_end(args);
-    snprintf(words, sizeof words, "%s", key);
-    const json_t *value = o->root;
-    for (const char *word; deep < DEEPEST && (word = strsep(&rest, "."));) {
-        const bool listed = json_is_array(value);
-        const size_t index = listed ? strtoull(word, NULL, 10) : 0;
-        value = listed ? json_array_get(value, index) : json_object_get(value, word);
-        if (!value && deep)
-            break;
-        paths[deep] = (path_t){.up = deep ? &paths[deep - 1] : NULL,
-                               .key = listed ? NULL : word,
-                               .index = index};
-        deep++;
-    }
-    const checker_t c = {.o = o, .err = err};
-    return fail_at(&c, &paths[deep - 1], PL_JSON_VALUE, code, "%s", text);
-}
-
-/* The path as errors show it, in quotes by the caller. */
-static char *show_path(const path_t *path, char shown[PATH_TEXT])
-{
-    char text[2 * PATH_TEXT];
-    return pl_utf8_show(pl_json_path_text(path, text, sizeof text), shown, PATH_TEXT);
-}
-
-/* `"trainer.devices" takes an integer (1..), not 0` */
-static int fail_value(const checker_t *c, const path_t *path, const pl_error_t *why)
-{
-    char shown[PATH_TEXT];
-    if (why->code == PL_ENOMEM)
-        return pl_no_memory(c->err);
-    return fail_at(c, path, PL_JSON_VALUE, why->code, "\"%s\" %s", show_path(path, shown),
-                   why->text);
-}
-
-static int fail_form(const checker_t *c, const path_t *path, const char *wanted,
-                     const json_t *value)
-{
-    char shown[PATH_TEXT], shown_value[PL_JSON_SHOWN];
-    return fail_at(c, path, PL_JSON_VALUE, PL_EINVAL, "\"%s\" takes %s, not %s",
-                   show_path(path, shown), wanted, pl_json_show(value, shown_value));
-}
 
 static void offer_table(pl_nearest_t *nearest, const pl_option_t *table)
 {
     for (; table && table->name; table++)
         pl_nearest_offer(nearest, table->name);
-}
-
-static bool has_option(const pl_option_t *table, const char *key)
-{
-    return pl_option_find(table, key) != NULL;
-}
-
-/* Whether a part of that role has such an option: "lr" of an optimizer. */
-static bool has_part_option(const char *role, const char *key)
-{
-    const pl_part_t *part;
-    for (int k = 0; role && (part = pl_part_at(role, k)); k++)
-        if (has_option(part->options, key))
-            return true;
-    return false;
-}
-
-/* A section that has such a key itself comes before one whose parts have it. */
-static const char *section_with(const char *key)
-{
-    for (const pl_section_t *section = pl_sections; section->name; section++)
-        if (has_option(pl_options_of(section->name), key))
-            return section->name;
-    for (const pl_section_t *section = pl_sections; section->name; section++)
-        if (section->kind < PL_SECTION_PARTS && has_part_option(section->role, key))
-            return section->name;
-    return NULL;
-}
-
-const char *pl_run_key(const char *word, char key[PL_RUN_KEY])
-{
-    const char *synonym = pl_synonym(word), *section;
-    if (synonym)
-        return synonym;
-    for (const pl_section_t *s = pl_sections; s->name; s++)
-        if (!strcmp(s->name, word))
-            return s->name;
-    const size_t length = strlen(word);
-    section = length > 1 && length < PL_RUN_KEY / 2 ? section_with(word) : NULL;
-    if (!section)
-        return NULL;
-    snprintf(key, PL_RUN_KEY, "%s.%s", section, word);
-    return key;
-}
-
-/* A slip of the fingers among the keys of this object, or else a key of another one. */
-static int fail_meant(const checker_t *c, const path_t *path, const pl_nearest_t *nearest)
-{
-    char shown[PATH_TEXT], text[PL_NEAREST_TEXT], room[PL_RUN_KEY];
-    const bool is_deep = path->up && path->up->up;
-    const char *meant = is_deep ? pl_synonym(path->key) : pl_run_key(path->key, room);
-    show_path(path, shown);
-    if (pl_nearest_is_sure(nearest) || !meant || !strcmp(meant, shown))
-        return fail_at(c, path, PL_JSON_KEY, PL_EINVAL, "unknown key \"%s\": %s", shown,
-                       pl_nearest_text(nearest, text));
-    return fail_at(c, path, PL_JSON_KEY, PL_EINVAL,
-                   "unknown key \"%s\": did you mean \"%s\"?", shown, meant);
 }
 
 static int fail_unknown(const checker_t *c, const path_t *path, const schema_t *schema)
@@ -199,7 +45,7 @@ static int fail_unknown(const checker_t *c, const path_t *path, const schema_t *
     offer_table(&nearest, schema->table[1]);
     for (int k = 0; schema->any_of && (part = pl_part_at(schema->any_of, k)); k++)
         offer_table(&nearest, part->options);
-    return fail_meant(c, path, &nearest);
+    return run_fail_meant(c, path, &nearest);
 }
 
 /* ---- Objects ---- */
@@ -214,9 +60,9 @@ static int check_parts(const checker_t *c, const path_t *path, const char *role,
     char shown[PATH_TEXT];
     int rc = PL_OK;
     if (json_array_size(list) > MOST)
-        return fail_at(c, path, PL_JSON_VALUE, PL_EINVAL,
-                       "\"%s\" takes at most %d components, not %zu",
-                       show_path(path, shown), MOST, json_array_size(list));
+        return run_fail_at(c, path, PL_JSON_VALUE, PL_EINVAL,
+                           "\"%s\" takes at most %d components, not %zu",
+                           run_show_path(path, shown), MOST, json_array_size(list));
     for (size_t i = 0; i < json_array_size(list) && rc == PL_OK; i++) {
         path_t at = {.up = path, .index = i};
         rc = check_part(c, &at, role, false, json_array_get(list, i));
@@ -283,7 +129,7 @@ static int check_option(const checker_t *c, const path_t *path, const pl_option_
         && pl_is_auto(value))
         return PL_OK;
     if (pl_option_read(option, value, &field, &why) != PL_OK)
-        return fail_value(c, path, &why);
+        return run_fail_value(c, path, &why);
     bool is_list = option->type == PL_OPTION_PARTS && json_is_array(value);
     bool is_part = option->type == PL_OPTION_PART || option->type == PL_OPTION_PARTS;
     if (is_list)
@@ -353,9 +199,10 @@ static int check_missing(const checker_t *c, const path_t *path, const pl_option
     char shown[PATH_TEXT];
     for (; table && table->name; table++)
         if (!table->fallback && !json_object_get(object, table->name))
-            return fail_at(c, path, PL_JSON_VALUE, PL_EINVAL, "\"%s\" needs \"%s\": %s",
-                           show_path(path, shown), table->name,
-                           table->help ? table->help : "it has no default");
+            return run_fail_at(c, path, PL_JSON_VALUE, PL_EINVAL,
+                               "\"%s\" needs \"%s\": %s", run_show_path(path, shown),
+                               table->name,
+                               table->help ? table->help : "it has no default");
     return PL_OK;
 }
 
@@ -391,16 +238,16 @@ static int find_part(const checker_t *c, const path_t *path, const char *role,
     path_t room;
     const path_t *at = name_path(path, value, &room);
     if (json_is_object(value) && at == path)
-        return fail_at(c, path, PL_JSON_VALUE, PL_EINVAL,
-                       "\"%s\" needs \"name\": the name of the %s",
-                       show_path(path, shown), role);
+        return run_fail_at(c, path, PL_JSON_VALUE, PL_EINVAL,
+                           "\"%s\" needs \"name\": the name of the %s",
+                           run_show_path(path, shown), role);
     *part = pl_part_find(role, pl_part_name(value), &why);
     if (*part && !c->elsewhere)
         return PL_OK;
     if (*part && pl_part_check_elsewhere(role, (*part)->name, &why) == PL_OK)
         return PL_OK;
-    return fail_at(c, at, PL_JSON_VALUE, why.code, "\"%s\": %s", show_path(at, shown),
-                   why.text);
+    return run_fail_at(c, at, PL_JSON_VALUE, why.code, "\"%s\": %s",
+                       run_show_path(at, shown), why.text);
 }
 
 /* What is left to the data is not known yet. */
@@ -418,8 +265,8 @@ static int check_together(const checker_t *c, const path_t *path, const char *ro
     if (!key)
         return PL_OK;
     const path_t at = {.up = path, .key = key};
-    return fail_at(c, json_object_get(value, key) ? &at : path, PL_JSON_VALUE, why.code,
-                   "\"%s\": %s", show_path(&at, shown), why.text);
+    return run_fail_at(c, json_object_get(value, key) ? &at : path, PL_JSON_VALUE,
+                       why.code, "\"%s\": %s", run_show_path(&at, shown), why.text);
 }
 
 /* `general` is a table of further keys in the same object  [none]. */
@@ -443,7 +290,7 @@ static int check_part(const checker_t *c, const path_t *path, const char *role,
 {
     const char *name = pl_part_name(value);
     if (!name)
-        return fail_form(c, path, "a name or an object with a \"name\"", value);
+        return run_fail_form(c, path, "a name or an object with a \"name\"", value);
     if (!may_be_auto || strcmp(name, "auto"))
         return check_named(c, path, role, value, pl_general_options(role));
     schema_t schema = {.any_of = role, .named = true, .open = !c->deep};
@@ -457,15 +304,15 @@ static int check_sources(const checker_t *c, const path_t *path, const json_t *d
     const schema_t schema = {.table = {pl_source_table, pl_data_table}};
     path_t name = {.up = path, .key = "name"}, split = {.up = path, .key = "val_split"};
     if (json_object_get(data, "name"))
-        return fail_at(c, &name, PL_JSON_KEY, PL_EINVAL,
-                       "\"data\" is one source with a \"name\", or has \"train\", "
-                       "\"val\", \"test\", \"predict\": not both");
+        return run_fail_at(c, &name, PL_JSON_KEY, PL_EINVAL,
+                           "\"data\" is one source with a \"name\", or has \"train\", "
+                           "\"val\", \"test\", \"predict\": not both");
     int rc = check_object(c, path, &schema, data);
     const json_t *val = json_object_get(data, "val");
     bool has_val = val && !json_is_null(val);
     if (rc == PL_OK && has_val
         && json_number_value(json_object_get(data, "val_split")) > 0)
-        return fail_at(
+        return run_fail_at(
             c, &split, PL_JSON_KEY, PL_EINVAL,
             "\"data.val_split\" and \"data.val\" contradict each other: remove one");
     return rc;
@@ -491,9 +338,9 @@ static int check_step_name(const checker_t *c, const path_t *path,
             return PL_OK;
         pl_nearest_offer(&nearest, step->name);
     }
-    return fail_at(c, path, PL_JSON_KEY, PL_EINVAL,
-                   "unknown key \"%s\": the module has no such objective: %s",
-                   show_path(path, shown), pl_nearest_text(&nearest, text));
+    return run_fail_at(c, path, PL_JSON_KEY, PL_EINVAL,
+                       "unknown key \"%s\": the module has no such objective: %s",
+                       run_show_path(path, shown), pl_nearest_text(&nearest, text));
 }
 
 /* A part for each step of the module; the learning rate of one without a scheduler stays
@@ -516,9 +363,10 @@ static int check_each_step(const checker_t *c, const path_t *path,
     for (const pl_module_step_t *step = steps;
          !strcmp(section->role, "optimizer") && step->name; step++)
         if (!json_object_get(object, step->name))
-            return fail_at(c, path, PL_JSON_VALUE, PL_EINVAL,
-                           "\"%s\" needs \"%s\": the %s of that objective of the module",
-                           show_path(path, shown), step->name, section->role);
+            return run_fail_at(
+                c, path, PL_JSON_VALUE, PL_EINVAL,
+                "\"%s\" needs \"%s\": the %s of that objective of the module",
+                run_show_path(path, shown), step->name, section->role);
     return PL_OK;
 }
 
@@ -550,7 +398,7 @@ static int check_stratify(const checker_t *c, const path_t *path, const json_t *
     if (!json_is_true(json_object_get(data, "stratify"))
         || json_number_value(json_object_get(data, "val_split")) > 0)
         return PL_OK;
-    return fail_at(
+    return run_fail_at(
         c, &at, PL_JSON_VALUE, PL_EINVAL,
         "\"data.stratify\" needs \"data.val_split\": the share for validation");
 }
@@ -565,7 +413,7 @@ static int check_data(const checker_t *c, const path_t *path, const json_t *data
     if (has_data_options_only(data))
         return check_object(c, path, &options, data);
     if (!pl_part_name(data))
-        return fail_form(
+        return run_fail_form(
             c, path,
             "a name, an object with a \"name\", or one with \"train\", \"val\", …", data);
     return check_named(c, path, "dataset", data, pl_data_table);
@@ -578,17 +426,17 @@ static int check_run_name(const checker_t *c, const path_t *path, const json_t *
     path_t at = {.up = path, .key = "run_name"};
     if (!strchr(name, '/') && name[0] != '.' && strcmp(name, "latest"))
         return PL_OK;
-    return fail_form(c, &at,
-                     "the name of a directory: other than \"latest\", not beginning "
-                     "with '.' and without '/'",
-                     value);
+    return run_fail_form(c, &at,
+                         "the name of a directory: other than \"latest\", not beginning "
+                         "with '.' and without '/'",
+                         value);
 }
 
 static int check_trainer(const checker_t *c, const path_t *path, const json_t *trainer)
 {
     const schema_t schema = {.table = {pl_trainer_table, NULL}};
     if (!json_is_object(trainer))
-        return fail_form(c, path, "an object", trainer);
+        return run_fail_form(c, path, "an object", trainer);
     int rc = check_object(c, path, &schema, trainer);
     return rc == PL_OK ? check_run_name(c, path, trainer) : rc;
 }
@@ -597,10 +445,10 @@ static int check_file(const checker_t *c, const path_t *path, const json_t *file
 {
     pl_error_t why = {0};
     if (!json_is_string(file) || !*json_string_value(file))
-        return fail_form(c, path, "the name of a shared object", file);
+        return run_fail_form(c, path, "the name of a shared object", file);
     if (!c->deep || pl_plugin_load(json_string_value(file), &why) == PL_OK)
         return PL_OK;
-    return fail_at(c, path, PL_JSON_VALUE, why.code, "%s", why.text);
+    return run_fail_at(c, path, PL_JSON_VALUE, why.code, "%s", why.text);
 }
 
 static int check_list(const checker_t *c, const path_t *path, const pl_section_t *section,
@@ -609,9 +457,9 @@ static int check_list(const checker_t *c, const path_t *path, const pl_section_t
     bool of_files = section->kind == PL_SECTION_FILES;
     int rc = PL_OK;
     if (!json_is_array(list))
-        return fail_form(c, path,
-                         of_files ? "a list of file names" : "a list of components",
-                         list);
+        return run_fail_form(c, path,
+                             of_files ? "a list of file names" : "a list of components",
+                             list);
     if (!of_files)
         return check_parts(c, path, section->role, list);
     for (size_t i = 0; i < json_array_size(list) && rc == PL_OK; i++) {
@@ -662,7 +510,7 @@ static int check_section_names(const checker_t *c)
         pl_nearest_init(&nearest, key);
         for (const pl_section_t *section = pl_sections; section->name; section++)
             pl_nearest_offer(&nearest, section->name);
-        return fail_meant(c, &path, &nearest);
+        return run_fail_meant(c, &path, &nearest);
     }
     return PL_OK;
 }

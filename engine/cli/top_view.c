@@ -1,7 +1,7 @@
 /* top_view.c - what paceline top and monitor show of a run's state
  *
  * First how far the run is, when it will end, its loss and what it takes of the machine;
- * then ranks, and where it is asked for actors.
+ * then the tables of top_tables.c: ranks, and where it is asked for actors.
  * Where there is no room the words that matter least go: columns of the tables, then
  * lines, the last of which says how many are missing. */
 #include "cli/top_view.h"
@@ -9,28 +9,16 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/output.h"
+#include "cli/top_view_parts.h"
 
-enum { CELLS = 10, CELL = 40, ACTORS_LEAST = 4, LANES_MOST = 128, FIGURES_MOST = 8 };
+enum { FIGURES_MOST = 8 };
 
 /* ---- figures ---- */
 
-static double number_of(const json_t *object, const char *key)
-{
-    return json_number_value(json_object_get(object, key));
-}
-
-static const char *text_of(const json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
-}
-
-/* "12", "1.2k", "34M". */
-static const char *brief(double value, char text[CELL])
+const char *view_figure(double value, char text[CELL])
 {
     static const char units[] = " kMGT";
     int unit = 0;
@@ -44,16 +32,15 @@ static const char *brief(double value, char text[CELL])
     return text;
 }
 
-/* How many a second; with one state there is none. */
-static const char *rate(double count, double seconds, char text[CELL])
+const char *view_rate(double count, double seconds, char text[CELL])
 {
     if (seconds > 0)
-        return brief(count / seconds, text);
+        return view_figure(count / seconds, text);
     snprintf(text, CELL, "-");
     return text;
 }
 
-static const char *duration(double seconds, char text[CELL])
+const char *view_duration(double seconds, char text[CELL])
 {
     if (!(seconds > 0))
         snprintf(text, CELL, "-");
@@ -133,69 +120,6 @@ static void flow_add(flow_t *flow, const char *format, ...)
         flow_end(flow);
     at = strlen(flow->line);
     snprintf(flow->line + at, sizeof flow->line - at, "%s%s", at ? "  " : "", piece);
-}
-
-/* ---- tables ---- */
-
-typedef struct column {
-    const char *title, *brief;                             /* brief: where it is narrow */
-    int width, narrow;                                     /* with a blank before it */
-    int rank;                                              /* the highest goes first */
-} column_t;
-
-typedef struct table {
-    cli_view_t *view;
-    const column_t *columns;                                /* up to a NULL title */
-    int shown;                                              /* bit mask */
-    bool is_narrow;
-} table_t;
-
-static int table_width(const table_t *t)
-{
-    int width = 0;
-    for (int k = 0; t->columns[k].title; k++)
-        if (t->shown >> k & 1)
-            width += t->is_narrow ? t->columns[k].narrow : t->columns[k].width;
-    return width;
-}
-
-static void table_fit(table_t *t)
-{
-    t->shown = ~0;
-    t->is_narrow = table_width(t) > t->view->columns;
-    while (table_width(t) > t->view->columns) {
-        int last = 0;
-        for (int k = 0; t->columns[k].title; k++)
-            if ((t->shown >> k & 1) && t->columns[k].rank >= t->columns[last].rank)
-                last = k;
-        if (!last)
-            return;
-        t->shown &= ~(1 << last);
-    }
-}
-
-/* The first column stands to the left, the others to the right. */
-static void table_row(const table_t *t, cli_style_t style, const char cells[CELLS][CELL])
-{
-    char line[CLI_VIEW_WIDTH] = "";
-    for (int k = 0; t->columns[k].title; k++) {
-        const int width = t->is_narrow ? t->columns[k].narrow : t->columns[k].width;
-        const size_t at = strlen(line);
-        if (t->shown >> k & 1)
-            snprintf(line + at, sizeof line - at, "%*.*s", k ? width : -width, width,
-                     cells[k]);
-    }
-    cli_view_line(t->view, style, "%s", line);
-}
-
-static void table_begin(table_t *t)
-{
-    char cells[CELLS][CELL];
-    table_fit(t);
-    for (int k = 0; t->columns[k].title; k++)
-        snprintf(cells[k], CELL, "%s",
-                 t->is_narrow ? t->columns[k].brief : t->columns[k].title);
-    table_row(t, CLI_HEAD, cells);
 }
 
 /* ---- the run ---- */
@@ -423,15 +347,15 @@ static void add_speed(flow_t *flow, const json_t *run, const json_t *was, double
     char a[CELL], b[CELL];
     const double steps = number_of(run, "step") - number_of(was, "step"),
                  samples = number_of(run, "samples") - number_of(was, "samples");
-    flow_add(flow, "%s steps/s", rate(steps, seconds, a));
+    flow_add(flow, "%s steps/s", view_rate(steps, seconds, a));
     if (samples > 0)
-        flow_add(flow, "%s samples/s", rate(samples, seconds, a));
+        flow_add(flow, "%s samples/s", view_rate(samples, seconds, a));
     if (json_is_true(json_object_get(run, "ended")) || number_of(run, "stalled") > 0
         || !strcmp(text_of(run, "doing"), "paused"))
         return;
     flow_add(flow, "step now %s p50, %s p95",
-             duration(quantile_of(run, "step_seconds_p50", "run_p50"), a),
-             duration(quantile_of(run, "step_seconds_p95", "run_p95"), b));
+             view_duration(quantile_of(run, "step_seconds_p50", "run_p50"), a),
+             view_duration(quantile_of(run, "step_seconds_p95", "run_p95"), b));
 }
 
 static void add_figures(flow_t *flow, const json_t *run)
@@ -448,153 +372,6 @@ static void add_figures(flow_t *flow, const json_t *run)
         flow_add(flow, "%s %.4g", name, json_number_value(newest));
     }
     flow_end(flow);
-}
-
-/* ---- ranks ---- */
-
-static const column_t rank_columns[] = {
-    {"rank", "rank", 5, 5, 0},        {"memory", "memory", 10, 9, 7},
-    {"a step", "step", 9, 9, 6},      {"data", "data", 7, 5, 1},
-    {"forward", "fwd", 9, 5, 1},      {"backward", "bwd", 10, 5, 1},
-    {"collective", "coll", 12, 6, 1}, {"optimizer", "opt", 11, 5, 1},
-    {"engine", "eng", 7, 5, 5},       {NULL, NULL, 0, 0, 0},
-};
-static const char *const parts[] = {"data",       "forward",   "backward",
-                                    "collective", "optimizer", "engine"};
-enum { PARTS = sizeof parts / sizeof *parts, PARTS_AT = 3, COLLECTIVE = 3 };
-
-/* Of the process that is that rank; ranks that are threads share one. */
-static double memory_of(const json_t *memory, int rank, size_t ranks)
-{
-    size_t k;
-    char name[CELL];
-    const json_t *process;
-    snprintf(name, sizeof name, "rank %d", rank);
-    json_array_foreach(json_object_get(memory, "processes"), k, process)
-        if (!strcmp(text_of(process, "name"), name))
-            return number_of(process, "bytes");
-    return ranks == 1 ? number_of(memory, "used") : 0;
-}
-
-static void rank_row(const table_t *t, const json_t *rank, const json_t *was,
-                     double memory, double steps)
-{
-    char cells[CELLS][CELL] = {""};
-    double spent[PARTS], all = 0;
-    for (int k = 0; k < PARTS; k++) {
-        spent[k] = number_of(rank, parts[k]) - number_of(was, parts[k]);
-        all += spent[k];
-    }
-    snprintf(cells[0], CELL, "%.0f", number_of(rank, "rank"));
-    snprintf(cells[1], CELL, "-");
-    if (memory > 0)
-        cli_bytes(memory, cells[1]);
-    duration(steps > 0 ? (all - spent[COLLECTIVE]) / steps : 0, cells[2]);
-    for (int k = 0; k < PARTS; k++)
-        if (all > 0)
-            snprintf(cells[PARTS_AT + k], CELL, t->is_narrow ? "%.0f%%" : "%.0f %%",
-                     100 * spent[k] / all);
-        else
-            snprintf(cells[PARTS_AT + k], CELL, "-");
-    table_row(t, CLI_PLAIN, cells);
-}
-
-/* At its place in the list, or NULL. */
-static const json_t *rank_before(const json_t *before, const json_t *rank)
-{
-    size_t k;
-    const json_t *entry;
-    json_array_foreach(json_object_get(before, "ranks"), k, entry)
-        if (number_of(entry, "rank") == number_of(rank, "rank"))
-            return entry;
-    return NULL;
-}
-
-static void show_ranks(cli_view_t *view, const json_t *before, const json_t *now,
-                       double steps)
-{
-    const json_t *ranks = json_object_get(now, "ranks"),
-                 *memory = json_object_get(now, "memory");
-    const size_t count = json_array_size(ranks);
-    table_t t = {.view = view, .columns = rank_columns};
-    const int kept = view->has_actors ? ACTORS_LEAST + 3 : 1,
-              left = view->rows - view->count - kept;
-    size_t room = left > 1 ? (size_t)left : 1;
-    if (!count)
-        return;
-    table_begin(&t);
-    room = count > room ? room - (room > 1) : count;
-    if (count == room + 1)                         /* it has the line that would say so */
-        room = count;
-    for (size_t k = 0; k < room; k++) {
-        const json_t *rank = json_array_get(ranks, k);
-        const json_t *was = rank_before(before, rank);
-        rank_row(&t, rank, before == now ? NULL : was,
-                 memory_of(memory, (int)number_of(rank, "rank"), count), steps);
-    }
-    if (room < count)
-        cli_view_line(view, CLI_PLAIN, "and %zu more ranks", count - room);
-}
-
-/* ---- actors ---- */
-
-static const column_t actor_columns[] = {
-    {"actor", "actor", 28, 21, 0},     {"waiting", "wait", 9, 6, 1},
-    {"messages/s", "msg/s", 12, 7, 2}, {"seen", "seen", 12, 10, 3},
-    {"level", "level", 8, 6, 4},       {NULL, NULL, 0, 0, 0},
-};
-
-static int by_messages(const void *a, const void *b)
-{
-    const double x = number_of(*(const json_t *const *)a, "messages"),
-                 y = number_of(*(const json_t *const *)b, "messages");
-    return x < y ? 1 : x > y ? -1 : 0;
-}
-
-static const json_t *lane_before(const json_t *before, const json_t *lane)
-{
-    size_t k;
-    const json_t *entry;
-    json_array_foreach(json_object_get(json_object_get(before, "state"), "lanes"), k,
-                       entry)
-        if (!strcmp(text_of(entry, "name"), text_of(lane, "name")))
-            return entry;
-    return NULL;
-}
-
-static void actor_row(const table_t *t, const json_t *lane, const json_t *was,
-                      double seconds)
-{
-    char cells[CELLS][CELL] = {""};
-    const double count = number_of(lane, "messages");
-    const double came = count - number_of(was, "messages");
-    snprintf(cells[0], CELL, "%s", text_of(lane, "name"));
-    snprintf(cells[1], CELL, "%.0f", number_of(lane, "open"));
-    rate(came, seconds, cells[2]);
-    brief(count, cells[3]);
-    snprintf(cells[4], CELL, "%.0f", number_of(lane, "level"));
-    table_row(t, CLI_PLAIN, cells);
-}
-
-static void show_actors(cli_view_t *view, const json_t *before, const json_t *now,
-                        double seconds)
-{
-    const json_t *lanes = json_object_get(json_object_get(now, "state"), "lanes"),
-                 *sorted[LANES_MOST];
-    const int left = view->rows - view->count - 1;
-    table_t t = {.view = view, .columns = actor_columns};
-    int count = 0;
-    for (size_t k = 0; k < json_array_size(lanes) && count < LANES_MOST; k++)
-        sorted[count++] = json_array_get(lanes, k);
-    if (!count || left < 1)
-        return;
-    qsort(sorted, (size_t)count, sizeof *sorted, by_messages);
-    table_begin(&t);
-    const int shown = count > left ? left - (left > 1) : count;
-    for (int k = 0; k < shown; k++)
-        actor_row(&t, sorted[k], lane_before(before, sorted[k]), seconds);
-    if (shown < count)
-        cli_view_line(view, CLI_PLAIN, "and %d more actors", count - shown);
 }
 
 /* ---- what is amiss ---- */
@@ -645,10 +422,11 @@ static void add_messages(flow_t *flow, const json_t *before, const json_t *now)
     const json_t *state = json_object_get(now, "state"),
                  *was = json_object_get(before, "state");
     flow_add(flow, "%s messages/s",
-             rate(number_of(state, "messages") - number_of(was, "messages"),
-                  seconds_between(before, now), text));
+             view_rate(number_of(state, "messages") - number_of(was, "messages"),
+                       seconds_between(before, now), text));
     if (number_of(state, "missing") > 0)
-        flow_add(flow, "%s messages lost", brief(number_of(state, "missing"), text));
+        flow_add(flow, "%s messages lost",
+                 view_figure(number_of(state, "missing"), text));
     flow_end(flow);
 }
 
@@ -690,7 +468,7 @@ void cli_view_brief(char text[CLI_VIEW_TEXT], const json_t *before, const json_t
         brief_add(text, columns, "%s left", cli_clock(left, word));
     if (steps > 0 && seconds_between(before, now) > 0)
         brief_add(text, columns, "%s steps/s",
-                  rate(steps, seconds_between(before, now), word));
+                  view_rate(steps, seconds_between(before, now), word));
     if (processors >= 0)
         brief_add(text, columns, "CPU %.1f of %.0f cores", processors,
                   number_of(json_object_get(now, "memory"), "processors"));
@@ -727,9 +505,9 @@ void cli_view_make(cli_view_t *view, const json_t *before, const json_t *now)
     if (*cli_view_end(run, text))
         view_text(view, *text_of(run, "error") ? CLI_BAD : CLI_STRONG, text);
     show_amiss(view, run);
-    show_ranks(view, before, now, steps);
+    view_ranks(view, before, now, steps);
     if (!view->has_actors)
         return;
     add_messages(&flow, before, now);
-    show_actors(view, before, now, seconds);
+    view_actors(view, before, now, seconds);
 }
