@@ -15,25 +15,16 @@
 
 #include "accelerators/actor.h"
 #include "actors/connectors/callback.h"
-#include "actors/connectors/checkpoint.h"
 #include "actors/connectors/checkpoint_io.h"
 #include "actors/connectors/data.h"
-#include "actors/connectors/logger.h"
-#include "actors/connectors/run_options.h"
 #include "actors/connectors/writer.h"
-#include "actors/first_weights.h"
-#include "actors/loops/loops.h"
-#include "actors/monitors.h"
 #include "actors/request.h"
-#include "actors/same_data.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "base/options.h"
 #include "runtime/cargo.h"
 #include "runtime/deaths.h"
-#include "tensor/graph.h"
 
 /* The launcher limits how long ranks may take to start, and each rank its own start. */
 static const double UNLIMITED = 1e10;                       /* s */
@@ -104,17 +95,9 @@ void pl_worker_phase(pl_worker_t *w, const char *phase)
     phase_begin(w, phase, w->job->trainer->step_timeout);
 }
 
-/* A rank that is late itself says so before the ranks that wait for it. */
-static void phase_of_all(pl_worker_t *w, const char *phase)
+void pl_worker_phase_of_all(pl_worker_t *w, const char *phase)
 {
     phase_begin(w, phase, w->job->trainer->step_timeout * 1.25);
-}
-
-/* The strategy says that it goes on. */
-static void phase_goes_on(pl_worker_t *w, const pl_answer_t *answer)
-{
-    if (answer->kind == PL_ANSWER_PROGRESS)
-        pl_patience_renew(&w->patience);
 }
 
 static void stop_is_late(void *self)
@@ -141,8 +124,7 @@ void pl_worker_sent(pl_worker_t *w, uint64_t call, const pl_error_t *err)
         pl_worker_fail(w, err);
 }
 
-/* An actor of this rank has ended unasked, or has not taken what it was told. */
-static void part_ended(void *self, const pl_answer_t *answer)
+void pl_worker_part_ended(void *self, const pl_answer_t *answer)
 {
     if (answer->kind == PL_ANSWER_ERROR)
         pl_worker_fail(self, answer->error);
@@ -153,7 +135,7 @@ static void strategy_told(void *self, const pl_answer_t *answer)
 {
     pl_worker_t *w = self;
     pl_error_t err;
-    part_ended(w, answer);
+    pl_worker_part_ended(w, answer);
     if (answer->kind != PL_ANSWER_PROGRESS || !w->run
         || !*answer->body->start_progress.address)
         return;
@@ -170,7 +152,8 @@ static void strategy_told(void *self, const pl_answer_t *answer)
 bool pl_worker_spawn(pl_worker_t *w, const pl_actor_ops_t *ops, pl_where_t where,
                      const pl_start_t *start, pl_address_t *at, pl_error_t *err)
 {
-    return pl_spawn(w, ops, where, start, (pl_how_t){.on_answer = part_ended}, at, err)
+    return pl_spawn(w, ops, where, start, (pl_how_t){.on_answer = pl_worker_part_ended},
+                    at, err)
            != 0;
 }
 
@@ -183,270 +166,6 @@ static void worker_beat(void *self)
     pl_progress_run(w->run, &(pl_run_progress_t){.event = "alive", .metrics = ""});
     pl_after(w, patience < PL_STEPS_BEAT_MS ? patience : PL_STEPS_BEAT_MS, worker_beat,
              NULL);
-}
-
-/* ---- weights from a file, the strategy, the data ---- */
-
-/* The device has them; what they say besides is asked for by who answers a prompt. */
-static void weights_let_go(pl_worker_t *w)
-{
-    if (w->job->prompt)
-        return;
-    pl_object_unref(w->weights);
-    w->weights = NULL;
-}
-
-static void weights_imported(void *self, const pl_answer_t *answer)
-{
-    pl_worker_t *w = self;
-    phase_goes_on(w, answer);
-    if (answer->kind == PL_ANSWER_ERROR) {
-        pl_error_t err = *answer->error;
-        pl_pass(&err, "%s",
-                w->resume.manifest ? w->resume.path : pl_first_weights_path(w->job));
-        pl_worker_fail(w, &err);
-    } else if (!pl_worker_failed(w, answer)) {
-        weights_let_go(w);
-        pl_worker_go_on(w);
-    }
-}
-
-static void strategy_set_up(void *self, const pl_answer_t *answer)
-{
-    pl_worker_t *w = self;
-    pl_error_t err = {0};
-    phase_goes_on(w, answer);
-    if (pl_worker_failed(w, answer))
-        return;
-    pl_show_model_t shown = {.model = answer->body->setup_reply.model,
-                             .device_flops = w->device_flops,
-                             .validates = w->validates
-                                          && w->job->trainer->limit_val_batches.value
-                                                 > 0};
-    if (!pl_is_nobody(w->callback)
-        && !pl_call_show_model(w, w->callback, &shown,
-                               (pl_how_t){.on_answer = part_ended}, &err)) {
-        pl_worker_fail(w, &err);
-        return;
-    }
-    if (w->does_io && w->job->stage == PL_TRAIN && !w->job->own
-        && !w->job->tuning.num_training)
-        pl_monitors_warn(w->job, answer->body->setup_reply.train_metrics,
-                         shown.validates ? answer->body->setup_reply.val_metrics : "");
-    if (!w->weights) {
-        pl_worker_go_on(w);
-        return;
-    }
-    pl_import_weights_t msg = {.weights = &w->weights->object,
-                               .whole = w->resume.manifest != NULL,
-                               .take_ownership = true};
-    const pl_how_t how = {.on_answer = weights_imported};
-    pl_worker_phase(w, "importing weights");
-    pl_worker_sent(w, pl_call_import_weights(w, w->strategy, &msg, how, &err), &err);
-}
-
-static void set_up(pl_worker_t *w, pl_layout_t *layout, const char *facts)
-{
-    pl_error_t err = {0};
-    pl_setup_t msg = {.job = &w->job->object,
-                      .facts = facts,
-                      .layout = &layout->object,
-                      .accumulates = w->accumulates,
-                      .imports = w->weights && !pl_first_weights_partly(w->job)};
-    const pl_how_t how = {.on_answer = strategy_set_up};
-    pl_worker_phase(w, "compiling the module's steps");
-    w->validates = layout->stage[PL_VALIDATE].present;
-    pl_worker_sent(w, pl_call_setup(w, w->strategy, &msg, how, &err), &err);
-}
-
-/* What the module was made for goes before, unless it trains on. */
-static void data_found(pl_worker_t *w, pl_layout_t *layout, const char *facts)
-{
-    const bool known = w->weights && w->weights->facts && w->job->stage != PL_TRAIN;
-    set_up(w, layout, known ? w->weights->facts : facts);
-}
-
-static void data_compared(void *self, const pl_answer_t *answer)
-{
-    pl_worker_t *w = self;
-    pl_error_t err = {0};
-    if (pl_worker_failed(w, answer))
-        return;
-    const char *first = answer->body->decide_reply.text;
-    if (pl_data_compare(w->found, first, pl_actor_rank(w), &err) == PL_OK)
-        data_found(w, w->layout, w->facts);
-    else
-        pl_worker_fail(w, &err);
-}
-
-/* Before anything is made for them: what does not fit together is said in its own
- * words. */
-static void data_compare(pl_worker_t *w, pl_layout_t *layout, const char *facts)
-{
-    pl_error_t err = {0};
-    const pl_how_t how = {.on_answer = data_compared};
-    w->layout = pl_object_ref(layout);
-    w->facts = pl_strdup(facts);
-    w->found = pl_data_say(layout);
-    if (!w->facts || !w->found) {
-        pl_no_memory(&err);
-        pl_worker_fail(w, &err);
-        return;
-    }
-    const pl_decide_t msg = {.text = w->found};
-    phase_of_all(w, "comparing the data with rank 0");
-    pl_worker_sent(w, pl_call_decide(w, w->asking.agreement, &msg, how, &err), &err);
-}
-
-static void data_opened(void *self, const pl_answer_t *answer)
-{
-    pl_worker_t *w = self;
-    if (pl_worker_failed(w, answer))
-        return;
-    const pl_open_data_reply_t *reply = &answer->body->open_data_reply;
-    pl_layout_t *layout = (pl_layout_t *)reply->layout;
-    pl_error_t err = {0};
-    w->content = pl_strdup(reply->content);
-    if (!w->content || pl_resume_data(&w->resume, w->job, w->content, &err) != PL_OK) {
-        if (!w->content)
-            pl_no_memory(&err);
-        pl_worker_fail(w, &err);
-        return;
-    }
-    if (pl_is_nobody(w->asking.agreement))
-        data_found(w, layout, reply->facts);
-    else
-        data_compare(w, layout, reply->facts);
-}
-
-/* What the batches will look like: the data say, or, when text goes on from a prompt,
- * what the weights bring along of the data they were trained on. */
-static void find_layout(pl_worker_t *w)
-{
-    pl_error_t err = {0};
-    pl_open_data_t msg = {.stage = w->job->stage,
-                          .partition = w->part,
-                          .partitions = w->parts,
-                          .micro_shards = w->shards,
-                          .even = w->even,
-                          .facts = w->weights && w->weights->facts ? w->weights->facts
-                                                                   : ""};
-    const pl_how_t how = {.on_answer = data_opened};
-    if (w->job->own) {
-        data_found(w, w->job->own, w->job->own_facts);
-        return;
-    }
-    if (!w->job->prompt) {
-        pl_worker_phase(w, "opening the data");
-        pl_worker_sent(w, pl_call_open_data(w, w->data, &msg, how, &err), &err);
-        return;
-    }
-    pl_layout_t *layout = pl_generate_layout(w->weights->facts, &err);
-    if (layout)
-        set_up(w, layout, w->weights->facts);
-    else
-        pl_worker_fail(w, &err);
-    pl_object_unref(layout);
-}
-
-static void weights_read(void *self, const pl_answer_t *answer)
-{
-    pl_worker_t *w = self;
-    pl_error_t err = {0};
-    if (pl_worker_failed(w, answer))
-        return;
-    w->weights = pl_object_ref(answer->body->read_weights_reply.weights);
-    pl_first_weights_made(w->weights, w->made);
-    if (pl_first_weights_check(w, w->job, w->weights, &err) == PL_OK)
-        find_layout(w);
-    else
-        pl_worker_fail(w, &err);
-}
-
-static void begin_afresh(pl_worker_t *w)
-{
-    pl_error_t err = {0};
-    const pl_read_weights_t msg = {.path = pl_first_weights_path(w->job)};
-    const pl_how_t how = {.on_answer = weights_read};
-    pl_worker_phase(w, "reading the first weights");
-    if (msg.path)
-        pl_worker_sent(w, pl_call_read_weights(w, w->writer, &msg, how, &err), &err);
-    else
-        find_layout(w);
-}
-
-/* ---- a checkpoint to go on from ---- */
-
-static void resume_agreed(void *self, const pl_answer_t *answer);
-
-static void resume_go_on(pl_worker_t *w)
-{
-    if (w->weights)
-        find_layout(w);
-    else
-        begin_afresh(w);
-}
-
-/* All ranks go on from the checkpoint that the first of them has found. */
-static void agree_on(pl_worker_t *w, const char *path)
-{
-    pl_error_t err = {0};
-    const pl_how_t how = {.on_answer = resume_agreed};
-    phase_of_all(w, "waiting until all ranks agree on a checkpoint");
-    pl_worker_sent(w,
-                   pl_call_decide(w, w->asking.agreement, &(pl_decide_t){.text = path},
-                                  how, &err),
-                   &err);
-}
-
-static void checkpoint_found(void *self, const pl_answer_t *answer)
-{
-    pl_worker_t *w = self;
-    pl_error_t err = {0};
-    if (pl_worker_failed(w, answer))
-        return;
-    const pl_find_checkpoint_reply_t *found = &answer->body->find_checkpoint_reply;
-    if (pl_resume_take(&w->resume, w->job, w, found, &err) != PL_OK) {
-        pl_worker_fail(w, &err);
-        return;
-    }
-    w->weights = pl_object_ref(found->weights);
-    if (w->does_io && !pl_is_nobody(w->asking.agreement))
-        agree_on(w, found->path);
-    else
-        resume_go_on(w);
-}
-
-/* The one that was agreed on  [NULL: to be looked for]. */
-static void find_checkpoint(pl_worker_t *w, const char *agreed)
-{
-    pl_error_t err = {0};
-    pl_find_checkpoint_t msg;
-    const pl_how_t how = {.on_answer = checkpoint_found};
-    pl_worker_phase(w, "finding the checkpoint");
-    const bool known = pl_resume_wanted(w->job, agreed, &msg, &err) == PL_OK;
-    pl_worker_sent(w, known ? pl_call_find_checkpoint(w, w->keeper, &msg, how, &err) : 0,
-                   &err);
-}
-
-static void resume_agreed(void *self, const pl_answer_t *answer)
-{
-    pl_worker_t *w = self;
-    if (pl_worker_failed(w, answer))
-        return;
-    const char *path = answer->body->decide_reply.text;
-    if (w->does_io || !*path)
-        resume_go_on(w);
-    else
-        find_checkpoint(w, path);
-}
-
-static void resume(pl_worker_t *w)
-{
-    if (w->does_io || pl_is_nobody(w->asking.agreement))
-        find_checkpoint(w, NULL);
-    else
-        agree_on(w, "");
 }
 
 /* ---- a run ---- */
@@ -480,21 +199,13 @@ static int spawn_parts(pl_worker_t *w, pl_error_t *err)
     return spawned ? PL_OK : err->code;
 }
 
-static void worker_begin(pl_worker_t *w)
-{
-    if (w->job->resumes || w->job->again)
-        resume(w);
-    else
-        begin_afresh(w);
-}
-
 static void peak_measured(void *self, const pl_answer_t *answer)
 {
     pl_worker_t *w = self;
     if (pl_worker_failed(w, answer))
         return;
     w->device_flops = answer->body->measure_peak_reply.flops;
-    worker_begin(w);
+    pl_worker_begin(w);
 }
 
 /* What the callbacks need has to be known before plans are made. */
@@ -514,7 +225,7 @@ static void interest_known(void *self, const pl_answer_t *answer)
                                             how, &err),
                        &err);
     else
-        worker_begin(w);
+        pl_worker_begin(w);
 }
 
 static void data_split(void *self, const pl_answer_t *answer)
@@ -600,7 +311,7 @@ static int worker_join(void *self, pl_call_t *call, const pl_body_t *body,
     pl_worker_t *w = self;
     const pl_how_t how = {.on_answer = joined, .context = call};
     if (is_starting(w))
-        phase_of_all(w, "connecting to the other ranks");
+        pl_worker_phase_of_all(w, "connecting to the other ranks");
     return pl_call_join(w, w->strategy, &body->join, how, err) ? PL_OK : err->code;
 }
 

@@ -49,6 +49,10 @@ bool pl_worker_spawn(pl_worker_t *w, const pl_actor_ops_t *ops, pl_where_t where
                      const pl_start_t *start, pl_address_t *at, pl_error_t *err);
 /* The next thing that the start-up waits for: it has trainer.step_timeout to end. */
 void pl_worker_phase(pl_worker_t *w, const char *phase);
+/* A rank that is late itself says so before the ranks that wait for it. */
+void pl_worker_phase_of_all(pl_worker_t *w, const char *phase);
+/* An actor of this rank has ended unasked, or has not taken what it was told. */
+void pl_worker_part_ended(void *self, const pl_answer_t *answer);
 void pl_worker_tell_loggers(pl_worker_t *w, const char *status);
 
 /* ---- worker_commands.c ---- */
@@ -60,6 +64,12 @@ void pl_worker_commands_begin(pl_worker_t *w);
 void pl_worker_commands_release(pl_worker_t *w);
 /* Writes down a stop that was asked for, once the loop has made its last step. */
 void pl_worker_stop_note(pl_worker_t *w, const pl_outcome_t *outcome);
+
+/* ---- worker_setup.c ---- */
+
+/* Callbacks and data readers are there: weights come in, the strategy is set up, and the
+ * worker goes on. */
+void pl_worker_begin(pl_worker_t *w);
 
 /* ---- worker_loops.c ---- */
 

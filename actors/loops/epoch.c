@@ -21,40 +21,6 @@
 
 static const int64_t REPORT_EVERY = PL_SECOND / 10;
 
-/* ---- wishes to stop ---- */
-
-void pl_epoch_wish_stop(pl_epoch_t *e, const char *reason)
-{
-    bool first = !*e->wish;
-    if (e->stopping)
-        return;
-    if (first)
-        snprintf(e->wish, sizeof e->wish, "%s", *reason ? reason : "a callback");
-    e->stopping = e->pass.done && pl_due_may_stop(&e->due, e->pass.done - 1);
-    if (e->stopping)
-        snprintf(e->reason, sizeof e->reason, "%s", e->wish);
-    else if (first)
-        pl_log_line(PL_LOG_INFO, pl_actor_rank(e), pl_actor_name(e),
-                    "%s: training continues until trainer.min_epochs and min_steps are "
-                    "reached",
-                    e->wish);
-}
-
-/* What follows from the clock, and so may differ from run to run. */
-static void look_at_clock(pl_epoch_t *e)
-{
-    const pl_amount_t every = e->pass.options->val_check_interval;
-    const int64_t now = pl_now();
-    const bool over = e->deadline && now >= e->deadline,
-               validate = every.is_time && pl_due_validates_now(&e->due)
-                          && now - e->validated_at >= (int64_t)(every.value * 1e9);
-    if (over == e->heard.over && validate == e->heard.validate)
-        return;
-    e->heard.over = over;
-    e->heard.validate = validate;
-    pl_epoch_hear(e);
-}
-
 /* ---- batches ---- */
 
 /* The batches of a step are completed with it: until then its gradients are in no
@@ -138,7 +104,7 @@ static void batch_look(pl_epoch_t *e)
 
 static void batch_ended(pl_epoch_t *e)
 {
-    look_at_clock(e);
+    pl_epoch_look_at_clock(e);
     batch_look(e);
     if (e->pass.call && pl_now() - e->reported_at >= REPORT_EVERY)
         pl_epoch_report(e, "train");

@@ -8,7 +8,26 @@
 
 #include "actors/loops/epoch_parts.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/json_text.h"
+#include "base/log.h"
+
+void pl_epoch_wish_stop(pl_epoch_t *e, const char *reason)
+{
+    bool first = !*e->wish;
+    if (e->stopping)
+        return;
+    if (first)
+        snprintf(e->wish, sizeof e->wish, "%s", *reason ? reason : "a callback");
+    e->stopping = e->pass.done && pl_due_may_stop(&e->due, e->pass.done - 1);
+    if (e->stopping)
+        snprintf(e->reason, sizeof e->reason, "%s", e->wish);
+    else if (first)
+        pl_log_line(PL_LOG_INFO, pl_actor_rank(e), pl_actor_name(e),
+                    "%s: training continues until trainer.min_epochs and min_steps are "
+                    "reached",
+                    e->wish);
+}
 
 void pl_epoch_told(pl_epoch_t *e, const char *reason)
 {
@@ -47,6 +66,20 @@ void pl_epoch_hear_halt(pl_epoch_t *e)
     } else if (e->pass.call && !e->pass.halted) {
         pl_pass_announce(&e->pass);
     }
+}
+
+void pl_epoch_look_at_clock(pl_epoch_t *e)
+{
+    const pl_amount_t every = e->pass.options->val_check_interval;
+    const int64_t now = pl_now();
+    const bool over = e->deadline && now >= e->deadline,
+               validate = every.is_time && pl_due_validates_now(&e->due)
+                          && now - e->validated_at >= (int64_t)(every.value * 1e9);
+    if (over == e->heard.over && validate == e->heard.validate)
+        return;
+    e->heard.over = over;
+    e->heard.validate = validate;
+    pl_epoch_hear(e);
 }
 
 static char *heard_text(const pl_heard_t *heard, pl_error_t *err)

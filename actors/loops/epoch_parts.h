@@ -95,6 +95,10 @@ void pl_epoch_hear(pl_epoch_t *e);
 /* The same of e->heard.halt, for which no validation is broken off: it waits until
  * batches go on. */
 void pl_epoch_hear_halt(pl_epoch_t *e);
+/* What follows from the clock, and so may differ from run to run. */
+void pl_epoch_look_at_clock(pl_epoch_t *e);
+/* A callback, or the clock, wants the run to end: it does as soon as it may. */
+void pl_epoch_wish_stop(pl_epoch_t *e, const char *reason);
 /* All ranks are told to stop. */
 void pl_epoch_told(pl_epoch_t *e, const char *reason);
 /* All ranks do what rank zero has heard; false with an error. */
@@ -122,8 +126,6 @@ void pl_epoch_sums_restore(pl_epoch_t *e);
 
 /* ---- epoch.c ---- */
 
-/* A callback, or the clock, wants the run to end: it does as soon as it may. */
-void pl_epoch_wish_stop(pl_epoch_t *e, const char *reason);
 /* What follows the newest batch is over. */
 void pl_epoch_complete(pl_epoch_t *e);
 

@@ -1,5 +1,5 @@
-/* tcp.h - what tcp.c (operations), tcp_elements.c (what is added where) and tcp_meet.c
- * (how ranks meet) share */
+/* tcp.h - what tcp.c (operations), tcp_elements.c (what is added where), tcp_meet.c (how
+ * ranks meet) and tcp_greet.c (how they say hello) share */
 #ifndef PL_COLLECTIVES_TCP_H
 #define PL_COLLECTIVES_TCP_H
 
@@ -134,6 +134,20 @@ void tcp_release(tcp_t *t);
 
 /* There is more to do at once. */
 void tcp_again(const tcp_t *t);
+
+/* ---- tcp_greet.c ---- */
+
+typedef enum tcp_greeting {
+    TCP_GREETING_BAD = -1,
+    TCP_GREETING_WAITS,
+    TCP_GREETING_DONE,
+} tcp_greeting_t;
+
+/* The first that each side sends; false: it cannot. */
+bool tcp_preamble_send(tcp_link_t *link);
+/* One stage after the other, as far as what has come reaches; done: the rank of the other
+ * side is in `rank`, else -1. */
+tcp_greeting_t tcp_greet(const tcp_t *t, tcp_link_t *link, int *rank);
 
 /* ---- tcp_elements.c ---- */
 

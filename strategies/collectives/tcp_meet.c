@@ -1,10 +1,7 @@
 /* tcp_meet.c - how ranks meet over TCP
  *
- * The rank with the higher number connects.  Both say hello with two random numbers from
- * the table of addresses, the other's and their own; on links beyond one machine all
- * that, and what follows, is sealed under the key of the job (tcp_cipher.h), so that
- * nothing is read of who does not have it.  Those who do not come to a hello soon make
- * room for others.
+ * The rank with the higher number connects, and both say hello (tcp_greet.c).  Those who
+ * do not come to a hello soon make room for others.
  *
  * The side that is called has met the other before that one knows.  So who has said hello
  * does not hang up while the other's machine answers; and until all have been heard to
@@ -28,15 +25,9 @@
 #include "runtime/port_holder.h"
 #include "strategies/collectives/tcp.h"
 
-enum { LOOK_MS = 20, LINK_MS = 1000, BACKLOG = 128, PREAMBLE = 8 + CIPHER_NONCE };
+enum { LOOK_MS = 20, LINK_MS = 1000, BACKLOG = 128 };
 
 static const int64_t HELLO_MOST = 10 * PL_SECOND;
-static const char magic[8] = {'p', 'l', 'c', 't', 'c', 'p', '0', '1'};
-
-typedef struct hello {
-    uint32_t rank, size;
-    unsigned char from[TCP_TOKEN], to[TCP_TOKEN];
-} hello_t;
 
 /* ---- opening ---- */
 
@@ -373,131 +364,21 @@ void tcp_met(tcp_t *t)
     ticks_set(t, LINK_MS);
 }
 
-/* ---- greeting ---- */
-
-typedef enum greeting {
-    GREETING_BAD = -1,
-    GREETING_WAITS,
-    GREETING_DONE,
-} greeting_t;
-
-static bool preamble_send(tcp_link_t *link)
-{
-    unsigned char preamble[PREAMBLE] = {0};
-    memcpy(preamble, magic, sizeof magic);
-    if (link->cipher)
-        cipher_nonce(link->cipher, preamble + sizeof magic);
-    link->stage = TCP_PREAMBLE;
-    return tcp_link_send_raw(link, preamble, sizeof preamble);
-}
-
-static bool hello_send(const tcp_t *t, tcp_link_t *link, int to)
-{
-    const tcp_frame_t head = {.kind = TCP_HELLO, .length = sizeof(hello_t)};
-    hello_t hello = {.rank = (uint32_t)t->rank, .size = (uint32_t)t->size};
-    memcpy(hello.from, t->token, TCP_TOKEN);
-    memcpy(hello.to, t->peer[to].token, TCP_TOKEN);
-    return tcp_link_put(link, &head, &hello, false) == 1;
-}
-
-/* The side that connects knows whom it greets, and greets first. */
-static greeting_t greeting_begin(const tcp_t *t, tcp_link_t *link)
-{
-    link->stage = TCP_GREETING;
-    return !link->connects || hello_send(t, link, (int)(link->tag - FROM_LOOK))
-               ? GREETING_DONE
-               : GREETING_BAD;
-}
-
-static greeting_t preamble_hear(const tcp_t *t, tcp_link_t *link)
-{
-    unsigned char header[CIPHER_HEADER];
-    int code = tcp_link_read_raw(link, PREAMBLE);
-    if (code <= 0)
-        return code < 0 ? GREETING_BAD : GREETING_WAITS;
-    if (memcmp(link->raw, magic, sizeof magic) != 0)
-        return GREETING_BAD;
-    if (!link->cipher)
-        return greeting_begin(t, link);
-    link->stage = TCP_HEADER;
-    return cipher_agree(link->cipher, link->raw + sizeof magic, header)
-                   && tcp_link_send_raw(link, header, sizeof header)
-               ? GREETING_DONE
-               : GREETING_BAD;
-}
-
-static greeting_t header_hear(const tcp_t *t, tcp_link_t *link)
-{
-    int code = tcp_link_read_raw(link, CIPHER_HEADER);
-    if (code <= 0)
-        return code < 0 ? GREETING_BAD : GREETING_WAITS;
-    return cipher_hear(link->cipher, link->raw) ? greeting_begin(t, link) : GREETING_BAD;
-}
-
-/* Not met yet, or it calls again. */
-static bool is_newest(const tcp_peer_t *peer, const tcp_link_t *link)
-{
-    return !peer->link
-           || (!peer->entered && !link->connects && link->since >= peer->link->since);
-}
-
-/* Whether it is one of the others that knows both. */
-static bool hello_is_good(const tcp_t *t, const tcp_link_t *link, const hello_t *hello)
-{
-    if (hello->size != (uint32_t)t->size || hello->rank >= hello->size
-        || hello->rank == (uint32_t)t->rank)
-        return false;
-    const tcp_peer_t *peer = &t->peer[hello->rank];
-    const bool lower = hello->rank < (uint32_t)t->rank;
-    return is_newest(peer, link) && lower == link->connects
-           && (!lower || hello->rank == link->tag - FROM_LOOK)
-           && !memcmp(hello->to, t->token, TCP_TOKEN)
-           && !memcmp(hello->from, peer->token, TCP_TOKEN);
-}
-
-static greeting_t hello_hear(const tcp_t *t, tcp_link_t *link, int *rank)
-{
-    hello_t hello;
-    int code = tcp_link_head(link);
-    if (code > 0 && (link->head.kind != TCP_HELLO || link->head.length != sizeof hello))
-        return GREETING_BAD;
-    if (code > 0)
-        code = tcp_link_body(link, link->raw);
-    if (code <= 0)
-        return code < 0 ? GREETING_BAD : GREETING_WAITS;
-    memcpy(&hello, link->raw, sizeof hello);
-    if (!hello_is_good(t, link, &hello)
-        || (!link->connects && !hello_send(t, link, (int)hello.rank)))
-        return GREETING_BAD;
-    *rank = (int)hello.rank;
-    return GREETING_DONE;
-}
-
-/* One stage after the other, as far as what has come reaches. */
-static greeting_t greet(const tcp_t *t, tcp_link_t *link, int *rank)
-{
-    greeting_t is = GREETING_DONE;
-    *rank = -1;
-    while (is == GREETING_DONE && *rank < 0)
-        is = link->stage == TCP_PREAMBLE ? preamble_hear(t, link)
-             : link->stage == TCP_HEADER ? header_hear(t, link)
-                                         : hello_hear(t, link, rank);
-    return is;
-}
+/* ---- what comes from those not met ---- */
 
 /* It becomes the connection to that rank, unless it is nobody's. */
 static void link_serve(tcp_t *t, tcp_link_t **place)
 {
     int rank;
     tcp_link_t *link = *place;
-    greeting_t is = greet(t, link, &rank);
-    if (is == GREETING_WAITS)
+    tcp_greeting_t is = tcp_greet(t, link, &rank);
+    if (is == TCP_GREETING_WAITS)
         return;
     *place = NULL;
     tcp_link_watch(link, false, false);
     link->tag = (uint32_t)rank;
     link->stage = TCP_OPEN;
-    if (is == GREETING_DONE && tcp_link_watch(link, true, false)) {
+    if (is == TCP_GREETING_DONE && tcp_link_watch(link, true, false)) {
         tcp_link_free(t->peer[rank].link);
         drop(&t->peer[rank].look);      /* a late refusal would look like a death */
         t->peer[rank].link = link;
@@ -506,8 +387,6 @@ static void link_serve(tcp_t *t, tcp_link_t **place)
         tcp_link_free(link);
     }
 }
-
-/* ---- what comes from those not met ---- */
 
 /* A place for one more: the oldest makes room when there is none. */
 static int stranger_place(tcp_t *t)
@@ -529,7 +408,7 @@ static void strangers_accept(tcp_t *t)
         t->stranger[k] = tcp_link_new(t->epoll, fd, FROM_STRANGER + (uint32_t)k,
                                       key_for(t, t->is_near), &err);
         if (t->stranger[k]
-            && (!preamble_send(t->stranger[k])
+            && (!tcp_preamble_send(t->stranger[k])
                 || !tcp_link_watch(t->stranger[k], true, false)))
             drop(&t->stranger[k]);
     }
@@ -548,7 +427,7 @@ static void look_serve(tcp_t *t, int rank)
     }
     getsockopt(peer->look->fd, SOL_SOCKET, SO_ERROR, &why, &length);
     peer->wrong = why;
-    if (why || rank > t->rank || !preamble_send(peer->look)
+    if (why || rank > t->rank || !tcp_preamble_send(peer->look)
         || !tcp_link_watch(peer->look, true, false))
         drop(&peer->look);
     if (why == ECONNREFUSED) {
