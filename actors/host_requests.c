@@ -138,7 +138,7 @@ static int rate_read(const json_t *asked, pl_order_t *order, pl_error_t *err)
     const json_t *lr = json_object_get(asked, "lr"),
                  *factor = json_object_get(asked, "factor");
     if (!lr == !factor)
-        return pl_fail(err, PL_EINVAL, "\"set_lr\" needs \"lr\" or \"factor\"");
+        return pl_fail(err, PL_EINVAL, "\"set_lr\" needs either \"lr\" or \"factor\"");
     order->what.is_factor = factor != NULL;
     order->what.value = json_number_value(lr ? lr : factor);
     int code = pl_order_check(order, err);

@@ -184,7 +184,7 @@ static void errors_name_callback_and_point(void)
     is_text(asked->error.text, "callback \"watcher\", on_validation_end: lost sight",
             "in full");
     like(hook(PL_HOOK_FIT_END, 0)->error.text,
-         "\"sleeper\", on_fit_end: it failed without saying why", "or without a text");
+         "\"sleeper\", on_fit_end: it failed without an error text", "or without a text");
     is_int(hook(PL_HOOK_COUNT, 0)->error.code, PL_EINVAL, "a point must be one");
     queen_close();
     start("[{\"name\": \"watcher\", \"factor\": -1}]");
@@ -198,7 +198,7 @@ static void a_callback_that_cannot_start_is_named(void)
     start("[\"watcher\", {\"name\": \"watcher\", \"tag\": \"b\", \"fail\": 99}]");
     queen_wait(&life);
     is_int(life.error.code, PL_EUSER, "its start fails");
-    like(life.error.text, "\"watcher\", at its start: no glasses", "with its text");
+    like(life.error.text, "\"watcher\", in start..: no glasses", "with its text");
     is_text(notes, "astart bstart bstop astop ", "all that started are stopped");
     queen_close();
     start("[\"watchers\"]");

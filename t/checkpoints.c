@@ -339,7 +339,7 @@ static void a_named_one_that_is_damaged_is_an_error(void)
     is_int(pl_checkpoint_find("", "", run_dir, &found, &err), PL_ENOTFOUND,
            "a run without a valid one");
     like(err.text,
-         "to go on from; refused: [^;]*/b/opti.*; [^;]*/a/optimizer.safetensors: ",
+         "to resume from; refused: [^;]*/b/opti.*; [^;]*/a/optimizer.safetensors: ",
          "says which were refused");
     ok(!strchr(err.text, '\n'), "in one line");
     is_int(pl_checkpoint_find("", "", "/nowhere", &found, &err), PL_ENOTFOUND,

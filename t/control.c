@@ -87,7 +87,7 @@ static void a_client_commands_a_run(void)
     rig_t *rig = rig_listening(endpoint());
     client_t client = client_open(ZMQ_REQ, endpoint());
     like(said(&client, "{\"command\": \"list\"}"), "\"runs\": ?\\[\\]", "no run yet");
-    like(said(&client, "{\"command\": \"pause\"}"), "PL_ESTATE.*nothing runs",
+    like(said(&client, "{\"command\": \"pause\"}"), "PL_ESTATE.*no run is active",
          "nor one to be paused");
     rig_begin(rig);
     like(said(&client, "{\"command\": \"pause\", \"id\": 7}"),
@@ -160,11 +160,11 @@ static void wrong_requests_get_an_error(void)
         {"{\"command\": \"fly\"}", "unknown command"},
         {"{\"command\": \"paus\"}", "did you mean .\"pause"},
         {"{\"command\": \"pause\", \"lr\": 1}", "unknown key"},
-        {"{\"command\": \"pause\", \"run\": \"x\"}", "another type"},
+        {"{\"command\": \"pause\", \"run\": \"x\"}", "wrong type"},
         {"{\"command\": \"pause\", \"run\": 9}", "PL_ENOTFOUND"},
-        {"{\"command\": \"set_lr\"}", "takes"},
-        {"{\"command\": \"set_lr\", \"lr\": -1}", "from 0 up"},
-        {"{\"command\": \"set_lr\", \"lr\": 1, \"factor\": 1}", "takes"},
+        {"{\"command\": \"set_lr\"}", "needs either"},
+        {"{\"command\": \"set_lr\", \"lr\": -1}", "at least 0"},
+        {"{\"command\": \"set_lr\", \"lr\": 1, \"factor\": 1}", "needs either"},
         {"{\"command\": \"list\", \"command\": \"stop\"}", "error"},
     };
     rig_t *rig = rig_listening(endpoint());

@@ -572,9 +572,9 @@ static void options_that_have_no_meaning_here_are_answered(void)
 {
     static const struct {
         const char *option, *says;
-    } others[] = {{"find_unused", "gradients of zeros"},
+    } others[] = {{"find_unused", "unused parameters are 0"},
                   {"static_graph", "always static"},
-                  {"bucket_cap_mb", "it is \"bucket_mb\" here"},
+                  {"bucket_cap_mb", "use \"bucket_mb\""},
                   {"use_distributed_sampler", "replace_sampler"}};
     for (size_t k = 0; k < sizeof others / sizeof *others; k++) {
         char trainer[160];

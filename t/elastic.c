@@ -287,7 +287,7 @@ static void what_does_not_go_together_is_refused(void)
     } wrong[] = {
         {"\"devices\": 3, \"micro_shards\": 2", NULL, NULL, "3 ranks cannot share 2"},
         {"\"global_batch_size\": 30", NULL, NULL, "not a multiple of 12 micro-shards"},
-        {"\"global_batch_size\": 24", NULL, "\"batch_size\": 3", "are 2 in each"},
+        {"\"global_batch_size\": 24", NULL, "\"batch_size\": 3", "are 2 each"},
         {"\"devices\": 2, \"strategy\": \"ddp\"", NULL, NULL, "depend on the number"},
         {"\"strategy\": \"single\"", NULL, NULL, "depend on the number"},
         {"\"max_time\": \"00:00:00:09\"", NULL, NULL, "is elastic: remove one"},

@@ -118,7 +118,7 @@ static void one_is_made_where_the_user_says(void)
     setenv("XDG_RUNTIME_DIR", too_long, 1);
     made_in("/tmp", "where that will not do in /tmp");
     made_nowhere(too_long, PL_EINVAL, "TMPDIR is /.*dd, which has 78 bytes.*a shorter");
-    made_nowhere("folder", PL_EINVAL, "TMPDIR is \"folder\": .* whole path");
+    made_nowhere("folder", PL_EINVAL, "TMPDIR is \"folder\": .* absolute path");
     made_nowhere("/no/such", PL_EIO, "in /no/such: No such file.*set TMPDIR");
     setenv("TMPDIR", tap_folder(), 1);
 }

@@ -525,7 +525,7 @@ static void mistakes_are_told(void)
 {
     like(mistake(too_many_classes), "300 classes are too many.*256", "classes");
     like(mistake(too_many_bins), "5000 bins; 2 to 4096", "bins");
-    like(mistake(too_many_sums), "\"auroc\" makes it 2457600 sums", "sums");
+    like(mistake(too_many_sums), "\"auroc\" the step has 2457600 sums", "sums");
     like(mistake(a_metric_as_loss), "the loss cannot be a metric", "a metric is no loss");
 }
 

@@ -44,7 +44,7 @@ static int folder_root(const char **root, pl_error_t *err)
                              && access(own, W_OK) == 0;
     *root = told && *told ? told : own_will_do ? own : "/tmp";
     if (**root != '/')
-        return pl_fail(err, PL_EINVAL, "TMPDIR is \"%s\": sockets need an absolute path",
+        return pl_fail(err, PL_EINVAL, "TMPDIR is \"%s\": set it to an absolute path",
                        *root);
     if (strlen(*root) > most)
         return pl_fail(err, PL_EINVAL,
