@@ -178,7 +178,7 @@ a_node_that_comes_while_a_rank_starts_is_let_in() {
     node 1 1:2 1 --set trainer.run_name=starting
     wait $first
     is "$(text status.0)$(text status.1)" 00 "both nodes end well"
-    like "$(text err.0)" 'node 1 .* has come' "a node has come meanwhile"
+    like "$(text err.0)" 'node 1 .* has joined' "a node has come meanwhile"
     ok "the same bits" cmp "$inline" runs/starting/model.safetensors
 }
 
@@ -196,7 +196,7 @@ a_node_that_comes_while_ranks_are_awaited_is_let_in() {
     pids+=($!)
     wait "${pids[@]}"
     is "$(text status.0)$(text status.1)$(text status.2)" 000 "all nodes end well"
-    like "$(text err.0)" 'node 2 .* has come' "one has come meanwhile"
+    like "$(text err.0)" 'node 2 .* has joined' "one has come meanwhile"
     ok "with the bits of three ranks" cmp runs/three/model.safetensors runs/awaited/model.safetensors
 }
 
@@ -207,7 +207,7 @@ nodes_that_are_not_there_are_missed() {
     like "$err" 'the job needs 2 nodes, but only 1 joined within 0.2 s: node 1, 2 is missing' "it says which"
     try timeout 60 "$paceline" launch --nnodes 2 --node-rank 1 --rdzv-endpoint "127.0.0.1:$port" --join-timeout 0.2 -- true
     is "$status" 1 "nor is there node 0"
-    like "$err" 'rank 1 could not connect to rank 0 at .* for 0.2 s' "as is told"
+    like "$err" 'rank 1 could not connect to the launcher at .* for 0.2 s' "as is told"
     refused 2 'takes a number or MIN:MAX' launch --nnodes 3:2 -- true
     refused 2 'takes a number or MIN:MAX' launch --nnodes 1:2:3 -- true
 }

@@ -167,7 +167,7 @@ the_limit_of_descriptors_that_a_run_needs_is_named() {
         try bash -c 'ulimit -n 100; exec "$0" "$@"' "$paceline" fit run.json --set trainer.devices=$1 \
             --set trainer.launcher=$2 --set data.batch_size=1
         is "$status" 2 "$1 ranks of $2 are refused"
-        like "$err" 'needs [0-9]+ descriptors, .* raise it to [0-9]+ or more .ulimit -n.' "with the limit"
+        like "$err" 'needs [0-9]+ descriptors; .* raise it to [0-9]+ or more .ulimit -n.' "with the limit"
         number=$(sed -n 's/.*needs \([0-9]*\) descriptors.*/\1/p' <<<"$err")
     }
     local number half

@@ -20,8 +20,8 @@ children_train_what_threads_do() {
     is "$status" 0 "status 0"
     ok "the same bits" cmp "$(inline_model 2)" runs/launched/model.safetensors
     is "$(lines "$(grep '^done' <<<"$out")")" 1 "the result is told once"
-    like "$err" '^0: launcher.external: rank 0 of 2, as Paceline says' "standard error behind the rank's number"
-    is "$(grep -c 'as Paceline says' <<<"$err")" 1 "once"
+    like "$err" '^0: launcher.external: rank 0 of 2, set by Paceline' "standard error behind the rank's number"
+    is "$(grep -c 'set by Paceline' <<<"$err")" 1 "once"
     is "$(ls -d runs/launched*)" runs/launched "one folder"
 }
 
@@ -100,7 +100,7 @@ rank_and_world_size_alone_make_one_run() {
     RANK=1 refused 2 'the environment has started 2 ranks' fit run.json --set trainer.launcher=inline
     unset MASTER_PORT
     RANK=1 refused 2 'MASTER_PORT is not: set it' fit run.json
-    refused 2 'WORLD_SIZE is 2 and RANK is not set' fit run.json
+    refused 2 'WORLD_SIZE is 2, but RANK is not set' fit run.json
     unset WORLD_SIZE MASTER_ADDR
     is "$(ls -d runs/plain*)" runs/plain "one folder"
 }
@@ -256,7 +256,7 @@ each_node_says_what_it_does() {
     wait $pid
     is "$(text status.0)$(text status.1)" 00 "both end well"
     like "$(text err.1)" "^paceline: node 1 connects to node 0 at 127.0.0.1:$port" "where it looks for the first"
-    like "$(text err.1)" 'paceline: rank 1 of 2 begins here' "which rank is here"
+    like "$(text err.1)" 'paceline: rank 1 of 2 starts here' "which rank is here"
     is "$(tail -n 1 err.1)" "paceline: all ranks have ended" "how it ended"
     as_node 1 sh -c : &
     pid=$!
@@ -368,9 +368,9 @@ who_has_another_key_is_not_let_in() {
     as_rank 0 2 fit run.json --set trainer.launcher="$(printf "$key" right.key)"
     wait $pid
     is "$(text status.0)$(text status.1)" 11 "both fail"
-    like "$(text err.0)" 'was not let in: .* has another key: use the same job key file' "rank 0 hears a knock"
+    like "$(text err.0)" 'connection of an unknown peer was refused: .* has another key: use the same job key file' "rank 0 hears a knock"
     like "$(text err.0)" 'not joined within 1.5 s at tcp://.*: rank 1; [0-9]+ connections? without its key' "and says whom it misses, and why"
-    like "$(text err.1)" 'and the job key the same' "rank 1 guesses why"
+    like "$(text err.1)" 'and is the job key the same' "rank 1 guesses why"
     as_rank 1 2 fit run.json --set trainer.launcher="$short" &
     pid=$!
     as_rank 0 2 fit run.json --set trainer.launcher="$(printf "$key" right.key)"
@@ -515,7 +515,7 @@ mpirun_starts_ranks() {
         PACELINE_ENDPOINT=tcp://127.0.0.1:$port try timeout 60 "mpirun.${kind%:*}" -n 4 "$paceline" fit run.json \
             --set trainer.run_name="${kind%:*}"
         is "$status" 0 "${kind#*:}: status 0"
-        is "$(grep -c "rank . of 4, as ${kind#*:} says" <<<"$err")" 4 "four ranks know by whom they were started"
+        is "$(grep -c "rank . of 4, set by ${kind#*:};" <<<"$err")" 4 "four ranks know by whom they were started"
         is "$(lines "$(grep '^done' <<<"$out")")" 1 "one of them tells the result"
         ok "and it is that of four threads, bit for bit" cmp runs/four/model.safetensors "runs/${kind%:*}/model.safetensors"
     done

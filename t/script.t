@@ -98,7 +98,7 @@ what_is_not_the_same_everywhere_is_an_error() {
     like "$err" 'calls "validate", but the program calls "train"' "also when another thing is done"
     try each metric
     is "$status" 1 "status 1"
-    like "$err" 'figure 2 of a step is "[a-z_]*recall" on rank 1 and "[a-z_]*acc" on rank 0' "or another figure logged"
+    like "$err" 'metric 2 of a step is "[a-z_]*recall" on rank 1 and "[a-z_]*acc" on rank 0' "or another figure logged"
 }
 
 it_is_refused_where_it_cannot_be() {
@@ -111,7 +111,7 @@ it_is_refused_where_it_cannot_be() {
     done
     try timeout 60 "$paceline" fit run.json $script --set trainer.devices=2,3
     is "$status" 2 "another number of ranks than the first time"
-    like "$err" 'had 2 ranks, and 3 are wanted now' "it says so, too"
+    like "$err" 'had 2 ranks, but this run requests 3' "it says so, too"
 }
 
 signals_to_the_command_stop_all() {

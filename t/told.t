@@ -67,12 +67,12 @@ is_stopped() {
 
 who_does_not_speak_for_all_is_refused() {
     told script pause,continue script-others
-    is "$(grep -c '^[12] pause this process is rank [01] of the run: the program that started it takes commands' <<<"$out")" 2 \
+    is "$(grep -c '^[12] pause this process is rank [01] of the run and accepts no commands: give them to the program that started it' <<<"$out")" 2 \
         "script: each process of a rank"
     is "$(said continue)" "$(said pause)" "the program itself is obeyed"
     is "$(grep -c '^[012] done ok 60' <<<"$out")" 3 "and all have the result"
     told external pause,continue external-others
-    is "$(grep -c '^1 pause this process is rank 1 of the run: rank 0.s takes commands' <<<"$out")" 1 \
+    is "$(grep -c '^1 pause this process is rank 1 of the run and accepts no commands: give them to rank 0.s' <<<"$out")" 1 \
         "external: the other process"
     is "$(said continue)" "$(said pause)" "rank zero's is obeyed"
     is "$(grep -c '^[01] done ok 60' <<<"$out")" 2 "and both have the result"
