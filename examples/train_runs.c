@@ -24,7 +24,7 @@ static int needs_check(const pl_options_t *options, pl_error_t *err)
         const bool given = value && *value && strcmp(value, "null");
         pl_text_free(value);
         if (!given)
-            return pl_fail(err, PL_ENOTFOUND, "run: the run names no %s: give \"%s\"",
+            return pl_fail(err, PL_ENOTFOUND, "run: the run has no %s: set \"%s\"",
                            keys[k], keys[k]);
     }
     return PL_OK;

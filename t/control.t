@@ -48,7 +48,7 @@ a_run_is_commanded() {
     like "$out" '^\{"ok":true,"command":"pause","run":1,"global_step":[0-9]+' "an answer as JSON"
     tell save --run 7
     is "$status" 1 "a run that is not there: status 1"
-    like "$err" '^paceline: no run 7 is under way' "with its number"
+    like "$err" '^paceline: no run 7 is active' "with its number"
     says '^run 1: stops' "a stop" stop --reason enough
     end_of_fit
     is "$status" 0 "ends the run well"

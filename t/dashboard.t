@@ -215,7 +215,7 @@ figures_of_a_run_are_metrics() {
     ok "steps are counted" holds 30 has_steps 20
     ok "a second later stages are" holds 30 has_stages
     echo "$out" >metrics
-    for name in 'run_active{run="1"} 1' 'figure{run="1",name="train_loss"} [0-9.e-]+' 'gradient_clip{run="1"} 1' \
+    for name in 'run_active{run="1"} 1' 'metric{run="1",name="train_loss"} [0-9.e-]+' 'gradient_clip{run="1"} 1' \
         'step_seconds_count{run="1"} [1-9][0-9]*' 'messages_total{kind="call"} [1-9][0-9]*' 'samples_total{run="1"} [1-9]' \
         'rank_stage_seconds{run="1",rank="0",stage="forward"} [0-9.e-]*[1-9]' \
         'rank_stage_seconds{run="1",rank="0",stage="optimizer"} [0-9.e-]*[1-9]' 'build_info{version="[0-9.]+"} 1'; do
