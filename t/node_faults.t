@@ -289,7 +289,7 @@ a_rank_that_wakes_too_late_is_fenced() {
     signal CONT stale
     ok "the one that slept" holds 30 ended stale
     is "$(text status.stale)" 1 "has failed"
-    like "$(text err.stale)" 'paceline: rank 1.*(lease has expired|another launcher replies|cut off)' "and knows why"
+    like "$(text err.stale)" 'paceline: rank 1.*(lease has expired|another launcher replies|was disconnected)' "and knows why"
     start_rank 1 job 1
     ok "the other" holds 30 ended 0
     ok "trains as if it had never been" cmp "$(inline_model 2)" runs/awake/model.safetensors

@@ -167,7 +167,7 @@ a_rank_that_is_killed_in_a_later_run_comes_back() {
     is "$status" 0 "where nothing happens it ends well"
     "$paceline" fit run.json $script $words --set trainer.run_name=later >out.txt 2>err.txt </dev/null &
     pid=$!
-    until [ -s runs/later-2/metrics.jsonl ] || ! kill -0 "$pid" 2>/dev/null; do sleep 0.01; done
+    until ls runs/later-2/checkpoints 2>/dev/null | grep -q step= || ! kill -0 "$pid" 2>/dev/null; do sleep 0.01; done
     kill -KILL "$(rank 1)"
     wait "$pid"
     status=$? out=$(cat out.txt) err=$(cat err.txt)

@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "actors/launchers/wires.h"
 #include "base/clock.h"
@@ -85,7 +86,7 @@ static void guest_lose(pl_guest_t *guest, pl_code_t code, const char *why)
 {
     char when[48] = "";
     guest->is_lost = true;
-    if (guest->member.global_step)
+    if (guest->member.global_step && !strstr(why, "after step"))
         snprintf(when, sizeof when, ", after step %" PRIu64, guest->member.global_step);
     pl_fail(&guest->error, code, "%s%s", why, when);
     snprintf(guest->error.where, sizeof guest->error.where, "rank %d", guest->spec.rank);
