@@ -191,7 +191,7 @@ static void every_mistake_has_its_sentence(void)
         {size_zero, "z cannot have shape \\[3, 0\\]"},
         {size_huge, "z cannot have shape"},
         {six_axes, "z cannot have shape \\[1, 1, 1, 1, 1, \\.\\.\\.\\]"},
-        {reserved, "__metadata__ is no name for a tensor"},
+        {reserved, "a tensor cannot be named __metadata__"},
         {no_text, "the name \"w\\?\" is not UTF-8"},
         {no_scope, "the name of a scope is not UTF-8"},
         {no_figure, "the name of an output or a metric is not UTF-8"},
@@ -293,7 +293,7 @@ static void a_frozen_model_grows_no_more(void)
     param(&rig, "w", PL_SHAPE(3));
     is_text(rig_error(&rig), "no error", "what is there can be used");
     param(&rig, "v", PL_SHAPE(3));
-    like(rig_error(&rig), "v is not among the model's tensors",
+    like(rig_error(&rig), "v is not one of the model's tensors",
          "what is not cannot be added");
     rig_release(&rig);
 }

@@ -380,7 +380,7 @@ static void a_place_is_told_once_the_disk_has_what_is_before_it(void)
     is_text(synced, "", "nor is it asked again: it might forget and say yes");
     is_text(position_in(again, 0), position_in(first, 0), "the place stays");
     is_int(warnings, 1, "which is told once");
-    like(warning, "metrics.jsonl: the disk did not take it", "with the reason");
+    like(warning, "metrics.jsonl: cannot be synced to the disk", "with the reason");
     json_decref(first), json_decref(again);
     queen_close();
 }

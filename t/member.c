@@ -28,7 +28,7 @@ static void message_came(void *self, pl_frame_t *message)
         || pl_frame_decode_foreign(bytes, &body, &error, NULL) != PL_OK)
         return;
     if (e.message == PL_MESSAGE_serve && e.kind == PL_KIND_ERROR
-        && strstr(error.text, "second")) {
+        && strstr(error.text, "already runs")) {
         heard->refused++;
         snprintf(heard->text, sizeof heard->text, "%s", error.text);
     }

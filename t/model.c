@@ -125,7 +125,7 @@ static void wrong_samples_are_refused(void)
     like(err.text, "\"x\"", "it is named");
     is_int(pl_model_run(model, &wide, &answers, &err), PL_EINVAL, "another shape");
     like(err.text,
-         "\"x\" of shape .3. do not fit: \"fc1.weight\" .* is .7, 6., and .* .7, 3.",
+         "\"x\" of shape .3. do not fit: \"fc1.weight\" .* shape .7, 6., but .* .7, 3.",
          "what is given and what is wanted is said: %s", err.text);
     is_int(pl_model_run(model, &empty, &answers, &err), PL_EINVAL, "no data");
     pl_arrays_t good = inputs(0, 3);
@@ -418,7 +418,7 @@ static void what_fits_may_be_taken_alone(void)
         drawn = drawn || head->data[k] != 0;
     ok(drawn, "what does not has its first values");
     like(warned,
-         "2 of 4 tensors are taken.*2 of another shape .fc2.weight: .3, 7. in the file, "
+         "2 of 4 tensors are used.*2 of another shape .fc2.weight: .3, 7. in the file, "
          ".5, 7. in the module, fc2.bias: .3. in the file, .5. in the module.",
          "and is listed: %s", warned);
     rig_result_t *none = start_from_run("\"hidden\": [2, 9], \"classes\": 5, "

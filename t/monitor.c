@@ -450,7 +450,7 @@ static void there_is_one_stream(void)
     pl_error_t err = {0};
     is_int(pl_monitor_start(rig.runtime, "tcp://127.0.0.1:*", false, &err), PL_ESTATE,
            "a second one is refused");
-    like(err.text, "already, at ipc:///", "and the first named");
+    like(err.text, "already published, at ipc:///", "and the first named");
     pl_monitor_stop(rig.runtime);
     is_int(pl_monitor_start(rig.runtime, "tcp://127.0.0.1:*", false, &err), PL_OK,
            "after a stop there may be another");

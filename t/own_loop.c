@@ -336,7 +336,7 @@ static void what_is_wrong_with_a_batch_is_said_at_once(void)
     wrong = batch(0, 4), wrong.field[0].shape.dim[0] = 5;
     is_int(pl_loop_train(p.loop, &wrong, on_step, &p, &p.err), PL_EINVAL,
            "another shape");
-    like(p.err.text, "\"x\".*another shape.*\\[5\\].*\\[6\\]", "why");
+    like(p.err.text, "\"x\".*has shape .5.*has .6.", "why");
     wrong = batch(0, 4), wrong.field[0].dtype = PL_F64;
     is_int(pl_loop_train(p.loop, &wrong, on_step, &p, &p.err), PL_EINVAL, "another type");
     is_int(pl_loop_save(p.loop, "now", on_step, &p, &p.err), PL_ESTATE, "no folder");

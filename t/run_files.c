@@ -205,7 +205,7 @@ static void a_failed_save_keeps_the_old_file(void)
     asked_t *failed = save(larger);
     unlimit_files();
     is_int(failed->error.code, PL_EIO, "a full disk");
-    like(failed->error.text, "keep/model.safetensors.*untouched", "says what is left");
+    like(failed->error.text, "keep/model.safetensors.*unchanged", "says what is left");
     ok(weights_equal(weights, (pl_weights_t *)load(run_dir)->object), "the old weights");
     is_int(files_in(run_dir), 1, "and nothing else");
     pl_object_unref(weights);
@@ -308,13 +308,13 @@ static void a_run_may_have_a_name(void)
     is_text(latest(), "first", "latest points to it");
     asked_t *again = make_in(root, "first");
     is_int(again->error.code, PL_EEXIST, "nobody gets it again");
-    like(again->error.text, "named/first: there is a run of that name", "and is told");
+    like(again->error.text, "named/first: a run of that name exists", "and is told");
     mkdir(in_root("empty"), 0777);
     is_int(make_in(root, "empty")->error.code, PL_EEXIST,
            "an empty one may be that of a run which has just begun");
     pl_error_t err = {0};
     is_int(pl_run_dir_is_free(root, "first", &err), PL_EEXIST, "it shows beforehand");
-    like(err.text, "named/first: there is a run of that name", "in the same words");
+    like(err.text, "named/first: a run of that name exists", "in the same words");
     is_int(pl_run_dir_is_free(root, "third", &err), PL_OK, "as does a free one");
     queen_close();
 }

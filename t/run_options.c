@@ -183,7 +183,7 @@ static void times_are_checked(void)
             "ends the run by the clock");
     refused("\"val_check_interval\": \"1:00\", \"deterministic\": true",
             "is a time, and .*deterministic");
-    refused("\"val_check_interval\": \"often\"", "no time");
+    refused("\"val_check_interval\": \"often\"", "is not a time");
 }
 
 /* ---- Validation ---- */
@@ -340,7 +340,7 @@ static void one_skip_after_the_other_comes_to_an_end(void)
                                .trainer = "\"max_epochs\": 50, \"nan_policy\": "
                                           "\"skip\", \"nan_limit\": 3");
     is_int(result->error.code, PL_ENAN, "every step is bad: no endless run");
-    like(result->error.text, "step 3: .*the 2 before it.*nan_limit", "it says why");
+    like(result->error.text, "step 3: .*the 2 steps before it.*nan_limit", "it says why");
     rig_result_free(result);
 }
 
