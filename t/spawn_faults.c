@@ -447,7 +447,7 @@ static void a_rank_that_is_asked_to_end_stops_the_run(void)
         rig_t *rig =
             far_new(.rig = {.trainer = LONG, .on_progress = terminate, .user = &rank});
         const rig_result_t *result = rig_fit(rig);
-        snprintf(reason, sizeof reason, "rank %d got SIGTERM", rank);
+        snprintf(reason, sizeof reason, "rank %d received SIGTERM", rank);
         is_text(result->status, "stopped", "as a whole: %s", result->error.text);
         is_text(result->reason, reason, "and says why");
         ok(result->weight_count > 0 && rig_has_file(result, "model.safetensors"),
