@@ -83,7 +83,7 @@ arguments_that_are_none_are_told() {
         [ -x "$builddir/examples/$program" ] || continue
         try "$builddir/examples/$program" --fast
         is "$status" 1 "$program --fast"
-        like "$err" "^$program: (unexpected|unknown) argument --fast: " "says which"
+        like "$err" "^$program: (unexpected|unknown) argument --fast(:|$)" "says which"
     done
     try "$builddir/examples/online_learning" still more
     like "$status $err" '^1 online_learning: unknown argument more: ' "one too many"
