@@ -176,7 +176,7 @@ static void one_that_dies_before_it_is_back_has_died_once_more(void)
     rig = run_new(TWICE, 4, "SIGKILL", data);
     got = rig_fit(rig);
     is_text(got->error.where, "rank 0", "one that does it again: %s", got->error.text);
-    like(got->error.text, "started again 2 times .*exited with status 1 before it had",
+    like(got->error.text, "started again 2 times .*exited with status 1 before it joined",
          "ends the run");
     rig_free(&rig);
     unsetenv("FAR_EARLY_0_2");

@@ -363,7 +363,7 @@ static int exchanges(json_t *stream)
     json_t *message;
     json_array_foreach(stream, k, message)
         told += json_integer_value(
-                    json_object_get(json_object_get(message, "fields"), "exchange"))
+                    json_object_get(json_object_get(message, "fields"), "collective"))
                 > 0;
     json_decref(stream);
     return told;

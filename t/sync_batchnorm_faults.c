@@ -95,7 +95,7 @@ static void contradictions_are_refused_with_both_names(void)
     static const struct {
         const char *trainer, *says;
     } wrong[] = {
-        {"\"deterministic\": \"elastic\"", "sync_batchnorm.*deterministic.*elastic"},
+        {"\"deterministic\": \"elastic\"", "sync_batchnorm.*strategy.*elastic"},
         {"\"devices\": 2, \"strategy\": \"local_sgd\"", "sync_batchnorm.*local_sgd"},
     };
     for (int k = 0; k < 2; k++) {
