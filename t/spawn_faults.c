@@ -243,8 +243,8 @@ static void a_stop_ends_a_start_up_that_does_not_end(void)
     const double seconds = fit_and_act(rig, &s, &result);
     is_text(pl_code_name(result->error.code), "PL_ECANCELLED", "the run is over");
     like(result->error.text,
-         "^stopped before the first step \\(enough\\), while comparing the data of all "
-         "ranks",
+         "^stopped before the first step \\(enough\\), while comparing the data with "
+         "rank 0",
          "as is said: %s", result->error.text);
     ok(seconds < 15, "after %g s", seconds);
     rig_free(&rig);
