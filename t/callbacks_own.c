@@ -228,7 +228,8 @@ static void a_timer_stops_the_run(void)
     queen_call(callbacks, PL_MESSAGE_set_state, &hour);
     asked_t *asked = ask(PL_HOOK_TRAIN_BATCH_END, "{}");
     is_int(asked->body.ask_callbacks_reply.stop, 1, "once the time is over");
-    is_text(asked->text, "timer: the time limit of 00:01:00:00 has passed", "and says so");
+    is_text(asked->text, "timer: the time limit of 00:01:00:00 has passed",
+            "and says so");
     start_again("{\"name\": \"timer\", \"duration\": \"00:01:00:00\"}");
     is_int(ask(PL_HOOK_FIT_START, "{}")->body.ask_callbacks_reply.stop, 1,
            "the time before a checkpoint counts");
