@@ -294,7 +294,7 @@ static int block_sum(pl_dataset_t *dataset, int64_t first, int count, char *memo
     return code;
 }
 
-/* A sample that cannot be read is told when it is trained on. */
+/* A sample that cannot be read is an error when its batch is trained on. */
 static void dataset_sum(pl_dataset_t *dataset)
 {
     size_t at[PL_FIELDS + 1];

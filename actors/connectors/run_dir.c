@@ -368,8 +368,8 @@ int pl_run_dir_hold(const char *path, int *held, pl_error_t *err)
     return code;
 }
 
-/* By a file of no name, which nobody sees and nothing leaves behind; where the file
- * system has none of these, by a hidden one. */
+/* Tries to write an unnamed file, which leaves nothing behind; a hidden file where the
+ * file system has no unnamed ones. */
 static int folder_try(const char *path, pl_error_t *err)
 {
     char *hidden = NULL;

@@ -6,7 +6,7 @@
  *
  * What the columns are called and for, whether targets are classes, and the moments are
  * decided once, from the training data: a model would take the same row for another if
- * each file decided anew.  So they are among the facts that other data is opened with. */
+ * each file decided for itself.  The facts carry them to all other sources. */
 #include "actors/connectors/datasets/csv_parts.h"
 
 #include <math.h>
