@@ -1793,7 +1793,7 @@ typedef struct pl_log_run {
     /* The checkpoint of the resumed run has a position of this logger, which may be ""
      * because the checkpoint did not wait for it. Keep `behind` records after the
      * position. */
-    bool goes_on;
+    bool has_position;
     uint64_t behind;
 } pl_log_run_t;
 

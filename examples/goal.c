@@ -1,7 +1,7 @@
 /* goal.c - a user-defined callback: trains until a metric reaches a value, and lowers the
  * learning rate near it
  *
- *   "callbacks": [{"name": "goal", "figure": "val_acc", "value": 0.95}]
+ *   "callbacks": [{"name": "goal", "monitor": "val_acc", "value": 0.95}]
  *
  * It is a shared object that Paceline finds by its name.  goal_on() writes requests,
  * which the run carries out.  doc/callbacks.md lists all hooks and their permitted
@@ -13,13 +13,13 @@
 
 /* Options, set before any function is called; then the state. */
 typedef struct goal {
-    const char *figure;
+    const char *monitor;
     double value, near, slow;
     bool slowed;
 } goal_t;
 
 static const pl_option_t goal_options[] = {
-    PL_TEXT(goal_t, figure, "\"val_acc\"", NULL, "metric to monitor"),
+    PL_TEXT(goal_t, monitor, "\"val_acc\"", NULL, "metric to monitor"),
     PL_FLOAT(goal_t, value, NULL, NULL, "value of the metric at which the run stops"),
     PL_FLOAT(goal_t, near, "0.05", "0..",
              "distance from value at which the learning rate is lowered"),
@@ -34,12 +34,12 @@ static int goal_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
     goal_t *goal = self;
     double value;
     (void)point;
-    if (!pl_hook_metric(event, goal->figure, &value))
-        return pl_fail(err, PL_ENOTFOUND, "there is no metric \"%s\"", goal->figure);
+    if (!pl_hook_metric(event, goal->monitor, &value))
+        return pl_fail(err, PL_ENOTFOUND, "there is no metric \"%s\"", goal->monitor);
     double left = goal->value - value;
     if (left <= 0) {
         request->stop = true;
-        snprintf(request->reason, sizeof request->reason, "%s is %.4f", goal->figure,
+        snprintf(request->reason, sizeof request->reason, "%s is %.4f", goal->monitor,
                  value);
     } else if (left <= goal->near && !goal->slowed) {
         goal->slowed = true;

@@ -371,16 +371,19 @@ static void a_name_server_that_does_not_answer_has_a_limit(void)
     char own[PL_RENDEZVOUS_HOST];
     pl_error_t why = {0};
     pthread_mutex_lock(&unanswered);
-    int code = pl_rendezvous_own_host("tcp://node0.example:15000", true,
-                                      pl_now() + PL_SECOND / 10, own, &why);
+    pl_lookup_t *lookup = pl_lookup_start("tcp://node0.example:15000", &why);
+    ok(!pl_lookup_wait(lookup, pl_now() + PL_SECOND / 10), "the wait ends with its limit");
+    is_int(pl_lookup_own_host(lookup, true, own, &why), PL_ETIMEOUT, "which is an error");
+    pl_lookup_leave(lookup);
     pthread_mutex_unlock(&unanswered);
-    is_int(code, PL_ETIMEOUT, "the look-up ends with its limit");
     like(why.text, "host \"node0.example\" .*name server has not answered", "%s",
          why.text);
-    code = pl_rendezvous_own_host("tcp://node0.example:15000", true,
-                                  pl_now() + 60 * PL_SECOND, own, &why);
-    is_int(code, PL_EINVAL, "a name that is not known is an error before the limit");
+    lookup = pl_lookup_start("tcp://node0.example:15000", &why);
+    ok(pl_lookup_wait(lookup, pl_now() + 60 * PL_SECOND), "an answer ends the wait");
+    is_int(pl_lookup_own_host(lookup, true, own, &why), PL_EINVAL,
+           "a name that is not known is another error");
     like(why.text, "host \"node0.example\" of the rendezvous: ", "%s", why.text);
+    pl_lookup_leave(lookup);
 }
 
 int main(void)

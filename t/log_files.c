@@ -174,7 +174,7 @@ static void a_checkpoint_that_did_not_wait_keeps_what_was_behind_its_place(void)
         alone_log(ops[which], to, 4, "{\"a\": 3}");
         alone_close(ops[which], to);
         to = alone_from(ops[which], &(pl_log_run_t){.position = known ? position : "",
-                                                    .goes_on = true,
+                                                    .has_position = true,
                                                     .behind = known ? 2 : 3});
         alone_close(ops[which], to);
         is_text(text_of(names[which]), whole, "what was before it, and nothing else");

@@ -245,6 +245,25 @@ ranks_that_cannot_reach_each_other_have_a_limit() {
     done
 }
 
+a_stop_ends_the_look_up_of_a_name() {
+    echo 'nameserver 10.99.0.2' >resolv.conf
+    cat >apart.sh <<-'END'
+	mount --bind resolv.conf /etc/resolv.conf && ip link add near0 type veth peer name far0 &&
+	    ip addr add 10.99.0.1/24 dev near0 && ip link set near0 up && ip link set far0 up &&
+	    ip neigh add 10.99.0.2 lladdr 02:00:00:00:00:02 dev near0 && exec "$@"
+	END
+    local apart=(unshare --mount --net sh apart.sh)
+    "${apart[@]}" true 2>/dev/null || { skip "network namespaces need root"; return; }
+    if ! "$paceline" launch --job-key job.key -- true 2>/dev/null; then skip "there is no libsodium"; return; fi
+    start 0 "${apart[@]}" env RANK=0 WORLD_SIZE=2 MASTER_ADDR=node0.example MASTER_PORT=15000 \
+        PACELINE_JOB_KEY_FILE=job.key "$paceline" fit run.json
+    ok "a rank looks up where they connect" holds 20 says err.0 'rank 0 of 2.*node0'
+    sleep 0.5
+    signal TERM 0
+    ok "a stop ends that at once" holds 4 ended 0
+    like "$(text err.0)" 'had not answered for the rendezvous tcp://node0\.example:15000' "with the reason"
+}
+
 # apart - in a folder of its own: a run whose second node has processes that cannot be seen from the first; its rank is
 # killed
 apart() {
@@ -507,6 +526,7 @@ run partitions_are_noticed_on_both_sides trains
 run a_process_of_another_machine_that_is_killed_is_named trains
 run a_rank_that_wakes_too_late_is_fenced trains
 run ranks_that_cannot_reach_each_other_have_a_limit trains
+run a_stop_ends_the_look_up_of_a_name trains
 run a_job_that_is_suspended_goes_on_when_it_is_resumed trains
 run two_jobs_do_not_meet_at_one_port trains
 run a_process_that_is_killed_ends_the_run_of_all trains

@@ -38,7 +38,7 @@ static int logger_open(recorder_t *recorder, const pl_write_records_t *msg,
                               .run = recorder->part->run,
                               .position = msg->position,
                               .global_step = msg->global_step,
-                              .goes_on = msg->is_resume,
+                              .has_position = msg->is_resume,
                               .behind = msg->behind};
     if (!recorder->opened && ops_of(recorder)->open
         && ops_of(recorder)->open(recorder->part->part.self, &run, err) != PL_OK)

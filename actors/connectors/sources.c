@@ -147,6 +147,13 @@ int pl_sources_blame(const pl_sources_t *sources, const pl_dataset_t *dataset,
     }
     if (!key_find(pl_options_value(options, key), error->text, key, sizeof key))
         return pl_fail(err, error->code, "%s", error->text);
+    const char *package = sources->job->data->package;
+    const bool is_named = error->code == PL_ENOTFOUND && *package
+        && !package[strspn(package, "abcdefghijklmnopqrstuvwxyz0123456789+-.")];
+    if (is_named)
+        return pl_options_fail(err, error->code, options, key,
+                               "\"%s\": %s; install it as root: apt-get install %s", key,
+                               error->text, package);
     return pl_options_fail(err, error->code, options, key, "\"%s\": %s", key,
                            error->text);
 }

@@ -38,7 +38,9 @@
 
 enum {
     ENDPOINT = 300,
-    LOOK_MS = 100,                  /* between looks for ranks that have ended, to join */
+    LOOK_MS = 100,                  /* between looks for ranks that have ended, to join, */
+                                    /* and for the answer of a name server */
+    LOOKUP_MS = 10,                 /* in which most look-ups end */
 };
 
 typedef struct external {
@@ -58,6 +60,9 @@ typedef struct external {
     int training;                                           /* which of the process; 0:
                                                                the run is none */
     pl_settling_t *settle;                                  /* [the run goes on] */
+    pl_lookup_t *lookup;                                  /* of its host  [NULL: none] */
+    pl_call_t *run_call;                                  /* waits for it  [NULL: none] */
+    pl_job_t *job;                                        /* of that call */
 } external_t;
 
 /* ---- rank zero ---- */
@@ -115,7 +120,7 @@ static int host_open(external_t *x, const pl_body_t *start, pl_error_t *err)
 
 /* ---- all others ---- */
 
-static int job_seat(void *self, pl_job_t *job, pl_error_t *err);
+static int guest_place(void *self, pl_job_t *job, pl_error_t *err);
 
 static int guest_open(external_t *x, pl_error_t *err)
 {
@@ -130,7 +135,7 @@ static int guest_open(external_t *x, pl_error_t *err)
                                    .world_size = x->environment.world_size,
                                    .local_rank = x->environment.local_rank,
                                    .sharers = x->sharers};
-    return pl_guest_open(&x->guest, &spec, x->until, job_seat, err);
+    return pl_guest_open(&x->guest, &spec, x->until, guest_place, err);
 }
 
 /* ---- where they meet ---- */
@@ -244,14 +249,10 @@ static int place_find(external_t *x, pl_error_t *err)
 }
 
 /* Ranks on several machines exchange what they do under a key of this run's own. */
-static int job_seat(void *self, pl_job_t *job, pl_error_t *err)
+static int job_place(external_t *x, pl_lookup_t *lookup, pl_job_t *job, pl_error_t *err)
 {
-    external_t *x = self;
     char host[PL_RENDEZVOUS_HOST];
-    if (pl_rendezvous_is_near(x->endpoint))
-        return PL_OK;
-    int code = pl_rendezvous_own_host(x->endpoint, x->environment.rank == 0, x->until,
-                                      host, err);
+    int code = pl_lookup_own_host(lookup, x->environment.rank == 0, host, err);
     if (code != PL_OK)
         return code;
     job->host = pl_text("%s", host);
@@ -260,6 +261,21 @@ static int job_seat(void *self, pl_job_t *job, pl_error_t *err)
         return pl_no_memory(err);
     const uint64_t run = x->environment.rank == 0 ? x->run : x->guest.member.spec.run;
     return pl_keys_collective(&x->keys, run, x->epoch, job->key, err);
+}
+
+/* It has joined by that name, so the name server answers. */
+static int guest_place(void *self, pl_job_t *job, pl_error_t *err)
+{
+    external_t *x = self;
+    if (pl_rendezvous_is_near(x->endpoint))
+        return PL_OK;
+    pl_lookup_t *lookup = pl_lookup_start(x->endpoint, err);
+    if (!lookup)
+        return err->code;
+    pl_lookup_wait(lookup, x->until);
+    const int code = job_place(x, lookup, job, err);
+    pl_lookup_leave(lookup);
+    return code;
 }
 
 /* ---- who will not come ---- */
@@ -338,21 +354,46 @@ static pl_job_t *job_here(external_t *x, const pl_job_t *job, pl_error_t *err)
                         : pl_job_again(job, came_to, is_even ? local : e->world_size,
                                        is_even ? e->world_size / local : 1, err);
     pl_free(folder);
-    if (!own || job_seat(x, own, err) == PL_OK)
-        return own;
-    pl_object_unref(own);
-    return NULL;
+    return own;
+}
+
+static void host_begin(external_t *x)
+{
+    pl_error_t err = {0};
+    pl_call_t *call = x->run_call;
+    const pl_body_t body = {.run = {.job = &x->job->object}};
+    int code = x->lookup ? job_place(x, x->lookup, x->job, &err) : PL_OK;
+    x->run_call = NULL;
+    if (code == PL_OK)
+        code = pl_ranks_run(x, call, &body, &err);
+    if (code != PL_OK)
+        pl_call_fail(call, &err);
+}
+
+static void lookup_look(void *self)
+{
+    external_t *x = self;
+    if (x->run_call && !pl_lookup_wait(x->lookup, pl_now()) && pl_now() < x->until
+        && pl_after(x, LOOK_MS, lookup_look, NULL) == PL_OK)
+        return;
+    if (x->run_call)
+        host_begin(x);
 }
 
 static int host_run(external_t *x, pl_call_t *call, const pl_job_t *job, pl_error_t *err)
 {
-    pl_job_t *own = job_here(x, job, err);
-    if (!own)
+    x->job = job_here(x, job, err);
+    if (!x->job)
         return err->code;
-    const pl_body_t body = {.run = {.job = &own->object}};
-    int code = pl_ranks_run(x, call, &body, err);
-    pl_object_unref(own);
-    return code;
+    if (!pl_rendezvous_is_near(x->endpoint)
+        && !(x->lookup = pl_lookup_start(x->endpoint, err)))
+        return err->code;
+    x->run_call = call;
+    if (x->lookup && !pl_lookup_wait(x->lookup, pl_now() + LOOKUP_MS * PL_MILLISECOND))
+        lookup_look(x);
+    else
+        host_begin(x);
+    return PL_OK;
 }
 
 static int external_run(void *self, pl_call_t *call, const pl_body_t *body,
@@ -369,6 +410,15 @@ static int external_stop(void *self, pl_call_t *call, const pl_body_t *body,
                          pl_error_t *err)
 {
     external_t *x = self;
+    if (x->run_call) {
+        pl_error_t stopped = {0};
+        pl_fail(&stopped, PL_ECANCELLED,
+                "%s, while the name server had not answered for the rendezvous %s",
+                body->stop.reason, x->endpoint);
+        pl_call_fail(x->run_call, &stopped);
+        x->run_call = NULL;
+        return pl_reply_stop(call, &(pl_stop_reply_t){0});
+    }
     if (x->environment.rank == 0)
         return pl_ranks_stop(self, call, body, err);
     return pl_guest_stop(&x->guest, call, body->stop.reason);
@@ -395,6 +445,8 @@ static void external_release(void *self)
 {
     external_t *x = self;
     pl_settle_free(x->settle);
+    pl_lookup_leave(x->lookup);
+    pl_object_unref(x->job);
     pl_guest_release(&x->guest);
     pl_object_unref(x->guest.ranks.wires);
     pl_text_free(x->traits);

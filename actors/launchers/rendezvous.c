@@ -227,17 +227,19 @@ static bool host_of_interface(char host[PL_RENDEZVOUS_HOST])
 
 /* A look-up of a name.  The resolver has time limits of its own and cannot be cancelled:
  * a thread that is late is left behind, and frees what it has found. */
-typedef struct lookup {
+struct pl_lookup {
     pthread_mutex_t mutex;
     pthread_cond_t ended;
-    char host[HOST], port[8];
+    char host[HOST], port[8], endpoint[HOST + 16];
     struct addrinfo *found;
     int wrong;                                    /* as of getaddrinfo() */
     bool is_over, is_left;                        /* by the thread; by the other side */
-} lookup_t;
+};
 
-static void lookup_free(lookup_t *lookup)
+static void lookup_free(pl_lookup_t *lookup)
 {
+    if (lookup->found)
+        freeaddrinfo(lookup->found);
     pthread_cond_destroy(&lookup->ended);
     pthread_mutex_destroy(&lookup->mutex);
     pl_free(lookup);
@@ -246,7 +248,7 @@ static void lookup_free(lookup_t *lookup)
 static void *lookup_main(void *user)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_DGRAM};
-    lookup_t *lookup = user;
+    pl_lookup_t *lookup = user;
     struct addrinfo *found = NULL;
     const int wrong = getaddrinfo(lookup->host, lookup->port, &hints, &found);
     pthread_mutex_lock(&lookup->mutex);
@@ -256,48 +258,46 @@ static void *lookup_main(void *user)
     const bool is_left = lookup->is_left;
     pthread_cond_signal(&lookup->ended);
     pthread_mutex_unlock(&lookup->mutex);
-    if (is_left && !wrong)
-        freeaddrinfo(found);
     if (is_left)
         lookup_free(lookup);
     return NULL;
 }
 
-static lookup_t *lookup_start(const char *host, const char *port, pl_error_t *err)
+pl_lookup_t *pl_lookup_start(const char *endpoint, pl_error_t *err)
 {
     pthread_t thread;
     pthread_condattr_t clock;
-    lookup_t *lookup = pl_alloc(sizeof *lookup);
+    const char *port;
+    pl_lookup_t *lookup = pl_alloc(sizeof *lookup);
     if (!lookup) {
         pl_no_memory(err);
         return NULL;
     }
-    snprintf(lookup->host, sizeof lookup->host, "%s", host);
-    snprintf(lookup->port, sizeof lookup->port, "%s", port);
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&lookup->ended, &clock);
     pthread_condattr_destroy(&clock);
     pthread_mutex_init(&lookup->mutex, NULL);
-    if (pthread_create(&thread, NULL, lookup_main, lookup) == 0) {
-        pthread_detach(thread);
-        return lookup;
+    snprintf(lookup->endpoint, sizeof lookup->endpoint, "%s", endpoint);
+    if (!endpoint_split(endpoint, lookup->host, &port)) {
+        pl_fail(err, PL_EINVAL, "\"%s\" has no host", endpoint);
+    } else {
+        snprintf(lookup->port, sizeof lookup->port, "%s", port);
+        if (pthread_create(&thread, NULL, lookup_main, lookup) == 0) {
+            pthread_detach(thread);
+            return lookup;
+        }
+        pl_fail(err, PL_EBUSY, "no thread to look up the host \"%s\"", lookup->host);
     }
-    pl_fail(err, PL_EBUSY, "no thread to look up the host \"%s\"", host);
     lookup_free(lookup);
     return NULL;
 }
 
-/* Until a time of pl_now(). */
-static int host_find(const char *host, const char *port, int64_t until,
-                     struct addrinfo **found, pl_error_t *err)
+bool pl_lookup_wait(pl_lookup_t *lookup, int64_t until)
 {
     const int64_t left = until - pl_now();
     struct timespec at;
     int late = 0;
-    lookup_t *lookup = lookup_start(host, port, err);
-    if (!lookup)
-        return err ? err->code : PL_EBUSY;
     clock_gettime(CLOCK_MONOTONIC, &at);
     const int64_t end = at.tv_sec * PL_SECOND + at.tv_nsec + (left > 0 ? left : 0);
     at = (struct timespec){.tv_sec = end / PL_SECOND, .tv_nsec = end % PL_SECOND};
@@ -305,38 +305,38 @@ static int host_find(const char *host, const char *port, int64_t until,
     while (!lookup->is_over && !late)
         late = pthread_cond_timedwait(&lookup->ended, &lookup->mutex, &at);
     const bool is_over = lookup->is_over;
-    const int wrong = lookup->wrong;
-    *found = lookup->found;
-    lookup->is_left = !is_over;
     pthread_mutex_unlock(&lookup->mutex);
-    if (!is_over)
+    return is_over;
+}
+
+void pl_lookup_leave(pl_lookup_t *lookup)
+{
+    if (!lookup)
+        return;
+    pthread_mutex_lock(&lookup->mutex);
+    const bool is_over = lookup->is_over;
+    lookup->is_left = true;
+    pthread_mutex_unlock(&lookup->mutex);
+    if (is_over)
+        lookup_free(lookup);
+}
+
+int pl_lookup_own_host(pl_lookup_t *lookup, bool listens, char own[PL_RENDEZVOUS_HOST],
+                       pl_error_t *err)
+{
+    if (!pl_lookup_wait(lookup, pl_now()))
         return pl_fail(err, PL_ETIMEOUT,
                        "the host \"%s\" of the rendezvous: the name server has not "
                        "answered within the join timeout; give an address instead, or "
                        "check /etc/resolv.conf",
-                       host);
-    lookup_free(lookup);
-    return wrong ? pl_fail(err, PL_EINVAL, "the host \"%s\" of the rendezvous: %s", host,
-                           gai_strerror(wrong))
-                 : PL_OK;
-}
-
-int pl_rendezvous_own_host(const char *endpoint, bool listens, int64_t until,
-                           char own[PL_RENDEZVOUS_HOST], pl_error_t *err)
-{
-    struct addrinfo *found = NULL;
-    char host[HOST];
-    const char *port;
-    if (!endpoint_split(endpoint, host, &port))
-        return pl_fail(err, PL_EINVAL, "\"%s\" has no host", endpoint);
-    const int code = host_find(host, port, until, &found, err);
-    if (code != PL_OK)
-        return code;
-    bool told = host_towards(found, own);
-    if (told && listens && !is_number(host) && !strncmp(own, "127.", 4))
+                       lookup->host);
+    if (lookup->wrong)
+        return pl_fail(err, PL_EINVAL, "the host \"%s\" of the rendezvous: %s",
+                       lookup->host, gai_strerror(lookup->wrong));
+    bool told = host_towards(lookup->found, own);
+    if (told && listens && !is_number(lookup->host) && !strncmp(own, "127.", 4))
         told = host_of_interface(own);
-    freeaddrinfo(found);
     return told ? PL_OK
-                : pl_fail(err, PL_EIO, "no route to the rendezvous %s: %s", endpoint,
-                          strerror(errno));
+                : pl_fail(err, PL_EIO, "no route to the rendezvous %s: %s",
+                          lookup->endpoint, strerror(errno));
 }

@@ -84,6 +84,7 @@ int pl_trainer_check(const pl_options_t *o, pl_error_t *err);
 
 /* "data", apart from the data set's own options: they belong to the data connector. */
 typedef struct pl_data_options {
+    const char *package;                    /* Debian package of the files  ["": none] */
     int64_t batch_size;                                   /* samples per rank */
     double val_split;                                     /* share of the training data */
     bool stratify;

@@ -188,7 +188,7 @@ static void columns_forget(csv_t *csv)
 static int file_take(csv_t *csv, const char *path, const pl_log_run_t *run, int64_t *end,
                      pl_error_t *err)
 {
-    unsigned long long keep = run->goes_on ? 0 : UINT64_MAX;
+    unsigned long long keep = run->has_position ? 0 : UINT64_MAX;
     unsigned sum = 0;
     int parts = sscanf(run->position, "%llu %x", &keep, &sum);
     int code = file_scan(csv, path, keep, end, err);

@@ -18,7 +18,7 @@ static int jsonl_open(void *self, const pl_log_run_t *run, pl_error_t *err)
     char *path = pl_text("%s/metrics.jsonl", run->run_dir);
     if (!path)
         return pl_no_memory(err);
-    long long keep = run->goes_on ? 0 : -1;
+    long long keep = run->has_position ? 0 : -1;
     unsigned sum;
     uint64_t behind = run->behind;
     if (sscanf(run->position, "%lld %x", &keep, &sum) == 2
