@@ -501,7 +501,8 @@ static void a_file_that_is_missing_is_named_with_its_key(void)
 {
     open_refused("{\"name\": \"csv\", \"path\": \"none.csv\"}", PL_ENOTFOUND,
                  "^[^ ]+:1:[0-9]+: \"data.path\": data set \"csv\": none.csv: No such");
-    open_refused("{\"name\": \"csv\", \"path\": \"none.csv\", \"package\": \"none-data\"}",
+    open_refused("{\"name\": \"csv\", \"path\": \"none.csv\", "
+                 "\"package\": \"none-data\"}",
                  PL_ENOTFOUND, "none.csv: No such .*; .*: apt-get install none-data$");
     open_refused("{\"name\": \"csv\", \"path\": \"none.csv\", \"package\": \"a; rm b\"}",
                  PL_ENOTFOUND, "none.csv: No such file or directory$");

@@ -38,9 +38,9 @@
 
 enum {
     ENDPOINT = 300,
-    LOOK_MS = 100,                  /* between looks for ranks that have ended, to join, */
-                                    /* and for the answer of a name server */
-    LOOKUP_MS = 10,                 /* in which most look-ups end */
+    LOOK_MS = 100,              /* between looks for ranks that have ended, to join, and
+                                   for the answer of a name server */
+    LOOKUP_MS = 10,             /* in which most look-ups end */
 };
 
 typedef struct external {
