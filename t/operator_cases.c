@@ -89,6 +89,13 @@ static pl_node_t build_sum(pl_graph_t *g, const operator_case_t *c)
                   (int)c->arg[0], c->arg[3]);
 }
 
+/* p: factor. */
+static pl_node_t build_norm(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t a = param(g, c, 0);
+    return pl_emit(g, PL_OP_norm, &a, 1, &(pl_attr_t){.a = c->p}, NULL);
+}
+
 static pl_node_t build_mean(pl_graph_t *g, const operator_case_t *c)
 {
     return pl_mean(g, param(g, c, 0), (int[]){(int)c->arg[1], (int)c->arg[2]},
@@ -422,6 +429,10 @@ const operator_case_t operator_cases[] = {
     {CASE("dropout, when validating", dropout, 1, S(3, 5)), .p = 0.3,
      .forward_only = true, .stage = PL_VALIDATE},
     {CASE("a chain", chain, 2, S(4, 33), S(33))},
+    {CASE("norm", norm, 1, S(3, 5)), .p = 1, .forward_only = true},
+    {CASE("norm, blocks", norm, 1, S(70, 33)), .p = 0.5, .forward_only = true},
+    {CASE("norm, large", norm, 1, S(70, 33)), .p = 0x1p-20, .low = 1e37, .high = 3e38,
+     .forward_only = true},
     {CASE("sum, all", sum, 1, S(3, 5))},
     {CASE("sum, the first axis", sum, 1, S(3, 5)), .arg = {1, 0}},
     {CASE("sum, the last axis kept", sum, 1, S(3, 5)), .arg = {1, -1, 0, true}},

@@ -173,6 +173,9 @@ static const char *const without_result[] = {
     "batch_norm, when validating",
     /* parts of optimizer steps and of precisions: t/optimizers.c and t/precision.c hold
        those to PyTorch */
+    "norm",
+    "norm, blocks",
+    "norm, large",
     "minimum",
     "minimum, with a scalar",
     "cast, bfloat16",

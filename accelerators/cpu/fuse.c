@@ -35,7 +35,8 @@ typedef struct fuser {
 
 bool pl_is_total(const pl_graph_t *g, const pl_op_t *op)
 {
-    return op->code == PL_OP_sum && pl_elements(g->value[op->output[0]].shape) == 1;
+    return op->code == PL_OP_norm
+           || (op->code == PL_OP_sum && pl_elements(g->value[op->output[0]].shape) == 1);
 }
 
 bool pl_is_elementwise(const pl_graph_t *g, const pl_op_t *op)
@@ -50,7 +51,8 @@ bool pl_is_elementwise(const pl_graph_t *g, const pl_op_t *op)
 
 int64_t pl_op_elements(const pl_graph_t *g, const pl_op_t *op)
 {
-    const bool by_input = op->code == PL_OP_assign || op->code == PL_OP_sum;
+    const bool by_input = op->code == PL_OP_assign || op->code == PL_OP_norm
+                          || op->code == PL_OP_sum;
     return pl_elements(g->value[by_input ? op->input[0] : op->output[0]].shape);
 }
 

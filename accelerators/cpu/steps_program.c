@@ -3,6 +3,7 @@
  * A value that stays inside its unit has a register, or is written straight to where it
  * is assigned; inputs with as many elements as the result are read in place, others are
  * repeated into a register. */
+#include <math.h>
 #include <string.h>
 
 #include "accelerators/cpu/fuse.h"
@@ -18,6 +19,7 @@ typedef struct unit_program {
     pl_program_t program;
     int dropouts, totals;
     int32_t total[PL_PROGRAM_TOTALS];                       /* the values they are for */
+    double scale[PL_PROGRAM_TOTALS];           /* of a norm  [0: a sum] */
     double p[PL_PROGRAM_DROPOUTS];
     uint64_t stream[PL_PROGRAM_DROPOUTS];
 } unit_program_t;
@@ -310,14 +312,16 @@ static float add_dropout(composer_t *c, const pl_attr_t *attr)
 static void compose_total(composer_t *c, const pl_op_t *op)
 {
     const int x = input_operand(c, op, 0);
-    add_line(c, PL_LINE_total, x, x, x, (float)c->own->totals);
+    const bool is_norm = op->code == PL_OP_norm;
+    add_line(c, is_norm ? PL_LINE_squares : PL_LINE_total, x, x, x, (float)c->own->totals);
+    c->own->scale[c->own->totals] = is_norm ? op->attr.a : 0;
     c->own->total[c->own->totals++] = op->output[0];
 }
 
 static void compose_op(composer_t *c, int i)
 {
     const pl_op_t *op = &c->g->op[i];
-    if (op->code == PL_OP_assign || op->code == PL_OP_sum) {
+    if (op->code == PL_OP_assign || pl_is_total(c->g, op)) {
         (op->code == PL_OP_assign ? compose_assign : compose_total)(c, op);
         free_registers(c, i);
         return;
@@ -385,12 +389,12 @@ static void run_piece(void *user, int64_t from, int64_t to, int part)
 }
 
 /* In the order of the blocks, whoever has computed them. */
-static float total_of(const double *partial, int64_t n)
+static float total_of(const double *partial, int64_t n, double scale)
 {
     double sum = 0.0;
     for (int64_t i = 0; i < n; i++)
         sum += partial[i];
-    return (float)sum;
+    return (float)(scale != 0 ? scale * sqrt(sum) : sum);
 }
 
 static int run_program(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
@@ -407,8 +411,8 @@ static int run_program(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
                     &call);
     for (int k = 0; k < own->totals; k++)
         if (f->at[own->total[k]])
-            *(float *)f->at[own->total[k]] = total_of(partial_sums(own, f, k),
-                                                      block_count(&own->program));
+            *(float *)f->at[own->total[k]] = total_of(
+                partial_sums(own, f, k), block_count(&own->program), own->scale[k]);
     return PL_OK;
 }
 

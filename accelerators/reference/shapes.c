@@ -30,6 +30,14 @@ static void compute_sum(pl_reference_call_t *c)
         c->out[0][pl_reference_source(x, e, kept)] += c->in[0][e];
 }
 
+static void compute_norm(pl_reference_call_t *c)
+{
+    double sum = 0;
+    for (int64_t e = 0; e < pl_elements(c->in_shape[0]); e++)
+        sum += c->in[0][e] * c->in[0][e];
+    c->out[0][0] = c->attr->a * sqrt(sum);
+}
+
 static int64_t first_largest(const double *x, around_t a, int64_t o, int64_t i)
 {
     int64_t best = 0;
@@ -134,6 +142,7 @@ static void compute_range(pl_reference_call_t *c)
 }
 
 const pl_reference_kernel_t pl_reference_shapes[PL_OPCODES] = {
+    [PL_OP_norm] = compute_norm,
     [PL_OP_sum] = compute_sum,
     [PL_OP_max] = compute_max,
     [PL_OP_max_grad] = compute_max_grad,

@@ -123,7 +123,13 @@ pl_node_t pl_argmax(pl_graph_t *g, pl_node_t x, int axis)
     return attr.axis < 0 ? PL_NO_NODE : pl_emit(g, PL_OP_argmax, &x, 1, &attr, NULL);
 }
 
-/* ---- Power sums ---- */
+/* ---- Norms and power sums ---- */
+
+static int shape_norm(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    out->shape = pl_shape(0);
+    return pl_want_float(g, op, 1);
+}
 
 static int shape_power_sums(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
@@ -133,6 +139,7 @@ static int shape_power_sums(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 
 const pl_rules_t pl_reduce_rules[PL_OPCODES] = {
     [PL_OP_sum] = {shape_sum, gradient_sum},
+    [PL_OP_norm] = {shape_norm, NULL},
     [PL_OP_max] = {shape_max, gradient_max},
     [PL_OP_max_grad] = {shape_max_grad, NULL},
     [PL_OP_argmax] = {shape_argmax, NULL},

@@ -5,6 +5,7 @@
  * float32 instead of bfloat16.  A kernel of four axes counts as the matrix of its
  * filters; of three axes the first counts matrices.  Embeddings and the last layer do
  * better with AdamW: a group with "orthogonal": false. */
+#include <float.h>
 #include <math.h>
 
 #include "strategies/optimizers/adam.h"
@@ -55,17 +56,31 @@ static bool muon_alone(const void *self, pl_shape_t shape)
     return muon->orthogonal && shape.rank >= 2;
 }
 
+/* Each matrix of x by its norm.  Squares of numbers above 1.8e19 overflow float32: where
+ * the sum of squares does, the norm is that of numbers 2^80 times smaller. */
+static pl_node_t normalized(pl_graph_t *g, pl_node_t x)
+{
+    static const int matrix[] = {-2, -1};
+    const double scale = 0x1p-80;
+    pl_node_t small = pl_scale(g, x, scale), one = pl_scalar(g, 1),
+              most = pl_scalar(g, FLT_MAX),
+              squares = pl_sum(g, pl_mul(g, x, x), matrix, 2, true),
+              overflows = pl_sign(g, pl_relu(g, pl_sub(g, squares, most))),
+              fits = pl_sub(g, one, overflows),
+              scales = pl_add(g, fits, pl_scale(g, overflows, scale)),
+              norm = pl_mul(g, pl_sqrt(g, pl_minimum(g, squares, most)), fits),
+              small_norm =
+                  pl_sqrt(g, pl_sum(g, pl_mul(g, small, small), matrix, 2, true));
+    norm = pl_add(g, norm, pl_mul(g, small_norm, overflows));
+    return pl_div(g, pl_mul(g, x, scales), pl_add(g, norm, pl_scale(g, scales, 1e-7)));
+}
+
 /* x of [..., M, N], M <= N, to nearly U V^T of its singular value decomposition: each
  * iteration moves the singular values towards 1 by a polynomial of odd powers. */
 static pl_node_t newton_schulz(pl_graph_t *g, pl_node_t x, int64_t steps)
 {
     static const double a = 3.4445, b = -4.7750, c = 2.0315;
-    static const int matrix[] = {-2, -1};
-    pl_node_t small = pl_scale(g, x, PL_NORM_SCALE);
-    const pl_norm_t n =
-        pl_norm_of_squares(g, pl_sum(g, pl_mul(g, x, x), matrix, 2, true),
-                           pl_sum(g, pl_mul(g, small, small), matrix, 2, true));
-    x = pl_div(g, pl_mul(g, x, n.scale), pl_add(g, n.norm, pl_scale(g, n.scale, 1e-7)));
+    x = normalized(g, x);
     for (int64_t k = 0; k < steps; k++) {
         pl_node_t square = pl_matmul(g, x, x, false, true);
         pl_node_t fourth = pl_matmul(g, square, square, false, false);

@@ -7,7 +7,6 @@
 #include "strategies/optimizers/optimizer.h"
 
 #include <assert.h>
-#include <float.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -161,43 +160,26 @@ bool pl_trained_range(const pl_model_t *model, int step, int64_t *from, int64_t 
     return found;
 }
 
-/* Of the gradients, each times `scale`. */
-static pl_node_t sum_of_squares(pl_graph_t *g, const pl_model_t *model, int step,
-                                double scale)
+static pl_node_t norm_of(pl_graph_t *g, pl_node_t x, double scale)
 {
-    pl_node_t sum = {-1};
-    for (int64_t from = 0, to = 0; pl_trained_range(model, step, &from, &to);) {
-        pl_node_t grads = pl_region_view(g, PL_REGION_GRADS, from, PL_SHAPE(to - from));
-        if (scale != 1)
-            grads = pl_scale(g, grads, scale);
-        pl_node_t part = pl_sum(g, pl_mul(g, grads, grads), NULL, 0, false);
-        sum = sum.id < 0 ? part : pl_add(g, sum, part);
-    }
-    return sum;
+    return pl_emit(g, PL_OP_norm, &x, 1, &(pl_attr_t){.a = scale}, NULL);
 }
 
-pl_norm_t pl_norm_of_squares(pl_graph_t *g, pl_node_t squares, pl_node_t small)
-{
-    pl_node_t one = pl_scalar(g, 1), most = pl_scalar(g, FLT_MAX),
-              overflows = pl_sign(g, pl_relu(g, pl_sub(g, squares, most))),
-              fits = pl_sub(g, one, overflows),
-              norm = pl_sqrt(g, pl_minimum(g, squares, most));
-    return (pl_norm_t){
-        .norm = pl_add(g, pl_mul(g, norm, fits),
-                       pl_mul(g, pl_sqrt(g, small), overflows)),
-        .scale = pl_add(g, fits, pl_scale(g, overflows, PL_NORM_SCALE)),
-    };
-}
-
-/* Of the gradients times `factor`.  The scale goes last: the product may fit in float32
- * where the norm does not. */
+/* Of the gradients times `factor`.  The product may fit in float32 where the norm itself
+ * does not, so that comes into it at last. */
 static pl_node_t gradient_norm(pl_graph_t *g, const pl_model_t *model, int step,
                                pl_node_t factor)
 {
-    const pl_norm_t n = pl_norm_of_squares(
-        g, sum_of_squares(g, model, step, 1),
-        sum_of_squares(g, model, step, PL_NORM_SCALE));
-    return pl_div(g, pl_mul(g, n.norm, factor), n.scale);
+    const double small = 0x1p-20;
+    pl_node_t norm = {-1};
+    for (int64_t from = 0, to = 0; pl_trained_range(model, step, &from, &to);) {
+        pl_node_t grads = pl_region_view(g, PL_REGION_GRADS, from, PL_SHAPE(to - from));
+        pl_node_t part = norm_of(g, grads, small);
+        pl_node_t both[] = {pl_reshape(g, norm.id < 0 ? part : norm, PL_SHAPE(1)),
+                            pl_reshape(g, part, PL_SHAPE(1))};
+        norm = norm.id < 0 ? part : norm_of(g, pl_concat(g, both, 2, 0), 1);
+    }
+    return pl_scale(g, pl_mul(g, norm, factor), 1 / small);
 }
 
 /* From the gradient of sum/nominal to that of sum/weight, clipped. */

@@ -100,16 +100,6 @@ int pl_optimizer_slots(const pl_optimizer_t *optimizer);
 void pl_optimizer_scalars(const pl_optimizer_t *optimizer, double factor, uint64_t step,
                           double *scalar);
 
-/* The norm of numbers x as norm / scale.  Squares of numbers above 1.8e19 overflow
- * float32.  Where the sum of squares is above FLT_MAX, scale is PL_NORM_SCALE, and the
- * norm is taken from `small`, the sum of squares of x times PL_NORM_SCALE.  Else scale is
- * 1. */
-#define PL_NORM_SCALE 0x1p-80
-typedef struct pl_norm {
-    pl_node_t norm, scale;
-} pl_norm_t;
-pl_norm_t pl_norm_of_squares(pl_graph_t *g, pl_node_t squares, pl_node_t small);
-
 /* For updates: the gradient with a share of the parameter added to it, and the parameter
  * less lr times a share of it; both as they are where nothing decays. */
 pl_node_t pl_decayed_gradient(pl_graph_t *g, const pl_update_t *u, double weight_decay);

@@ -2,6 +2,8 @@
  *
  * A line is a loop over one block; operands may be the same memory, but only element by
  * element, which is what the ivdep below promises. */
+#include <float.h>
+
 #include "accelerators/cpu/kernels/dropout.h"
 #include "accelerators/cpu/kernels/functions.h"
 #include "accelerators/cpu/kernels/kernels.h"
@@ -50,23 +52,51 @@ static void line_dropout(float *to, const float *x, const pl_dropout_t *d, int64
 }
 
 /* In several chains: one would wait for each addition. */
-static double line_total(const float *x, int n)
+enum { CHAINS = 8 };
+
+static float chains_total(lanes_t chain[CHAINS])
 {
-    enum { CHAINS = 8 };
-    lanes_t chain[CHAINS] = {{0}};
     float sum = 0.0f;
-    int i = 0;
-    for (; i + CHAINS * LANES <= n; i += CHAINS * LANES)
-        for (int k = 0; k < CHAINS; k++)
-            chain[k] += *(const lanes_t *)(x + i + k * LANES);
     for (int half = CHAINS / 2; half > 0; half /= 2)
         for (int k = 0; k < half; k++)
             chain[k] += chain[k + half];
     for (int k = 0; k < LANES; k++)
         sum += chain[0][k];
+    return sum;
+}
+
+static double line_total(const float *x, int n)
+{
+    lanes_t chain[CHAINS] = {{0}};
+    int i = 0;
+    for (; i + CHAINS * LANES <= n; i += CHAINS * LANES)
+        for (int k = 0; k < CHAINS; k++)
+            chain[k] += *(const lanes_t *)(x + i + k * LANES);
+    float sum = chains_total(chain);
     for (; i < n; i++)
         sum += x[i];
     return (double)sum;
+}
+
+/* In float64 where the sum exceeds float32. */
+static double line_squares(const float *x, int n)
+{
+    lanes_t chain[CHAINS] = {{0}};
+    int i = 0;
+    for (; i + CHAINS * LANES <= n; i += CHAINS * LANES)
+        for (int k = 0; k < CHAINS; k++) {
+            const lanes_t each = *(const lanes_t *)(x + i + k * LANES);
+            chain[k] += each * each;
+        }
+    float sum = chains_total(chain);
+    for (; i < n; i++)
+        sum += x[i] * x[i];
+    if (sum <= FLT_MAX)
+        return (double)sum;
+    double large = 0.0;
+    for (i = 0; i < n; i++)
+        large += (double)x[i] * (double)x[i];
+    return large;
 }
 
 /* Where element `index` of a repeated operand lies, and its place in each dim. */
@@ -180,9 +210,9 @@ static void block_run(const pl_program_job_t *job, const block_t *block)
         if (l->code == PL_LINE_dropout)
             line_dropout(at[l->to], at[l->x], &job->dropout[(int)l->f], block->from,
                          block->n);
-        else if (l->code == PL_LINE_total)
-            job->partial[(int)l->f][block->from / p->block] = line_total(at[l->x],
-                                                                         block->n);
+        else if (l->code == PL_LINE_total || l->code == PL_LINE_squares)
+            job->partial[(int)l->f][block->from / p->block] =
+                (l->code == PL_LINE_total ? line_total : line_squares)(at[l->x], block->n);
         else
             lines[l->code](at[l->to], at[l->x], at[l->y], l->f, block->n);
         ahead_ask(p, block, &ahead);
@@ -192,7 +222,7 @@ static void block_run(const pl_program_job_t *job, const block_t *block)
 static bool has_total(const pl_program_t *p)
 {
     for (int k = 0; k < p->line_count; k++)
-        if (p->line[k].code == PL_LINE_total)
+        if (p->line[k].code == PL_LINE_total || p->line[k].code == PL_LINE_squares)
             return true;
     return false;
 }

@@ -48,6 +48,7 @@ typedef enum pl_line_code {
 #undef PL_X
         PL_LINE_dropout,              /* of x, by job->dropout[(int)f] */
     PL_LINE_total,                    /* of x over the block, into job->partial[(int)f] */
+    PL_LINE_squares,                  /* the same of x^2, in float64 */
 } pl_line_code_t;
 
 typedef struct pl_line {
