@@ -372,7 +372,7 @@ static void a_name_server_that_does_not_answer_has_a_limit(void)
     pl_error_t why = {0};
     pthread_mutex_lock(&unanswered);
     pl_lookup_t *lookup = pl_lookup_start("tcp://node0.example:15000", &why);
-    ok(!pl_lookup_wait(lookup, pl_now() + PL_SECOND / 10), "the wait ends with its limit");
+    ok(!pl_lookup_wait(lookup, pl_now() + PL_SECOND / 10), "the wait has a limit");
     is_int(pl_lookup_own_host(lookup, true, own, &why), PL_ETIMEOUT, "which is an error");
     pl_lookup_leave(lookup);
     pthread_mutex_unlock(&unanswered);

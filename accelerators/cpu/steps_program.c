@@ -313,7 +313,8 @@ static void compose_total(composer_t *c, const pl_op_t *op)
 {
     const int x = input_operand(c, op, 0);
     const bool is_norm = op->code == PL_OP_norm;
-    add_line(c, is_norm ? PL_LINE_squares : PL_LINE_total, x, x, x, (float)c->own->totals);
+    add_line(c, is_norm ? PL_LINE_squares : PL_LINE_total, x, x, x,
+             (float)c->own->totals);
     c->own->scale[c->own->totals] = is_norm ? op->attr.a : 0;
     c->own->total[c->own->totals++] = op->output[0];
 }

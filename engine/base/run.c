@@ -118,7 +118,7 @@ const pl_option_t pl_trainer_table[] = {
 
 const pl_option_t pl_data_table[] = {
     PL_TEXT(pl_data_options_t, package, "\"\"", NULL,
-            "Debian package that contains the data; the error of a missing file names it"),
+            "Debian package with the data, for the error of a missing file"),
     PL_INT(pl_data_options_t, batch_size, "32", "1..", "samples in a batch of one rank"),
     PL_FLOAT(pl_data_options_t, val_split, "0", "[0..1)",
              "share of the training data kept for validation"),

@@ -212,7 +212,8 @@ static void block_run(const pl_program_job_t *job, const block_t *block)
                          block->n);
         else if (l->code == PL_LINE_total || l->code == PL_LINE_squares)
             job->partial[(int)l->f][block->from / p->block] =
-                (l->code == PL_LINE_total ? line_total : line_squares)(at[l->x], block->n);
+                l->code == PL_LINE_total ? line_total(at[l->x], block->n)
+                                         : line_squares(at[l->x], block->n);
         else
             lines[l->code](at[l->to], at[l->x], at[l->y], l->f, block->n);
         ahead_ask(p, block, &ahead);
