@@ -743,11 +743,11 @@ function csvOf(chart) {
     for (const s of chart.series.filter(one => one.run === run)) {
       const k = names.indexOf(s.metric.name);
       s.at.forEach((at, p) => {
-        if (!rows.has(at)) rows.set(at, new Array(names.length).fill(''));
-        rows.get(at)[k] = s.y[p];
+        if (!rows.has(step[at])) rows.set(step[at], {at, values: new Array(names.length).fill('')});
+        rows.get(step[at]).values[k] = s.y[p];
       });
     }
-    for (const [at, values] of [...rows].sort(([a], [b]) => a - b))
+    for (const {at, values} of [...rows.values()].sort((a, b) => a.at - b.at))
       lines.push([run.name || run.number, step[at], epoch[at], Number(time[at].toFixed(3)), ...values].map(cell).join());
   }
   return lines.join('\n') + '\n';
