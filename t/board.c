@@ -32,6 +32,7 @@ typedef struct said {
     uint32_t from, to;
     uint64_t call, cause, under;
     uint32_t origin;
+    int rank;
     int64_t time;                                           /* [now] */
     bool was_kept;
     const void *fields;
@@ -51,6 +52,7 @@ static void say(pl_board_t *board, said_t said)
                              .to_kind = said.to};
     pl_frame_make(&frame, &e, said.fields, NULL);
     const pl_tap_record_t record = {.stamp = {.seq = seq++,
+                                              .rank = said.rank,
                                               .time = said.time ? said.time : pl_now()},
                                     .origin = said.origin,
                                     .under = said.under,
@@ -102,7 +104,8 @@ static void report(pl_board_t *board, uint64_t call, pl_run_progress_t told)
 }
 
 /* Samples that a rank of a run got from its data. */
-static void fetch(pl_board_t *board, uint32_t origin, uint64_t under, uint32_t samples)
+static void rank_fetch(pl_board_t *board, int rank, uint32_t origin, uint64_t under,
+                       uint32_t samples)
 {
     const uint32_t data = pl_kind_enter("connector.data", PL_LEVEL_CONNECTOR, NULL);
     answered(board,
@@ -111,9 +114,15 @@ static void fetch(pl_board_t *board, uint32_t origin, uint64_t under, uint32_t s
                       .to = data,
                       .call = 3,
                       .origin = origin,
+                      .rank = rank,
                       .under = under,
                       .fields = &(pl_fetch_batch_t){0}},
              &(pl_fetch_batch_reply_t){.samples = samples});
+}
+
+static void fetch(pl_board_t *board, uint32_t origin, uint64_t under, uint32_t samples)
+{
+    rank_fetch(board, 0, origin, under, samples);
 }
 
 static json_t *told_by(pl_board_t *board)
@@ -749,6 +758,29 @@ static void what_is_gone_makes_room_for_new_checkpoints(void)
 }
 
 /* Losses of steps, of epochs and of validations take turns. */
+/* Eight batches are read ahead, and a second rank has batches of its own. */
+static void samples_belong_to_the_steps_that_they_are_trained_on_in(void)
+{
+    pl_board_t *board = pl_board_new(pl_now(), NULL);
+    begin_run(board, 100);
+    for (int k = 0; k < 8; k++) {
+        rank_fetch(board, 0, pl_origin(0, 0), 101, 64);
+        rank_fetch(board, 1, pl_origin(0, 1), 101, 32);
+    }
+    for (int k = 1; k <= 3; k++)
+        step(board, 5 * k * PL_MILLISECOND, (pl_bytes_t){0});
+    report(board, 100, (pl_run_progress_t){.event = "train", .global_step = 3});
+    json_t *all = told_by(board);
+    const json_t *run = run_of(all, 1);
+    ok(is_close(newest_of(run, "samples_per_second")
+                    / newest_of(run, "steps_per_second"),
+                96),
+       "96 samples a step, not %g",
+       newest_of(run, "samples_per_second") / newest_of(run, "steps_per_second"));
+    json_decref(all);
+    pl_board_free(board);
+}
+
 static void a_long_run_keeps_points_of_every_figure(void)
 {
     enum { EPOCHS = 2500 };
@@ -1068,6 +1100,7 @@ int main(void)
     run(each_rank_has_its_stages);
     run(checkpoints_that_are_gone_are_told_so);
     run(what_is_gone_makes_room_for_new_checkpoints);
+    run(samples_belong_to_the_steps_that_they_are_trained_on_in);
     run(a_long_run_keeps_points_of_every_figure);
     run(a_hundred_thousand_points_are_handed_out_in_parts);
     run(a_run_beyond_the_bound_keeps_half_of_its_points_over_its_whole_length);

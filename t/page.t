@@ -246,7 +246,7 @@ buttons_take_the_mouse() {
     js "return current().epochs + ' ' + current().step"
     is "$out" "$(sed -n 's/^stopped after \([0-9]*\) epochs*, \([0-9]*\) steps* .*/\1 \2/p' fit.out)" "with the same figures"
     js "return $cards.Epoch + '; ' + document.getElementById('ending').textContent"
-    like "$out" '^[0-9]+ done; Stopped after [0-9,]+ epochs?, [0-9,]+ steps?: requested on the dashboard. Saved as [^ ]+\.$' \
+    like "$out" '^[0-9]+ done; Stopped after [0-9,]+ epochs?, [0-9,]+ steps?: requested on the dashboard. Newest checkpoint: [^ ]+\.$' \
         "epochs, steps, why, and what was saved"
     js "Object.assign(current(), {step: 9476, total_steps: 12660}); showSummary(current()); return $cards.Step"
     is "$out" "9,476 / 12,660" "neither the step nor how many there are to be is rounded"

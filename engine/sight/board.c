@@ -297,12 +297,14 @@ static void take_reply(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
     case PL_MESSAGE_train_batch:
         if (r->stamp.rank == 0)
             run_spent(b, run, body->train_batch_reply.timings, r->stamp.time);
+        if (r->stamp.rank == 0)
+            run_trained(run);
         if (r->stamp.rank == 0 && opened->ends_step)
             run_step(run, r->stamp.time);
         break;
     case PL_MESSAGE_fetch_batch:
         if (pl_kind_level(r->envelope.to_kind) == PL_LEVEL_EPOCH_LOOP)
-            run->samples += body->fetch_batch_reply.samples;
+            run_fetched(run, r->stamp.rank == 0, body->fetch_batch_reply.samples);
         break;
     case PL_MESSAGE_control:
         if (pl_kind_level(r->envelope.to_kind) != PL_LEVEL_HOST)

@@ -79,9 +79,11 @@ typedef struct save {
     char text[256];                                         /* path, or why not */
 } save_t;
 
+enum { BATCHES_AHEAD = 256 };                 /* fetched before they are trained on */
+
 /* What rates are made of. */
 typedef struct counted {
-    uint64_t samples, steps;
+    uint64_t samples, steps;                     /* of rank 0 */
     uint64_t timed;                              /* of these steps: their time is known */
     double seconds;                              /* of those */
 } counted_t;
@@ -110,6 +112,9 @@ typedef struct run {
     point_t next;
     uint64_t rewritten;                       /* item at which older points were merged */
     counted_t counted;                        /* when rates were taken last */
+    uint32_t batch_size[BATCHES_AHEAD];       /* samples of rank 0's newest batches */
+    uint64_t fetched, trained;                /* batches of rank 0 */
+    uint64_t samples_fetched, samples_trained;  /* of these */
 
     int64_t steps_began;                         /* ns; 0: what comes is no step's time */
     int64_t moved;                               /* ns; when something of the epoch or
@@ -199,6 +204,8 @@ void run_pause(run_t *run, bool pauses, double now);
 double run_seconds(const pl_board_t *board, const run_t *run);
 /* An epoch, or what is no part of one (0): steps before it are told of. */
 void run_steps_begin(run_t *run, int64_t time);
+void run_fetched(run_t *run, bool is_of_0, uint32_t samples);
+void run_trained(run_t *run);
 void run_step(run_t *run, int64_t time);
 /* How long nothing of an epoch has been done, where that is much longer than a step took;
  * 0: it goes on. */

@@ -99,11 +99,29 @@ static void figures_take(run_t *run, const char *event, const char *metrics,
 
 /* ---- points ---- */
 
+/* Batches are fetched ahead, and belong to the steps that they are trained on in. */
+void run_fetched(run_t *run, bool is_of_0, uint32_t samples)
+{
+    run->samples += samples;
+    if (!is_of_0 || !samples)
+        return;
+    run->batch_size[run->fetched++ % BATCHES_AHEAD] = samples;
+    run->samples_fetched += samples;
+    if (run->fetched - run->trained > BATCHES_AHEAD)
+        run->trained = run->fetched - 1;
+}
+
+void run_trained(run_t *run)
+{
+    if (run->trained < run->fetched)
+        run->samples_trained += run->batch_size[run->trained++ % BATCHES_AHEAD];
+}
+
 /* Of the time in steps alone: validations, pauses and checkpoints between them are not
  * counted. */
 static void rates_take(run_t *run, double value[COLUMNS_MOST])
 {
-    const counted_t now = {.samples = run->samples,
+    const counted_t now = {.samples = run->samples_trained,
                            .steps = run->steps_seen,
                            .timed = run->all.count,
                            .seconds = run->all.sum},
@@ -114,7 +132,9 @@ static void rates_take(run_t *run, double value[COLUMNS_MOST])
         value[COLUMN_STEP_RATE] = rate;
         if (now.samples > then->samples)
             value[COLUMN_SAMPLES_RATE] = rate * (double)(now.samples - then->samples)
-                                         / (double)(now.steps - then->steps);
+                                         / (double)(now.steps - then->steps)
+                                         * (double)run->samples
+                                         / (double)run->samples_fetched;
     }
     value[COLUMN_STEP_P50] = pl_durations_quantile(&run->recent, 0.5);
     value[COLUMN_STEP_P95] = pl_durations_quantile(&run->recent, 0.95);

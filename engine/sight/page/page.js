@@ -203,13 +203,13 @@ function ending(run) {
   const word = {ok: 'Done', stopped: 'Stopped', failed: 'Failed'}[run.doing];
   const saved = run.saves.filter(save => !save.failed && !save.removed).pop();
   return word + ' after ' + counted(run.epochs, 'epoch') + ', ' + counted(run.step, 'step') + (run.reason ? ': ' + run.reason : '') + '. '
-    + (saved ? 'Saved as ' + saved.text.split('/').pop() + '.' : 'No checkpoint was saved.');
+    + (saved ? 'Newest checkpoint: ' + saved.text.split('/').pop() + '.' : 'No checkpoint was saved.');
 }
 
 // Of a run that has ended how many are done; of one that goes on the one under way, and how far that is.
 function epochs(run) {
   if (run.ended && run.epochs !== null) return run.epochs + ' done';
-  return String(run.epoch + 1) + (run.batches ? ' · ' + Math.floor(100 * run.batch / run.batches) + ' %' : '');
+  return String(run.epoch + 1) + (run.batches && !/^(val|test|predict)/.test(run.doing) ? ' · ' + Math.floor(100 * run.batch / run.batches) + ' %' : '');
 }
 
 // What holds a run up: '' nothing.
@@ -329,7 +329,7 @@ const known = {
   loss: ['Loss', ''], acc: ['Accuracy', ''], lr: ['Learning rate', ''], grad_norm: ['Gradient norm', ''],
   samples_per_second: ['Throughput', 'samples/s'], tokens_per_second: ['Tokens per second', 'tokens/s'],
   step_seconds: ['Step time', 'ms', 1e3, 'recent steps'], steps_per_second: ['Steps per second', 'steps/s'],
-  model_flops_per_second: ['Model FLOP rate', 'GFLOP/s', 1e-9], mfu: ['Model FLOP utilization', ''],
+  model_flops_per_second: ['Model FLOP rate', 'GFLOP/s', 1e-9], model_flops_utilization: ['Model FLOP utilization', ''],
   cpu_percent: ['CPU use', '%'], memory_rss_mb: ['Memory in use', 'MB'], memory_peak_mb: ['Memory peak', 'MB'],
   memory_available_mb: ['Memory available', 'MB'], skipped_steps: ['Skipped steps', '']};
 
