@@ -373,16 +373,16 @@ static void a_name_server_that_does_not_answer_has_a_limit(void)
     pthread_mutex_lock(&unanswered);
     pl_lookup_t *lookup = pl_lookup_start("tcp://node0.example:15000", &why);
     ok(!pl_lookup_wait(lookup, pl_now() + PL_SECOND / 10), "the wait has a limit");
-    is_int(pl_lookup_own_host(lookup, true, own, &why), PL_ETIMEOUT, "which is an error");
+    is_int(pl_rendezvous_own_host(lookup, true, own, &why), PL_ETIMEOUT, "which is an error");
     pl_lookup_leave(lookup);
     pthread_mutex_unlock(&unanswered);
-    like(why.text, "host \"node0.example\" .*name server has not answered", "%s",
+    like(why.text, "host \"node0.example\": the name server has not answered", "%s",
          why.text);
     lookup = pl_lookup_start("tcp://node0.example:15000", &why);
     ok(pl_lookup_wait(lookup, pl_now() + 60 * PL_SECOND), "an answer ends the wait");
-    is_int(pl_lookup_own_host(lookup, true, own, &why), PL_EINVAL,
+    is_int(pl_rendezvous_own_host(lookup, true, own, &why), PL_ENOTFOUND,
            "a name that is not known is another error");
-    like(why.text, "host \"node0.example\" of the rendezvous: ", "%s", why.text);
+    like(why.text, "host \"node0.example\": ", "%s", why.text);
     pl_lookup_leave(lookup);
 }
 

@@ -255,13 +255,28 @@ a_stop_ends_the_look_up_of_a_name() {
     local apart=(unshare --mount --net sh apart.sh)
     "${apart[@]}" true 2>/dev/null || { skip "network namespaces need root"; return; }
     if ! "$paceline" launch --job-key job.key -- true 2>/dev/null; then skip "there is no libsodium"; return; fi
-    start 0 "${apart[@]}" env RANK=0 WORLD_SIZE=2 MASTER_ADDR=node0.example MASTER_PORT=15000 \
-        PACELINE_JOB_KEY_FILE=job.key "$paceline" fit run.json
+    local k
+    for k in 0 1; do
+        start $k "${apart[@]}" env RANK=$k WORLD_SIZE=2 MASTER_ADDR=node0.example MASTER_PORT=15000 \
+            PACELINE_JOB_KEY_FILE=job.key "$paceline" fit run.json
+    done
+    start 2 "${apart[@]}" "$paceline" launch --nnodes 2 --node-rank 1 --rdzv-endpoint node0.example:15000 --job-key job.key -- true
     ok "a rank looks up where they connect" holds 20 says err.0 'rank 0 of 2.*node0'
+    ok "and another" holds 20 says err.1 'rank 1 of 2.*node0'
     sleep 0.5
-    signal TERM 0
-    ok "a stop ends that at once" holds 4 ended 0
+    for k in 0 1 2; do signal TERM $k; done
+    for k in 0 1 2; do ok "a stop ends that at once" holds 4 ended $k; done
     like "$(text err.0)" 'had not answered for the rendezvous tcp://node0\.example:15000' "with the reason"
+    like "$(text err.1)" 'rank 1: stopped before it joined' "and of the other"
+    start 1 "${apart[@]}" env RANK=1 WORLD_SIZE=2 MASTER_ADDR=node0.example MASTER_PORT=15000 \
+        PACELINE_JOB_KEY_FILE=job.key "$paceline" fit run.json \
+        --set 'trainer.launcher={"name":"external","join_timeout":1}'
+    start 2 "${apart[@]}" "$paceline" launch --nnodes 2 --node-rank 1 --rdzv-endpoint node0.example:15000 --job-key job.key \
+        --join-timeout 1 -- true
+    for k in 1 2; do
+        ok "without a stop the limit to join ends it" holds 8 ended $k
+        like "$(text err.$k)" 'node0\.example:15000 for .* s: the name server does not answer' "with the reason"
+    done
 }
 
 # apart - in a folder of its own: a run whose second node has processes that cannot be seen from the first; its rank is

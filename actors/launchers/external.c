@@ -252,7 +252,7 @@ static int place_find(external_t *x, pl_error_t *err)
 static int job_place(external_t *x, pl_lookup_t *lookup, pl_job_t *job, pl_error_t *err)
 {
     char host[PL_RENDEZVOUS_HOST];
-    int code = pl_lookup_own_host(lookup, x->environment.rank == 0, host, err);
+    int code = pl_rendezvous_own_host(lookup, x->environment.rank == 0, host, err);
     if (code != PL_OK)
         return code;
     job->host = pl_text("%s", host);
@@ -263,7 +263,7 @@ static int job_place(external_t *x, pl_lookup_t *lookup, pl_job_t *job, pl_error
     return pl_keys_collective(&x->keys, run, x->epoch, job->key, err);
 }
 
-/* It has joined by that name, so the name server answers. */
+/* It has joined, so the name server answers. */
 static int guest_place(void *self, pl_job_t *job, pl_error_t *err)
 {
     external_t *x = self;

@@ -80,6 +80,29 @@ int pl_endpoint_is_public(const char *what, const char *endpoint, pl_error_t *er
                    what, endpoint);
 }
 
+bool pl_endpoint_split(const char *endpoint, char host[PL_HOST_TEXT], const char **port)
+{
+    static const char tcp[] = "tcp://";
+    const char *at = endpoint + strlen(tcp);
+    if (strncmp(endpoint, tcp, strlen(tcp)) != 0)
+        return false;
+    const char *colon = strrchr(at, ':');
+    const size_t length = colon ? (size_t)(colon - at) : 0;
+    const bool is_v6 = length > 2 && at[0] == '[' && at[length - 1] == ']';
+    if (!length || length >= PL_HOST_TEXT)
+        return false;
+    snprintf(host, PL_HOST_TEXT, "%.*s", (int)(length - 2 * is_v6), at + is_v6);
+    *port = colon + 1;
+    return true;
+}
+
+bool pl_host_is_number(const char *host)
+{
+    struct in6_addr address;
+    return inet_pton(AF_INET, host, &address) == 1
+           || inet_pton(AF_INET6, host, &address) == 1;
+}
+
 /* "*" is a new file in a new folder. */
 const char *pl_endpoint_file(const char *endpoint)
 {

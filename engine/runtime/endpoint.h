@@ -23,6 +23,10 @@ typedef struct pl_door {
 int pl_endpoint_check(const char *endpoint, bool is_encrypted, pl_error_t *err);
 /* PL_EINVAL: none that another process can find; what: the name of the option. */
 int pl_endpoint_is_public(const char *what, const char *endpoint, pl_error_t *err);
+/* The host of tcp://HOST:PORT, without brackets, and its port; false: it is none. */
+enum { PL_HOST_TEXT = 256 };
+bool pl_endpoint_split(const char *endpoint, char host[PL_HOST_TEXT], const char **port);
+bool pl_host_is_number(const char *host);
 /* The file of "ipc://FILE"; NULL for others, which ZeroMQ finds a place for. */
 const char *pl_endpoint_file(const char *endpoint);
 

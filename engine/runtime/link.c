@@ -524,6 +524,7 @@ void pl_link_free(pl_link_t *link)
     pl_free(link->peers);
     json_decref(link->traits);
     pl_text_free(link->ask);
+    pl_lookup_leave(link->lookup);
     pl_free((char *)link->spec.endpoint);
     pl_free((char *)link->spec.traits);
     pl_free((char *)link->spec.about);

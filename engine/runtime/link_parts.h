@@ -9,6 +9,7 @@
 #include "base/map.h"
 #include "runtime/link.h"
 #include "runtime/link_path.h"
+#include "runtime/lookup.h"
 #include "runtime/socket.h"
 
 enum {
@@ -84,6 +85,8 @@ struct pl_link {
     int first;                                           /* who that was */
     /* rank: */
     char *ask;                                              /* what a JOIN says */
+    pl_lookup_t *lookup;                                    /* of the host  [NULL: none] */
+    char unknown[PL_ERROR_TEXT];                            /* why its host is  [""] */
     uint8_t attempt;
     bool was_connected;                                     /* in any attempt */
     int64_t dialled, greeted;                               /* when last */

@@ -16,10 +16,12 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/options.h"
+#include "runtime/endpoint.h"
 #include "runtime/link_parts.h"
 
-enum { AGAIN_MS = 100 };
+enum { AGAIN_MS = 100, LOOK_MS = 50 };
 static const int64_t DIAL_TIME = 3 * PL_SECOND;
+static const int64_t LOOKUP_TIME = 10 * PL_MILLISECOND;     /* in which most end */
 
 static bool is_over(const pl_link_t *link)
 {
@@ -128,14 +130,10 @@ static bool is_in_vain(const pl_link_t *link, int64_t now)
     return !greets && now - since > DIAL_TIME;
 }
 
-static int dial(pl_link_t *link, pl_error_t *err)
+static int connect_at(pl_link_t *link, const char *endpoint, pl_error_t *err)
 {
-    link->attempt = link->attempt == UINT8_MAX ? 1 : link->attempt + 1;
-    link->dialled = pl_now();
-    link->connected = 0;
-    link->peers[0].is_lost = false;
     pl_socket_spec_t socket = {.type = PL_SOCKET_DEALER,
-                               .endpoint = link->spec.endpoint,
+                               .endpoint = endpoint,
                                .keys = link->spec.keys,
                                .identity = (uint32_t)link->spec.rank
                                            | (link->spec.epoch & 0xff) << 16
@@ -146,7 +144,7 @@ static int dial(pl_link_t *link, pl_error_t *err)
                                                + (int64_t)sizeof(link_head_t),
                                .on_peers = rank_peers,
                                .on_greeting = rank_greeting};
-    pl_socket_close(link->socket);
+    link->dialled = pl_now();
     link->socket = pl_socket_open(&socket, link->loop, rank_frame, link, err);
     if (!link->socket)
         return PL_EIO;
@@ -154,9 +152,46 @@ static int dial(pl_link_t *link, pl_error_t *err)
     return link_post(link, 0, &head, (pl_bytes_t){link->ask, strlen(link->ask)}, err);
 }
 
+/* ZeroMQ would look up a name itself, and not end while a name server does not answer. A
+ * name that is not known yet is looked up again with the next dial. */
+static int look_up(pl_link_t *link, int64_t until, pl_error_t *err)
+{
+    char endpoint[PL_HOST_TEXT + 16];
+    pl_error_t unknown = {0};
+    if (!link->lookup)
+        link->lookup = pl_lookup_start(link->spec.endpoint, err);
+    if (!link->lookup)
+        return PL_EBUSY;
+    if (!pl_lookup_wait(link->lookup, until)) {
+        link_soon(link, LOOK_MS);
+        return PL_OK;
+    }
+    const int code = pl_lookup_endpoint(link->lookup, endpoint, sizeof endpoint,
+                                        &unknown);
+    snprintf(link->unknown, sizeof link->unknown, "%s", unknown.text);
+    pl_lookup_leave(link->lookup);
+    link->lookup = NULL;
+    return code == PL_OK ? connect_at(link, endpoint, err) : PL_OK;
+}
+
+static int dial(pl_link_t *link, pl_error_t *err)
+{
+    link->attempt = link->attempt == UINT8_MAX ? 1 : link->attempt + 1;
+    link->dialled = pl_now();
+    link->connected = 0;
+    link->peers[0].is_lost = false;
+    pl_socket_close(link->socket);
+    link->socket = NULL;
+    return pl_lookup_is_needed(link->spec.endpoint)
+               ? look_up(link, pl_now() + LOOKUP_TIME, err)
+               : connect_at(link, link->spec.endpoint, err);
+}
+
 bool rank_soon(pl_link_t *link)
 {
     link_peer_t *peer = &link->peers[0];
+    if (link->lookup)
+        look_up(link, pl_now(), NULL);
     if (peer->leaves && peer->state == PL_LINK_AWAITED)
         return link_end(link, peer, PL_LINK_LEFT, "left before it joined");
     if (peer->is_lost && peer->state == PL_LINK_IS_THERE) {
@@ -179,6 +214,13 @@ static bool join_expired(pl_link_t *link)
     const double seconds = link->spec.times.join / 1e3;
     const char *const at = link->spec.endpoint, *const host = link->spec.host;
     link_peer_t *peer = &link->peers[0];
+    if (link->lookup || link->unknown[0])
+        return link_end(link, peer, PL_LINK_GONE,
+                        "rank %d could not connect to %s at %s for %g s: %s",
+                        link->spec.rank, host, at, seconds,
+                        link->unknown[0] ? link->unknown
+                                         : "the name server does not answer; give an "
+                                           "address, or check /etc/resolv.conf");
     if (link->greeted)
         return link_end(link, peer, PL_LINK_GONE,
                         "%s at %s has not admitted rank %d for %g s: it is connected but "
