@@ -533,6 +533,108 @@ static void keys_that_change_the_arithmetic_must_agree(void)
     json_decref(then), json_decref(same), json_decref(other);
 }
 
+typedef struct net {
+    int64_t ignore_index;
+} net_t;
+
+static const pl_option_t net_options[] = {
+    PL_INT(net_t, ignore_index, "-100", NULL, "target that does not count"),
+    PL_OPTIONS_END,
+};
+static const pl_module_ops_t net = {.name = "net",
+                                    .size = sizeof(net_t),
+                                    .options = net_options};
+
+static const char base_run[] =
+    "{\"module\": {\"name\": \"net\", \"ignore_index\": -100}, "
+    "\"data\": {\"name\": \"csv\", \"path\": \"a.csv\", \"standardize\": true, "
+    "\"stratify\": false, \"drop_last\": false, \"package\": \"\"}, "
+    "\"optimizer\": {\"name\": \"sgd\", \"lr\": 0.1, \"momentum\": 0.9}, "
+    "\"trainer\": {\"seed\": 1, \"nan_limit\": 10, "
+    "\"accelerator\": {\"name\": \"cpu\", \"threads\": 0}}}";
+
+/* base_run, whose keys {"data": {…}, …} changes; null removes a key. */
+static json_t *run_with(const char *changes)
+{
+    json_t *run = json_loads(base_run, 0, NULL), *all = json_loads(changes, 0, NULL),
+           *section, *value;
+    const char *name, *key;
+    json_object_foreach(all, name, section)
+        json_object_foreach(section, key, value)
+            json_object_set(json_object_get(run, name), key, value);
+    json_object_foreach(run, name, section) {
+        void *next;
+        json_object_foreach_safe(section, next, key, value)
+            if (json_is_null(value))
+                json_object_del(section, key);
+    }
+    json_decref(all);
+    return run;
+}
+
+static int agree(const char *then, const char *now, bool by_content, pl_error_t *err)
+{
+    json_t *a = run_with(then), *b = run_with(now);
+    const int code = pl_run_same(a, b, by_content, err);
+    json_decref(a), json_decref(b);
+    return code;
+}
+
+static void options_that_a_checkpoint_does_not_know_have_their_defaults(void)
+{
+    static const char older[] =
+        "{\"module\": {\"ignore_index\": null}, "
+        "\"data\": {\"stratify\": null, \"drop_last\": null, \"package\": null, "
+        "\"standardize\": null}, \"optimizer\": {\"momentum\": null}, "
+        "\"trainer\": {\"nan_limit\": null, \"accelerator\": {\"name\": \"cpu\"}}}";
+    static const char *const others[][2] = {
+        {"{\"module\": {\"ignore_index\": -1}}",
+         "\"module.ignore_index\" was -100 and is -1"},
+        {"{\"data\": {\"drop_last\": true}}", "\"data.drop_last\" was false and is true"},
+        {"{\"data\": {\"standardize\": false}}",
+         "\"data.standardize\" was true and is false"},
+        {"{\"trainer\": {\"nan_limit\": 3}}", "\"trainer.nan_limit\" was 10 and is 3"}};
+    pl_error_t err = {0};
+    is_int(agree(older, "{\"optimizer\": {\"momentum\": 0}}", true, &err), PL_OK,
+           "the run resumes: %s", err.text);
+    for (size_t k = 0; k < sizeof others / sizeof *others; k++) {
+        is_int(agree(older, others[k][0], true, &err), PL_EINVAL, "not with %s",
+               others[k][0]);
+        like(err.text, others[k][1], "the error says why");
+    }
+    is_int(agree(older, "{}", true, &err), PL_EINVAL, "nor with a momentum");
+    like(err.text, "module.init_from: \"optimizer.momentum\" was 0[.0]* and is 0.9$",
+         "which alone differs");
+    is_int(pl_run_same(NULL, NULL, true, &err), PL_OK, "no run agrees with none");
+}
+
+static void names_of_data_are_not_compared_where_samples_are(void)
+{
+    static const char *const names[][2] = {
+        {"{\"data\": {\"package\": \"r-cran-mass\"}}", "{}"},
+        {"{\"data\": {\"path\": \"b.csv\"}}", "{}"},
+        {"{\"data\": {\"name\": \"npy\", \"x\": \"x.npy\", \"offsets\": \"o.npy\"}}",
+         "{\"data\": {\"name\": \"npy\", \"x\": \"y.npy\", \"offsets\": \"p.npy\"}}"},
+        {"{\"data\": {\"name\": \"idx\", \"images\": \"a-images\", \"labels\": "
+         "\"a-labels\"}}",
+         "{\"data\": {\"name\": \"idx\", \"images\": \"b-images\", \"labels\": "
+         "\"b-labels\"}}"},
+        {"{\"data\": {\"name\": \"idx\", \"images\": \"a-images\"}}",
+         "{\"data\": {\"name\": \"idx\", \"prefix\": \"a-\"}}"},
+    };
+    pl_error_t err = {0};
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+        is_int(agree(names[k][0], names[k][1], true, &err), PL_OK, "%s resumes with %s",
+               names[k][0], names[k][1]);
+    is_int(agree(names[2][0], "{\"data\": {\"name\": \"npy\", \"x\": \"x.npy\"}}", true,
+                 &err),
+           PL_EINVAL, "samples that differ in length are others than those that do not");
+    is_int(agree(names[1][0], names[1][1], false, &err), PL_EINVAL,
+           "names are compared where samples are not");
+    is_int(agree(names[0][0], names[0][1], false, &err), PL_OK,
+           "the package of an error text never is");
+}
+
 /* ---- memory ---- */
 
 static void every_call_ends_whichever_allocation_fails(void)
@@ -559,8 +661,10 @@ static void every_call_ends_whichever_allocation_fails(void)
     is_int(left_behind, 0, "nothing is left behind");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    const pl_registration_t parts[] = {{"module", &net}, {0}};
+    pl_init(&argc, &argv, parts, NULL);
     scarce_init();
     run(a_checksum_is_that_of_the_standard);
     run(a_checksum_is_the_same_in_pieces_of_any_size);
@@ -577,6 +681,8 @@ int main(void)
     run(a_name_that_leads_elsewhere_is_refused);
     run(what_a_killed_writer_left_is_cleared_away);
     run(keys_that_change_the_arithmetic_must_agree);
+    run(options_that_a_checkpoint_does_not_know_have_their_defaults);
+    run(names_of_data_are_not_compared_where_samples_are);
     run(every_call_ends_whichever_allocation_fails);
     return tap_done();
 }

@@ -96,7 +96,7 @@ static json_t *fill_part(const char *role, const json_t *value, pl_error_t *err)
 {
     const char *name = pl_part_name(value);
     size_t names = json_object_get(value, "name") ? 1 : 0;
-    if (strcmp(name, "auto") || json_object_size(value) > names)
+    if (!name || strcmp(name, "auto") || json_object_size(value) > names)
         return fill_named(role, name, value, err);
     json_t *word = json_string(name);
     if (!word)

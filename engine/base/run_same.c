@@ -14,10 +14,11 @@
 #include "base/json_text.h"
 #include "base/json_walk.h"
 #include "base/run.h"
+#include "base/run_fill.h"
 
 static const char *const whole_sections[] = {"module",    "optimizer", "scheduler",
                                              "averaging", "data",      NULL};
-static const char *const data_free[] = {"prefetch", "workers", NULL};
+static const char *const data_free[] = {"package", "prefetch", "workers", NULL};
 static const char *const trainer_bound[] = {"accelerator",
                                             "devices",
                                             "num_nodes",
@@ -110,8 +111,9 @@ static void difference_add(char list[PL_ERROR_TEXT], const char *key, const json
 
 int64_t pl_run_shards(const json_t *trainer)
 {
-    const json_int_t own = json_integer_value(json_object_get(
-                         json_object_get(trainer, "strategy"), "micro_shards")),
+    const json_int_t own = json_integer_value(
+                         json_object_get(json_object_get(trainer, "strategy"),
+                                         "micro_shards")),
                      older = json_integer_value(json_object_get(trainer, "micro_shards"));
     return own > 0 ? own : older > 0 ? older : PL_SHARDS_USUAL;
 }
@@ -144,9 +146,8 @@ int64_t pl_run_batch(const json_t *run)
     if (is_elastic(trainer))
         return elastic_batch(run);
     const json_t *devices = json_object_get(trainer, "devices");
-    const json_int_t ranks = json_is_array(devices)
-                                 ? (json_int_t)json_array_size(devices)
-                                 : json_integer_value(devices),
+    const json_int_t ranks = json_is_array(devices) ? (json_int_t)json_array_size(devices)
+                                                    : json_integer_value(devices),
                      nodes = json_integer_value(json_object_get(trainer, "num_nodes"));
     const bool split = !json_is_false(json_object_get(strategy, "replace_sampler"));
     return (split ? (ranks > 1 ? ranks : 1) * (nodes > 1 ? nodes : 1) : 1)
@@ -168,7 +169,8 @@ static int name_forget(json_t *object, const char *key)
 
 static int names_forget(json_t *source)
 {
-    static const char *const keys[] = {"path", "x", "y", "offsets"};
+    static const char *const keys[] = {"path", "x", "y", "offsets"},
+                             *const of_idx[] = {"prefix", "images", "labels"};
     const char *name = json_string_value(json_object_get(source, "name")), *key;
     json_t *fields = json_object_get(source, "fields"), *value;
     int failed = 0;
@@ -178,27 +180,25 @@ static int names_forget(json_t *source)
         failed |= name_forget(source, keys[k]);
     json_object_foreach(fields, key, value)
         failed |= name_forget(fields, key);
-    json_object_del(source, "prefix");                      /* of the files of "idx" */
+    /* "idx" finds the files that these do not name. */
+    for (size_t k = 0; k < sizeof of_idx / sizeof *of_idx; k++)
+        json_object_del(source, of_idx[k]);
     return failed;
 }
 
-/* The run without the names of the files of its data; NULL: out of memory. */
-static json_t *run_without_names(const json_t *run)
+/* Removes the names of the files of its data from a run. */
+static int run_forget_names(json_t *run)
 {
-    json_t *copy = pl_json_copy(run), *data = json_object_get(copy, "data"), *value,
-           *source;
+    json_t *data = json_object_get(run, "data"), *value, *source;
     const char *key;
     size_t at;
-    int failed = copy ? names_forget(data) : 0;
+    int failed = names_forget(data);
     json_object_foreach(data, key, value) {
         failed |= names_forget(value);
         json_array_foreach(value, at, source)
             failed |= names_forget(source);
     }
-    if (!failed)
-        return copy;
-    json_decref(copy);
-    return NULL;
+    return failed;
 }
 
 /* The same but what goes with the number of ranks. */
@@ -236,12 +236,11 @@ static int run_compare(const json_t *then, const json_t *now, pl_error_t *err)
             difference_add(differences, key, NULL, value);
     }
     if (code == PL_OK && *differences)
-        code =
-            pl_fail(err, PL_EINVAL,
-                    "cannot resume with other options that change the result; change "
-                    "them back, or start a new run from these weights with "
-                    "module.init_from: %.400s",
-                    differences);
+        code = pl_fail(err, PL_EINVAL,
+                       "cannot resume with other options that change the result; change "
+                       "them back, or start a new run from these weights with "
+                       "module.init_from: %.400s",
+                       differences);
     json_decref(a);
     json_decref(b);
     return code;
@@ -249,10 +248,13 @@ static int run_compare(const json_t *then, const json_t *now, pl_error_t *err)
 
 int pl_run_same(const json_t *then, const json_t *now, bool by_content, pl_error_t *err)
 {
-    if (!by_content)
-        return run_compare(then, now, err);
-    json_t *a = run_without_names(then), *b = run_without_names(now);
-    int code = a && b ? run_compare(a, b, err) : pl_no_memory(err);
+    /* Options that are newer than the checkpoint are not in it: they had their defaults. */
+    json_t *a = pl_run_fill(then, err), *b = a ? pl_run_fill(now, err) : NULL;
+    int code = a && b ? PL_OK : PL_ENOMEM;
+    if (!code && by_content && (run_forget_names(a) || run_forget_names(b)))
+        code = pl_no_memory(err);
+    if (!code)
+        code = run_compare(a, b, err);
     json_decref(a);
     json_decref(b);
     return code;
