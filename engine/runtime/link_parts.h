@@ -85,7 +85,7 @@ struct pl_link {
     int first;                                           /* who that was */
     /* rank: */
     char *ask;                                              /* what a JOIN says */
-    pl_lookup_t *lookup;                                    /* of the host  [NULL: none] */
+    pl_lookup_t *lookup;                                  /* of the host  [NULL: none] */
     char unknown[PL_ERROR_TEXT];                            /* why its host is  [""] */
     uint8_t attempt;
     bool was_connected;                                     /* in any attempt */

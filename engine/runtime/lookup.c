@@ -108,8 +108,9 @@ int pl_lookup_result(pl_lookup_t *lookup, const struct addrinfo **found, pl_erro
 {
     if (!pl_lookup_wait(lookup, pl_now()))
         return pl_fail(err, PL_ETIMEOUT,
-                       "the host \"%s\": the name server has not answered within the join "
-                       "timeout; give an address instead, or check /etc/resolv.conf",
+                       "the host \"%s\": the name server has not answered within the "
+                       "join timeout; give an address instead, or check "
+                       "/etc/resolv.conf",
                        lookup->host);
     *found = lookup->found;
     return lookup->wrong ? pl_fail(err, PL_ENOTFOUND, "the host \"%s\": %s", lookup->host,
@@ -129,8 +130,8 @@ int pl_lookup_endpoint(pl_lookup_t *lookup, char *endpoint, size_t room, pl_erro
     if (wrong)
         return pl_fail(err, PL_ENOTFOUND, "the host \"%s\": %s", lookup->host,
                        gai_strerror(wrong));
-    snprintf(endpoint, room, found->ai_family == AF_INET6 ? "tcp://[%s]:%s" : "tcp://%s:%s",
-             host, lookup->port);
+    const bool is_v6 = found->ai_family == AF_INET6;
+    snprintf(endpoint, room, is_v6 ? "tcp://[%s]:%s" : "tcp://%s:%s", host, lookup->port);
     return PL_OK;
 }
 
