@@ -373,7 +373,7 @@ static void a_name_server_that_does_not_answer_has_a_limit(void)
     pthread_mutex_lock(&unanswered);
     pl_lookup_t *lookup = pl_lookup_start("tcp://node0.example:15000", &why);
     ok(!pl_lookup_wait(lookup, pl_now() + PL_SECOND / 10), "the wait has a limit");
-    is_int(pl_rendezvous_own_host(lookup, true, own, &why), PL_ETIMEOUT, "it is an error");
+    is_int(pl_rendezvous_own_host(lookup, true, own, &why), PL_ETIMEOUT, "an error");
     pl_lookup_leave(lookup);
     pthread_mutex_unlock(&unanswered);
     like(why.text, "host \"node0.example\": the name server has not answered", "%s",
