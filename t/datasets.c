@@ -150,6 +150,50 @@ static void idx_files_may_have_other_names(void)
             "idx1-int: record 1: the label is -1", "a label below 0");
 }
 
+static void idx_labels_are_those_of_the_images(void)
+{
+    static const uint8_t labels[][10] = {{0, 0, 8, 1, 0, 0, 0, 2, 5, 6},
+                                         {0, 0, 8, 1, 0, 0, 0, 2, 7, 8}};
+    static const char own[] = ", \"images\": \"fashion-train-images-idx3-ubyte\"";
+    char folder[512], more[1200];
+    snprintf(folder, sizeof folder, "%s/two", tap_folder());
+    mkdir(folder, 0700);
+    snprintf(folder, sizeof folder, "%s/two/apart", tap_folder());
+    mkdir(folder, 0700);
+    file_put("two/train-images-idx3-ubyte", two_images, sizeof two_images);
+    file_put("two/train-labels-idx1-ubyte", two_labels, sizeof two_labels);
+    file_put("two/fashion-train-images-idx3-ubyte", two_images, sizeof two_images);
+    file_put("two/fashion-train-labels-idx1-ubyte", labels[0], sizeof labels[0]);
+    file_put("two/fashion-test-labels-idx1-ubyte", labels[1], sizeof labels[1]);
+    rig_t rig = open_idx(PL_TRAIN, "two", "");
+    ok(has_labels(&rig, 3, 1), "the usual names come first: %s", rig.err.text);
+    rig_close(&rig);
+    rig = open_idx(PL_TRAIN, "two", own);
+    ok(has_labels(&rig, 5, 6), "images by name have their own labels: %s", rig.err.text);
+    rig_close(&rig);
+    file_put("two/apart/train-images-idx3-ubyte", two_images, sizeof two_images);
+    file_put_gzip("two/apart/train-labels-idx1-ubyte.gz", labels[1], sizeof labels[1]);
+    snprintf(more, sizeof more, ", \"images\": \"%s/train-images-idx3-ubyte\"", folder);
+    rig = open_idx(PL_TRAIN, "two", more);
+    ok(has_labels(&rig, 7, 8), "also in another folder: %s", rig.err.text);
+    rig_close(&rig);
+    file_put("two/other-images", two_images, sizeof two_images);
+    refused(open_idx(PL_TRAIN, "two", ", \"images\": \"other-images\""), PL_ENOTFOUND,
+            "two/other-images: there are no labels .*\"other-labels\": set \"labels\"",
+            "images without labels");
+    file_put("two/other-labels", labels[1], sizeof labels[1]);
+    rig = open_idx(PL_TRAIN, "two", ", \"images\": \"other-images\"");
+    ok(has_labels(&rig, 7, 8), "any name has labels of that name: %s", rig.err.text);
+    rig_close(&rig);
+    file_put("two/pixels", two_images, sizeof two_images);
+    refused(open_idx(PL_TRAIN, "two", ", \"images\": \"pixels\""), PL_ENOTFOUND,
+            "two/pixels: its labels cannot be found .*: set \"labels\"",
+            "a name that says nothing of the labels");
+    rig = open_idx(PL_PREDICT, "two", ", \"images\": \"pixels\"");
+    is_int(rig.code, PL_OK, "which are not needed to predict: %s", rig.err.text);
+    rig_close(&rig);
+}
+
 static void idx_pixels_may_be_of_any_type(void)
 {
     static const uint8_t floats[] = {0, 0, 13, 2, 0, 0, 0,    1, 0, 0,
@@ -435,6 +479,27 @@ static void csv_standardizes_by_the_moments_of_the_training_data(void)
     refused(open_told("no JSON", rows[0], ""), PL_EFORMAT, "facts:1:1", "no facts");
 }
 
+static void csv_does_not_scale_a_column_that_is_constant(void)
+{
+    char text[4096] = "";
+    for (int k = 0; k < 300; k++)
+        sprintf(text + strlen(text), "0.1,%d,%d\n", k, k % 2);
+    rig_t train = rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
+                           file_put_text("same.csv", text));
+    is_int(train.code, PL_OK, "opened: %s", train.err.text);
+    like(train.info.facts, "\"standardize\": ..0.1[0-9]*, ?1(.0)?\\], ?.149.5, ?0.011547",
+         "its factor is 1");
+    rig_read(&train, INDEX(0, 299));
+    ok(((float *)train.field[0])[0] == 0 && ((float *)train.field[0])[2] == 0,
+       "it is 0 in training");
+    rig_t other = open_told(train.info.facts, "0.2,1,0\n", "");
+    rig_read(&other, INDEX(0));
+    ok(fabsf(*(float *)other.field[0] - .1f) < 1e-7f, "elsewhere its distance, %g",
+       (double)*(float *)other.field[0]);
+    rig_close(&other);
+    rig_close(&train);
+}
+
 /* What the data sets log, one line after the other. */
 static char logged[4096];
 
@@ -524,34 +589,47 @@ static void csv_columns_without_names_are_taken_by_position(void)
     rig_close(&train);
 }
 
-static void csv_statistics_leave_out_what_is_kept_for_validation(void)
+/* Of 100 rows a third is of class 1; those that are held back are far from the others. */
+static void statistics_check(const pl_split_t *split, bool stratify)
 {
     char text[4096] = "", options[256];
-    double sum = 0, squares = 0;
-    pl_split_t split = {0};
-    const pl_split_spec_t spec = {.seed = 42, .total = 100, .share = 0.3};
-    pl_split_make(&split, &spec, NULL);
+    double sum = 0, squares = 0, worst = 0;
+    const double rest = (double)(100 - split->held_count);
     for (int k = 0; k < 100; k++) {
-        const bool held = pl_split_holds(&split, k);
-        snprintf(text + strlen(text), sizeof text - strlen(text), "%d,%d\n",
-                 held ? 1000000 + k : k, k % 2);
-        sum += held ? 0 : k / 70.0;
+        const bool held = pl_split_holds(split, k);
+        sprintf(text + strlen(text), "%d,%d\n", held ? 1000000 + k : k, k % 3 == 1);
+        sum += held ? 0 : k / rest;
     }
     for (int k = 0; k < 100; k++)
-        squares += pl_split_holds(&split, k) ? 0 : (k - sum) * (k - sum) / 70;
+        squares += pl_split_holds(split, k) ? 0 : (k - sum) * (k - sum) / rest;
     snprintf(options, sizeof options, "{\"path\": \"%s\"}",
              file_put_text("split.csv", text));
-    rig_t rig = rig_open_split(&pl_csv_dataset, 0.3, false, options);
+    rig_t rig = rig_open_split(&pl_csv_dataset, 0.3, stratify, options);
     is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
-    double worst = 0;
     for (int64_t k = 0; k < 100; k++) {
         rig_read(&rig, 1, &k);
-        if (!pl_split_holds(&split, k))
+        if (!pl_split_holds(split, k))
             worst = fmax(worst, fabs(*(float *)rig.field[0]
                                      - ((double)k - sum) / sqrt(squares)));
     }
-    ok(worst < 1e-6, "mean and deviation are those of the rows that are trained on");
+    ok(worst < 1e-6, "mean and deviation are those of the rows that are trained on%s",
+       stratify ? ", of each class" : "");
     rig_close(&rig);
+}
+
+static void csv_statistics_leave_out_what_is_kept_for_validation(void)
+{
+    int64_t target[100];
+    pl_split_t split = {0};
+    pl_split_spec_t spec = {.seed = 42, .total = 100, .share = 0.3};
+    pl_split_make(&split, &spec, NULL);
+    statistics_check(&split, false);
+    pl_split_release(&split);
+    for (int k = 0; k < 100; k++)
+        target[k] = k % 3 == 1;
+    spec.target = target;
+    pl_split_make(&split, &spec, NULL);
+    statistics_check(&split, true);
     pl_split_release(&split);
 }
 
@@ -850,6 +928,7 @@ int main(void)
     run(idx_gives_scaled_pixels_and_labels);
     run(idx_names_what_is_wrong);
     run(idx_files_may_have_other_names);
+    run(idx_labels_are_those_of_the_images);
     run(idx_pixels_may_be_of_any_type);
     run(idx_predicts_without_labels);
     run(mnist_is_served);
@@ -858,6 +937,7 @@ int main(void)
     run(csv_takes_the_target_by_its_name);
     run(csv_standardizes_each_column);
     run(csv_standardizes_by_the_moments_of_the_training_data);
+    run(csv_does_not_scale_a_column_that_is_constant);
     run(a_stratified_split_keeps_the_proportions_of_classes);
     run(csv_columns_are_matched_by_name);
     run(csv_columns_without_names_are_taken_by_position);

@@ -37,7 +37,8 @@ static const pl_option_t idx_options[] = {
     {"images", PL_OPTION_TEXT, offsetof(idx_t, images_name), "\"\"", NULL,
      "file of the images, in path or with its own path; \"\": found by its name"},
     {"labels", PL_OPTION_TEXT, offsetof(idx_t, labels_name), "\"\"", NULL,
-     "file of the labels, in path or with its own path; \"\": found by its name"},
+     "file of the labels, in path or with its own path; \"\": the file beside the images "
+     "whose name has \"labels\" for \"images\""},
     PL_FLOAT(idx_t, mean, "0", NULL,
              "subtracted from pixels, which are scaled to 0 to 1 if they are bytes"),
     PL_FLOAT(idx_t, std, "1", "(0..", "divides pixels, after the mean is subtracted"),
@@ -48,8 +49,9 @@ static const pl_option_t idx_options[] = {
 
 /* What names of a file have to have. */
 typedef struct pattern {
-    const char *begin, *kind;                               /* kind: "images", "labels" */
-    pl_stage_t stage;
+    const char *folder, *begin, *kind;                      /* kind: "images", "labels" */
+    const char *format;                                     /* "idx", or "" */
+    bool trains, tests;                                     /* the set that they name */
 } pattern_t;
 
 static bool is_of_training(pl_stage_t stage)
@@ -57,13 +59,22 @@ static bool is_of_training(pl_stage_t stage)
     return stage == PL_TRAIN || stage == PL_VALIDATE;
 }
 
+static bool names_training(const char *name)
+{
+    return strstr(name, "train") != NULL;
+}
+
+static bool names_test(const char *name)
+{
+    return !names_training(name) && (strstr(name, "t10k") || strstr(name, "test"));
+}
+
 static bool name_fits(const char *name, const pattern_t *pattern)
 {
-    const bool trains = strstr(name, "train") != NULL,
-               tests = !trains && (strstr(name, "t10k") || strstr(name, "test"));
     return !strncmp(name, pattern->begin, strlen(pattern->begin))
-           && strstr(name, pattern->kind) && strstr(name, "idx")
-           && (is_of_training(pattern->stage) ? trains : tests);
+           && strstr(name, pattern->kind) && strstr(name, pattern->format)
+           && names_training(name) == pattern->trains
+           && names_test(name) == pattern->tests;
 }
 
 /* A name's length without its ".gz". */
@@ -74,12 +85,11 @@ static size_t stem(const char *name)
 }
 
 /* The one file whose name fits, *file_p; PL_ENOTFOUND without a text: there is none. */
-static int idx_search(const idx_t *idx, const pattern_t *pattern, char **file_p,
-                      pl_error_t *err)
+static int idx_search(const pattern_t *pattern, char **file_p, pl_error_t *err)
 {
     char *found = NULL;
     int code = PL_OK;
-    DIR *folder = opendir(idx->path);
+    DIR *folder = opendir(pattern->folder);
     if (!folder && errno == ENOMEM)
         return pl_no_memory(err);
     for (struct dirent *entry; folder && !code && (entry = readdir(folder));) {
@@ -91,7 +101,7 @@ static int idx_search(const idx_t *idx, const pattern_t *pattern, char **file_p,
             code = pl_fail(err, PL_EINVAL,
                            "%s: \"%s\" and \"%s\" may be the %s: choose by \"prefix\", "
                            "or name the files by \"images\" and \"labels\"",
-                           idx->path, found, name, pattern->kind);
+                           pattern->folder, found, name, pattern->kind);
         if (found)
             continue;                                       /* with .gz and without */
         found = pl_text("%s", name);
@@ -101,7 +111,7 @@ static int idx_search(const idx_t *idx, const pattern_t *pattern, char **file_p,
         closedir(folder);
     if (!code && !found)
         return PL_ENOTFOUND;
-    if (!code && !(*file_p = pl_text("%s/%s", idx->path, found)))
+    if (!code && !(*file_p = pl_text("%s/%s", pattern->folder, found)))
         code = pl_no_memory(err);
     pl_text_free(found);
     return code;
@@ -109,12 +119,12 @@ static int idx_search(const idx_t *idx, const pattern_t *pattern, char **file_p,
 
 /* ---- Loading ---- */
 
-/* A file by its name, which it may have with .gz. */
-static int idx_load_as(const idx_t *idx, const char *name, const char *ending,
+/* A file by its name, in a folder unless the name has its own. */
+static int idx_load_as(const char *folder, const char *name, const char *ending,
                        char **file_p, pl_array_t *array, pl_error_t *err)
 {
     char *file = *name == '/' ? pl_text("%s%s", name, ending)
-                              : pl_text("%s/%s%s", idx->path, name, ending);
+                              : pl_text("%s/%s%s", folder, name, ending);
     if (!file)
         return pl_no_memory(err);
     const int code = pl_idx_load(file, pl_file_limit(), array, err);
@@ -125,17 +135,18 @@ static int idx_load_as(const idx_t *idx, const char *name, const char *ending,
     return code;
 }
 
-/* By the name given, or the one that MNIST has, or whatever fits. */
-static int idx_load(const idx_t *idx, const char *given, const char *usual,
-                    const pattern_t *pattern, char **file_p, pl_array_t *array,
-                    pl_error_t *err)
+/* By the name that MNIST has  [NULL], with .gz or without, or whatever fits. */
+static int idx_load_found(const char *usual, const pattern_t *pattern, char **file_p,
+                          pl_array_t *array, pl_error_t *err)
 {
-    int code = idx_load_as(idx, *given ? given : usual, "", file_p, array, err);
-    if (code == PL_ENOTFOUND && !*given)
-        code = idx_load_as(idx, usual, ".gz", file_p, array, err);
-    if (code != PL_ENOTFOUND || *given)
+    int code = PL_ENOTFOUND;
+    if (usual)
+        code = idx_load_as(pattern->folder, usual, "", file_p, array, err);
+    if (usual && code == PL_ENOTFOUND)
+        code = idx_load_as(pattern->folder, usual, ".gz", file_p, array, err);
+    if (code != PL_ENOTFOUND)
         return code;
-    code = idx_search(idx, pattern, file_p, err);
+    code = idx_search(pattern, file_p, err);
     return code ? code : pl_idx_load(*file_p, pl_file_limit(), array, err);
 }
 
@@ -183,53 +194,93 @@ static int idx_check_labels(const idx_t *idx, pl_error_t *err)
     return PL_OK;
 }
 
-/* What the labels' name begins with: that of the images, up to that word; "": it has
- * none.  pl_text_free(). */
-static char *labels_begin(const idx_t *idx)
+/* The names that MNIST gave the files, with the prefix. */
+typedef struct usual {
+    char *images, *labels;
+} usual_t;
+
+static int idx_load_images(idx_t *idx, const usual_t *usual, pl_stage_t stage,
+                           pl_error_t *err)
 {
-    const char *slash = strrchr(idx->images_file, '/'),
-               *name = slash ? slash + 1 : idx->images_file,
+    const bool trains = is_of_training(stage);
+    const pattern_t pattern = {idx->path, idx->prefix, "images", "idx", trains, !trains};
+    if (*idx->images_name)
+        return idx_load_as(idx->path, idx->images_name, "", &idx->images_file,
+                           &idx->images, err);
+    const int code = idx_load_found(usual->images, &pattern, &idx->images_file,
+                                    &idx->images, err);
+    return code != PL_ENOTFOUND
+               ? code
+               : pl_fail(err, code,
+                         "%s/%s: no such file, neither with .gz nor without, nor another "
+                         "of %s images",
+                         idx->path, usual->images, trains ? "training" : "test");
+}
+
+/* Those that lie beside the images and are named as they are up to that word: a folder
+ * may hold several sets. */
+static int idx_load_labels(idx_t *idx, const usual_t *usual, pl_stage_t stage,
+                           pl_error_t *err)
+{
+    const char *file = idx->images_file, *slash = strrchr(file, '/'), *name = slash + 1,
                *word = strstr(name, "images");
-    return word ? pl_text("%.*slabels", (int)(word - name), name)
-                : pl_text("%s", idx->prefix);
+    const bool is_usual = !strncmp(name, usual->images, strlen(usual->images));
+    if (*idx->labels_name)
+        return idx_load_as(idx->path, idx->labels_name, "", &idx->labels_file,
+                           &idx->labels, err);
+    char *folder = pl_text("%.*s", slash > file ? (int)(slash - file) : 1, file),
+         *begin = word ? pl_text("%.*slabels", (int)(word - name), name) : NULL;
+    const pattern_t pattern = {folder,
+                               begin,
+                               "labels",
+                               strstr(name, "idx") ? "idx" : "",
+                               names_training(name),
+                               names_test(name)};
+    int code = PL_ENOTFOUND;
+    if (!folder || (word && !begin))
+        code = pl_no_memory(err);
+    else if (word)
+        code = idx_load_found(is_usual ? usual->labels : NULL, &pattern,
+                              &idx->labels_file, &idx->labels, err);
+    if (code == PL_ENOTFOUND && *idx->images_name)
+        pl_fail(err, code,
+                word ? "%s: there are no labels beside it, in a file whose name begins "
+                       "with \"%s\": set \"labels\""
+                     : "%s: its labels cannot be found without \"images\" in its name: "
+                       "set \"labels\"",
+                file, begin);
+    else if (code == PL_ENOTFOUND)
+        pl_fail(err, code,
+                "%s/%s: no such file, neither with .gz nor without, nor another of %s "
+                "labels",
+                folder, usual->labels, is_of_training(stage) ? "training" : "test");
+    pl_text_free(folder);
+    pl_text_free(begin);
+    return code;
 }
 
 /* Labels may be missing when predicting. */
 static int idx_load_all(idx_t *idx, pl_stage_t stage, pl_error_t *err)
 {
     const char *part = is_of_training(stage) ? "train" : "t10k";
-    pattern_t pattern = {idx->prefix, "images", stage};
-    char *images = pl_text("%s%s-images-idx3-ubyte", idx->prefix, part),
-         *labels = pl_text("%s%s-labels-idx1-ubyte", idx->prefix, part), *begin = NULL;
+    const usual_t usual = {pl_text("%s%s-images-idx3-ubyte", idx->prefix, part),
+                           pl_text("%s%s-labels-idx1-ubyte", idx->prefix, part)};
     pl_error_t why = {0};
-    int code = images && labels ? idx_load(idx, idx->images_name, images, &pattern,
-                                           &idx->images_file, &idx->images, &why)
-                                : pl_no_memory(&why);
+    int code = usual.images && usual.labels ? idx_load_images(idx, &usual, stage, &why)
+                                            : pl_no_memory(&why);
     if (!code)
         code = idx_check_images(idx, &why);
-    if (!code && !(begin = labels_begin(idx)))
-        code = pl_no_memory(&why);
     if (!code) {
-        pattern = (pattern_t){begin, "labels", stage};
-        code = idx_load(idx, idx->labels_name, labels, &pattern, &idx->labels_file,
-                        &idx->labels, &why);
+        code = idx_load_labels(idx, &usual, stage, &why);
         if (code == PL_ENOTFOUND && stage == PL_PREDICT && !*idx->labels_name)
             code = PL_OK;
         else if (!code)
             code = idx_check_labels(idx, &why);
     }
-    const bool is_images = !idx->images_file;
-    if (code == PL_ENOTFOUND && !*(is_images ? idx->images_name : idx->labels_name))
-        pl_fail(err, code,
-                "%s/%s: no such file, neither with .gz nor without, nor another of %s %s",
-                idx->path, is_images ? images : labels,
-                is_of_training(stage) ? "training" : "test",
-                is_images ? "images" : "labels");
-    else if (code)
+    if (code)
         pl_fail(err, code, "%s", why.text);
-    pl_text_free(images);
-    pl_text_free(labels);
-    pl_text_free(begin);
+    pl_text_free(usual.images);
+    pl_text_free(usual.labels);
     return code;
 }
 
