@@ -509,6 +509,24 @@ static void a_file_that_is_missing_is_named_with_its_key(void)
     open_refused("{\"train\": \"numbers\", \"val\": [\"numbers\", {\"name\": \"npy\", "
                  "\"x\": \"none.npy\"}]}",
                  PL_ENOTFOUND, "^[^ ]+:1:[0-9]+: \"data.val.1.x\": .*none.npy: No such");
+    char columns[1024];
+    snprintf(columns, sizeof columns,
+             "{\"package\": \"none-data\", \"train\": {\"name\": \"csv\", \"path\": "
+             "\"%s\"}, \"val\": {\"name\": \"csv\", \"path\": \"%s\"}}",
+             file_put_text("columns.csv", "a,b\n1,0\n2,1\n"),
+             file_put_text("others.csv", "c,b\n1,0\n2,1\n"));
+    open_refused(columns, PL_ENOTFOUND, "data.val.path\": .*no column \"a\"[^;]*$");
+    open_refused("{\"train\": {\"name\": \"csv\", \"header\": \"no\", "
+                 "\"path\": \"none.csv\"}}",
+                 PL_ENOTFOUND, ": \"data.train.path\": .*csv\": none.csv: No such");
+    open_refused("{\"name\": \"npy\", \"y\": \"x.npy\", \"x\": \"no_x.npy\", \"fields\": "
+                 "{\"w\": \"directory\"}}",
+                 PL_ENOTFOUND, ": \"data.x\": .*: no_x.npy: No such");
+    open_refused("{\"name\": \"idx\", \"path\": \"no-such-folder\", \"images\": \"a\", "
+                 "\"labels\": \"folder\"}",
+                 PL_ENOTFOUND, ": \"data.images\": .*: no-such-folder/a: No such");
+    open_refused("{\"name\": \"idx\", \"path\": \"no-such-folder\", \"prefix\": \"no\"}",
+                 PL_ENOTFOUND, ": \"data.path\": .*: no-such-folder/no");
 }
 
 static void what_has_no_classes_cannot_be_split_by_them(void)
@@ -822,6 +840,7 @@ int main(void)
                                               {"dataset", &halves},
                                               {"dataset", &pl_csv_dataset},
                                               {"dataset", &pl_npy_dataset},
+                                              {"dataset", &pl_idx_dataset},
                                               PL_REGISTRATIONS_END};
     pl_register(parts, NULL);
     run(batches_are_the_same_whatever_reads_them);

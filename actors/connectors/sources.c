@@ -107,29 +107,53 @@ int pl_sources_prepare(pl_sources_t *sources, pl_stage_t stage, uint32_t loader,
 
 /* ---- A file that cannot be read ---- */
 
-/* Finds the text option that an error quotes, in an object of options or one below it. */
-static bool key_find(const json_t *object, const char *error, char *key, size_t size)
+/* The option that an error is about: its key, and how well its text fits. */
+typedef struct blamed {
+    size_t fit;                                             /* 0: none does */
+    char key[256];
+} blamed_t;
+
+/* How well a text fits the file that an error names: as the end of its path it fits
+ * better than as a folder on the way, and the longer the better. */
+static size_t text_fit(const char *error, const char *text)
+{
+    const size_t length = strlen(text);
+    size_t fit = 0;
+    for (const char *at = error; length && (at = strstr(at, text)); at++) {
+        const bool begins = at == error || at[-1] == ' ' || at[-1] == '/';
+        if (begins && at[length] == ':')
+            return length + PL_ERROR_TEXT;
+        if (begins && at[length] == '/')
+            fit = length;
+    }
+    return fit;
+}
+
+/* Finds the text option that fits best, in an object of options or one below it. */
+static void key_find(const json_t *object, const char *error, const char *key,
+                     blamed_t *blamed)
 {
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)object, name, value) {
+        char path[sizeof blamed->key];
         const char *text = json_string_value(value);
-        const size_t length = strlen(key);
-        if (!strcmp(name, "name"))
+        const size_t fit = text && strcmp(name, "name") ? text_fit(error, text) : 0;
+        snprintf(path, sizeof path, "%s.%s", key, name);
+        key_find(value, error, path, blamed);
+        if (fit <= blamed->fit)
             continue;
-        snprintf(key + length, size - length, ".%s", name);
-        if (text ? *text && strstr(error, text) : key_find(value, error, key, size))
-            return true;
-        key[length] = '\0';
+        blamed->fit = fit;
+        memcpy(blamed->key, path, sizeof path);
     }
-    return false;
 }
 
 int pl_sources_blame(const pl_sources_t *sources, const pl_dataset_t *dataset,
                      const pl_error_t *error, pl_error_t *err)
 {
     const pl_options_t *options = sources->job->options;
-    char key[256] = "data";
+    char key[sizeof((blamed_t *)0)->key] = "data";
+    blamed_t blamed = {0};
     int place = 0;
     while (place < PL_SOURCES && sources->dataset[place] != dataset)
         place++;
@@ -145,17 +169,19 @@ int pl_sources_blame(const pl_sources_t *sources, const pl_dataset_t *dataset,
             snprintf(key + strlen(key), sizeof key - strlen(key), ".%d",
                      place < PL_STAGES ? 0 : place - PL_STAGES + 1);
     }
-    if (!key_find(pl_options_value(options, key), error->text, key, sizeof key))
+    key_find(pl_options_value(options, key), error->text, key, &blamed);
+    if (!blamed.fit)
         return pl_fail(err, error->code, "%s", error->text);
     const char *package = sources->job->data->package;
-    const bool is_named = error->code == PL_ENOTFOUND && *package
+    const bool is_named =
+        strstr(error->text, "o such file") && *package
         && !package[strspn(package, "abcdefghijklmnopqrstuvwxyz0123456789+-.")];
     if (is_named)
-        return pl_options_fail(err, error->code, options, key,
-                               "\"%s\": %s; install it as root: apt-get install %s", key,
-                               error->text, package);
-    return pl_options_fail(err, error->code, options, key, "\"%s\": %s", key,
-                           error->text);
+        return pl_options_fail(err, error->code, options, blamed.key,
+                               "\"%s\": %s; install it as root: apt-get install %s",
+                               blamed.key, error->text, package);
+    return pl_options_fail(err, error->code, options, blamed.key, "\"%s\": %s",
+                           blamed.key, error->text);
 }
 
 /* ---- Which samples ---- */
