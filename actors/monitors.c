@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "actors/connectors/callbacks/callbacks.h"
 #include "actors/loops/figures.h"
 #include "base/bind.h"
 #include "base/error.h"
@@ -129,39 +130,135 @@ static bool is_counter(const char *name)
     return !strcmp(name, "skipped_steps") || !strcmp(name, "rollbacks");
 }
 
-static int monitor_warn(const pl_job_t *job, const char *key, const char *monitor,
+/* The option beside a "monitor", such as its "mode". */
+static const char *beside(const char *key, const char *name, char other[128])
+{
+    snprintf(other, 128, "%.*s.%s", (int)(strrchr(key, '.') - key), key, name);
+    return other;
+}
+
+static bool is_option(const pl_job_t *job, const char *key, const char *value)
+{
+    char *text = pl_options_get(job->options, key);
+    const bool is = text && !strcmp(text, value);
+    pl_text_free(text);
+    return is;
+}
+
+/* A built-in callback adds no metric whose name has the prefix of a stage. */
+static bool may_add(const char *callback, const char *monitor)
+{
+    static const char *const adding[] = {"device_stats_monitor", "lr_monitor",
+                                         "throughput_monitor"};
+    const void *ops = pl_part_find("callback", callback, NULL);
+    const pl_registration_t *built_in = pl_callback_parts;
+    while (built_in->role && built_in->table != ops)
+        built_in++;
+    if (!built_in->role)
+        return true;
+    for (size_t k = 0; k < sizeof adding / sizeof *adding; k++)
+        if (!strcmp(callback, adding[k]))
+            return strncmp(monitor, "val_", 4) != 0 && strncmp(monitor, "train_", 6) != 0;
+    return false;
+}
+
+static bool a_callback_may_add(const pl_job_t *job, const char *monitor)
+{
+    char part[96];
+    bool may = false;
+    for (int k = pl_options_count(job->options, "callbacks"); k-- > 0 && !may;) {
+        snprintf(part, sizeof part, "callbacks.%d", k);
+        const char *name = pl_options_part_name(job->options, part);
+        may = name && may_add(name, monitor);
+    }
+    return may;
+}
+
+typedef struct metrics {
+    json_t *known;
+    bool validates;             /* else components themselves report a missing "val_…" */
+} metrics_t;
+
+static int monitor_find(const pl_job_t *job, const char *key, const char *monitor,
                         const void *context, pl_error_t *err)
 {
-    const json_t *known = context;
+    const metrics_t *metrics = context;
+    const json_t *known = metrics->known;
     const char *name;
     json_t *value;
+    char strict[128];
     pl_nearest_t nearest;
-    (void)err;
-    if (json_object_get(known, monitor) || is_counter(monitor))
+    pl_error_t text = {0};
+    const bool is_known = json_object_get(known, monitor) || is_counter(monitor);
+    if (is_known || (!metrics->validates && !strncmp(monitor, "val_", 4)))
         return PL_OK;
     pl_nearest_init(&nearest, monitor);
     json_object_foreach((json_t *)known, name, value) {
         pl_nearest_offer(&nearest, name);
     }
     const char *meant = pl_nearest_is_sure(&nearest) ? nearest.name : NULL;
-    pl_error_t text = {0};
+    const bool may_come = a_callback_may_add(job, monitor);
     pl_options_fail(&text, PL_ENOTFOUND, job->options, key,
                     "\"%s\": the module computes no metric \"%.60s\"%s%s%s; the metrics "
-                    "are: %s; only a callback could add \"%.60s\"",
-                    key, monitor, meant ? "; did you mean \"" : "", meant ? meant : "",
-                    meant ? "\"?" : "", nearest.known, monitor);
-    pl_log_line(PL_LOG_WARNING, 0, "worker", "%s", text.text);
+                    "are: %s%s",
+                    key, monitor, meant ? ", did you mean \"" : "", meant ? meant : "",
+                    meant ? "\"" : "", nearest.known,
+                    may_come ? "; only a callback could add it" : "");
+    if (!may_come && !is_option(job, beside(key, "strict", strict), "false"))
+        return pl_fail(err, text.code, "%s", text.text);
+    pl_log_line(PL_LOG_WARNING, 0, "", "%s", text.text);
     return PL_OK;
 }
 
-void pl_monitors_warn(const pl_job_t *job, const char *train, const char *val)
+/* ---- Metrics of which more is better ---- */
+
+/* A name of words such as "val_head_acc". */
+static bool more_is_better(const char *monitor)
 {
-    pl_error_t err = {0};
-    json_t *known = json_object();
-    if (*train
-        && names_put(known, PL_VALIDATE, val,
+    static const char *const more[] = {"acc",       "accuracy", "auc", "auroc", "f1",
+                                       "precision", "recall",   "r2"};
+    static const char *const less[] = {"loss", "error"};
+    bool is = false;
+    for (const char *word = monitor; *word;) {
+        const size_t length = strcspn(word, "_/");
+        for (size_t k = 0; k < sizeof more / sizeof *more; k++)
+            is |= strlen(more[k]) == length && !strncmp(word, more[k], length);
+        for (size_t k = 0; k < sizeof less / sizeof *less; k++)
+            if (strlen(less[k]) == length && !strncmp(word, less[k], length))
+                return false;
+        word += length + (word[length] != '\0');
+    }
+    return is;
+}
+
+static int mode_warn(const pl_job_t *job, const char *key, const char *monitor,
+                     const void *context, pl_error_t *err)
+{
+    char mode[128];
+    pl_error_t text = {0};
+    (void)context, (void)err;
+    if (!more_is_better(monitor)
+        || pl_options_value(job->options, beside(key, "mode", mode))
+        || !is_option(job, mode, "min"))
+        return PL_OK;
+    pl_options_fail(&text, PL_EINVAL, job->options, key,
+                    "\"%s\" is not set, so a lower \"%.60s\" counts as better: set it to "
+                    "\"max\" or \"min\"",
+                    mode, monitor);
+    pl_log_line(PL_LOG_WARNING, 0, "", "%s", text.text);
+    return PL_OK;
+}
+
+int pl_monitors_find(const pl_job_t *job, const char *train, const char *val,
+                     pl_error_t *err)
+{
+    const metrics_t metrics = {.known = json_object(), .validates = *val};
+    int code = monitors_visit(job, mode_warn, NULL, err);
+    if (code == PL_OK && *train
+        && names_put(metrics.known, PL_VALIDATE, val,
                      pl_options_loaders(job->options, PL_VALIDATE))
-        && names_put(known, PL_TRAIN, train, 1))
-        monitors_visit(job, monitor_warn, known, &err);
-    json_decref(known);
+        && names_put(metrics.known, PL_TRAIN, train, 1))
+        code = monitors_visit(job, monitor_find, &metrics, err);
+    json_decref(metrics.known);
+    return code;
 }

@@ -8,9 +8,12 @@
  * run has several.  Needs options alone. */
 int pl_monitors_check(const pl_job_t *job, pl_error_t *err);
 
-/* Warns of options "monitor" that name no metric of the module, before the first step.
- * The names are those of metric_names; val [""] of a run without validations.  A callback
- * may still log a metric of that name, so it is no error. */
-void pl_monitors_warn(const pl_job_t *job, const char *train, const char *val);
+/* Before the first step: PL_ENOTFOUND when an option "monitor" names no metric of the
+ * run.  Warns instead where a callback could still log that metric, or the option
+ * "strict" beside it is false.  Warns also where more of a metric is better and no "mode"
+ * is given.  The names are those of metric_names; val [""] of a run without
+ * validations. */
+int pl_monitors_find(const pl_job_t *job, const char *train, const char *val,
+                     pl_error_t *err);
 
 #endif

@@ -54,16 +54,21 @@ static void strategy_set_up(void *self, const pl_answer_t *answer)
                              .validates = w->validates
                                           && w->job->trainer->limit_val_batches.value
                                                  > 0};
+    if (w->does_io && w->job->stage == PL_TRAIN && !w->job->own
+        && !w->job->tuning.num_training
+        && pl_monitors_find(w->job, answer->body->setup_reply.train_metrics,
+                            shown.validates ? answer->body->setup_reply.val_metrics : "",
+                            &err)
+               != PL_OK) {
+        pl_worker_fail(w, &err);
+        return;
+    }
     if (!pl_is_nobody(w->callback)
         && !pl_call_show_model(w, w->callback, &shown,
                                (pl_how_t){.on_answer = pl_worker_part_ended}, &err)) {
         pl_worker_fail(w, &err);
         return;
     }
-    if (w->does_io && w->job->stage == PL_TRAIN && !w->job->own
-        && !w->job->tuning.num_training)
-        pl_monitors_warn(w->job, answer->body->setup_reply.train_metrics,
-                         shown.validates ? answer->body->setup_reply.val_metrics : "");
     if (!w->weights) {
         pl_worker_go_on(w);
         return;

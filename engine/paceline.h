@@ -521,7 +521,8 @@ typedef struct pl_result_tensor {
 typedef struct pl_result {
     const char *status;          /* "ok", "stopped" (by pl_trainer_stop() or a callback),
                                     "failed" */
-    const char *reason;          /* why a fit was "stopped", and by which component; "" */
+    const char *reason;          /* why a fit was "stopped", and by which component; or
+                                    why a resumed fit that is "ok" trained nothing; "" */
     pl_error_t error;            /* if "failed" */
     uint64_t global_step;        /* optimizer steps done */
     uint32_t epoch;              /* epochs done */

@@ -61,7 +61,7 @@ static void a_figure_that_gets_no_better_stops_the_run(void)
     STOPS_AFTER("0.5", "0.6");
     is_text(ask(PL_HOOK_VALIDATION_END, "{\"val_loss\": 0.7}")->text,
             "early_stopping: val_loss has not improved in the last 2 checks; the best is "
-            "0.5",
+            "0.5 (mode \"min\")",
             "and says why");
     queen_close();
     start("{\"name\": \"early_stopping\", \"patience\": 1, \"mode\": \"max\"}");

@@ -343,6 +343,8 @@ what_is_not_there_is_a_wrong_request() {
     done
     refused 2 'no checkpoint or run is at nosuch: ' fit run.json --resume nosuch
     refused 2 '^paceline: .*none\.csv' fit run.json --set data.path=none.csv
+    refused 2 '^paceline: "callbacks.0.monitor": the module computes no metric "val_ac", did you mean "val_acc"; the' \
+        fit run.json --set 'callbacks=[{"name": "model_checkpoint", "monitor": "val_ac"}]'
     try "$paceline" fit run.json --set data.path=none.csv --json
     is "$status" 2 "status 2 with --json too"
     like "$(tail -n 1 <<<"$out")" \

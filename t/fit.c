@@ -273,6 +273,7 @@ static void limits_may_be_as_large_as_numbers_go(void)
     is_int(heard.total, 3, "and the limit that counts is told");
     rig_result_free(result);
     pl_trainer_options_t options = {.max_epochs = INT64_MAX / 2 + 2,
+                                    .max_steps = -1,
                                     .accumulate_grad_batches = 1};
     pl_due_t due = {.options = &options, .accumulate = 1};
     is_int(pl_due_begin(&due, 0, 0, 0, 4), 0,

@@ -225,10 +225,12 @@ static bool same_json(const json_t *a, const json_t *b)
     return false;
 }
 
+/* From the last checkpoint nothing is trained, which is the reason of an "ok" run. */
 static bool same_ends(const left_t *a, const left_t *b)
 {
     bool ends = !strcmp(a->result->status, b->result->status)
-                && !strcmp(a->result->reason, b->result->reason)
+                && (!strcmp(a->result->status, "ok")
+                    || !strcmp(a->result->reason, b->result->reason))
                 && a->result->global_step == b->result->global_step,
          weights = rig_same_bits(a->result, b->result);
     if (!ends)

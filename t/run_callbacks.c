@@ -196,14 +196,20 @@ static void they_skip_what_a_point_says(void)
     rig_free(&rig);
 }
 
+/* A run with a callback, or a schedule, that follows a metric. */
+static rig_t *monitoring(const char *callbacks, const char *scheduler)
+{
+    return rig_new(.data = "\"batch_size\": 8, \"val_split\": 0.2",
+                   .trainer = "\"max_epochs\": 1", .callbacks = callbacks,
+                   .scheduler = scheduler);
+}
+
 /* How many warnings with a text a run gives. */
 static void monitor_is_warned_of(const char *callbacks, const char *scheduler,
                                  const char *text, int warnings)
 {
     rig_listen(text);
-    rig_t *rig = rig_new(.data = "\"batch_size\": 8, \"val_split\": 0.2",
-                         .trainer = "\"max_epochs\": 1", .callbacks = callbacks,
-                         .scheduler = scheduler);
+    rig_t *rig = monitoring(callbacks, scheduler);
     rig_fit(rig);
     is_int(rig_heard(), warnings, "%s%s: %s", callbacks ? callbacks : "",
            scheduler ? scheduler : "", text);
@@ -211,23 +217,46 @@ static void monitor_is_warned_of(const char *callbacks, const char *scheduler,
     rig_listen(NULL);
 }
 
-static void a_monitored_metric_that_does_not_exist_is_warned_of(void)
+static void monitor_is_refused(const char *callbacks, const char *scheduler,
+                               const char *pattern)
 {
-    monitor_is_warned_of("[\"model_summary\", {\"name\": \"early_stopping\", "
-                         "\"monitor\": \"val_los\", \"strict\": false}]",
-                         NULL,
-                         "\"callbacks.1.monitor\": the module computes no metric "
-                         "\"val_los\"; did you mean \"val_loss\"?; the metrics are: "
-                         "val_loss, val_acc, train_loss, train_loss_epoch, train_acc",
-                         1);
-    monitor_is_warned_of("[{\"name\": \"model_checkpoint\", \"monitor\": \"banana\"}]",
-                         NULL,
-                         "\"callbacks.0.monitor\": the module computes no metric "
-                         "\"banana\"; the metrics are: val_loss",
-                         1);
-    monitor_is_warned_of(NULL, "{\"name\": \"reduce_on_plateau\", \"monitor\": \"acc\"}",
-                         "\"scheduler.monitor\": the module computes no metric \"acc\"",
-                         1);
+    rig_t *rig = monitoring(callbacks, scheduler);
+    const rig_result_t *result = rig_fit(rig);
+    is_int(result->error.code, PL_ENOTFOUND, "%s%s is an error",
+           callbacks ? callbacks : "", scheduler ? scheduler : "");
+    is_int((int)result->global_step, 0, "before the first step");
+    like(result->error.text, pattern, "which names the metrics");
+    rig_free(&rig);
+}
+
+static void a_monitored_metric_that_does_not_exist_fails_before_the_first_step(void)
+{
+    monitor_is_refused("[\"model_summary\", {\"name\": \"early_stopping\", "
+                       "\"monitor\": \"val_los\"}]",
+                       NULL,
+                       "\"callbacks.1.monitor\": the module computes no metric "
+                       "\"val_los\", did you mean \"val_loss\"; the metrics are: "
+                       "val_loss, val_acc, train_loss, train_loss_epoch, train_acc");
+    monitor_is_refused("[\"throughput_monitor\", {\"name\": \"model_checkpoint\", "
+                       "\"monitor\": \"val_banana\"}]",
+                       NULL,
+                       "\"callbacks.1.monitor\": the module computes no metric "
+                       "\"val_banana\"; the metrics are: val_loss");
+    monitor_is_refused(NULL, "{\"name\": \"reduce_on_plateau\", \"monitor\": \"acc\"}",
+                       "\"scheduler.monitor\": the module computes no metric \"acc\"");
+}
+
+static void a_monitored_metric_that_may_come_is_warned_of(void)
+{
+    monitor_is_warned_of("[{\"name\": \"early_stopping\", \"monitor\": \"val_los\", "
+                         "\"strict\": false}]",
+                         NULL, "the module computes no metric", 1);
+    monitor_is_warned_of("[\"throughput_monitor\", {\"name\": \"model_checkpoint\", "
+                         "\"monitor\": \"steps_per_second\"}]",
+                         NULL, "only a callback could add it", 1);
+    monitor_is_warned_of("[{\"name\": \"witness\"}, {\"name\": \"model_checkpoint\", "
+                         "\"monitor\": \"val_weather\"}]",
+                         NULL, "only a callback could add it", 1);
 }
 
 static void a_monitored_metric_that_exists_is_not_warned_of(void)
@@ -242,6 +271,27 @@ static void a_monitored_metric_that_exists_is_not_warned_of(void)
                  names[k]);
         monitor_is_warned_of(callbacks, NULL, "computes no metric", 0);
     }
+}
+
+static void a_metric_of_which_more_is_better_needs_a_mode(void)
+{
+    static const char text[] = "mode\" is not set, so a lower";
+    monitor_is_warned_of("[{\"name\": \"model_checkpoint\", \"monitor\": \"val_acc\"}]",
+                         NULL,
+                         "\"callbacks.0.mode\" is not set, so a lower \"val_acc\" counts "
+                         "as better: set it to \"max\" or \"min\"",
+                         1);
+    monitor_is_warned_of("[{\"name\": \"early_stopping\", \"monitor\": \"train_acc\"}]",
+                         NULL, text, 1);
+    monitor_is_warned_of(NULL,
+                         "{\"name\": \"reduce_on_plateau\", \"monitor\": \"val_acc\"}",
+                         "\"scheduler.mode\" is not set", 1);
+    monitor_is_warned_of("[{\"name\": \"model_checkpoint\", \"monitor\": \"val_loss\"}]",
+                         NULL, text, 0);
+    monitor_is_warned_of("[{\"name\": \"model_checkpoint\", \"monitor\": \"val_acc\", "
+                         "\"mode\": \"min\"}, {\"name\": \"early_stopping\", "
+                         "\"monitor\": \"val_acc\", \"mode\": \"max\"}]",
+                         NULL, text, 0);
 }
 
 static void a_rate_is_changed_at(const char *point, int at, int from)
@@ -419,7 +469,9 @@ int main(void)
     run(they_skip_what_a_point_says);
     run(they_change_the_rate_at_each_point);
     run(tests_and_predictions_have_points_of_their_own);
-    run(a_monitored_metric_that_does_not_exist_is_warned_of);
+    run(a_monitored_metric_that_does_not_exist_fails_before_the_first_step);
+    run(a_monitored_metric_that_may_come_is_warned_of);
+    run(a_metric_of_which_more_is_better_needs_a_mode);
     run(a_monitored_metric_that_exists_is_not_warned_of);
     run(their_figures_are_logged);
     run(lines_come_in_the_order_of_steps);

@@ -156,6 +156,24 @@ a_resume_notices_other_data() {
     is "$status" 0 'the same rows in another file, compressed, are the same data'
 }
 
+a_resume_behind_its_limit_trains_nothing() {
+    local limit
+    rm -rf limits
+    run_file limits
+    try "$paceline" fit run.json --set trainer.max_epochs=2 --set trainer.max_steps=9
+    cp limits/0001/model.safetensors nine.safetensors
+    for limit in max_steps=9 max_steps=7 max_steps=0 max_epochs=1 max_epochs=0; do
+        longer --resume last --set "trainer.$limit"
+        is "$status" 0 "in the middle of its second epoch, $limit"
+        is "$(head -n 1 <<<"$out")" "nothing was trained: trainer.${limit/=/ } is reached; raise it to continue" 'says why'
+        ok 'and leaves the weights as they are' cmp limits/0001/model.safetensors nine.safetensors
+    done
+    longer --resume last --json
+    like "$out" '"event":"result","status":"ok","run_dir":"limits/0001","global_step":12,"epoch":2' 'raised it is trained to its end'
+    longer --resume last --json
+    like "$out" '"status":"ok","reason":"nothing was trained: trainer.max_epochs 2 is reached' 'and is complete then'
+}
+
 # as_reader WORDS... - the command with the directory data/0001 read-only
 as_reader() {
     if [ "$(id -u)" = 0 ]; then
@@ -183,6 +201,7 @@ a_resume_into_a_directory_that_cannot_be_written_ends_at_once() {
 
 run a_resume_writes_where_it_is_asked_to trains
 run a_resume_notices_other_data trains
+run a_resume_behind_its_limit_trains_nothing trains
 run a_resume_into_a_directory_that_cannot_be_written_ends_at_once trains
 run a_kill_at_any_call_of_a_save_leaves_a_whole_checkpoint trains
 run a_disk_that_fails_costs_checkpoints_and_not_the_run trains

@@ -4,29 +4,39 @@
  * more than that is no limit. */
 #include "actors/loops/due.h"
 
-static uint64_t sooner(uint64_t a, uint64_t b)
+/* [negative: none] */
+static uint64_t limit_of(int64_t option)
 {
-    return !a || (b && b < a) ? b : a;
+    return option < 0 ? UINT64_MAX : (uint64_t)option;
 }
 
+static uint64_t until(uint64_t limit, uint64_t from)
+{
+    return limit > from ? limit - from : 0;
+}
+
+/* A resumed run may have passed its limits: nothing of the epoch is left then. */
 uint64_t pl_due_begin(pl_due_t *due, uint32_t epoch, uint32_t first, uint64_t global_step,
                       uint32_t batches)
 {
-    uint64_t first_step = global_step - (first + due->accumulate - 1) / due->accumulate;
-    uint64_t per_epoch = (batches + due->accumulate - 1) / due->accumulate, all;
-    uint64_t most = due->options->max_steps > 0 ? (uint64_t)due->options->max_steps : 0;
-    uint64_t epochs = due->options->max_epochs > 0 ? (uint64_t)due->options->max_epochs
-                                                   : 0;
-    uint64_t left = epochs > epoch ? epochs - epoch : 0;    /* this one and those after */
-    if (!left || __builtin_mul_overflow(left, per_epoch, &all)
-        || __builtin_add_overflow(all, first_step, &all))
-        all = 0;
+    const uint64_t max_steps = limit_of(due->options->max_steps),
+                   max_epochs = limit_of(due->options->max_epochs),
+                   per_epoch = (batches + due->accumulate - 1) / due->accumulate;
+    const uint64_t epochs = until(max_epochs, epoch);       /* this one and those after */
+    uint64_t total;
     due->epoch = epoch;
-    due->first_step = first_step;
-    due->batches = due->end = batches;
-    if (most && most - first_step < per_epoch)
-        due->end = (uint32_t)((most - first_step) * due->accumulate);
-    return sooner(most, all);
+    due->first_step = global_step - (first + due->accumulate - 1) / due->accumulate;
+    due->batches = batches;
+    const uint64_t steps = epochs ? until(max_steps, due->first_step) : 0;
+    due->end = steps < per_epoch ? (uint32_t)(steps * due->accumulate) : batches;
+    if (due->end < first)
+        due->end = first;
+    if (max_epochs == UINT64_MAX || __builtin_mul_overflow(epochs, per_epoch, &total)
+        || __builtin_add_overflow(total, due->first_step, &total) || total > max_steps)
+        total = max_steps;
+    if (total < global_step)
+        total = global_step;
+    return total == UINT64_MAX ? 0 : total;
 }
 
 uint64_t pl_due_epoch_steps(const pl_due_t *due)

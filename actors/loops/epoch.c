@@ -263,7 +263,8 @@ static void epoch_finish(pl_epoch_t *e)
 {
     pl_pass_t *pass = &e->pass;
     char *text = pl_metrics_text(e->newest, &pass->failure);
-    if (pass->done == e->due.end && !e->owes)
+    const bool is_whole = pass->done == e->due.batches;
+    if (pass->done == e->due.end && !e->owes && (is_whole || pass->done > pass->first))
         pl_epoch_report(e, "epoch");
     else
         pl_epoch_tell(e, "alive", "");                      /* what follows it may fail */
@@ -274,7 +275,7 @@ static void epoch_finish(pl_epoch_t *e)
                                        .samples = e->samples,
                                        .skipped = e->in_row > 0,
                                        .ended = e->ended || e->stopping,
-                                       .whole = pass->done == e->due.batches && !e->owes,
+                                       .whole = is_whole && !e->owes,
                                        .save = "",
                                        .drop = "",
                                        .reason = e->reason,

@@ -18,7 +18,9 @@ static int fit_start(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
     (void)call;
     pl_fit_t *fit = self;
     int code = PL_OK;
-    fit->options = ((const pl_job_t *)body->start.context)->trainer;
+    const pl_job_t *job = (const pl_job_t *)body->start.context;
+    fit->options = job->trainer;
+    fit->is_resume = job->resumes && !job->again;
     if (*fit->options->max_time)
         code = pl_duration_read(fit->options->max_time, &fit->max_time, err);
     if (code != PL_OK)
@@ -106,8 +108,7 @@ static void fit_saved(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
     if (answer->kind == PL_ANSWER_ERROR && fit->outcome->error.code == PL_OK)
-        fit->outcome->error = *answer->error;     /* the weights are in the result all the
-                                                     same */
+        fit->outcome->error = *answer->error;      /* the result still has the weights */
     if (fit->call && (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR))
         fit_reply(fit);
 }
@@ -145,8 +146,7 @@ static int outcome_fill(pl_fit_t *fit, pl_error_t *err)
     if (!fit->outcome)
         return PL_ENOMEM;
     fit->outcome->stopped = fit->stopped;
-    if (fit->stopped)
-        snprintf(fit->outcome->reason, sizeof fit->outcome->reason, "%s", fit->reason);
+    pl_fit_reason(fit, fit->outcome->reason, sizeof fit->outcome->reason);
     fit->outcome->global_step = fit->global_step;
     fit->outcome->epoch = fit->epochs.completed;
     fit->outcome->error = fit->failure;

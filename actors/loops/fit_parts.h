@@ -80,6 +80,8 @@ struct pl_fit {
     bool in_epoch;                         /* an epoch has begun and is not whole */
     bool resumes;                          /* at this batch of it, from a checkpoint: */
     uint32_t batch;
+    bool is_resume;                        /* as the program asked; from this step: */
+    uint64_t resumed_step;
     bool saving;                          /* the weights are on their way to the result */
     bool told;                            /* callbacks, that it fails */
     bool told_to_stop;                    /* from above */
@@ -186,6 +188,9 @@ const char *pl_fit_wish_kept(const pl_fit_t *fit);
 
 /* With those of the loops below, a JSON text; from pl_json_write(). */
 char *pl_fit_state(const pl_fit_t *fit, const pl_keeping_t *keeping, pl_error_t *err);
+/* Why the fit is stopped, or why a resumed one trained nothing: its limit was reached
+ * before.  Leaves reason unchanged when neither is so. */
+void pl_fit_reason(const pl_fit_t *fit, char *reason, size_t size);
 int pl_fit_set_state(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
 
 #endif

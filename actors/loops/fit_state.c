@@ -56,6 +56,7 @@ static int state_take(pl_fit_t *fit, const json_t *kept, pl_error_t *err)
                       json_object_get(json_object_get(kept, "counts"), "epochs"));
     fit->global_step = (uint64_t)count_of(kept, "global_step");
     fit->keeping.global_step = fit->saved_step = fit->global_step;
+    fit->resumed_step = fit->global_step;
     fit->samples = (uint64_t)count_of(kept, "samples");
     fit->serial = (uint64_t)count_of(kept, "serial");
     fit->accumulate = (uint64_t)count_of(kept, "accumulate");
@@ -76,6 +77,22 @@ static int state_take(pl_fit_t *fit, const json_t *kept, pl_error_t *err)
         return PL_ENOMEM;
     return metrics && json_object_update(fit->metrics, metrics) ? pl_no_memory(err)
                                                                 : PL_OK;
+}
+
+void pl_fit_reason(const pl_fit_t *fit, char *reason, size_t size)
+{
+    const pl_trainer_options_t *o = fit->options;
+    const bool by_epochs = o->max_epochs >= 0
+                           && fit->epochs.completed >= (uint64_t)o->max_epochs,
+               by_steps = o->max_steps >= 0 && fit->global_step >= (uint64_t)o->max_steps;
+    if (fit->stopped)
+        snprintf(reason, size, "%s", fit->reason);
+    else if (fit->is_resume && fit->global_step == fit->resumed_step
+             && fit->failure.code == PL_OK && (by_epochs || by_steps))
+        snprintf(reason, size,
+                 "nothing was trained: %s %lld is reached; raise it to continue",
+                 by_epochs ? "trainer.max_epochs" : "trainer.max_steps",
+                 (long long)(by_epochs ? o->max_epochs : o->max_steps));
 }
 
 /* ---- the loops below have their own: one after the other ---- */

@@ -67,6 +67,12 @@ static void show_end(const pl_result_t *result, int signal)
     show_skipped(result);
 }
 
+/* The resumed run was complete. */
+static bool trained_nothing(const pl_result_t *result)
+{
+    return !strcmp(result->status, "ok") && *result->reason;
+}
+
 static int is_shown(const struct dirent *entry)
 {
     return entry->d_name[0] != '.';
@@ -221,11 +227,15 @@ static int fit_done(cli_session_t *session, const pl_result_t *result)
     }
     if (((fit_t *)session)->sweep.runs > 1)
         return CLI_DONE;                                    /* the table has it */
-    if (cli_columns(stdout))
-        cli_print("\n");                               /* apart from the progress above */
-    cli_show_metrics(result, "val_");
-    cli_show_metrics(result, "train_");
-    show_end(result, session->signal);
+    if (trained_nothing(result)) {
+        cli_print("%s\n", result->reason);
+    } else {
+        if (cli_columns(stdout))
+            cli_print("\n");                           /* apart from the progress above */
+        cli_show_metrics(result, "val_");
+        cli_show_metrics(result, "train_");
+        show_end(result, session->signal);
+    }
     if (*result->run_dir)
         show_files(result->run_dir);
     if (*result->run_dir && !strcmp(result->status, "stopped") && may_go_on(result))

@@ -261,24 +261,26 @@ static int status_of_failure(const pl_result_t *result)
     return is_lost && getenv("PACELINE_RESTART_COUNT") ? CLI_LOST : CLI_FAILED;
 }
 
-/* A text may say itself whom it is of. */
-static void failure_tell(const pl_error_t *error)
+/* The text of a wrong request, or one with the place in it, says enough. */
+static void failure_tell(const pl_result_t *result)
 {
+    const pl_error_t *error = &result->error;
     const size_t length = strlen(error->where);
     const char *named = length ? strstr(error->text, error->where) : error->text;
-    const bool is_named = named
-                          && (named[length] < '0' || named[length] > '9' || !length);
+    const bool is_named = (named
+                           && (named[length] < '0' || named[length] > '9' || !length))
+                          || (is_request_wrong(result)
+                              && !strncmp(error->where, "rank 0 ", 7));
     cli_error("%s%s%s", is_named ? "" : error->where, is_named ? "" : ": ", error->text);
 }
 
 /* Of several runs the first that did not end well says what the status is. */
 static void run_ended(cli_session_t *session, const pl_result_t *result)
 {
-    const pl_error_t *error = &result->error;
     int status = status_of_failure(result);
     cli_live_line("");
     if (!strcmp(result->status, "failed")) {
-        failure_tell(error);
+        failure_tell(result);
         if (session->work->failed && !session->json)
             session->work->failed(result);
         if (session->json)

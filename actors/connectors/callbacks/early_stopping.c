@@ -95,18 +95,18 @@ static void value_check(early_stopping_t *e, const pl_hook_event_t *event, doubl
         return;
     }
     if (is_better(e, value, e->stopping_threshold))
-        stop_because(request, "%s %.6g is better than the threshold %.6g", e->monitor,
-                     value, e->stopping_threshold);
+        stop_because(request, "%s %.6g is better than the threshold %.6g (mode \"%s\")",
+                     e->monitor, value, e->stopping_threshold, e->mode);
     else if (is_better(e, e->divergence_threshold, value))
-        stop_because(request, "%s %.6g is worse than the threshold %.6g", e->monitor,
-                     value, e->divergence_threshold);
+        stop_because(request, "%s %.6g is worse than the threshold %.6g (mode \"%s\")",
+                     e->monitor, value, e->divergence_threshold, e->mode);
     if (has_improved(e, value))
         improvement_note(e, event, value);
     else if (++e->waited >= e->patience && !request->stop)
         stop_because(request,
                      "%s has not improved in the last %lld checks; the best is "
-                     "%.6g",
-                     e->monitor, (long long)e->waited, e->best);
+                     "%.6g (mode \"%s\")",
+                     e->monitor, (long long)e->waited, e->best, e->mode);
 }
 
 /* A figure that is not there will hardly come later. */
