@@ -566,6 +566,26 @@ static void csv_columns_are_matched_by_name(void)
     rig_close(&train);
 }
 
+static void csv_predicts_without_a_target_that_has_a_name(void)
+{
+    static const char named[] = ", \"fields\": {\"y\": \"kind\"}";
+    rig_t train = open_stage(NULL, PL_TRAIN, "kind,a,b\n0,1,2\n1,3,5\n", named);
+    is_int(train.code, PL_OK, "opened: %s", train.err.text);
+    rig_t bare = open_stage(train.info.facts, PL_PREDICT, "b,a\n5,3\n", named);
+    rig_read(&train, INDEX(1)), rig_read(&bare, INDEX(0));
+    ok(bare.code == PL_OK && bare.info.field_count == 1
+           && !memcmp(bare.field[0], train.field[0], 2 * sizeof(float)),
+       "the features have the names of the training data: %s", bare.err.text);
+    rig_close(&bare);
+    bare = open_stage(train.info.facts, PL_PREDICT, "3,5\n", named);
+    ok(bare.code == PL_OK && bare.info.field_count == 1, "or are taken by position: %s",
+       bare.err.text);
+    rig_close(&bare);
+    refused(open_stage(train.info.facts, PL_TEST, "b,a\n5,3\n", named), PL_ENOTFOUND,
+            "no column \"kind\", which the training data has", "a test needs the target");
+    rig_close(&train);
+}
+
 static void csv_columns_without_names_are_taken_by_position(void)
 {
     rig_t train = open_stage(NULL, PL_TRAIN, NAMED, "");
@@ -829,6 +849,95 @@ static void labels_that_start_at_1_are_warned_of(void)
     pl_log_hook(NULL, PL_LOG_ERROR, NULL);
 }
 
+/* One file of 20 rows, of which every third has no class. */
+static void put_ignored(int ignored)
+{
+    char text[512] = "a,y\n";
+    uint8_t images[16 + 40] = {0, 0, 8, 3, 0, 0, 0, 20, 0, 0, 0, 1, 0, 0, 0, 2};
+    uint8_t labels[8 + 80] = {0, 0, 12, 1, 0, 0, 0, 20};
+    char folder[512];
+    int64_t y[20];
+    float x[20] = {0};
+    for (int k = 0; k < 20; k++) {
+        y[k] = k % 3 == 2 ? ignored : k % 3;
+        sprintf(text + strlen(text), "%d,%d\n", k, (int)y[k]);
+        for (int byte = 0; byte < 4; byte++)
+            labels[8 + 4 * k + byte] = (uint8_t)((uint32_t)y[k] >> (24 - 8 * byte));
+    }
+    snprintf(folder, sizeof folder, "%s/ignored", tap_folder());
+    mkdir(folder, 0700);
+    file_put_text("ignored.csv", text);
+    file_put("ignored/train-images-idx3-ubyte", images, sizeof images);
+    file_put("ignored/train-labels-idx1-ubyte", labels, sizeof labels);
+    put_npy("ix.npy", "<f4", "20, 1", x, sizeof x);
+    put_npy("iy.npy", "<i8", "20,", y, sizeof y);
+}
+
+static rig_t open_ignored(int kind, const char *more)
+{
+    const char *folder = tap_folder();
+    char options[2048];
+    if (kind == 0)
+        snprintf(options, sizeof options, "{\"path\": \"%s/ignored.csv\"%s}", folder,
+                 more);
+    else if (kind == 1)
+        snprintf(options, sizeof options, "{\"path\": \"%s/ignored\"%s}", folder, more);
+    else
+        snprintf(options, sizeof options,
+                 "{\"x\": \"%s/ix.npy\", \"y\": \"%s/iy.npy\"%s}", folder, folder, more);
+    return rig_open_split(kind == 0   ? &pl_csv_dataset
+                          : kind == 1 ? &pl_idx_dataset
+                                      : &pl_npy_dataset,
+                          0.3, true, options);
+}
+
+static void labels_may_be_ignored(void)
+{
+    static const char *const none[] = {
+        "ignored.csv:4: the label is -7; .*; the label -100 is ignored .ignore_index.",
+        "idx1-ubyte: record 2: the label is -7; .*, and -100 is ignored .ignore_index."};
+    for (int kind = 0; kind < 3; kind++) {
+        put_ignored(-100);
+        rig_t rig = open_ignored(kind, "");
+        is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+        like(rig.info.facts, "\"classes\": 2,", "-100 is no class");
+        rig_read(&rig, INDEX(1, 2));
+        ok(rig.info.field[1].dtype == PL_I64 && ((int64_t *)rig.field[1])[0] == 1
+               && ((int64_t *)rig.field[1])[1] == -100,
+           "the module gets it as it is");
+        rig_close(&rig);
+        put_ignored(255);
+        rig = open_ignored(kind, ", \"ignore_index\": 255");
+        is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+        like(rig.info.facts, "\"classes\": 2,", "nor is what the option says");
+        rig_close(&rig);
+        put_ignored(-7);
+        if (kind < 2)
+            refused(open_ignored(kind, kind ? "" : ", \"target\": \"class\""), PL_EFORMAT,
+                    none[kind], "another number below 0");
+    }
+}
+
+static void labels_that_are_all_ignored_are_warned_of(void)
+{
+    const float x[] = {1, 2, 3};
+    const int64_t y[] = {-1, -1, -100};
+    pl_log_hook(hear, PL_LOG_DEBUG, NULL);
+    *logged = '\0';
+    rig_t rig = rig_open(&pl_npy_dataset, PL_TRAIN, "{\"x\": \"%s\", \"y\": \"%s\"}",
+                         put_npy("lx.npy", "<f4", "3, 1", x, sizeof x),
+                         put_npy("below.npy", "<i8", "3,", y, sizeof y));
+    like(logged, "below.npy: every label is negative or the ignore_index", "npy");
+    rig_close(&rig);
+    *logged = '\0';
+    rig = rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
+                   file_put_text("below.csv", "1,-100\n2,-100\n"));
+    like(logged, "below.csv: every label is negative or the ignore_index", "csv");
+    is_int(rig.info.field[1].dtype, PL_I64, "whose labels stay such");
+    rig_close(&rig);
+    pl_log_hook(NULL, PL_LOG_ERROR, NULL);
+}
+
 static void npy_has_as_many_fields_as_files(void)
 {
     static const float weights[] = {0.5f, 2};
@@ -940,6 +1049,7 @@ int main(void)
     run(csv_does_not_scale_a_column_that_is_constant);
     run(a_stratified_split_keeps_the_proportions_of_classes);
     run(csv_columns_are_matched_by_name);
+    run(csv_predicts_without_a_target_that_has_a_name);
     run(csv_columns_without_names_are_taken_by_position);
     run(csv_statistics_leave_out_what_is_kept_for_validation);
     run(csv_decides_once_what_the_target_is);
@@ -948,6 +1058,8 @@ int main(void)
     run(npy_serves_every_type);
     run(labels_are_numbers_of_classes);
     run(labels_that_start_at_1_are_warned_of);
+    run(labels_may_be_ignored);
+    run(labels_that_are_all_ignored_are_warned_of);
     run(npy_has_as_many_fields_as_files);
     run(npy_samples_may_differ_in_length);
     run(npy_names_what_is_wrong);

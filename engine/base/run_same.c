@@ -248,7 +248,7 @@ static int run_compare(const json_t *then, const json_t *now, pl_error_t *err)
 
 int pl_run_same(const json_t *then, const json_t *now, bool by_content, pl_error_t *err)
 {
-    /* Options that are newer than the checkpoint are not in it: they had their defaults. */
+    /* A checkpoint lacks the options that are newer: they had their defaults. */
     json_t *a = pl_run_fill(then, err), *b = a ? pl_run_fill(now, err) : NULL;
     int code = a && b ? PL_OK : PL_ENOMEM;
     if (!code && by_content && (run_forget_names(a) || run_forget_names(b)))

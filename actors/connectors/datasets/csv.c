@@ -29,6 +29,7 @@ static const pl_option_t csv_options[] = {
         "type of the target; auto: as in the training data, where whole numbers from 0 "
         "are classes if there are at most 10, or at most 1000 with two rows for each; "
         "none: every column is a feature"),
+    PL_INT(csv_t, ignore_index, "-100", PL_LABELS, PL_IGNORE_HELP),
     {"fields", PL_OPTION_TEXTS, offsetof(csv_t, others), "{}", NULL,
      "columns that are separate fields, by name or number: {\"weight\": \"w\", "
      "\"place\": \"3,4\"}; \"y\" names the column of the target"},

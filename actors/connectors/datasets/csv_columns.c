@@ -31,6 +31,11 @@ static PL_PRINTF(3, 4) void csv_log(const csv_t *csv, pl_log_level_t level,
         pl_log_line(level, 0, "data set csv", "%s: %s", csv->path, text);
 }
 
+static bool is_ignored(const csv_t *csv, double label)
+{
+    return label == (double)csv->ignore_index;
+}
+
 static bool is_class(double value)
 {
     return value >= 0 && value < INT32_MAX && value == floor(value);
@@ -83,8 +88,10 @@ static int csv_claim(csv_t *csv, int k, pl_error_t *err)
     }
 }
 
-/* "y" among the fields is the target: it is no further field, and `label` has no say. */
-static int csv_name_target(csv_t *csv, pl_error_t *err)
+/* "y" among the fields is the target: it is no further field, and `label` has no say.  A
+ * column is looked for unless the training data says which; what is to be predicted may
+ * lack it. */
+static int csv_name_target(csv_t *csv, bool is_known, pl_stage_t stage, pl_error_t *err)
 {
     pl_texts_t *others = &csv->others;
     int k = 0;
@@ -93,7 +100,9 @@ static int csv_name_target(csv_t *csv, pl_error_t *err)
     if (k == others->count)
         return PL_OK;
     csv->label = csv_column(csv, others->text[k], strlen(others->text[k]));
-    if (csv->label < 0)
+    if (csv->label < 0 && !is_known && stage == PL_PREDICT)
+        csv->target = "none";
+    else if (csv->label < 0 && !is_known)
         return pl_fail(err, PL_EINVAL, "%s: field \"y\": there is no column \"%.40s\"",
                        csv->path, others->text[k]);
     for (others->count--; k < others->count; k++) {
@@ -250,7 +259,7 @@ static int csv_use_by_name(csv_t *csv, const json_t *known, pl_stage_t stage,
 int csv_find_uses(csv_t *csv, const json_t *facts, pl_stage_t stage, pl_error_t *err)
 {
     const json_t *known = json_object_get(facts, COLUMNS);
-    if (csv_name_target(csv, err) != PL_OK)
+    if (csv_name_target(csv, known && csv->table.name, stage, err) != PL_OK)
         return PL_EINVAL;
     if (csv->others.count > PL_FIELDS - 2)
         return pl_fail(err, PL_EINVAL, "%s: at most %d further fields", csv->path,
@@ -316,20 +325,24 @@ int csv_names(const csv_t *csv, json_t **names_p, pl_error_t *err)
 
 /* ---- What the target's column holds ---- */
 
-/* A label that is no class, or -1. */
+/* The row of a label that is no class and not ignored, or -1. */
 static int64_t csv_first_value(const csv_t *csv)
 {
-    for (int64_t row = 0; row < csv->rows; row++)
-        if (!is_class(csv_at(csv, row, csv->column)))
+    for (int64_t row = 0; row < csv->rows; row++) {
+        const double label = csv_at(csv, row, csv->column);
+        if (!is_class(label) && !is_ignored(csv, label))
             return row;
+    }
     return -1;
 }
 
 static double csv_largest(const csv_t *csv)
 {
     double largest = -1;
-    for (int64_t row = 0; row < csv->rows; row++)
-        largest = fmax(largest, csv_at(csv, row, csv->column));
+    for (int64_t row = 0; row < csv->rows; row++) {
+        const double label = csv_at(csv, row, csv->column);
+        largest = is_ignored(csv, label) ? largest : fmax(largest, label);
+    }
     return largest;
 }
 
@@ -377,12 +390,13 @@ int csv_find_target(csv_t *csv, const json_t *facts, pl_error_t *err)
     return row < 0 ? PL_OK
                    : pl_fail(err, PL_EFORMAT,
                              "%s:%lld: the label is %g; classes are whole numbers from "
-                             "0%s",
+                             "0%s; the label %lld is ignored (ignore_index)",
                              csv->path, (long long)csv->table.line[row],
                              csv_at(csv, row, csv->column),
                              is_auto ? ", and the training data has classes: to predict "
                                        "a value, train with \"target\": \"value\""
-                                     : ": set \"target\": \"value\" for other numbers");
+                                     : ": set \"target\": \"value\" for other numbers",
+                             (long long)csv->ignore_index);
 }
 
 /* What is there, or was in the training data. */
@@ -395,6 +409,8 @@ int csv_count_classes(csv_t *csv, const pl_data_request_t *request, const json_t
     const double largest = csv_largest(csv);
     for (int64_t row = 0; row < csv->rows; row++) {
         const double label = csv_at(csv, row, csv->column);
+        if (is_ignored(csv, label))
+            continue;
         smallest = fmin(smallest, label);
         if (label > PL_LABEL_MOST)
             return pl_fail(err, PL_EFORMAT,
@@ -405,8 +421,8 @@ int csv_count_classes(csv_t *csv, const pl_data_request_t *request, const json_t
                            PL_LABEL_MOST);
     }
     if (!facts && csv->rows)
-        pl_dataset_warn_of_labels(request, csv->path, (int64_t)smallest,
-                                  (int64_t)largest);
+        pl_dataset_warn_of_labels(request, csv->path,
+                                  largest < 0 ? -1 : (int64_t)smallest, (int64_t)largest);
     int64_t known = json_integer_value(json_object_get(facts, "classes"));
     csv->classes = known > (int64_t)largest + 1 ? known : (int64_t)largest + 1;
     return PL_OK;

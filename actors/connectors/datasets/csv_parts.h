@@ -18,7 +18,7 @@ enum { FOR_FEATURE = -1, FOR_TARGET = -2, FOR_NOTHING = -3 };
 typedef struct csv {
     const char *path, *header, *target;
     pl_texts_t others;                                     /* "weight": "column,column" */
-    int64_t label;
+    int64_t label, ignore_index;
     bool standardize;
     pl_csv_t table;                                         /* while it is opened */
     int64_t rows;

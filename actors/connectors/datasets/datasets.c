@@ -36,7 +36,14 @@ pl_shape_t pl_dataset_sample_shape(const pl_shape_t *shape)
 void pl_dataset_warn_of_labels(const pl_data_request_t *request, const char *path,
                                int64_t smallest, int64_t largest)
 {
-    if (request->rank == 0 && request->stage == PL_TRAIN && smallest == 1 && largest > 1)
+    if (request->rank != 0 || request->stage != PL_TRAIN)
+        return;
+    if (largest < 0)
+        pl_log_line(PL_LOG_WARNING, 0, "data set",
+                    "%s: every label is negative or the ignore_index, so there are no "
+                    "classes",
+                    path);
+    if (smallest == 1 && largest > 1)
         pl_log_line(PL_LOG_WARNING, 0, "data set",
                     "%s: the labels are 1 to %lld and none is 0: classes start at 0, so "
                     "class 0 has no samples; subtract 1 from each label",

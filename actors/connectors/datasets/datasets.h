@@ -39,7 +39,14 @@ char *pl_dataset_facts(int64_t classes, const pl_shape_t *shape);
  * largest: what is larger is hardly a class, and would fill the memory. */
 #define PL_LABEL_MOST ((1 << 24) - 1)
 
-/* Warns of labels of training data that start at 1: class 0 would have no samples. */
+/* Of an option ignore_index. */
+#define PL_LABELS "-2147483648..2147483647"
+#define PL_IGNORE_HELP \
+    "label of the samples that the module ignores, as its own ignore_index: it is no " \
+    "class"
+
+/* Warns of labels of training data that start at 1, for class 0 would have no samples,
+ * and of those without a class; largest -1: none has one. */
 void pl_dataset_warn_of_labels(const pl_data_request_t *request, const char *path,
                                int64_t smallest, int64_t largest);
 

@@ -19,6 +19,7 @@
 typedef struct idx {
     const char *path, *prefix, *images_name, *labels_name;
     double mean, std;
+    int64_t ignore_index;
     char *images_file, *labels_file;                        /* found  [none] */
     pl_array_t images;                                      /* [samples, …] */
     pl_array_t labels;                                      /* [samples]; count 0: none */
@@ -39,6 +40,7 @@ static const pl_option_t idx_options[] = {
     {"labels", PL_OPTION_TEXT, offsetof(idx_t, labels_name), "\"\"", NULL,
      "file of the labels, in path or with its own path; \"\": the file beside the images "
      "whose name has \"labels\" for \"images\""},
+    PL_INT(idx_t, ignore_index, "-100", PL_LABELS, PL_IGNORE_HELP),
     PL_FLOAT(idx_t, mean, "0", NULL,
              "subtracted from pixels, which are scaled to 0 to 1 if they are bytes"),
     PL_FLOAT(idx_t, std, "1", "(0..", "divides pixels, after the mean is subtracted"),
@@ -185,12 +187,13 @@ static int idx_check_labels(const idx_t *idx, pl_error_t *err)
                        (long long)(labels->count < images ? labels->count : images),
                        (long long)labels->count, (long long)images);
     for (int64_t i = 0; i < images; i++)
-        if (idx_label(idx, i) < 0 || idx_label(idx, i) > PL_LABEL_MOST)
+        if (idx_label(idx, i) != idx->ignore_index
+            && (idx_label(idx, i) < 0 || idx_label(idx, i) > PL_LABEL_MOST))
             return pl_fail(err, PL_EFORMAT,
                            "%s: record %lld: the label is %lld; classes are whole "
-                           "numbers from 0 to %d",
+                           "numbers from 0 to %d, and %lld is ignored (ignore_index)",
                            idx->labels_file, (long long)i, (long long)idx_label(idx, i),
-                           PL_LABEL_MOST);
+                           PL_LABEL_MOST, (long long)idx->ignore_index);
     return PL_OK;
 }
 
@@ -290,6 +293,8 @@ static int64_t idx_classes(const idx_t *idx, const pl_data_request_t *request)
     int64_t smallest = INT64_MAX, largest = -1;
     for (int64_t i = 0; i < idx->labels.count; i++) {
         const int64_t label = idx_label(idx, i);
+        if (label == idx->ignore_index)
+            continue;
         smallest = label < smallest ? label : smallest;
         largest = label > largest ? label : largest;
     }

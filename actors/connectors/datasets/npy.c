@@ -28,6 +28,7 @@ typedef struct npy_field {
 typedef struct npy {
     const char *x_path, *y_path, *offsets_path;
     pl_texts_t others;
+    int64_t ignore_index;
     int64_t *offset;                                        /* [samples + 1]  [none] */
     npy_field_t field[PL_FIELDS];                           /* x, y, others */
     int fields;
@@ -45,6 +46,7 @@ static const pl_option_t npy_options[] = {
      "whose length is the last offset; y is padded with -1, others with 0"},
     {"fields", PL_OPTION_TEXTS, offsetof(npy_t, others), "{}", NULL,
      ".npy files of further fields by name, such as {\"weight\": \"w.npy\"}"},
+    PL_INT(npy_t, ignore_index, "-100", PL_LABELS, PL_IGNORE_HELP),
     PL_OPTIONS_END,
 };
 
@@ -150,6 +152,8 @@ static int npy_classes(const npy_t *npy, const pl_data_request_t *request,
         int64_t value = y->dtype == PL_U8    ? ((const uint8_t *)y->data)[i]
                         : y->dtype == PL_I32 ? ((const int32_t *)y->data)[i]
                                              : ((const int64_t *)y->data)[i];
+        if (value == npy->ignore_index)
+            continue;
         largest = value > largest ? value : largest;
         smallest = value < smallest ? value : smallest;
         if (value > PL_LABEL_MOST)
