@@ -739,6 +739,62 @@ static void fetches_are_answered_in_order(void)
     queen_close();
 }
 
+/* ---- checksums ---- */
+
+/* A table of 64 MiB and 7 samples more; where reads began, and how many samples it gave. */
+enum { WIDE_SAMPLES = (1 << 20) + 7, WIDE_READS = 8192 };
+
+static struct {
+    int count;
+    int64_t first[WIDE_READS], last;
+} wide;
+
+static int wide_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
+                     pl_error_t *err)
+{
+    (void)self, (void)request, (void)err;
+    *info = (pl_data_info_t){.samples = WIDE_SAMPLES,
+                             .field_count = 1,
+                             .field = {{"x", PL_F32, {1, {16}}}}};
+    return PL_OK;
+}
+
+static int wide_read(const void *self, const pl_read_request_t *request,
+                     void *const field[], pl_error_t *err)
+{
+    (void)self, (void)field, (void)err;
+    if (wide.count < WIDE_READS)
+        wide.first[wide.count++] = request->index[0];
+    wide.last = request->index[request->count - 1];
+    return PL_OK;
+}
+
+/* Under a name of those whose samples are compared by content. */
+static const pl_dataset_ops_t wide_dataset = {.name = "lines",
+                                              .size = 1,
+                                              .open = wide_open,
+                                              .read = wide_read};
+
+static void the_checksum_of_large_data_takes_samples_at_even_distances(void)
+{
+    int64_t least = WIDE_SAMPLES, most = 0;
+    memset(&wide, 0, sizeof wide);
+    start("\"lines\"");
+    is_int(open_data(PL_TRAIN)->error.code, PL_OK, "opened");
+    for (int k = 1; k < wide.count; k++) {
+        const int64_t gap = wide.first[k] - wide.first[k - 1];
+        least = gap < least ? gap : least;
+        most = gap > most ? gap : most;
+    }
+    ok(wide.count * 64 * 64 >= 15 << 20 && wide.count * 64 * 64 <= 17 << 20,
+       "about 16 MiB are read: %d blocks of 64 samples", wide.count);
+    is_int(wide.first[0], 0, "the first sample is among them");
+    is_int(wide.last, WIDE_SAMPLES - 1, "and the last");
+    ok(least == 4 * 64 && most == 5 * 64, "%d to %d samples lie between two blocks",
+       (int)least, (int)most);
+    queen_close();
+}
+
 /* ---- memory ---- */
 
 static void reading_stops_while_all_batches_are_out(void)
@@ -841,6 +897,7 @@ int main(void)
                                               {"dataset", &pl_csv_dataset},
                                               {"dataset", &pl_npy_dataset},
                                               {"dataset", &pl_idx_dataset},
+                                              {"dataset", &wide_dataset},
                                               PL_REGISTRATIONS_END};
     pl_register(parts, NULL);
     run(batches_are_the_same_whatever_reads_them);
@@ -871,6 +928,7 @@ int main(void)
     run(fetches_are_answered_in_order);
     run(reading_stops_while_all_batches_are_out);
     run(batches_outlive_the_connector);
+    run(the_checksum_of_large_data_takes_samples_at_even_distances);
     run(every_call_ends_whichever_allocation_fails);
     return tap_done();
 }
