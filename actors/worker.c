@@ -49,6 +49,15 @@ void pl_worker_tell_loggers(pl_worker_t *w, const char *status)
                         NULL);
 }
 
+/* A loop has waited for step_timeout, or nearly; after a stop for less. */
+void pl_worker_suspect(pl_worker_t *w)
+{
+    const int timeout = pl_milliseconds(w->job->trainer->step_timeout);
+    pl_actor_suspect(w, (*w->stop_reason && timeout > PL_STOP_SAVE_MS ? PL_STOP_SAVE_MS
+                                                                      : timeout)
+                            / 2);
+}
+
 void pl_worker_fail(pl_worker_t *w, const pl_error_t *error)
 {
     pl_call_t *call = w->run;
@@ -56,8 +65,8 @@ void pl_worker_fail(pl_worker_t *w, const pl_error_t *error)
     pl_held_fail(&w->held, "the run failed before it began");
     if (call)
         pl_worker_tell_loggers(w, "failed");
-    if (error->code == PL_ESTUCK)    /* somebody has waited for step_timeout, or nearly */
-        pl_actor_suspect(w, pl_milliseconds(w->job->trainer->step_timeout) / 2);
+    if (error->code == PL_ESTUCK)
+        pl_worker_suspect(w);
     if (call)
         pl_call_fail(call, error);
 }
@@ -84,20 +93,21 @@ static void phase_look(void *self)
         pl_worker_fail(w, &err);
 }
 
-static void phase_begin(pl_worker_t *w, const char *phase, double seconds)
+static void phase_begin(pl_worker_t *w, const char *phase, double seconds, const char *is)
 {
     w->phase = phase;
-    pl_patience_begin(&w->patience, w, seconds, phase_look);
+    pl_patience_begin_other(&w->patience, w, seconds, is, phase_look);
 }
 
 void pl_worker_phase(pl_worker_t *w, const char *phase)
 {
-    phase_begin(w, phase, w->job->trainer->step_timeout);
+    phase_begin(w, phase, w->job->trainer->step_timeout, "trainer.step_timeout");
 }
 
 void pl_worker_phase_of_all(pl_worker_t *w, const char *phase)
 {
-    phase_begin(w, phase, w->job->trainer->step_timeout * 1.25);
+    phase_begin(w, phase, w->job->trainer->step_timeout * 1.25,
+                "1.25 times trainer.step_timeout");
 }
 
 static void stop_is_late(void *self)
@@ -139,7 +149,7 @@ static void strategy_told(void *self, const pl_answer_t *answer)
     if (answer->kind != PL_ANSWER_PROGRESS || !w->run
         || !*answer->body->start_progress.address)
         return;
-    phase_begin(w, "waiting until all ranks have started", UNLIMITED);
+    phase_begin(w, "waiting until all ranks have started", UNLIMITED, "");
     const pl_run_progress_t report = {.event = "alive",
                                       .metrics = "",
                                       .address = answer->body->start_progress.address};

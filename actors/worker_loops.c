@@ -42,7 +42,7 @@ static void worker_places(const pl_worker_t *w, pl_outcome_t *outcome)
     outcome->run_dir = pl_strdup(w->run_dir);
     if (!outcome->run_dir)
         pl_no_memory(&err);
-    else if (outcome->callbacks)
+    else if (outcome->callbacks && outcome->error.code != PL_ESTUCK)
         pl_run_weights_best(w->run_dir, outcome->callbacks, &outcome->best, &err);
     if (outcome->error.code == PL_OK)
         outcome->error = err;
@@ -70,6 +70,8 @@ static void worker_ran(void *self, const pl_answer_t *answer)
                                                        : "ok");
     pl_worker_stop_note(w, outcome);
     w->run = NULL;
+    if (outcome->error.code == PL_ESTUCK)
+        pl_worker_suspect(w);
     pl_reply_run(call, &(pl_run_reply_t){.outcome = &outcome->object});
 }
 

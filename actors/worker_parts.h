@@ -14,7 +14,7 @@ typedef struct pl_worker {
     pl_job_t *job;                                          /* counted */
     pl_address_t writer, keeper, data, callback, accelerator, strategy, logger,
         checkpoint, loop;
-    uint32_t ranks;                       /* on this machine  [0: one] */
+    uint32_t ranks;                                        /* on this machine  [0: one] */
     uint32_t local_rank;
     uint32_t part, parts, shards;         /* of the data */
     bool even;                            /* which all have as much of */
@@ -26,21 +26,24 @@ typedef struct pl_worker {
     pl_layout_t *layout;                  /* of the data, counted, and what they know and
                                              are, until all ranks have the same  [NULL] */
     char *facts, *found;
-    char *content;                        /* of the data, for checkpoints  [not known] */
+    char *content;                         /* of the data, for checkpoints  [not known] */
     pl_resume_t resume;
     int given;                                     /* parts that have their state again */
     bool loops;                                    /* the loop has been told to run */
     pl_held_t held;
-    struct command *commands;                               /* that the loop has */
-    char stop_reason[128];                                  /* asked for  [""] */
-    const char *phase;                             /* of the start-up, for errors */
-    pl_patience_t patience;                        /* for its end */
+    struct command *commands;                            /* that the loop has */
+    char stop_reason[128];                               /* asked for  [""] */
+    const char *phase;                                   /* of the start-up, for errors */
+    pl_patience_t patience;                              /* for its end */
 } pl_worker_t;
 
 /* ---- worker.c ---- */
 
 /* The run fails. */
 void pl_worker_fail(pl_worker_t *w, const pl_error_t *error);
+/* An error says that something has not answered in its time: what owes an answer for
+ * nearly as long gets hardly any time to end. */
+void pl_worker_suspect(pl_worker_t *w);
 /* True unless the answer is the reply that was waited for; an error fails the run. */
 bool pl_worker_failed(pl_worker_t *w, const pl_answer_t *answer);
 /* A call that was not made fails it as well. */

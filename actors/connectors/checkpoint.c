@@ -2,7 +2,9 @@
  *
  * Checkpoints on the way go to a thread of their own; one that cannot be written costs
  * nothing but itself, and what it was to take the place of stays.  A save that has begun
- * is waited for, also at the end: it is what the run was for. */
+ * is waited for, also at the end: it is what the run was for.  While a disk works the
+ * loop receives progress; without it the loop decides how long it waits, and a connector
+ * that is to end waits no longer than that. */
 #include "actors/connectors/checkpoint.h"
 
 #include <jansson.h>
@@ -14,13 +16,18 @@
 #include "actors/connectors/run_options.h"
 #include "actors/connectors/writer.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/run_same.h"
 #include "formats/checkpoint.h"
+#include "formats/direct.h"
 #include "runtime/cargo.h"
+#include "runtime/deaths.h"
+
+enum { LOOK_MS = 250 };                                     /* at the disk */
 
 typedef struct checkpoint {
     char *path;                       /* of the weights  [none] */
@@ -30,6 +37,11 @@ typedef struct checkpoint {
                                          goes well, one a line  [none] */
     pl_log_level_t level;             /* of saves: those that nobody listed are quiet */
     int open;                         /* calls to the writers */
+    struct saving *oldest;            /* of the saves  [none] */
+    pl_call_t *weights;               /* the save of the weights  [none] */
+    int timeout_ms;                   /* trainer.step_timeout */
+    uint64_t moves;                   /* of the disk, when it was looked at */
+    int64_t moved_at;                 /* pl_now() when that changed, or a save began */
     bool ending;
 } checkpoint_t;
 
@@ -84,6 +96,7 @@ static int checkpoint_on_start(void *self, pl_call_t *call, const pl_body_t *bod
         return code;
     }
     const pl_job_t *job = (const pl_job_t *)body->start.context;
+    checkpoint->timeout_ms = pl_milliseconds(job->trainer->step_timeout);
     if (run_dir) {
         checkpoint->level = is_listed_in(job->options) ? PL_LOG_INFO : PL_LOG_DEBUG;
         checkpoint->path = pl_text("%s/" PL_WEIGHTS_FILE, run_dir);
@@ -119,6 +132,79 @@ static int checkpoint_on_set_state(void *self, pl_call_t *call, const pl_body_t 
     return pl_reply_set_state(call, &(pl_set_state_reply_t){0});
 }
 
+/* ---- while the disk works ---- */
+
+/* One that is under way. */
+typedef struct saving {
+    pl_call_t *call;
+    uint64_t global_step;
+    char *path;                                             /* under its first name */
+    char *drop;                                             /* names, one a line */
+    struct saving *next;                                    /* newer */
+} saving_t;
+
+static void saving_free(saving_t *saving)
+{
+    if (saving) {
+        pl_free(saving->path);
+        pl_free(saving->drop);
+    }
+    pl_free(saving);
+}
+
+/* The keeper writes the oldest. */
+static void progress_tell(const checkpoint_t *checkpoint)
+{
+    const saving_t *saving = checkpoint->oldest;
+    if (saving)
+        pl_progress_save_checkpoint(
+            saving->call,
+            &(pl_save_checkpoint_progress_t){.path = saving->path,
+                                             .global_step = saving->global_step});
+    if (checkpoint->weights)
+        pl_progress_save(checkpoint->weights,
+                         &(pl_save_progress_t){.path = checkpoint->path});
+}
+
+static bool is_stuck(checkpoint_t *checkpoint)
+{
+    const int64_t awake = pl_actor_awake_since(checkpoint),
+                  since = checkpoint->moved_at > awake ? checkpoint->moved_at : awake,
+                  most = checkpoint->timeout_ms < PL_STOP_SAVE_MS ? checkpoint->timeout_ms
+                                                                  : PL_STOP_SAVE_MS;
+    return pl_now() - since >= most * PL_MILLISECOND;
+}
+
+static void disk_look(void *self)
+{
+    checkpoint_t *checkpoint = self;
+    const uint64_t moves = pl_disk_moves();
+    if (!checkpoint->open)
+        return;
+    if (moves != checkpoint->moves) {
+        checkpoint->moved_at = pl_now();
+        progress_tell(checkpoint);
+    }
+    checkpoint->moves = moves;
+    if (checkpoint->ending && is_stuck(checkpoint))
+        pl_actor_end(checkpoint, NULL);
+    else
+        pl_after(checkpoint,
+                 checkpoint->timeout_ms / 4 < LOOK_MS ? checkpoint->timeout_ms / 4 + 1
+                                                      : LOOK_MS,
+                 disk_look, NULL);
+}
+
+static void call_began(checkpoint_t *checkpoint)
+{
+    if (checkpoint->open++ > 0)
+        return;
+    checkpoint->moves = pl_disk_moves();
+    checkpoint->moved_at = pl_now();
+    progress_tell(checkpoint);
+    disk_look(checkpoint);
+}
+
 /* ---- answers of the writers ---- */
 
 static void call_ended(checkpoint_t *checkpoint)
@@ -137,6 +223,7 @@ static void checkpoint_on_written(void *self, const pl_answer_t *answer)
         pl_call_fail(answer->context, answer->error);
     else
         return;
+    checkpoint->weights = NULL;
     call_ended(checkpoint);
 }
 
@@ -154,25 +241,12 @@ static int checkpoint_on_save(void *self, pl_call_t *call, const pl_body_t *body
     const pl_how_t how = {.on_answer = checkpoint_on_written, .context = call};
     if (!pl_call_write_weights(self, pl_peer(self, "writer"), &fields, how, err))
         return err->code;
-    checkpoint->open++;
+    checkpoint->weights = call;
+    call_began(checkpoint);
     return PL_OK;
 }
 
 /* ---- a checkpoint ---- */
-
-/* One that is under way. */
-typedef struct saving {
-    pl_call_t *call;
-    uint64_t global_step;
-    char *drop;                                             /* names, one a line */
-} saving_t;
-
-static void saving_free(saving_t *saving)
-{
-    if (saving)
-        pl_free(saving->drop);
-    pl_free(saving);
-}
 
 /* The run goes on.  What was to be removed after this save is, after the next. */
 static void save_failed(checkpoint_t *checkpoint, saving_t *saving,
@@ -188,11 +262,11 @@ static void save_failed(checkpoint_t *checkpoint, saving_t *saving,
 
 static void checkpoint_on_kept(void *self, const pl_answer_t *answer)
 {
+    checkpoint_t *checkpoint = self;
     saving_t *saving = answer->context;
     if (answer->kind == PL_ANSWER_PROGRESS)
-        pl_log_line(((checkpoint_t *)self)->level, pl_actor_rank(self),
-                    pl_actor_name(self), "saved step %llu: %s",
-                    (unsigned long long)saving->global_step,
+        pl_log_line(checkpoint->level, pl_actor_rank(self), pl_actor_name(self),
+                    "saved step %llu: %s", (unsigned long long)saving->global_step,
                     answer->body->write_checkpoint_progress.path);
     if (answer->kind == PL_ANSWER_ERROR)
         save_failed(self, saving, answer->error);
@@ -204,6 +278,7 @@ static void checkpoint_on_kept(void *self, const pl_answer_t *answer)
                                                .why = answer->kind == PL_ANSWER_ERROR
                                                           ? answer->error->text
                                                           : ""});
+    checkpoint->oldest = saving->next;
     saving_free(saving);
     call_ended(self);
 }
@@ -304,16 +379,23 @@ static int checkpoint_on_checkpoint(void *self, pl_call_t *call, const pl_body_t
         return pl_no_memory(err);
     *saving = (saving_t){.call = call,
                          .global_step = msg->global_step,
+                         .path = pl_text("%s/%.*s", checkpoint->folder,
+                                         (int)strcspn(msg->names, "\n"), msg->names),
                          .drop = drop_of(checkpoint, msg)};
-    int code = saving->drop ? checkpoint_write(checkpoint, saving, msg, err)
-                            : pl_no_memory(err);
+    int code = saving->path && saving->drop
+                   ? checkpoint_write(checkpoint, saving, msg, err)
+                   : pl_no_memory(err);
     if (code != PL_OK) {
         saving_free(saving);
         return code;
     }
     pl_free(checkpoint->owed);
     checkpoint->owed = NULL;
-    checkpoint->open++;
+    saving_t **last = &checkpoint->oldest;
+    while (*last)
+        last = &(*last)->next;
+    *last = saving;
+    call_began(checkpoint);
     return PL_OK;
 }
 
@@ -325,13 +407,17 @@ static void checkpoint_on_cancel(void *self, pl_call_t *call)
     if (!pl_is_life(self, call))
         return;
     checkpoint->ending = true;
-    if (checkpoint->open == 0)
+    if (checkpoint->open == 0 || is_stuck(checkpoint))
         pl_actor_end(checkpoint, NULL);
 }
 
 static void checkpoint_release(void *self)
 {
     checkpoint_t *checkpoint = self;
+    for (saving_t *saving; (saving = checkpoint->oldest);) {
+        checkpoint->oldest = saving->next;
+        saving_free(saving);
+    }
     pl_free(checkpoint->path);
     pl_free(checkpoint->folder);
     pl_free(checkpoint->owed);

@@ -104,15 +104,6 @@ static void fit_reply(pl_fit_t *fit)
     pl_reply_run(call, &(pl_run_reply_t){.outcome = &fit->outcome->object});
 }
 
-static void fit_saved(void *self, const pl_answer_t *answer)
-{
-    pl_fit_t *fit = self;
-    if (answer->kind == PL_ANSWER_ERROR && fit->outcome->error.code == PL_OK)
-        fit->outcome->error = *answer->error;      /* the result still has the weights */
-    if (fit->call && (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR))
-        fit_reply(fit);
-}
-
 static void fit_exported(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
@@ -129,13 +120,8 @@ static void fit_exported(void *self, const pl_answer_t *answer)
     fit->outcome->weights = pl_object_ref(answer->body->export_weights_reply.weights);
     fit->outcome->weights->epoch = (uint32_t)fit->epochs.completed;
     pl_fit_log_weights(fit, fit->outcome->weights);
-    pl_save_t msg = {.weights = &fit->outcome->weights->object,
-                     .global_step = fit->global_step};
     if (fit->saves)
-        fit_sent(fit,
-                 pl_call_save(fit, fit->checkpoint, &msg,
-                              (pl_how_t){.on_answer = fit_saved}, &err),
-                 &err);
+        pl_fit_write(fit, fit_reply);
     else
         fit_reply(fit);
 }
@@ -564,6 +550,7 @@ static int fit_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error
     pl_fit_t *fit = self;
     fit->told_to_stop |= pl_is_nobody(fit->asking.agreement);  /* else the epoch tells */
     pl_cancel(fit, fit->trying);
+    pl_fit_keep_hurry(fit);
     if (!pl_fit_commands_stop(fit, body->stop.reason)
         && !pl_call_stop(fit, fit->epoch, &body->stop, (pl_how_t){0}, err))
         return err->code;

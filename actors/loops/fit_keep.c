@@ -4,7 +4,10 @@
  * longer.  That the loggers have written all up to here is waited for while it goes on,
  * for as long as they say, and so is the disk.  The next may be copied while one is being
  * written; the one after that waits until the first is durable, and the run with it: all
- * that were wished for are made. */
+ * that were wished for are made.
+ *
+ * A disk may block for ever.  If it does nothing for trainer.step_timeout, the log says
+ * so; a run that waits for it fails. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,10 +17,12 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "runtime/deaths.h"
 
 enum { WRITTEN_MOST = 2 };                                  /* copies in memory */
 
 static void keep_begin(pl_fit_t *fit);
+static void disk_look(void *self);
 
 /* ---- the end of one ---- */
 
@@ -35,23 +40,23 @@ static void keeping_clear(pl_keeping_t *keeping)
     keeping->weights = NULL;
 }
 
+static bool is_waited_for(const pl_keeping_t *k)
+{
+    return k->replies || (k->done && !k->making && k->writing > k->most);
+}
+
 /* Who waits goes on, once no more than it said are on their way. */
 static void keep_look(pl_fit_t *fit)
 {
     pl_keeping_t *k = &fit->keeping;
     void (*done)(pl_fit_t *) = k->done;
+    if (is_waited_for(k) && k->late)
+        disk_look(fit);
     if (!done || k->making || k->writing > k->most)
         return;
     k->done = NULL;
     if (fit->call)
         done(fit);
-}
-
-static void keep_wait(pl_fit_t *fit, int most, void (*done)(pl_fit_t *fit))
-{
-    fit->keeping.done = done;
-    fit->keeping.most = most;
-    keep_look(fit);
 }
 
 static void keep_fail(pl_fit_t *fit, const pl_error_t *error)
@@ -93,11 +98,123 @@ static void keep_sent(pl_fit_t *fit, uint64_t call, const pl_error_t *err)
         keep_fail(fit, err);
 }
 
+/* ---- the disk ---- */
+
+static void stuck(pl_fit_t *fit, const pl_error_t *error)
+{
+    pl_keeping_t *k = &fit->keeping;
+    void (*replies)(pl_fit_t *) = k->replies;
+    k->replies = NULL;
+    if (!replies) {
+        keep_fail(fit, error);
+        return;
+    }
+    if (fit->outcome->error.code == PL_OK)
+        fit->outcome->error = *error;
+    replies(fit);
+}
+
+static void disk_look(void *self)
+{
+    pl_fit_t *fit = self;
+    pl_keeping_t *k = &fit->keeping;
+    pl_error_t silent, err;
+    if (!fit->call || (!k->writing && !k->replies)
+        || !pl_patience_is_over(&k->patience, fit, &silent, "the save after step %llu",
+                                (unsigned long long)k->save_step))
+        return;
+    pl_fail(&err, PL_ESTUCK, "%s: %s", silent.text,
+            k->save_path ? k->save_path : "the path is not known yet");
+    if (is_waited_for(k))
+        stuck(fit, &err);
+    else if (!k->late)
+        pl_log_line(PL_LOG_WARNING, pl_actor_rank(fit), pl_actor_name(fit), "%s",
+                    err.text);
+    k->late = true;
+}
+
+static void disk_moved(pl_fit_t *fit, const char *path, uint64_t step)
+{
+    pl_keeping_t *k = &fit->keeping;
+    const double timeout = fit->options->step_timeout, stop = PL_STOP_SAVE_MS / 1e3;
+    k->late = false;
+    if (path) {
+        pl_free(k->save_path);
+        k->save_path = pl_strdup(path);
+    }
+    k->save_step = step;
+    if (k->hurries && stop < timeout)
+        pl_patience_begin_other(&k->patience, fit, stop, "the limit after a stop",
+                                disk_look);
+    else
+        pl_patience_begin(&k->patience, fit, timeout, disk_look);
+}
+
+void pl_fit_keep_hurry(pl_fit_t *fit)
+{
+    pl_keeping_t *k = &fit->keeping;
+    const int64_t since = k->patience.since;
+    if (k->hurries)
+        return;
+    k->hurries = true;
+    if (!k->writing && !k->replies)
+        return;
+    const bool late = k->late;
+    disk_moved(fit, NULL, k->save_step);
+    k->late = late;
+    k->patience.since = since;
+    disk_look(fit);
+}
+
+static void keep_wait(pl_fit_t *fit, int most, void (*done)(pl_fit_t *fit))
+{
+    fit->keeping.done = done;
+    fit->keeping.most = most;
+    keep_look(fit);
+}
+
+/* ---- the weights at the end ---- */
+
+static void written(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    pl_keeping_t *k = &fit->keeping;
+    void (*replies)(pl_fit_t *) = k->replies;
+    if (answer->kind == PL_ANSWER_PROGRESS)
+        disk_moved(fit, answer->body->save_progress.path, fit->global_step);
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    k->replies = NULL;
+    if (!fit->call || !replies)
+        return;
+    if (answer->kind == PL_ANSWER_ERROR && fit->outcome->error.code == PL_OK)
+        fit->outcome->error = *answer->error;     /* the weights are in the result all the
+                                                     same */
+    replies(fit);
+}
+
+void pl_fit_write(pl_fit_t *fit, void (*done)(pl_fit_t *fit))
+{
+    pl_error_t err = {0};
+    const pl_save_t msg = {.weights = &fit->outcome->weights->object,
+                           .global_step = fit->global_step};
+    const pl_how_t how = {.on_answer = written};
+    if (!pl_call_save(fit, fit->checkpoint, &msg, how, &err)) {
+        pl_fit_fail(fit, &err);
+        return;
+    }
+    fit->keeping.replies = done;
+    disk_moved(fit, NULL, fit->global_step);
+}
+
 /* ---- handing it on ---- */
 
 static void saved(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
+    if (answer->kind == PL_ANSWER_PROGRESS)
+        disk_moved(fit, answer->body->save_checkpoint_progress.path,
+                   answer->body->save_checkpoint_progress.global_step);
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
     const bool safe = answer->kind == PL_ANSWER_REPLY
@@ -127,6 +244,8 @@ static void hand_on(pl_fit_t *fit)
                                       .loggers = k->loggers ? k->loggers : ""};
     const pl_how_t how = {.on_answer = saved, .context = (void *)(uintptr_t)fit->serial};
     uint64_t call = pl_call_save_checkpoint(fit, fit->checkpoint, &msg, how, &err);
+    if (call && !k->writing)
+        disk_moved(fit, NULL, k->global_step);
     keeping_clear(k);
     k->making = false;
     k->writing += call != 0;
@@ -380,4 +499,5 @@ void pl_fit_keep_prepare(const pl_fit_t *fit)
 void pl_fit_keep_release(pl_fit_t *fit)
 {
     keeping_clear(&fit->keeping);
+    pl_free(fit->keeping.save_path);
 }

@@ -7,6 +7,7 @@
 #include "actors/intervals.h"
 #include "actors/loops/ask.h"
 #include "actors/loops/counts.h"
+#include "actors/loops/patience.h"
 #include "actors/wanted.h"
 #include "base/run.h"
 #include "runtime/cargo.h"
@@ -33,6 +34,13 @@ typedef struct pl_keeping {
     void (*then)(pl_fit_t *fit);           /* all is copied: the run goes on  [it does] */
     void (*done)(pl_fit_t *fit);           /* who waits until no more than .. */
     int most;                              /* .. are on their way  [nobody] */
+    /* While the disk does nothing.  The save is the oldest in flight, `replies` the
+     * final one of the weights, which the run ends with. */
+    pl_patience_t patience;
+    bool late, hurries;                        /* late: reported; hurries: after a stop */
+    uint64_t save_step;
+    char *save_path;                                     /* [not known yet] */
+    void (*replies)(pl_fit_t *fit);                      /* [no such save is in flight] */
 } pl_keeping_t;
 
 enum { PL_COMMANDS_MOST = 16, PL_CHECKPOINT_NAME = 80 };
@@ -129,6 +137,11 @@ void pl_fit_keep_prepare(const pl_fit_t *fit);
 void pl_fit_log_weights(pl_fit_t *fit, struct pl_weights *weights);
 /* done() comes when nothing is being saved any more. */
 void pl_fit_kept(pl_fit_t *fit, void (*done)(pl_fit_t *fit));
+/* Writes the weights of the outcome; done() also comes after a failure, which is in the
+ * outcome then. */
+void pl_fit_write(pl_fit_t *fit, void (*done)(pl_fit_t *fit));
+/* A stop was requested: a disk that does nothing is waited for PL_STOP_SAVE_MS. */
+void pl_fit_keep_hurry(pl_fit_t *fit);
 /* What callbacks are told as `extra`.  At the end of an epoch: it was cut short.  At that
  * of the run: it was stopped, and kept what it can go on from. */
 bool pl_fit_is_extra(const pl_fit_t *fit, unsigned point);

@@ -85,6 +85,15 @@ void pl_own_fail(pl_own_t *o, const pl_error_t *error)
         pl_call_fail(run, error);
 }
 
+void pl_own_late(pl_own_t *o)
+{
+    pl_error_t err;
+    pl_fail(&err, PL_ESTUCK,
+            "the save after step %llu has not ended for %g s (trainer.step_timeout)",
+            (unsigned long long)o->global_step, o->options->step_timeout);
+    pl_own_fail(o, &err);
+}
+
 static void own_sent(pl_own_t *o, uint64_t call, const pl_error_t *err)
 {
     if (!call)
@@ -101,6 +110,8 @@ static void own_reply(pl_own_t *o)
 static void own_saved(void *self, const pl_answer_t *answer)
 {
     pl_own_t *o = self;
+    if (answer->kind == PL_ANSWER_LATE)
+        pl_own_late(o);
     if (answer->kind == PL_ANSWER_ERROR)
         o->outcome->error = *answer->error;
     if (o->run && (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR))
@@ -122,7 +133,10 @@ static void own_exported(void *self, const pl_answer_t *answer)
         own_reply(o);
     else
         own_sent(o,
-                 pl_call_save(o, o->checkpoint, &msg, (pl_how_t){.on_answer = own_saved},
+                 pl_call_save(o, o->checkpoint, &msg,
+                              (pl_how_t){.on_answer = own_saved,
+                                         .silence_ms =
+                                             pl_milliseconds(o->options->step_timeout)},
                               &err),
                  &err);
 }

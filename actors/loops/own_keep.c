@@ -7,6 +7,7 @@
 #include "actors/loops/counts.h"
 #include "actors/loops/own_parts.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/json_text.h"
 
@@ -31,6 +32,8 @@ static char *progress_of(const pl_own_t *o, pl_error_t *err)
 static void kept(void *self, const pl_answer_t *answer)
 {
     pl_error_t err;
+    if (answer->kind == PL_ANSWER_LATE)
+        pl_own_late(self);
     if (answer->kind == PL_ANSWER_ERROR) {
         pl_own_kept(self, answer->context, answer->error);
     } else if (answer->kind == PL_ANSWER_REPLY) {
@@ -55,7 +58,9 @@ static void hand_on(pl_own_t *o, pl_own_item_t *item, const char *loggers)
                                       .progress = progress,
                                       .callbacks = "",
                                       .loggers = loggers};
-    const pl_how_t how = {.on_answer = kept, .context = item};
+    const pl_how_t how = {.on_answer = kept,
+                          .context = item,
+                          .silence_ms = pl_milliseconds(o->options->step_timeout)};
     uint64_t call = metrics ? pl_call_save_checkpoint(o, o->checkpoint, &msg, how, &err)
                             : 0;
     pl_object_unref(item->weights);

@@ -62,6 +62,8 @@ typedef struct pl_own {
 
 /* It can do no more: all that waits fails, and the run. */
 void pl_own_fail(pl_own_t *o, const pl_error_t *error);
+/* A save of its own has not ended in its time. */
+void pl_own_late(pl_own_t *o);
 /* What went alone is over. */
 void pl_own_idle(pl_own_t *o);
 /* What waits first fails, because nothing could be made ready for it. */

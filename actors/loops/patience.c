@@ -16,11 +16,17 @@ static void look_later(const pl_patience_t *p, void *self, int64_t wait)
              NULL);
 }
 
-void pl_patience_begin(pl_patience_t *p, void *self, double seconds, void (*look)(void *))
+void pl_patience_begin_other(pl_patience_t *p, void *self, double seconds, const char *is,
+                             void (*look)(void *))
 {
     int64_t limit = seconds < 1e9 ? (int64_t)(seconds * 1e9) : (int64_t)1e18;
-    *p = (pl_patience_t){.limit = limit, .since = pl_now(), .look = look};
+    *p = (pl_patience_t){.limit = limit, .is = is, .since = pl_now(), .look = look};
     look_later(p, self, p->limit);
+}
+
+void pl_patience_begin(pl_patience_t *p, void *self, double seconds, void (*look)(void *))
+{
+    pl_patience_begin_other(p, self, seconds, "trainer.step_timeout", look);
 }
 
 void pl_patience_renew(pl_patience_t *p)
@@ -43,7 +49,7 @@ bool pl_patience_is_over(pl_patience_t *p, void *self, pl_error_t *err, const ch
     va_start(args, what);
     vsnprintf(text, sizeof text, what, args);
     va_end(args);
-    pl_fail(err, PL_ESTUCK, "%s has not ended for %g s (trainer.step_timeout)", text,
-            (double)p->limit / 1e9);
+    pl_fail(err, PL_ESTUCK, "%s has not ended for %g s (%s)", text,
+            (double)p->limit / 1e9, p->is);
     return true;
 }

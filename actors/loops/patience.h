@@ -9,13 +9,17 @@
 
 typedef struct pl_patience {
     int64_t limit;                                /* ns */
+    const char *is;                               /* what the limit is, for errors */
     int64_t since;                                /* pl_now() when something ended last */
     void (*look)(void *self);                     /* calls pl_patience_is_over() */
 } pl_patience_t;
 
-/* From now on look(self) is called until pl_patience_is_over() or `idle`, see there. */
+/* From now on look(self) is called until pl_patience_is_over() or `idle`, see there.  The
+ * limit is trainer.step_timeout; or another, which `is` describes. */
 void pl_patience_begin(pl_patience_t *p, void *self, double seconds,
                        void (*look)(void *self));
+void pl_patience_begin_other(pl_patience_t *p, void *self, double seconds, const char *is,
+                             void (*look)(void *self));
 
 /* Something has ended, or is waited for from now on. */
 void pl_patience_renew(pl_patience_t *p);

@@ -14,6 +14,7 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "formats/direct.h"
 
 static atomic_uint folders;                /* begun by this process: makes names differ */
 
@@ -35,6 +36,7 @@ static int folder_sync(const char *path, pl_error_t *err)
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), failed = fd < 0 || fsync(fd);
     int code = failed ? pl_fail(err, PL_EIO, "%s: cannot be synced to the disk: %m", path)
                       : PL_OK;
+    pl_disk_moved();
     if (fd >= 0)
         close(fd);
     return code;

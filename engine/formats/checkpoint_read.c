@@ -65,6 +65,7 @@ static int read_at(int fd, const char *path, void *into, size_t size, int64_t fr
             return pl_fail(err, PL_EIO, "%s: cannot be read: %m", path);
         if (n == 0)
             return pl_fail(err, PL_EFORMAT, "%s: was truncated while it was read", path);
+        pl_disk_moved();
         at += n;
         from += n;
         size -= (size_t)n;

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,6 +28,18 @@ struct pl_direct {
     int failed;                                             /* errno  [0] */
     uint64_t written;
 };
+
+static atomic_ullong moves;
+
+void pl_disk_moved(void)
+{
+    atomic_fetch_add_explicit(&moves, 1, memory_order_relaxed);
+}
+
+uint64_t pl_disk_moves(void)
+{
+    return atomic_load_explicit(&moves, memory_order_relaxed);
+}
 
 int pl_write_all(int fd, const void *data, size_t size, uint64_t *written)
 {
@@ -64,6 +77,7 @@ static int block_write(pl_direct_t *direct, const char *data, size_t size)
         const size_t done = (size_t)(direct->written - before);
         failed = pl_write_all(direct->fd, data + done, size - done, &direct->written);
     }
+    pl_disk_moved();
     return failed ? errno : 0;
 }
 

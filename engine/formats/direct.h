@@ -31,6 +31,12 @@ uint64_t pl_direct_written(const pl_direct_t *direct);
 bool pl_cache_pass(int fd);
 bool pl_cache_use(int fd);
 
+/* Counts what the disk has done for the durable files and checkpoints of this process:
+ * pieces written, synced, read back.  While a system call blocks the number stands
+ * still. */
+void pl_disk_moved(void);
+uint64_t pl_disk_moves(void);
+
 /* All of it, as write(); *written grows by what went out, also when it returns -1. */
 int pl_write_all(int fd, const void *data, size_t size, uint64_t *written);
 

@@ -102,7 +102,11 @@ static int piece_write(pl_durable_t *file, const char *piece, size_t size,
 {
     int failed = file->direct ? pl_direct_add(file->direct, piece, size)
                               : pl_write_all(file->fd, piece, size, &file->written);
-    return failed ? fail_write(file, err) : PL_OK;
+    if (failed)
+        return fail_write(file, err);
+    if (!file->direct)                                      /* which counts its blocks */
+        pl_disk_moved();
+    return PL_OK;
 }
 
 int pl_durable_write(pl_durable_t *file, const void *data, size_t size, pl_error_t *err)
@@ -129,6 +133,7 @@ static int durable_place(pl_durable_t *file, pl_error_t *err)
         return pl_fail(err, PL_EIO,
                        "%s: cannot be synced to the disk: %m; an old file is unchanged",
                        file->path);
+    pl_disk_moved();
     int fd = file->fd;
     file->fd = -1;
     if (close(fd) && errno != EINTR)
@@ -145,6 +150,7 @@ static int durable_place(pl_durable_t *file, pl_error_t *err)
 int pl_durable_commit(pl_durable_t *file, pl_error_t *err)
 {
     int code = durable_place(file, err);
+    pl_disk_moved();
     if (code) {
         pl_durable_abandon(file);
         return code;
@@ -155,6 +161,7 @@ int pl_durable_commit(pl_durable_t *file, pl_error_t *err)
             "%s is in place, but its directory could not be synced: %m; after a power "
             "failure the old file may be back",
             file->path);
+    pl_disk_moved();
     durable_release(file);
     return code;
 }

@@ -39,6 +39,7 @@ enum {
                                            come */
     PL_LINGER_MS = 2000,                /* the same of a link's host that is closed */
     PL_STOP_START_MS = 2000,            /* a phase of the start-up, after a stop */
+    PL_STOP_SAVE_MS = 10000,            /* a save whose disk does nothing, after a stop */
     PL_START_END_MS = 50,               /* a rank that starts, after another has failed */
     PL_FAILURE_TOLD_MS = 60,            /* after which a failure is told before all ranks
                                            have ended */
