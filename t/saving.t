@@ -174,6 +174,32 @@ a_resume_behind_its_limit_trains_nothing() {
     like "$out" '"status":"ok","reason":"nothing was trained: trainer.max_epochs 2 is reached' 'and is complete then'
 }
 
+# No run is continued in the place of one that trained; what failed before a step is passed over.
+a_resume_of_the_last_run_takes_no_older_one_in_its_place() {
+    first data
+    FAULT=1:KILL LD_PRELOAD=$fault ASAN_OPTIONS=${ASAN_OPTIONS-}:verify_asan_link_order=0 \
+        "$paceline" fit run.json --set trainer.log_every_n_steps=1 >out 2>err
+    ok 'a run is killed before its first checkpoint' test -z "$(ls data/0002/checkpoints)"
+    try "$paceline" fit run.json --set trainer.limit_train_batches=0
+    ok 'and a start fails' test -e data/0003/run.json
+    longer --resume last
+    is "$status" 2 'the run before them is not resumed'
+    like "$err" '^paceline: data/0002 trained( [12] steps?)? but has no checkpoint: start it again, or name another run with' \
+        'and the error names the one that was killed'
+    is "$(sums data/0001)" "$(cat before)" 'the older run stays as it was'
+    rm -rf data/0002
+    longer --resume last
+    is "$status" 0 'without it'
+    like "$err" 'data/0003 has no checkpoint to resume from' 'the start that failed is passed over'
+    ok 'and the older run goes on' grep -q '"global_step":12' data/0001/metrics.jsonl
+    "$paceline" fit run.json --set callbacks=[] --set trainer.enable_checkpointing=false >out 2>err
+    longer --resume last
+    like "$err" '^paceline: data/0004 trained 6 steps but has no checkpoint' 'a run that saves none is none to resume'
+    rm data/0004/metrics.jsonl
+    longer --resume last
+    like "$err" '^paceline: data/0004 trained but has no checkpoint' 'with its log or without'
+} 2>/dev/null
+
 # as_reader WORDS... - the command with the directory data/0001 read-only
 as_reader() {
     if [ "$(id -u)" = 0 ]; then
@@ -202,6 +228,7 @@ a_resume_into_a_directory_that_cannot_be_written_ends_at_once() {
 run a_resume_writes_where_it_is_asked_to trains
 run a_resume_notices_other_data trains
 run a_resume_behind_its_limit_trains_nothing trains
+run a_resume_of_the_last_run_takes_no_older_one_in_its_place trains
 run a_resume_into_a_directory_that_cannot_be_written_ends_at_once trains
 run a_kill_at_any_call_of_a_save_leaves_a_whole_checkpoint trains
 run a_disk_that_fails_costs_checkpoints_and_not_the_run trains

@@ -249,18 +249,24 @@ static int pass_over(pl_found_t *found, const char *why, pl_error_t *err)
 }
 
 /* An error is one line. */
-static int none_fail(const pl_found_t *found, const char *run_dir, const char *where,
-                     pl_error_t *err)
+static const char *refused_text(const pl_found_t *found, char refused[PL_ERROR_TEXT])
 {
-    char refused[PL_ERROR_TEXT] = "";
+    *refused = '\0';
     for (const char *line = found->passed; line && *line;) {
         const size_t length = strcspn(line, "\n"), at = strlen(refused);
-        snprintf(refused + at, sizeof refused - at, "; %s%.*s",
+        snprintf(refused + at, PL_ERROR_TEXT - at, "; %s%.*s",
                  at ? "" : "refused: ", (int)length, line);
         line += length + (line[length] == '\n');
     }
+    return refused;
+}
+
+static int none_fail(const pl_found_t *found, const char *run_dir, const char *where,
+                     pl_error_t *err)
+{
+    char refused[PL_ERROR_TEXT];
     return pl_fail(err, PL_ENOTFOUND, "%s: there is no checkpoint to %s%s", run_dir,
-                   where, refused);
+                   where, refused_text(found, refused));
 }
 
 /* PL_OK also when it is refused: then *why says. */
@@ -420,7 +426,53 @@ static int runs_list(runs_t *runs, const char *root, pl_error_t *err)
     return code;
 }
 
-/* Of the newest run that has one: a start that failed hides no run before it. */
+/* The step of the last record in the log of a run; 0: there is none. */
+static unsigned long long logged_step(const char *run_dir)
+{
+    unsigned long long step = 0;
+    char piece[256], *path = pl_text("%s/metrics.jsonl", run_dir);
+    FILE *log = path ? fopen(path, "re") : NULL;
+    while (log && fgets(piece, sizeof piece, log))
+        sscanf(piece, "{\"global_step\":%llu", &step);
+    if (log)
+        fclose(log);
+    pl_free(path);
+    return step;
+}
+
+/* A run that has made a step becomes `latest`; its log may have no record yet. */
+static bool is_latest(const char *root, const char *run_dir)
+{
+    char *latest = pl_text("%s/latest", root),
+         *path = latest ? pl_run_path(latest) : NULL;
+    const bool is = path && !strcmp(path, run_dir);
+    pl_text_free(path);
+    pl_free(latest);
+    return is;
+}
+
+/* A run of which no checkpoint can be taken, before one of which one can.  A start that
+ * failed hides no older run; in the place of a run that trained no other is resumed. */
+static int run_skip(pl_found_t *found, const char *root, const char *run_dir,
+                    pl_error_t *err)
+{
+    char refused[PL_ERROR_TEXT], steps[48] = "";
+    const unsigned long long step = logged_step(run_dir);
+    if (!step && !is_latest(root, run_dir)) {
+        char *why = pl_text("%s has no checkpoint to resume from", run_dir);
+        int code = why ? pass_over(found, why, err) : pl_no_memory(err);
+        pl_free(why);
+        return code;
+    }
+    if (step)
+        snprintf(steps, sizeof steps, " %llu step%s", step, step == 1 ? "" : "s");
+    return pl_fail(err, PL_ENOTFOUND,
+                   "%s trained%s but has no checkpoint: start it again, or name another "
+                   "run with --resume%s",
+                   run_dir, steps, refused_text(found, refused));
+}
+
+/* Of the newest run that has one. */
 static int last_take(pl_found_t *found, const char *root, pl_error_t *err)
 {
     runs_t runs = {0};
@@ -430,11 +482,8 @@ static int last_take(pl_found_t *found, const char *root, pl_error_t *err)
     if (code == PL_OK
         && !(found->run_dir = pl_strdup(found->path ? runs.at[k - 1].path : root)))
         code = pl_no_memory(err);
-    for (int i = 0; i < k - 1 && found->path && code == PL_OK; i++) {
-        char *why = pl_text("%s has no checkpoint to resume from", runs.at[i].path);
-        code = why ? pass_over(found, why, err) : pl_no_memory(err);
-        pl_free(why);
-    }
+    for (int i = 0; i < k - 1 && found->path && code == PL_OK; i++)
+        code = run_skip(found, root, runs.at[i].path, err);
     runs_release(&runs);
     return code;
 }
