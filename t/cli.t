@@ -474,6 +474,16 @@ a_later_signal_ends_at_once() {
     exec 4<&-
     is "$status" 130 "status 130"
     is "$err" "aborted: nothing was saved" "and what is lost"
+    start_stream terminated --plugin "$sample_plugin" --set 'data={"name": "silent"}'
+    kill -TERM "$pid"
+    read -r line <&4
+    end=$((SECONDS + 30))
+    until read -r -t 0.2 line <&4 || [ $SECONDS -ge $end ]; do
+        kill -TERM "$pid" || break
+    done
+    ended $((end - SECONDS))
+    exec 4<&-
+    is "$status" 1 "a second SIGTERM is not Ctrl-C: status 1"
 }
 
 # ---- validate, test ----

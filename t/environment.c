@@ -219,6 +219,23 @@ static void a_rank_never_trains_alone_because_a_variable_is_missing(void)
          "LOCAL_WORLD_SIZE is 4 and WORLD_SIZE is 2"},
         {{"PACELINE_WORLD_SIZE=3"}, "PACELINE_WORLD_SIZE is 3, but PACELINE_RANK is not"},
         {{"PMI_SIZE=2"}, "PMI_SIZE is 2, but PMI_RANK is not set"},
+        {{"LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=m", "MASTER_PORT=1"},
+         "LOCAL_RANK is 1, .* RANK and WORLD_SIZE are not set.*\"inline\""},
+        {{"LOCAL_WORLD_SIZE=2"}, "LOCAL_WORLD_SIZE is 2, .* RANK and WORLD_SIZE are not"},
+        {{"TORCHELASTIC_RUN_ID=x", "LOCAL_RANK=1"}, "RANK and WORLD_SIZE are not set"},
+        {{"NODE_RANK=1"}, "NODE_RANK is 1, .* RANK and WORLD_SIZE are not set"},
+        {{"OMPI_COMM_WORLD_RANK=1"}, "OMPI_COMM_WORLD_SIZE is not set"},
+        {{"PMI_RANK=1"}, "PMI_SIZE is not set"},
+        {{"PMIX_RANK=1"}, "PACELINE_RANK and PACELINE_WORLD_SIZE are not set"},
+        {{"PMIX_RANK=1", "PACELINE_LOCAL_RANK=0"}, "PACELINE_RANK and PACELINE_WORLD"},
+        {{"SLURM_PROCID=1"}, "SLURM_NTASKS and SLURM_STEP_ID are not set"},
+        {{"SLURM_PROCID=1", "SLURM_STEP_ID=0"}, "SLURM_NTASKS is not set"},
+        {{"SLURM_PROCID=1", "SLURM_STEP_ID=0", "SLURM_NTASKS=2", "SLURM_JOB_NAME=bash"},
+         "SLURM_PROCID is 1, .* PACELINE_RANK and PACELINE_WORLD_SIZE are not set"},
+        {{"JSM_NAMESPACE_RANK=1"}, "JSM_NAMESPACE_SIZE and LSB_DJOB_RANKFILE are not"},
+        {{"MV2_COMM_WORLD_SIZE=2"}, "MV2_COMM_WORLD_SIZE is 2"},
+        {{"PALS_RANKID=1"}, "PALS_RANKID is 1"},
+        {{"FLUX_TASK_RANK=1"}, "FLUX_TASK_RANK is 1"},
         {{"JSM_NAMESPACE_RANK=1", "JSM_NAMESPACE_SIZE=2"}, "LSB_DJOB_RANKFILE is not"},
         {{"RANK=0", "WORLD_SIZE=2", "PMI_RANK=1", "PMI_SIZE=2"},
          "MPICH sets PMI_RANK to 1, but the environment sets RANK to 0"},
@@ -227,6 +244,17 @@ static void a_rank_never_trains_alone_because_a_variable_is_missing(void)
         is_int(read_all(wrong[k].all), PL_EINVAL, "refused");
         like(err.text, wrong[k].text, "%s", wrong[k].text);
     }
+}
+
+static void the_first_rank_of_one_trains_alone(void)
+{
+    is_int(READ("LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1", "NODE_RANK=0", "PMI_RANK=0",
+                "PMIX_RANK=0", "OMPI_COMM_WORLD_RANK=0", "MV2_COMM_WORLD_SIZE=1",
+                "FLUX_TASK_RANK=0", "PALS_RANKID=0", "SLURM_PROCID=0"),
+           PL_OK, "ranks of 0 and sizes of 1");
+    ok(!e.source, "are no source");
+    is_int(READ("SLURM_JOB_NAME=interactive", "SLURM_NTASKS=4", "SLURM_PROCID=0"), PL_OK,
+           "nor is the shell of an allocation");
 }
 
 static void own_variables_win(void)
@@ -398,6 +426,7 @@ int main(void)
     run(kubernetes_is_understood);
     run(rank_and_world_size_alone_are_understood);
     run(a_rank_never_trains_alone_because_a_variable_is_missing);
+    run(the_first_rank_of_one_trains_alone);
     run(own_variables_win);
     run(contradictions_are_refused_with_both_names);
     run(sources_may_agree);

@@ -705,7 +705,7 @@ static void a_run_whose_targets_are_all_ignored_warns(void)
                                     .data = {x, y}};
         ignored_y(y, k == 0);
         pl_memory_arrays("none", &arrays, NULL);
-        rig_listen("changes no weight: the weight of its loss is 0");
+        rig_listen("epoch 2 changes no weight: the weight of its loss is 0");
         rig_result_t *result = fit(.accelerator = "cpu",
                                    .module = "{\"name\": \"mlp\", \"classes\": 3}",
                                    .dataset = "{\"name\": \"memory\", "
@@ -713,7 +713,7 @@ static void a_run_whose_targets_are_all_ignored_warns(void)
                                               "\"batch_size\": 5}",
                                    .trainer = "\"max_epochs\": 2");
         is_text(result->status, "ok", "it ends well: %s", result->error.text);
-        is_int(rig_heard(), k ? 0 : 2, k ? "no warning" : "with a warning an epoch");
+        is_int(rig_heard(), !k, k ? "no warning" : "a warning counts epochs from 1");
         rig_listen(NULL);
         rig_result_free(result);
     }
@@ -737,6 +737,14 @@ static void a_batch_larger_than_the_data_is_warned_of(void)
         rig_listen(NULL);
         rig_result_free(result);
     }
+    rig_listen("data.batch_size is 4 for each of 12 micro-shards, more than the 40 ");
+    rig_result_t *result = fit(.data = "\"batch_size\": 4",
+                               .trainer = "\"max_epochs\": 1, \"strategy\": {\"name\": "
+                                          "\"elastic\", \"micro_shards\": 12}");
+    is_text(result->status, "ok", "elastic: %s", result->error.text);
+    is_int(rig_heard(), 1, "the warning counts micro-shards");
+    rig_listen(NULL);
+    rig_result_free(result);
 }
 
 /* ---- the last batch ---- */

@@ -204,9 +204,10 @@ static void batch_size_warn(data_t *data)
         || feed->order.count / ranks >= size)
         return;
     pl_log_line(PL_LOG_WARNING, pl_actor_rank(data), pl_actor_name(data),
-                "data.batch_size is %lld for each of %lld ranks, more than the %lld "
+                "data.batch_size is %lld for each of %lld %s, more than the %lld "
                 "training samples: an epoch is one step; lower it",
-                (long long)size, (long long)ranks, (long long)feed->order.count);
+                (long long)size, (long long)ranks,
+                deal->shards ? "micro-shards" : "ranks", (long long)feed->order.count);
 }
 
 static void open_done(data_t *data)

@@ -545,7 +545,7 @@ static int detect(pl_environment_t *e, get_t get, pl_error_t *err)
     int code = alone_check(&paceline, get, err);
     for (const source_t *s = sources; s < sources + SOURCES && code == PL_OK; s++)
         code = alone_check(s, get, err);
-    return code;
+    return code == PL_OK ? pl_environment_signs(get, err) : code;
 }
 
 int pl_environment_read(pl_environment_t *environment, get_t get, pl_error_t *err)

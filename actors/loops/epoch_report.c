@@ -122,7 +122,7 @@ static void warn_of_no_target(const pl_epoch_t *e)
                     "epoch %u changes no weight: the weight of its loss is 0, because "
                     "all targets are ignored or all samples have weight 0; check the "
                     "data and the module's ignore_index",
-                    e->pass.epoch);
+                    e->pass.epoch + 1);
 }
 
 /* A line of what came since the newest to the loggers, at its end with what the epoch

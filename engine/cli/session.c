@@ -180,7 +180,7 @@ static void end_at_once(const cli_session_t *session)
     if (session->ended)
         _exit(cli_output_end(session->status));
     cli_note("aborted: nothing was saved");
-    _exit(CLI_INTERRUPTED);
+    _exit(session->signal == SIGINT ? CLI_INTERRUPTED : CLI_FAILED);
 }
 
 static const char *signal_name(int number)
