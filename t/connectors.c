@@ -741,7 +741,7 @@ static void fetches_are_answered_in_order(void)
 
 /* ---- checksums ---- */
 
-/* A table of 64 MiB and 7 samples more; where reads began, and how many samples it gave. */
+/* A table of 64 MiB and 7 samples more; where its reads began. */
 enum { WIDE_SAMPLES = (1 << 20) + 7, WIDE_READS = 8192 };
 
 static struct {

@@ -61,6 +61,9 @@ static void a_header_gives_names(void)
     is_text(csv.name[0], "1", "even if it is a number");
     ok(!parse("1,2\n", PL_CSV_AUTO) && !csv.name, "numbers are none");
     is_int(parse("a,b\n1,2\n", PL_CSV_NO), PL_EFORMAT, "not wanted");
+    ok(!parse("a, b\t,\" c \"\n1,2,3\n", PL_CSV_AUTO), "with spaces: %s", err.text);
+    is_text(csv.name[1], "b", "which are no part of a name");
+    is_text(csv.name[2], " c ", "but in quotes");
 }
 
 static void a_bad_first_row_is_no_header(void)
@@ -81,6 +84,17 @@ static void a_carriage_return_alone_ends_no_line(void)
     is_int(parse("a,b\r1,2\r3,4\r", PL_CSV_AUTO), PL_EFORMAT, "a file of an old Mac");
     like(err.text, "^file:1:3: a carriage return without a line feed",
          "is refused as such");
+}
+
+static void utf_16_is_refused_as_such(void)
+{
+    is_int(parse("\xFF\xFE"
+                 "1\n",
+                 PL_CSV_AUTO),
+           PL_EFORMAT, "little endian");
+    like(err.text, "^file: the text is UTF-16: save it as UTF-8$", "%s", err.text);
+    is_int(parse("\xFE\xFF\n1", PL_CSV_AUTO), PL_EFORMAT, "big endian");
+    like(err.text, "^file: the text is UTF-16", "%s", err.text);
 }
 
 static void errors_say_line_and_column(void)
@@ -232,6 +246,7 @@ int main(void)
     run(a_header_gives_names);
     run(a_bad_first_row_is_no_header);
     run(a_carriage_return_alone_ends_no_line);
+    run(utf_16_is_refused_as_such);
     run(errors_say_line_and_column);
     run(numbers_are_rounded_correctly);
     run(the_locale_does_not_matter);

@@ -405,6 +405,20 @@ static void csv_columns_may_be_fields_of_their_own(void)
             PL_EFORMAT, "there are no features", "all of them");
 }
 
+static void csv_names_have_no_spaces_around_them(void)
+{
+    rig_t rig = rig_open(&pl_csv_dataset, PL_TRAIN,
+                         "{\"path\": \"%s\", \"standardize\": false, "
+                         "\"fields\": {\"y\": \"kind\", \"both\": \"w, v\"}}",
+                         file_put_text("spaces.csv", "a, kind, v, w\n1, 2, 3, 4\n"));
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    rig_read(&rig, INDEX(0));
+    ok(has_field(&rig, 2, "both", PL_F32, "2") && ((int64_t *)rig.field[1])[0] == 2
+           && ((float *)rig.field[0])[0] == 1,
+       "columns are found without them");
+    rig_close(&rig);
+}
+
 static void csv_takes_the_target_by_its_name(void)
 {
     const char *path = file_put_text("n.csv", "a,kind,w\n1,2,3\n5,0,7\n");
@@ -938,6 +952,33 @@ static void labels_that_are_all_ignored_are_warned_of(void)
     pl_log_hook(NULL, PL_LOG_ERROR, NULL);
 }
 
+static void more_classes_than_samples_are_warned_of(void)
+{
+    static const int64_t largest[] = {1000000, 15, 9};
+    static const int samples[] = {16, 16, 2};
+    float x[16] = {0};
+    pl_log_hook(hear, PL_LOG_DEBUG, NULL);
+    for (int k = 0; k < 3; k++) {
+        char shape[2][16];
+        int64_t y[16] = {largest[k], 0};
+        sprintf(shape[0], "%d, 1", samples[k]), sprintf(shape[1], "%d,", samples[k]);
+        *logged = '\0';
+        rig_t rig =
+            rig_open(&pl_npy_dataset, PL_TRAIN, "{\"x\": \"%s\", \"y\": \"%s\"}",
+                     put_npy("lx.npy", "<f4", shape[0], x, (size_t)samples[k] * 4),
+                     put_npy("many.npy", "<i8", shape[1], y, (size_t)samples[k] * 8));
+        is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+        is_int(strstr(logged, "many.npy: the largest label is 1000000, so there are "
+                              "1000001 classes, but only 16 samples")
+                   != NULL,
+               k == 0, "a label of %d in %d samples: %s", (int)largest[k], samples[k],
+               logged);
+        is_int(*logged != '\0', k == 0, "nothing else is");
+        rig_close(&rig);
+    }
+    pl_log_hook(NULL, PL_LOG_ERROR, NULL);
+}
+
 static void npy_has_as_many_fields_as_files(void)
 {
     static const float weights[] = {0.5f, 2};
@@ -1014,7 +1055,7 @@ static void npy_names_what_is_wrong(void)
             "different numbers of samples");
     refused(rig_open(&pl_npy_dataset, PL_TRAIN, "{\"x\": \"%s\"}",
                      put_npy("s.npy", "|u1", "", "\x01", 1)),
-            PL_EFORMAT, "s.npy: there are no samples", "a scalar");
+            PL_EFORMAT, "s.npy: it is one number without axes", "a scalar");
     refused(rig_open(&pl_npy_dataset, PL_TRAIN, "{\"x\": \"%s\"}",
                      put_npy("e.npy", "|u1", "0, 2", "", 0)),
             PL_EFORMAT, "e.npy: there are no samples", "nothing");
@@ -1043,6 +1084,7 @@ int main(void)
     run(mnist_is_served);
     run(csv_tells_classes_from_values);
     run(csv_columns_may_be_fields_of_their_own);
+    run(csv_names_have_no_spaces_around_them);
     run(csv_takes_the_target_by_its_name);
     run(csv_standardizes_each_column);
     run(csv_standardizes_by_the_moments_of_the_training_data);
@@ -1060,6 +1102,7 @@ int main(void)
     run(labels_that_start_at_1_are_warned_of);
     run(labels_may_be_ignored);
     run(labels_that_are_all_ignored_are_warned_of);
+    run(more_classes_than_samples_are_warned_of);
     run(npy_has_as_many_fields_as_files);
     run(npy_samples_may_differ_in_length);
     run(npy_names_what_is_wrong);

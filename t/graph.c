@@ -164,7 +164,8 @@ static void every_mistake_has_its_sentence(void)
                         "784\\], got 700 to 785"},
         {axis_outside, "max takes an axis from -2 to 1 of \\[64, 784\\], got 2"},
         {sum_outside, "sum takes an axis from -2 to 1 .* got -3"},
-        {integers, "relu takes float32, got int64 \\[64\\]"},
+        {integers, "relu takes float32, got int64 \\[64\\], a field of the data: convert "
+                   "it to float32"},
         {matmul_depth,
          "matmul multiplies along 784 of \\[64, 784\\] but 64 of \\[64, 784\\]"},
         {matmul_vector,

@@ -108,24 +108,27 @@ static int csv_take_field(csv_scan_t *s, csv_field_t *field)
     return csv_take_end(s, field);
 }
 
-/* Spaces around a number are not part of it. */
+/* Spaces around a number, or a name without quotes, are not part of it. */
+static csv_field_t csv_trim(csv_field_t field)
+{
+    for (; field.length > 0 && (*field.text == ' ' || *field.text == '\t'); field.text++)
+        field.length--;
+    while (
+        field.length > 0
+        && (field.text[field.length - 1] == ' ' || field.text[field.length - 1] == '\t'))
+        field.length--;
+    return field;
+}
+
 static bool csv_number(const csv_field_t *field, double *number)
 {
-    const char *text = field->text;
-    size_t length = field->length;
-    for (; length > 0 && (*text == ' ' || *text == '\t'); text++)
-        length--;
-    while (length > 0 && (text[length - 1] == ' ' || text[length - 1] == '\t'))
-        length--;
-    return pl_number(text, length, number);
+    const csv_field_t bare = csv_trim(*field);
+    return pl_number(bare.text, bare.length, number);
 }
 
 static bool csv_is_empty(const csv_field_t *field)
 {
-    for (size_t i = 0; i < field->length; i++)
-        if (field->text[i] != ' ' && field->text[i] != '\t')
-            return false;
-    return true;
+    return csv_trim(*field).length == 0;
 }
 
 /* "field 3 (petal_width)" into text, which it returns. */
@@ -248,6 +251,7 @@ static int csv_take_names(csv_scan_t *s)
         int code = csv_take_field(s, &field);
         if (code)
             return code;
+        field = field.quoted ? field : csv_trim(field);
         s->csv.name[column] = csv_name(&field);
         if (!s->csv.name[column])
             return pl_no_memory(s->err);
@@ -269,6 +273,10 @@ static int csv_take_all(csv_scan_t *s, pl_csv_header_t header)
     bool names = false;
     if (s->end - s->at >= 3 && !memcmp(s->at, "\xEF\xBB\xBF", 3))
         s->line_start = s->at += 3;         /* the mark that Windows programs put first */
+    if (s->end - s->at >= 2
+        && (!memcmp(s->at, "\xFF\xFE", 2) || !memcmp(s->at, "\xFE\xFF", 2)))
+        return pl_fail(s->err, PL_EFORMAT, "%s: the text is UTF-16: save it as UTF-8",
+                       s->name);
     csv_trim_end(s);
     if (s->at == s->end)
         return pl_fail(s->err, PL_EFORMAT, "%s: the file is empty", s->name);

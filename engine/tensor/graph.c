@@ -358,11 +358,15 @@ bool pl_wants(const pl_graph_t *g, const pl_op_t *op, int k)
 
 int pl_want_float(pl_graph_t *g, const pl_op_t *op, int count)
 {
-    for (int k = 0; k < count; k++)
-        if (pl_input_of(g, op, k)->dtype != PL_F32)
-            return pl_refuse(g, "%s takes float32, got %s %s", pl_op_name(op),
-                             pl_dtype_name(pl_input_of(g, op, k)->dtype),
-                             PL_TEXT_OF(pl_input_shape(g, op, k)));
+    for (int k = 0; k < count; k++) {
+        const pl_value_t *in = pl_input_of(g, op, k);
+        if (in->dtype != PL_F32)
+            return pl_refuse(g, "%s takes float32, got %s %s%s", pl_op_name(op),
+                             pl_dtype_name(in->dtype), PL_TEXT_OF(in->shape),
+                             in->source == PL_FROM_INPUT
+                                 ? ", a field of the data: convert it to float32"
+                                 : "");
+    }
     return PL_OK;
 }
 

@@ -47,6 +47,10 @@ static bool is_class(double value)
 static int csv_column(const csv_t *csv, const char *text, size_t length)
 {
     char *end;
+    for (; length > 0 && *text == ' '; text++)
+        length--;
+    while (length > 0 && text[length - 1] == ' ')
+        length--;
     for (int k = 0; csv->table.name && k < csv->table.columns; k++)
         if (strlen(csv->table.name[k]) == length
             && !memcmp(csv->table.name[k], text, length))
@@ -421,7 +425,7 @@ int csv_count_classes(csv_t *csv, const pl_data_request_t *request, const json_t
                            PL_LABEL_MOST);
     }
     if (!facts && csv->rows)
-        pl_dataset_warn_of_labels(request, csv->path,
+        pl_dataset_warn_of_labels(request, csv->path, csv->rows,
                                   largest < 0 ? -1 : (int64_t)smallest, (int64_t)largest);
     int64_t known = json_integer_value(json_object_get(facts, "classes"));
     csv->classes = known > (int64_t)largest + 1 ? known : (int64_t)largest + 1;

@@ -7,6 +7,8 @@
 #include "base/alloc.h"
 #include "base/log.h"
 
+#define CLASSES_FEW 10                                    /* with any number of samples */
+
 int pl_dataset_check(const char *what, const pl_read_request_t *request, int64_t samples,
                      pl_error_t *err)
 {
@@ -34,7 +36,7 @@ pl_shape_t pl_dataset_sample_shape(const pl_shape_t *shape)
 }
 
 void pl_dataset_warn_of_labels(const pl_data_request_t *request, const char *path,
-                               int64_t smallest, int64_t largest)
+                               int64_t samples, int64_t smallest, int64_t largest)
 {
     if (request->rank != 0 || request->stage != PL_TRAIN)
         return;
@@ -43,6 +45,12 @@ void pl_dataset_warn_of_labels(const pl_data_request_t *request, const char *pat
                     "%s: every label is negative or the ignore_index, so there are no "
                     "classes",
                     path);
+    if (largest >= samples && largest >= CLASSES_FEW)
+        pl_log_line(PL_LOG_WARNING, 0, "data set",
+                    "%s: the largest label is %lld, so there are %lld classes, but only "
+                    "%lld samples: number the classes from 0, or make the labels values "
+                    "(floats in npy, \"target\": \"value\" in csv)",
+                    path, (long long)largest, (long long)largest + 1, (long long)samples);
     if (smallest == 1 && largest > 1)
         pl_log_line(PL_LOG_WARNING, 0, "data set",
                     "%s: the labels are 1 to %lld and none is 0: classes start at 0, so "

@@ -45,10 +45,11 @@ char *pl_dataset_facts(int64_t classes, const pl_shape_t *shape);
     "label of the samples that the module ignores, as its own ignore_index: it is no " \
     "class"
 
-/* Warns of labels of training data that start at 1, for class 0 would have no samples,
- * and of those without a class; largest -1: none has one. */
+/* Warns of the labels of so many samples of training data that start at 1, for class 0
+ * would have no samples, that are more classes than samples, or none; largest -1: none
+ * has a class. */
 void pl_dataset_warn_of_labels(const pl_data_request_t *request, const char *path,
-                               int64_t smallest, int64_t largest);
+                               int64_t samples, int64_t smallest, int64_t largest);
 
 /* The facts, not empty, with one more, whose value is JSON; both texts are consumed, also
  * NULL.  NULL: out of memory. */

@@ -299,7 +299,8 @@ static int64_t idx_classes(const idx_t *idx, const pl_data_request_t *request)
         largest = label > largest ? label : largest;
     }
     if (idx->labels.count)
-        pl_dataset_warn_of_labels(request, idx->labels_file, smallest, largest);
+        pl_dataset_warn_of_labels(request, idx->labels_file, idx->labels.count, smallest,
+                                  largest);
     return largest + 1;
 }
 

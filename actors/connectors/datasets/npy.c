@@ -83,7 +83,12 @@ static int npy_add(npy_t *npy, const char *name, const char *path, pl_error_t *e
     const bool target = !strcmp(name, "y"), first = npy->fields == 0 && !npy->offset;
     npy->fields++;
     const pl_array_t *array = &field->array;
-    if (array->shape.rank == 0 || (array->shape.dim[0] == 0 && !npy->may_be_empty))
+    if (array->shape.rank == 0)
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: it is one number without axes; the first axis must count the "
+                       "samples",
+                       path);
+    if (array->shape.dim[0] == 0 && !npy->may_be_empty)
         return pl_fail(err, PL_EFORMAT,
                        "%s: there are no samples, because the first axis is empty", path);
     field->varies = npy->offset && array->shape.dim[0] == npy->offset[npy->samples];
@@ -162,8 +167,8 @@ static int npy_classes(const npy_t *npy, const pl_data_request_t *request,
                            "%d: number the classes from 0, or give values as floats",
                            npy->y_path, (long long)i, (long long)value, PL_LABEL_MOST);
     }
-    if (!request->facts && y->shape.rank == 1)
-        pl_dataset_warn_of_labels(request, npy->y_path, smallest, largest);
+    if (!request->facts && y->shape.rank == 1 && !npy->field[1].varies)
+        pl_dataset_warn_of_labels(request, npy->y_path, y->count, smallest, largest);
     *classes = largest + 1;
     return PL_OK;
 }
