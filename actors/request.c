@@ -72,8 +72,8 @@ static int told_check(const pl_job_t *job, const char *key, pl_span_t wanted, in
                            "option, or start as many",
                            path,
                            pl_json_show(pl_options_value(job->options, path), given),
-                           source, there, what,
-                           there == 1 ? "" : "s", is_node ? "" : " on each node");
+                           source, there, what, there == 1 ? "" : "s",
+                           is_node ? "" : " on each node");
 }
 
 static int world_check(const pl_job_t *job, const pl_actor_ops_t *launcher,
@@ -126,8 +126,8 @@ static int devices_check(const pl_job_t *job, const char *role,
     return pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
                            "%s is %d, but %s \"%s\" works with at most %d: lower it or "
                            "name another \"trainer.%s\"%s",
-                           json_is_integer(pl_options_value(job->options,
-                                                            "trainer.devices"))
+                           json_is_integer(
+                               pl_options_value(job->options, "trainer.devices"))
                                ? "\"trainer.devices\""
                                : "the number of ranks",
                            pl_request_ranks(job), role, part->name, part->devices_most,
@@ -186,12 +186,11 @@ static int shards_check(const pl_job_t *job, pl_error_t *err)
     const int64_t shards = job->trainer->micro_shards;
     if (!pl_trainer_is_elastic(job->trainer) || pl_request_ranks(job) <= shards)
         return PL_OK;
-    return pl_options_fail(err, PL_EINVAL, job->options,
-                           "trainer.strategy.micro_shards",
-                           "%d ranks cannot share %lld micro-shards, of which each rank "
+    return pl_options_fail(err, PL_EINVAL, job->options, "trainer.strategy.micro_shards",
+                           "%d ranks cannot share %lld micro-shard%s, of which each rank "
                            "needs one: lower \"trainer.devices\" (another "
                            "\"trainer.strategy.micro_shards\" changes the results)",
-                           pl_request_ranks(job), (long long)shards);
+                           pl_request_ranks(job), (long long)shards, pl_plural(shards));
 }
 
 /* Batches of the program's get no further than its own process, and nobody asks

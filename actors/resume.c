@@ -57,9 +57,9 @@ static int place_convert(json_t *manifest, const json_t *now, const pl_job_t *jo
     if (speaks(worker))
         pl_log_line(
             PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
-            "the global batch has %lld samples from here on, and had %lld before: the "
+            "the global batch has %lld sample%s from here on, and had %lld before: the "
             "results differ from those of an uninterrupted run",
-            (long long)is, (long long)was);
+            (long long)is, pl_plural(is), (long long)was);
     json_t *place = json_integer(place_of(progress, job, was, is));
     return json_object_set_new(json_object_get(progress, "epoch"), "batch", place)
                ? pl_no_memory(err)
@@ -270,15 +270,15 @@ static int source_compare(const pl_resume_t *resume, const char *source,
     if (!now)
         return data_fail(resume, source, "is missing now", err);
     if (was != is) {
-        snprintf(how, sizeof how, "had %lld samples and has %lld", (long long)was,
-                 (long long)is);
+        snprintf(how, sizeof how, "had %lld sample%s and has %lld", (long long)was,
+                 pl_plural(was), (long long)is);
         return data_fail(resume, source, how, err);
     }
     if (!sum || !other || json_equal(sum, other))
         return PL_OK;
     snprintf(how, sizeof how,
-             "has %lld samples as before, but with other values or in another order",
-             (long long)is);
+             "has %lld sample%s as before, but with other values or in another order",
+             (long long)is, pl_plural(is));
     return data_fail(resume, source, how, err);
 }
 

@@ -1841,6 +1841,10 @@ PL_API const char *pl_nearest(const char *word, const char *const names[]);
  * "learning_rate"; NULL: none. Free it with pl_text_free(). */
 PL_API char *pl_options_key(const char *word);
 
+/* What to do instead of an option of another engine that has no counterpart, such as
+ * "gpus"; NULL: unknown. Free it with pl_text_free(). */
+PL_API char *pl_options_hint(const char *word);
+
 /* Names of earlier versions. */
 #define PL_WISHES PL_CALLBACK_REQUESTS
 #define pl_wish pl_callback_request

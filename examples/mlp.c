@@ -36,8 +36,10 @@ static pl_loss_t loss_of(pl_graph_t *g, const mlp_t *m, pl_node_t logits, pl_nod
     pl_cross_entropy_options_t o = {.has_ignore = true, .ignore_index = m->ignore_index};
     pl_node_t classes, samples;
     if (m->class_weights.count && m->class_weights.count != m->classes)
-        pl_graph_fail(g, PL_EINVAL, "there are %lld classes, but %d class_weights",
-                      (long long)m->classes, m->class_weights.count);
+        pl_graph_fail(g, PL_EINVAL,
+                      "the length of class_weights is %d, but the number of classes is "
+                      "%lld",
+                      m->class_weights.count, (long long)m->classes);
     if (m->class_weights.count) {
         classes = pl_vector(g, m->class_weights.value, m->class_weights.count);
         o.class_weights = &classes;

@@ -292,9 +292,9 @@ static int elastic_setup(void *self, pl_call_t *call, const pl_body_t *body,
     if (ranks > shards)
         return pl_fail(
             err, PL_EINVAL,
-            "%d ranks cannot share %d micro-shards, because each rank needs one: set a "
+            "%d ranks cannot share %d micro-shard%s, because each rank needs one: set a "
             "smaller trainer.devices or more micro_shards",
-            ranks, shards);
+            ranks, shards, pl_plural(shards));
     r->cut.first = (uint32_t)pl_first_shard(shards, ranks, rank);
     r->cut.end = (uint32_t)pl_first_shard(shards, ranks, rank + 1);
     e->parts_most = pl_parts_most(shards, ranks);

@@ -304,12 +304,9 @@ static int calls_first_values(pl_replica_t *r, pl_error_t *err)
 
 static int parts_bind(pl_replica_t *r, pl_error_t *err)
 {
-    const pl_part_request_t module = {.role = "module",
-                                      .path = "module",
-                                      .facts = r->facts};
     int code = pl_replica_bind_precision(r, err);
     if (code == PL_OK)
-        code = pl_options_part(r->job->options, &module, &r->module, err);
+        code = pl_replica_bind_module(r, err);
     if (code != PL_OK || r->job->stage != PL_TRAIN)
         return code;
     code = pl_replica_bind_steps(r, err);

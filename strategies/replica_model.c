@@ -1,16 +1,49 @@
-/* replica_model.c - what a replica says of its module, for people and for figures of
- * speed
+/* replica_model.c - the module of a replica: from the run, and described for people and
+ * for metrics of speed
  *
- * Of the first graph that was described: that of the batches to train on, where there is
- * one. */
+ * The description is of the first graph that was described: that of the batches to train
+ * on, where there is one. */
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/options.h"
 #include "strategies/replica_parts.h"
 #include "tensor/model.h"
 #include "tensor/summary.h"
+
+static bool target_is_value(const pl_replica_t *r)
+{
+    for (int stage = 0; stage <= PL_PREDICT; stage++)
+        for (int k = 0; k < r->layout->stage[stage].field_count; k++)
+            if (!strcmp(r->layout->stage[stage].field[k].name, "y"))
+                return r->layout->stage[stage].field[k].dtype == PL_F32;
+    return false;
+}
+
+static int module_fail(const pl_replica_t *r, const pl_error_t *why, pl_error_t *err)
+{
+    const pl_options_t *options = r->job->options;
+    if (!strstr(why->text, "needs \"classes\"") || !target_is_value(r))
+        return pl_options_fail(err, why->code, options, "module", "%s", why->text);
+    const char *name = pl_options_part_name(options, "module");
+    return pl_options_fail(err, why->code, options, "module",
+                           "module \"%s\" needs \"classes\", but the target is a value, "
+                           "and module %s classifies; a module for values is a C "
+                           "function, see doc/modules.md",
+                           name, name);
+}
+
+int pl_replica_bind_module(pl_replica_t *r, pl_error_t *err)
+{
+    const pl_part_request_t module = {.role = "module",
+                                      .path = "module",
+                                      .facts = r->facts};
+    pl_error_t why = {0};
+    const int code = pl_options_part(r->job->options, &module, &r->module, &why);
+    return code == PL_OK ? PL_OK : module_fail(r, &why, err);
+}
 
 static int64_t elements_of(const pl_replica_t *r, pl_region_t region)
 {

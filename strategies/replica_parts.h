@@ -49,6 +49,8 @@ bool pl_replica_keeps_state(const pl_replica_t *r);
 
 /* How the model is kept and computed with, from trainer.precision. */
 int pl_replica_bind_precision(pl_replica_t *r, pl_error_t *err);
+/* Makes the module from the run and from what the data says. */
+int pl_replica_bind_module(pl_replica_t *r, pl_error_t *err);
 /* The elements of a region; 0: this run has none. */
 int64_t pl_replica_region_count(const pl_replica_t *r, pl_region_t region);
 /* The factor of the loss, of a precision that scales it: first values of its region; into

@@ -79,9 +79,10 @@ void pl_replica_check_average(const pl_replica_t *r, const pl_train_batch_t *msg
         pl_log_line(
             PL_LOG_WARNING, pl_actor_rank((void *)r), pl_actor_name((void *)r),
             "\"averaging\": \"%s\" would average fewer than two states of the weights in "
-            "a run of %llu epochs, %llu steps: let it begin sooner, or train longer",
+            "a run of %llu epoch%s, %llu step%s: let it begin sooner, or train longer",
             averaging->name, (unsigned long long)msg->total_epochs,
-            (unsigned long long)msg->total_steps);
+            pl_plural((int64_t)msg->total_epochs), (unsigned long long)msg->total_steps,
+            pl_plural((int64_t)msg->total_steps));
 }
 
 double pl_replica_average_share(const pl_replica_t *r, const pl_train_batch_t *msg)

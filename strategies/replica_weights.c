@@ -396,8 +396,8 @@ static int regions_import(pl_replica_t *r, import_t import, pl_error_t *err)
     if (code == PL_OK && import.whole && import.weights->count > import.taken)
         code = pl_fail(
             err, PL_EFORMAT,
-            "the weights have %d tensors, the module has %d: they are of another module",
-            import.weights->count, import.taken);
+            "the weights have %d tensor%s, the module has %d: they are of another module",
+            import.weights->count, pl_plural(import.weights->count), import.taken);
     return code;
 }
 

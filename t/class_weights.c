@@ -140,7 +140,8 @@ static void there_is_a_weight_for_each_class(void)
         json_t *two = json_pack("{s:s, s:[i, i]}", "module", modules[k], "class_weights",
                                 1, 2);
         const rig_result_t *result = fit_as(&rig, two);
-        like(result->error.text, "there are 3 classes, but 2 class_weights", "of an %s",
+        like(result->error.text,
+             "length of class_weights is 2, but the number of classes is 3", "of an %s",
              modules[k]);
         rig_free(&rig);
         json_decref(two);

@@ -25,7 +25,7 @@ start_stream() {
         "${@:2}" >/dev/null 2>notes </dev/null &
     pid=$!
     exec 4<notes
-    read -r line <&4
+    while read -r line <&4 && [[ $line != *tcp://* ]]; do :; done
     stream=${line##* }
 }
 
@@ -50,13 +50,25 @@ help_and_version_are_on_standard_output() {
 
 wrong_words_are_refused() {
     refused 2 '^paceline: no command given'
-    refused 2 '^paceline: no command is called "train"' train
+    refused 2 '^paceline: no command is called "train": did you mean "fit"\?' train
+    refused 2 'did you mean "--version"\?' version
+    refused 2 'did you mean "test"\?' evaluate
     refused 2 '^paceline: fit needs RUN.json' fit
     refused 2 '^paceline: fit has no option --jsn: did you mean --json\?' fit run.json --jsn
     refused 2 'fit has no option --se: did you mean --set\?' fit run.json --se=x
     refused 2 'did you mean --print-config\?' fit run.json --print_confg
     refused 2 'fit has no option --wholly-other: see paceline fit --help' fit run.json --wholly-other
     refused 2 '^paceline: no command is called "fitt": did you mean "fit"\?' fitt run.json
+    refused 2 'fit has no option --seed: did you mean --set trainer.seed=VALUE\?' fit run.json --seed 3
+    refused 2 'did you mean --set trainer.run_name=VALUE\?' fit run.json --name x
+    local word
+    for word in --ckpt_path --ckpt-path --checkpoint --resume_from_checkpoint; do
+        refused 2 "fit has no option $word: did you mean --resume\?" fit run.json $word=x
+    done
+    refused 2 'validate has no option --ckpt_path: did you mean --checkpoint\?' validate run.json --ckpt_path x
+    refused 2 'fit has no option --gpus: this build trains on CPUs' fit run.json --gpus 2
+    refused 2 'fit has no option --barebones: set ' fit run.json --barebones
+    refused 2 'the search is not needed' fit run.json --find_unused_parameters
     refused 2 '^paceline: fit has one operand too many, "b"' fit run.json b
     refused 2 '^paceline: --set needs a value: KEY=VALUE' fit run.json --set
     refused 2 '^paceline: --set takes KEY=VALUE' fit run.json --set trainer.max_epochs
@@ -198,6 +210,42 @@ set_changes_the_run() {
     refused 2 '^paceline: unknown key "trainer.max_epoch": did you mean "max_epochs"' fit run.json --set trainer.max_epoch=3
     refused 2 'max_epochs.* takes an integer' fit run.json --set trainer.max_epochs=many
     refused 2 'did you mean "hidden"' fit run.json --set module.hiden=3
+    refused 2 'not "y": to name a column, set "fields" to ."y": "y".' fit run.json --set data.label=y
+    refused 2 'not "y": to name a column' fit run.json --set data.target=y
+    refused 2 'target_column": name the column in "data.fields"' fit run.json --set data.target_column=y
+    refused 2 'a data source is one file: join several with cat' fit run.json --set 'data.path=*.csv'
+}
+
+names_of_other_engines_find_those_here() {
+    refused 2 'did you mean "mlp"' fit run.json --set module=MLP
+    refused 2 'did you mean "adamw"' fit run.json --set optimizer=AdamW
+    refused 2 'did you mean "cosine"' fit run.json --set scheduler=CosineAnnealingLR
+    refused 2 'did you mean "one_cycle"' fit run.json --set scheduler=OneCycleLR
+    refused 2 'did you mean "reduce_on_plateau"' fit run.json --set scheduler=ReduceLROnPlateau
+    local kind
+    for kind in gpu cuda tpu mps; do
+        refused 2 "no accelerator \"$kind\": this build trains on CPUs: known are cpu" fit run.json --set trainer.accelerator=$kind
+    done
+    try "$paceline" doctor
+    like "$out" '^GPUs +not supported$' "doctor says so, too"
+}
+
+mistakes_that_the_data_shows_have_a_place_in_the_run_file() {
+    local data
+    while IFS='|' read -r pattern data; do
+        printf '{"module": "mlp", "optimizer": "adamw",\n "data": {"name": "csv", %s}}\n' "$data" >place.json
+        refused 2 "$pattern" fit place.json
+    done <<'END'
+place.json:2:[0-9]+: "data.label": .*"label" is 9, but the columns are|"path": "points.csv", "label": 9
+place.json:2:[0-9]+: data.val_split 0.0001 .* leaves nothing|"path": "points.csv", "val_split": 0.0001
+place.json:1:12: module "mlp" needs "classes"|"path": "values.csv"
+place.json:2:[0-9]+: "data.path" takes text, not .*: a data source is one file|"path": ["a.csv", "b.csv"]
+END
+}
+
+an_address_that_is_a_path_is_answered_with_one() {
+    refused 2 'cannot connect to "/tmp/x": did you mean ipc:///tmp/x\?' monitor /tmp/x
+    refused 2 'is a directory, not the address of a run' monitor runs/latest
 }
 
 several_values_are_several_runs() {
@@ -319,7 +367,8 @@ with_json_what_is_refused_has_a_result_too() {
 
 a_classifier_says_that_it_needs_classes() {
     printf '1,2,0.5\n3,4,1.5\n5,6,2.5\n' >values.csv
-    refused 2 'needs "classes", .*the targets must be their numbers' fit run.json --set data.path=values.csv --set data.val_split=0
+    refused 2 'needs "classes", but the target is a value, and module mlp classifies; a module for values is a C function' \
+        fit run.json --set data.path=values.csv --set data.val_split=0
 }
 
 what_this_machine_lacks_is_told_with_the_key() {
@@ -881,6 +930,7 @@ inspect_shows_weights_and_runs() {
     try "$paceline" inspect runs/classes
     like "$out" '^  val_acc +[01]' "the newest metrics of a run"
     like "$out" 'module mlp, data csv' "and its parts"
+    is "$(grep -E '^  epoch' <<<"$out")" '  epochs done 20' "the epochs done, once"
     try "$paceline" inspect runs/classes --json
     like "$out" '^\{"path":"runs/classes",.*"tensors":\{"fc1.weight":\{"dtype":"F32","shape":\[16,2\]' "or as JSON"
     try "$paceline" fit run.json --set trainer.run_name=counted --set 'callbacks=[{"name": "model_checkpoint"}]'
@@ -891,7 +941,7 @@ inspect_shows_weights_and_runs() {
     is "$status" 2 "damage of a checkpoint of a run is told by the status, too"
     like "$out" 'refused: .*model.safetensors' "and by name"
     refused 2 '^paceline: cannot read runs/nothing: No such file' inspect runs/nothing
-    refused 2 'run.json: |is not a safetensors file' inspect run.json
+    refused 2 'run.json: not a safetensors file: ' inspect run.json
     refused 2 'cut.safetensors: truncated at byte 100' inspect cut.safetensors
     mkdir empty
     refused 2 'is not a run directory' inspect empty
@@ -993,6 +1043,7 @@ run what_is_shown_is_of_now trains
 run commands_to_try_next_work_as_printed trains
 run json_events_are_one_a_line trains
 run set_changes_the_run trains
+run names_of_other_engines_find_those_here trains
 run several_values_are_several_runs trains
 run a_sweep_ends_with_all_its_results trains
 run a_sweep_is_checked_before_it_starts
@@ -1002,6 +1053,8 @@ run a_malformed_run_file_is_refused_with_its_place
 run what_cannot_run_is_refused_before_it_starts
 run with_json_what_is_refused_has_a_result_too
 run a_classifier_says_that_it_needs_classes trains
+run mistakes_that_the_data_shows_have_a_place_in_the_run_file trains
+run an_address_that_is_a_path_is_answered_with_one trains
 run what_this_machine_lacks_is_told_with_the_key trains
 run a_run_that_failed_says_how_far_it_came trains
 run what_is_not_there_is_a_wrong_request trains

@@ -695,7 +695,13 @@ static void csv_decides_once_what_the_target_is(void)
         rig_close(&rig);
     }
     rig_t train = open_stage(NULL, PL_TRAIN, "1,0.5\n2,3\n", "");
-    like(logged, "^2 .*is a value: not all", "%s", logged);
+    like(logged, "^2 .*is a value: not all values are whole", "%s", logged);
+    rig_t beyond = open_stage(NULL, PL_TRAIN, "1,0\n2,1\n3,99999999999\n", "");
+    like(logged, "^2 .*is a value: 99999999999 is more than 16777215", "%s", logged);
+    rig_close(&beyond);
+    rig_t one = open_stage(NULL, PL_TRAIN, "1,0\n", "");
+    like(logged, "^2 .*has only 1 class in 1 row;", "%s", logged);
+    rig_close(&one);
     rig_t test = open_stage(train.info.facts, PL_TEST, "1,1\n2,3\n", "");
     ok(test.code == PL_OK && test.info.field[1].dtype == PL_F32,
        "whole numbers of another file are values, too: %s", test.err.text);
@@ -715,10 +721,21 @@ static void csv_names_what_is_wrong(void)
     refused(rig_open(&pl_csv_dataset, PL_TRAIN,
                      "{\"path\": \"%s\", \"target\": \"class\"}", path),
             PL_EFORMAT, "w.csv:3: the label is 0.5; classes", "a label that is no class");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN,
+                     "{\"path\": \"%s\", \"target\": \"class\"}",
+                     file_put_text("large.csv", "a,b\n1,0\n2,-12345678\n")),
+            PL_EFORMAT, "large.csv:3: the label is -12345678; classes",
+            "a whole number is shown whole");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN,
+                     "{\"path\": \"%s\", \"target\": \"class\"}",
+                     file_put_text("large.csv", "a,b\n1,0\n2,99999999999\n")),
+            PL_EFORMAT,
+            "label is 99999999999, but the largest possible label is 16777215",
+            "a label past the limit");
     refused(rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}", path), PL_EFORMAT,
             "w.csv:4: field 1 is 1e\\+300, too large", "a number past float32");
     refused(rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\", \"label\": 2}", path),
-            PL_EINVAL, "label is 2, but the columns are 0 to 1",
+            PL_EINVAL, "\"label\" is 2, but the columns are 0 to 1",
             "a column that is not there");
     refused(rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\", \"header\": \"no\"}",
                      path),

@@ -40,7 +40,7 @@ end_of_two() {
 a_run_that_ended_well() {
     fit well
     is "$status" 0 "a run"
-    like "$(head -n 1 <<<"$said")" '^The run ended normally after [0-9]+ steps; it spent [0-9]+ % of a step in [a-z]+\.$' \
+    like "$(head -n 2 <<<"$said" | tr '\n' ' ')" '^The run ended normally after [0-9]+ steps; [a-z ]+ took [0-9]+ % of [0-9.]+ s' \
         "a sentence comes first"
     like "$said" '^  The run ended normally at [0-9.]+ s, after [0-9]+ steps' "ended well"
     like "$said" '^  none$' "without open calls"
@@ -52,6 +52,15 @@ a_run_that_ended_well() {
     try "$paceline" explain well.journal --json
     like "$out" '"whole":true' "JSON has it too"
     like "$out" '"status":"ok"' "for programs"
+}
+
+the_sentence_names_what_took_most_of_the_time() {
+    fit short --set trainer.max_steps=1
+    like "$(head -n 3 <<<"$said" | tr '\n' ' ')" 'after 1 step; (start and end|writing checkpoints|validation and prediction) took' \
+        "of a run of one step no step"
+    fit long --set trainer.max_epochs=400 --set trainer.enable_checkpointing=false --set trainer.limit_val_batches=0
+    like "$(head -n 3 <<<"$said" | tr '\n' ' ')" 'steps; training steps took [0-9]+ % of [0-9.]+ s, and [a-z]+ [0-9]+ % of a step\.' \
+        "of a long one its steps, and the stage of a step"
 }
 
 one_that_a_callback_stopped() {
@@ -141,7 +150,7 @@ damage_costs_one_record_alone() {
     like "$(tr '\n' ' ' <<<"$out" | tr -s ' ')" 'damaged at byte [0-9]+: .* [0-9]+ bytes are lost' "what is lost is told"
     try "$paceline" replay bad.journal --speed max
     is "$status" 1 "it is shown as well, with an error at last"
-    like "$out" '[0-9]+ bytes damaged at byte [0-9]+' "the damage at its place"
+    like "$out" '[0-9]+ bytes? damaged at byte [0-9]+' "the damage at its place"
     like "$out" 'host +< trainer +run' "and what comes behind it"
 }
 
@@ -152,7 +161,7 @@ a_monitor_that_lacks_messages_does_not_know_the_end() {
     until [ -S lacking ] || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
     try timeout 20 "$paceline" monitor ipc://lacking --messages
     wait $pid
-    like "$out" ' [0-9]+ messages (of rank -?[0-9]+ )?lost' "a gap in a stream is shown"
+    like "$out" ' [0-9]+ messages? (of rank -?[0-9]+ )?lost' "a gap in a stream is shown"
     is "$status" 1 "where that is gone without the end of the run"
     like "$err" 'has ended, and [0-9]+ of its messages are lost: the end of the run is unknown' "nothing more is claimed"
 }

@@ -776,8 +776,8 @@ static void the_last_batch_may_be_left_out(void)
         int steps;
     } want[] = {
         {"\"batch_size\": 8, \"drop_last\": true", "\"max_epochs\": 2", 10},
-        {"\"batch_size\": 8, \"drop_last\": true",
-         "\"max_epochs\": 2, \"devices\": 2", 4},
+        {"\"batch_size\": 8, \"drop_last\": true", "\"max_epochs\": 2, \"devices\": 2",
+         4},
         {"\"batch_size\": 8", "\"max_epochs\": 2, \"limit_train_batches\": 5", 10},
         {"\"batch_size\": 8", "\"max_epochs\": 2, \"limit_train_batches\": 0.9", 10},
         {"\"batch_size\": 41, \"drop_last\": true", "\"max_epochs\": 2", 2},
@@ -793,7 +793,8 @@ static void the_last_batch_may_be_left_out(void)
     like(result->error.text, "batch_norm.*data.drop_last", "the error names the option");
     rig_result_free(result);
     result = fit_normed("\"batch_size\": 42, \"drop_last\": true", "\"max_epochs\": 2");
-    like(result->error.text, "data.drop_last leaves no batch: 41 training samples",
+    like(result->error.text,
+         "data.drop_last leaves no batch: the training data has 41 samples",
          "a batch that the data does not fill is an error: %s", result->error.text);
     rig_result_free(result);
 }

@@ -131,6 +131,8 @@ MISTAKE(targets, pl_cross_entropy(g, pl_reshape(g, pl_input(g, "x"), PL_SHAPE(12
                      .sum)
 MISTAKE(float_targets,
         pl_cross_entropy(g, pl_input(g, "x"), param(rig, "t", PL_SHAPE(64)), NULL).sum)
+MISTAKE(mse_column,
+        pl_mse(g, param(rig, "p", PL_SHAPE(64, 1)), param(rig, "t", PL_SHAPE(64))).sum)
 MISTAKE(mse_shapes, pl_mse(g, pl_input(g, "x"), param(rig, "t", PL_SHAPE(784))).sum)
 MISTAKE(float_indices, pl_embedding(g, "wte", pl_input(g, "x"), 10, 4, pl_zeros()))
 MISTAKE(concat_rows,
@@ -182,6 +184,8 @@ static void every_mistake_has_its_sentence(void)
                   "\\[128, 392\\] and \\[64\\]"},
         {float_targets,
          "cross_entropy takes indices int32 or int64 \\[64\\], got float32 \\[64\\]"},
+        {mse_column, "mse takes x and target of one shape, got \\[64, 1\\] and \\[64\\]: "
+                     "pl_flatten\\(g, x, 0\\) removes the last axis"},
         {mse_shapes,
          "mse takes x and target of one shape, got \\[64, 784\\] and \\[784\\]"},
         {float_indices,

@@ -383,6 +383,7 @@ static void distances_count_edits(void)
     is_int(pl_edit_distance("kitten", "sitting"), 3, "the usual example");
     is_int(pl_edit_distance("", "abc"), 3, "from nothing");
     is_int(pl_edit_distance("same", "same"), 0, "to itself");
+    is_int(pl_edit_distance("AdamW", "adamw"), 0, "in another case");
 }
 
 static void a_long_list_of_names_is_cut(void)

@@ -77,8 +77,8 @@ static void a_name_of_another_engine_is_answered_with_what_is_here(void)
 {
     REFUSE(
         {"{\"trainer\": {\"gpus\": 2}}", "run.json:1:14: unknown key \"trainer.gpus\": "
-                                         "use trainer.devices for the number "
-                                         "and trainer.accelerator for the kind"},
+                                         "this build trains on CPUs: "
+                                         "trainer.devices is the number of ranks"},
         {"{\"trainer\": {\"inference_mode\": true}}",
          "run.json:1:14: unknown key \"trainer.inference_mode\": only training computes "
          "gradients: remove it"}, );
@@ -253,14 +253,14 @@ static void a_value_of_the_wrong_type_is_refused(void)
          "run.json:1:14: \"plugins.0\" takes the name of a shared object, not \"\""},
         {"{\"module\": {\"name\": \"mlp\", \"hidden\": 1e9}}",
          "run.json:1:38: \"module.hidden\" takes a list of at most 16 integers from 1 "
-         "up: write [1000000000]"},
+         "up, not 1000000000.0: write [1000000000]"},
         {"{\"data\": {\"name\": \"idx\", \"batch_size\": 1e2}}",
          "run.json:1:40: \"data.batch_size\" takes an integer from 1 up: write 100"},
         {"{\"data\": {\"name\": \"idx\", \"batch_size\": 1.5}}",
          "run.json:1:40: \"data.batch_size\" takes an integer from 1 up, not 1.5"},
         {"{\"module\": {\"name\": \"mlp\", \"hidden\": 128}}",
          "run.json:1:38: \"module.hidden\" takes a list of at most 16 integers from 1 "
-         "up, not 128"},
+         "up, not 128: write [128]"},
         {"{\"data\": 3}", "run.json:1:10: \"data\" takes a name, an object with a "
                           "\"name\", or one with \"train\", "
                           "\"val\", …, not 3"}, );

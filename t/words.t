@@ -21,7 +21,15 @@ a_word_that_is_refused_is_found() {
     is "$(cut -d: -f1-3 <<<"$out")" $'bad.md:1:Somebody\nbad.md:8:31 words' "in a page, not in its code, and a long sentence"
 }
 
+a_long_sentence_in_a_cell_of_a_table_is_found() {
+    printf '| a | b |\n|---|---|\n| %s | %s; %s |\n' "$(printf 'word %.0s' {1..30})" "$(printf 'word %.0s' {1..15})" \
+        "$(printf 'word %.0s' {1..15})" >table.md
+    try "$srcdir/t/words" table.md
+    is "$(cut -d: -f1-3 <<<"$out")" 'table.md:3:31 words' "one of 31 words with a semicolon; cells are separate"
+}
+
 run a_word_that_is_refused_is_found
+run a_long_sentence_in_a_cell_of_a_table_is_found
 run sources_have_plain_words
 run pages_have_plain_words_and_short_sentences
 done_testing

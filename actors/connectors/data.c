@@ -204,10 +204,13 @@ static void batch_size_warn(data_t *data)
         || feed->order.count / ranks >= size)
         return;
     pl_log_line(PL_LOG_WARNING, pl_actor_rank(data), pl_actor_name(data),
-                "data.batch_size is %lld for each of %lld %s, more than the %lld "
-                "training samples: an epoch is one step; lower it",
-                (long long)size, (long long)ranks,
-                deal->shards ? "micro-shards" : "ranks", (long long)feed->order.count);
+                "data.batch_size is %lld%s, more than the %lld training sample%s: an "
+                "epoch is one step; lower it",
+                (long long)size,
+                deal->shards ? " for each micro-shard"
+                : ranks > 1  ? " on each rank"
+                             : "",
+                (long long)feed->order.count, pl_plural(feed->order.count));
 }
 
 static void open_done(data_t *data)

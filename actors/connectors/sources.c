@@ -129,8 +129,17 @@ static size_t text_fit(const char *error, const char *text)
     return fit;
 }
 
-/* Finds the text option that fits best, in an object of options or one below it. */
-static void key_find(const json_t *object, const char *error, const char *key,
+/* Whether an error that is not of a file names an option: "label" in quotes. */
+static bool is_named(const char *name, const pl_error_t *error)
+{
+    char quoted[80];
+    snprintf(quoted, sizeof quoted, "\"%s\" is ", name);
+    return strstr(error->text, quoted);
+}
+
+/* Finds the option that an error names, or the text option that fits best, in an object
+ * of options or one below it. */
+static void key_find(const json_t *object, const pl_error_t *error, const char *key,
                      blamed_t *blamed)
 {
     const char *name;
@@ -138,7 +147,10 @@ static void key_find(const json_t *object, const char *error, const char *key,
     json_object_foreach((json_t *)object, name, value) {
         char path[sizeof blamed->key];
         const char *text = json_string_value(value);
-        const size_t fit = text && strcmp(name, "name") ? text_fit(error, text) : 0;
+        const bool of_file = text && strcmp(name, "name") && error->code != PL_EINVAL;
+        const size_t fit = of_file ? text_fit(error->text, text)
+                           : error->code == PL_EINVAL && is_named(name, error) ? 1
+                                                                               : 0;
         snprintf(path, sizeof path, "%s.%s", key, name);
         key_find(value, error, path, blamed);
         if (fit <= blamed->fit)
@@ -157,7 +169,9 @@ int pl_sources_blame(const pl_sources_t *sources, const pl_dataset_t *dataset,
     int place = 0;
     while (place < PL_SOURCES && sources->dataset[place] != dataset)
         place++;
-    if (place == PL_SOURCES || (error->code != PL_ENOTFOUND && error->code != PL_EIO))
+    if (place == PL_SOURCES
+        || (error->code != PL_ENOTFOUND && error->code != PL_EIO
+            && error->code != PL_EINVAL))
         return pl_fail(err, error->code, "%s", error->text);
     if (pl_options_has_sources(options)) {
         const pl_stage_t stage = dataset->request.stage;
@@ -169,19 +183,25 @@ int pl_sources_blame(const pl_sources_t *sources, const pl_dataset_t *dataset,
             snprintf(key + strlen(key), sizeof key - strlen(key), ".%d",
                      place < PL_STAGES ? 0 : place - PL_STAGES + 1);
     }
-    key_find(pl_options_value(options, key), error->text, key, &blamed);
+    key_find(pl_options_value(options, key), error, key, &blamed);
     if (!blamed.fit)
         return pl_fail(err, error->code, "%s", error->text);
     const char *package = sources->job->data->package;
-    const bool is_named =
-        strstr(error->text, "o such file") && *package
+    const bool is_missing = strstr(error->text, "o such file");
+    const bool is_packed =
+        is_missing && *package
         && !package[strspn(package, "abcdefghijklmnopqrstuvwxyz0123456789+-.")];
-    if (is_named)
+    if (is_packed)
         return pl_options_fail(err, error->code, options, blamed.key,
                                "\"%s\": %s; install it as root: apt-get install %s",
                                blamed.key, error->text, package);
-    return pl_options_fail(err, error->code, options, blamed.key, "\"%s\": %s",
-                           blamed.key, error->text);
+    const char *path = json_string_value(pl_options_value(options, blamed.key));
+    const bool is_several = is_missing && path && strpbrk(path, "*?[");
+    return pl_options_fail(err, error->code, options, blamed.key, "\"%s\": %s%s",
+                           blamed.key, error->text,
+                           is_several ? ": a data source is one file: join several with "
+                                        "cat"
+                                      : "");
 }
 
 /* ---- Which samples ---- */
@@ -209,10 +229,13 @@ static int split_make(pl_sources_t *sources, pl_error_t *err)
                                   .total = train->info.samples,
                                   .share = sources->job->data->val_split,
                                   .target = train->target};
-    int code = pl_split_make(&sources->split, &spec, err);
-    if (code == PL_OK)
-        sources->dataset[PL_VALIDATE] = pl_object_ref(train);
-    return code;
+    pl_error_t why = {0};
+    const int code = pl_split_make(&sources->split, &spec, &why);
+    if (code != PL_OK)
+        return pl_options_fail(err, code, sources->job->options, "data.val_split", "%s",
+                               why.text);
+    sources->dataset[PL_VALIDATE] = pl_object_ref(train);
+    return PL_OK;
 }
 
 static void layout_first(pl_layout_t *layout, const pl_feed_t *feed)
@@ -318,13 +341,14 @@ static int feed_make(pl_sources_t *sources, int place, pl_feed_t *feed,
     pl_batch_size_t size[PL_SIZES_MOST];
     int code = pl_feed_open(feed, &spec, err);
     if (code == PL_OK && spec.deal.drop_last && !pl_feed_sizes(feed, size)) {
+        const uint32_t ranks = spec.deal.shards ? spec.deal.shards : spec.deal.parts;
         pl_feed_close(feed);
         return pl_fail(
             err, PL_EINVAL,
-            "data.drop_last leaves no batch: %lld training samples do not fill "
-            "one of %lld on each of %u ranks; lower data.batch_size",
-            (long long)spec.order.count, (long long)spec.batch_size,
-            spec.deal.shards ? spec.deal.shards : spec.deal.parts);
+            "data.drop_last leaves no batch: the training data has %lld sample%s, and "
+            "%u rank%s need%s batches of %lld; lower data.batch_size",
+            (long long)spec.order.count, pl_plural(spec.order.count), ranks,
+            pl_plural(ranks), ranks == 1 ? "s" : "", (long long)spec.batch_size);
     }
     if (code == PL_OK && spec.loader)
         code = layout_further(layout, feed, err);

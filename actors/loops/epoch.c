@@ -60,8 +60,8 @@ static void skips_limit(pl_epoch_t *e, const char *why)
 {
     if (++e->in_row == (uint64_t)e->pass.options->nan_limit)
         pl_fail(&e->pass.failure, PL_ENAN,
-                "step %llu: %s; the %llu steps before it were skipped for the same "
-                "reason, which is the limit (trainer.nan_limit)",
+                "step %llu: %s; steps skipped before it for the same reason: %llu, which "
+                "is the limit (trainer.nan_limit)",
                 (unsigned long long)pl_due_steps(&e->due, e->pass.done), why,
                 (unsigned long long)e->in_row - 1);
 }
@@ -369,15 +369,15 @@ static uint32_t epoch_begun(pl_pass_t *pass, uint32_t there)
                 "the only batch");
     else if (batches == 0)
         pl_fail(&pass->failure, PL_EINVAL,
-                "trainer.limit_train_batches excludes all %u batches of an epoch: raise "
-                "it",
+                "trainer.limit_train_batches excludes every batch of an epoch, which has "
+                "%u: raise it",
                 there);
     if (e->due.validates && !interval_fits(pass->options, batches))
         pl_fail(
             &pass->failure, PL_EINVAL,
-            "trainer.val_check_interval is %g, but an epoch has %u batches: lower it, "
+            "trainer.val_check_interval is %g, but an epoch has %u batch%s: lower it, "
             "or set trainer.check_val_every_n_epoch to 0 to count across epochs",
-            pass->options->val_check_interval.value, batches);
+            pass->options->val_check_interval.value, batches, batches == 1 ? "" : "es");
     e->total_steps = pl_due_begin(&e->due, pass->epoch, pass->first, e->global_step,
                                   batches);
     if (e->cut)                               /* it goes on where nothing is left of it */

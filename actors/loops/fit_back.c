@@ -50,9 +50,9 @@ void pl_fit_say_limit(const pl_fit_t *fit, pl_error_t *error)
 {
     if (error->code == PL_ENAN && is_rollback(fit) && fit->in_row)
         pl_pass(error,
-                "the run went back %llu times without reaching a newer checkpoint "
+                "the run went back %llu time%s without reaching a newer checkpoint "
                 "(trainer.nan_limit)",
-                (unsigned long long)fit->in_row);
+                (unsigned long long)fit->in_row, pl_plural((int64_t)fit->in_row));
 }
 
 /* ---- which steps ---- */

@@ -16,8 +16,9 @@ static bool reload_failed(pl_fit_t *fit, const pl_answer_t *answer)
 {
     if (answer->kind == PL_ANSWER_ERROR) {
         pl_error_t err = *answer->error;
-        pl_pass(&err, "reloading the data after %llu epochs",
-                (unsigned long long)fit->epochs.completed);
+        pl_pass(&err, "reloading the data after %llu epoch%s",
+                (unsigned long long)fit->epochs.completed,
+                pl_plural((int64_t)fit->epochs.completed));
         pl_fit_fail(fit, &err);
     }
     return answer->kind != PL_ANSWER_REPLY || !fit->call;

@@ -25,14 +25,15 @@ static void walk_of_none(pl_walk_t *w, uint32_t there)
     static const char *const stages[] = {"train", "val", "test", "predict"};
     if (w->pass.stage == PL_PREDICT)
         pl_fail(&w->pass.failure, PL_EINVAL,
-                "trainer.limit_predict_batches excludes all %u batches: raise it", there);
+                "trainer.limit_predict_batches excludes every batch of %u: raise it",
+                there);
     else if (!w->told && !there)
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(w), pl_actor_name(w),
                     "source %u of data.%s has no samples, so it has no metrics",
                     w->pass.loader, stages[w->pass.stage]);
     else if (!w->told && (w->limit.is_share || w->limit.value > 0))
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(w), pl_actor_name(w),
-                    "trainer.limit_%s_batches excludes all %u batches, so %s has no "
+                    "trainer.limit_%s_batches excludes every batch of %u, so %s has no "
                     "metrics",
                     stages[w->pass.stage], there, w->what);
     w->told = true;

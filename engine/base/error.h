@@ -13,4 +13,10 @@ PL_API int pl_no_memory(pl_error_t *err);
 /* PL_EINVAL when what a function cannot do without is NULL: "a trainer". */
 PL_API int pl_given(const void *thing, const char *what, pl_error_t *err);
 
+/* The ending of a noun in a text: "%lld row%s". */
+static inline const char *pl_plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
 #endif

@@ -1,6 +1,7 @@
 /* nearest.c - the name somebody may have meant */
 #include "base/nearest.h"
 
+#include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +11,11 @@
 static int least(int a, int b)
 {
     return a < b ? a : b;
+}
+
+static bool is_same_letter(char a, char b)
+{
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
 }
 
 /* Optimal string alignment; row[0] is the current row, the others the two before. */
@@ -26,9 +32,10 @@ int pl_edit_distance(const char *a, const char *b)
         row[2] = row[1], row[1] = row[0], row[0] = oldest;
         row[0][0] = (int)i;
         for (size_t j = 1; j <= columns; j++) {
-            row[0][j] = least(row[1][j - 1] + (a[i - 1] != b[j - 1]),
+            row[0][j] = least(row[1][j - 1] + !is_same_letter(a[i - 1], b[j - 1]),
                               least(row[1][j], row[0][j - 1]) + 1);
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+            if (i > 1 && j > 1 && is_same_letter(a[i - 1], b[j - 2])
+                && is_same_letter(a[i - 2], b[j - 1]))
                 row[0][j] = least(row[0][j], row[2][j - 2] + 1);
         }
     }
@@ -89,19 +96,21 @@ const char *pl_nearest(const char *word, const char *const names[])
     return is_near(&nearest) ? nearest.name : NULL;
 }
 
-static const char *foreign(const char *wanted)
+const char *pl_foreign(const char *word)
 {
     static const struct {
         const char *name, *says;
     } names[] = {
 #define PL_FOREIGN(name, says) {#name, says},
 #define PL_SYNONYM(name, key)
+#define PL_COMPONENT(name, here)
 #include "base/foreign.def"
 #undef PL_FOREIGN
 #undef PL_SYNONYM
+#undef PL_COMPONENT
     };
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
-        if (!strcmp(names[k].name, wanted))
+        if (!strcmp(names[k].name, word))
             return names[k].says;
     return NULL;
 }
@@ -113,9 +122,11 @@ const char *pl_synonym(const char *word)
     } names[] = {
 #define PL_FOREIGN(name, says)
 #define PL_SYNONYM(name, key) {#name, key},
+#define PL_COMPONENT(name, here)
 #include "base/foreign.def"
 #undef PL_FOREIGN
 #undef PL_SYNONYM
+#undef PL_COMPONENT
     };
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
         if (!strcmp(names[k].name, word))
@@ -123,14 +134,33 @@ const char *pl_synonym(const char *word)
     return NULL;
 }
 
+const char *pl_component_here(const char *word)
+{
+    static const struct {
+        const char *name, *here;
+    } names[] = {
+#define PL_FOREIGN(name, says)
+#define PL_SYNONYM(name, key)
+#define PL_COMPONENT(name, here) {#name, here},
+#include "base/foreign.def"
+#undef PL_FOREIGN
+#undef PL_SYNONYM
+#undef PL_COMPONENT
+    };
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+        if (!strcmp(names[k].name, word))
+            return names[k].here;
+    return word;
+}
+
 bool pl_nearest_is_sure(const pl_nearest_t *nearest)
 {
-    return foreign(nearest->wanted) || is_near(nearest);
+    return pl_foreign(nearest->wanted) || is_near(nearest);
 }
 
 const char *pl_nearest_text(const pl_nearest_t *nearest, char text[PL_NEAREST_TEXT])
 {
-    const char *says = foreign(nearest->wanted);
+    const char *says = pl_foreign(nearest->wanted);
     if (says)
         snprintf(text, PL_NEAREST_TEXT, "%s", says);
     else if (is_near(nearest))

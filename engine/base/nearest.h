@@ -35,8 +35,16 @@ const char *pl_nearest_text(const pl_nearest_t *nearest, char text[PL_NEAREST_TE
  * such as "epochs", stands for; NULL: none. */
 const char *pl_synonym(const char *word);
 
-/* Edits (a letter added, dropped, changed, or two swapped) between two names; long ones
- * count as far apart. */
+/* The name here of a component of another engine: "cosine" for "CosineAnnealingLR"; any
+ * other word is returned. */
+const char *pl_component_here(const char *word);
+
+/* What to do instead of an option of another engine that has no counterpart; NULL:
+ * unknown. */
+const char *pl_foreign(const char *word);
+
+/* Edits (a letter added, dropped, changed, or two swapped) between two names; upper and
+ * lower case are equal; long names count as far apart. */
 int pl_edit_distance(const char *a, const char *b);
 
 #endif

@@ -36,11 +36,11 @@ static int fail_value(const pl_option_t *option, const json_t *value, const char
                    or_auto ? " or \"auto\"" : "", pl_json_show(value, shown));
 }
 
-/* 1e2 is no integer in JSON, but whoever wrote it meant one. */
+/* An integer in range, also as 1e2, which is a real number in JSON. */
 static bool is_meant(const json_t *value, const pl_range_t *range)
 {
-    double number = json_real_value(value);
-    return json_is_real(value) && fabs(number) < 1e15 && number == floor(number)
+    double number = json_number_value(value);
+    return json_is_number(value) && fabs(number) < 1e15 && number == floor(number)
            && pl_range_holds_integer(range, (int64_t)number);
 }
 
@@ -58,11 +58,24 @@ static int fail_integers(const pl_option_t *option, const json_t *value,
                          const pl_range_t *range, pl_error_t *err)
 {
     static const char kind[] = "a list of at most 16 integers";
-    char words[PL_RANGE_WORDS];
+    char words[PL_RANGE_WORDS], shown[PL_JSON_SHOWN];
     if (!is_meant(value, range))
         return fail_value(option, value, kind, range, err);
-    return pl_fail(err, PL_EINVAL, "takes %s%s: write [%.0f]", kind,
-                   pl_range_words(range, words), json_real_value(value));
+    return pl_fail(err, PL_EINVAL, "takes %s%s, not %s: write [%.0f]", kind,
+                   pl_range_words(range, words), pl_json_show(value, shown),
+                   json_number_value(value));
+}
+
+static int fail_numbers(const pl_option_t *option, const json_t *value,
+                        const pl_range_t *range, pl_error_t *err)
+{
+    static const char kind[] = "a list of at most 64 numbers";
+    char words[PL_RANGE_WORDS], shown[PL_JSON_SHOWN];
+    if (!json_is_number(value) || !pl_range_holds_number(range, json_number_value(value)))
+        return fail_value(option, value, kind, range, err);
+    pl_json_show(value, shown);
+    return pl_fail(err, PL_EINVAL, "takes %s%s, not %s: write [%s]", kind,
+                   pl_range_words(range, words), shown, shown);
 }
 
 static int read_integer(const pl_option_t *option, const json_t *value, void *field,
@@ -262,7 +275,7 @@ static int read_numbers(const pl_option_t *option, const json_t *value, void *fi
         fits = json_is_number(entry) && pl_range_holds_number(&range, reals.value[i]);
     }
     if (!fits)
-        return fail_value(option, value, "a list of at most 64 numbers", &range, err);
+        return fail_numbers(option, value, &range, err);
     *(pl_reals_t *)field = reals;
     return PL_OK;
 }

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/json_walk.h"
+#include "base/nearest.h"
 #include "base/option.h"
 #include "base/run_check.h"
 #include "base/run_fill.h"
@@ -160,6 +161,12 @@ char *pl_options_key(const char *word)
     char room[PL_RUN_KEY];
     const char *key = word ? pl_run_key(word, room) : NULL;
     return key ? pl_text("%s", key) : NULL;
+}
+
+char *pl_options_hint(const char *word)
+{
+    const char *hint = word ? pl_foreign(word) : NULL;
+    return hint ? pl_text("%s", hint) : NULL;
 }
 
 int pl_options_count(const pl_options_t *o, const char *list)

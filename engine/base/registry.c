@@ -233,7 +233,7 @@ static void fail_unknown(const char *role, const char *name, pl_error_t *err)
 {
     char text[PL_NEAREST_TEXT], shown[SHOWN], places[PL_PLUGIN_PLACES];
     pl_nearest_t nearest;
-    pl_nearest_init(&nearest, name);
+    pl_nearest_init(&nearest, pl_component_here(name));
     pthread_mutex_lock(&lock);
     for (int i = position(role, ""); i < entry_count && !strcmp(entries[i].role, role);
          i++)
@@ -241,7 +241,11 @@ static void fail_unknown(const char *role, const char *name, pl_error_t *err)
     pthread_mutex_unlock(&lock);
     pl_utf8_show(name, shown, sizeof shown);
     pl_nearest_text(&nearest, text);
-    if (nearest.length)
+    if (nearest.length && nearest.distance && !strcmp(role, "accelerator"))
+        pl_fail(err, PL_ENOTFOUND,
+                "there is no %s \"%s\": this build trains on CPUs: known are %s", role,
+                shown, nearest.known);
+    else if (nearest.length)
         pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": %s", role, shown, text);
     else
         pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": %s, nor found in %s", role,

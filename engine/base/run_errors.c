@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/json_place.h"
 #include "base/json_text.h"
+#include "base/json_walk.h"
 #include "base/nearest.h"
 #include "base/option.h"
 #include "base/registry.h"
@@ -29,6 +30,8 @@ static bool was_set(const checker_t *c, const char *path)
     }
     return false;
 }
+
+enum { HINT = PL_JSON_SHOWN + 80 };                         /* bytes */
 
 int run_fail_at(const checker_t *c, const path_t *path, pl_json_part_t part, int code,
                 const char *format, ...)
@@ -79,13 +82,33 @@ char *run_show_path(const path_t *path, char shown[PATH_TEXT])
     return pl_utf8_show(pl_json_path_text(path, text, sizeof text), shown, PATH_TEXT);
 }
 
+/* What to do instead where a value of data shows what was meant, or "". */
+static const char *value_hint(const checker_t *c, const path_t *path, char hint[HINT])
+{
+    char whole[PATH_TEXT], shown[PL_JSON_SHOWN];
+    const json_t *value = pl_json_walk(c->o->root,
+                                       pl_json_path_text(path, whole, sizeof whole));
+    const bool is_target =
+        path->key && (!strcmp(path->key, "label") || !strcmp(path->key, "target"));
+    hint[0] = '\0';
+    if (strncmp(whole, "data.", strlen("data.")) != 0)
+        return hint;
+    if (json_is_array(value) && path->key && !strcmp(path->key, "path"))
+        snprintf(hint, HINT, ": a data source is one file: join several with cat");
+    if (json_is_string(value) && is_target)
+        snprintf(hint, HINT, ": to name a column, set \"fields\" to {\"y\": %s}",
+                 pl_json_show(value, shown));
+    return hint;
+}
+
 int run_fail_value(const checker_t *c, const path_t *path, const pl_error_t *why)
 {
-    char shown[PATH_TEXT];
+    char shown[PATH_TEXT], hint[HINT];
     if (why->code == PL_ENOMEM)
         return pl_no_memory(c->err);
-    return run_fail_at(c, path, PL_JSON_VALUE, why->code, "\"%s\" %s",
-                       run_show_path(path, shown), why->text);
+    return run_fail_at(c, path, PL_JSON_VALUE, why->code, "\"%s\" %s%s",
+                       run_show_path(path, shown), why->text,
+                       strchr(why->text, '?') ? "" : value_hint(c, path, hint));
 }
 
 int run_fail_form(const checker_t *c, const path_t *path, const char *wanted,

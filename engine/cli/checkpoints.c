@@ -83,7 +83,7 @@ static void show_origin(const json_t *manifest)
 void cli_checkpoint_show(const json_t *manifest)
 {
     char bytes[24];
-    cli_print("  checkpoint   after step %lld, %lld epochs done, %s%s\n",
+    cli_print("  checkpoint   after step %lld, epochs done %lld, %s%s\n",
               (long long)integer_of(manifest, "global_step"),
               (long long)integer_of(manifest, "epoch"),
               cli_bytes(bytes_of(manifest), bytes),

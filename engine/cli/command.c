@@ -74,7 +74,17 @@ int cli_command_unknown(const char *word, pl_error_t *err)
 #define CLI_COMMAND(command, help, more) #command,
 #include "cli/commands.def"
         NULL};
-    const char *near = pl_nearest(word, names);
+    static const char *const others[][2] = {{"eval", "test"},
+                                            {"evaluate", "test"},
+                                            {"infer", "predict"},
+                                            {"train", "fit"},
+                                            {"version", "--version"}};
+    const char *near = NULL;
+    for (size_t k = 0; k < sizeof others / sizeof *others; k++)
+        if (!strcmp(others[k][0], word))
+            near = others[k][1];
+    if (!near)
+        near = pl_nearest(word, names);
     return pl_fail(err, PL_EINVAL, "no command is called \"%s\": %s%s%s", word,
                    near ? "did you mean \"" : "see paceline --help", near ? near : "",
                    near ? "\"?" : "");
@@ -163,11 +173,37 @@ static const cli_option_t *find_flag(const cli_command_t *command, const char *w
     return NULL;
 }
 
+/* Words of other engines for the checkpoint that a command begins with. */
+static bool is_checkpoint(const char *word)
+{
+    static const char *const words[] = {"checkpoint",  "ckpt",
+                                        "ckpt_path",   "load",
+                                        "resume_from", "resume_from_checkpoint"};
+    for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+        if (!strcmp(words[k], word))
+            return true;
+    return false;
+}
+
+/* The option of the command that a word names, by its meaning or its letters; NULL. */
+static const char *option_meant(const reader_t *r, const char *word, bool by_letters)
+{
+    const char *names[OPTIONS + 1] = {NULL};
+    int count = 0;
+    for (const cli_option_t *o = r->command->options; o->name && count < OPTIONS; o++)
+        if (!cli_is_operand(o))
+            names[count++] = o->name;
+    if (by_letters)
+        return pl_nearest(word, names);
+    for (int k = 0; k < count && is_checkpoint(word); k++)
+        if (!strcmp(names[k], "resume") || !strcmp(names[k], "checkpoint"))
+            return names[k];
+    return NULL;
+}
+
 static int fail_flag(const reader_t *r, const char *word, size_t length)
 {
     char given[64], flag[64], word_of[64];
-    const char *names[OPTIONS + 1] = {NULL};
-    int count = 0;
     bool sets = false;
     snprintf(given, sizeof given, "%.*s", (int)length, word);
     snprintf(word_of, sizeof word_of, "%s", given + strspn(given, "-"));
@@ -175,17 +211,22 @@ static int fail_flag(const reader_t *r, const char *word, size_t length)
         *c = *c == '-' ? '_' : *c;
     for (const cli_option_t *o = r->command->options; o->name; o++)
         sets |= !strcmp(o->name, "set");
-    for (const cli_option_t *o = r->command->options; o->name && count < OPTIONS; o++)
-        if (!cli_is_operand(o))
-            names[count++] = o->name;
-    const char *near = pl_nearest(given + strspn(given, "-"), names);
-    char *meant = sets && !near ? pl_options_key(word_of) : NULL;
-    if (meant)
+    const char *near = option_meant(r, word_of, false);
+    char *key = sets && !near ? pl_options_key(word_of) : NULL,
+         *hint = sets && !near ? pl_options_hint(word_of) : NULL;
+    if (key)
         pl_fail(r->err, PL_EINVAL, "%s has no option %s: did you mean --set %s=VALUE?",
-                r->command->name, given, meant);
-    pl_text_free(meant);
-    if (meant)
+                r->command->name, given, key);
+    else if (hint)
+        pl_fail(r->err, PL_EINVAL, "%s has no option %s: %s", r->command->name, given,
+                hint);
+    const bool is_told = key || hint;
+    pl_text_free(key);
+    pl_text_free(hint);
+    if (is_told)
         return PL_EINVAL;
+    if (!near)
+        near = option_meant(r, given + strspn(given, "-"), true);
     if (!near)
         return pl_fail(r->err, PL_EINVAL, "%s has no option %s: see paceline %s --help",
                        r->command->name, given, r->command->name);

@@ -59,6 +59,15 @@ static int check_place(const char *endpoint, pl_error_t *err)
     const char *host = endpoint + strlen("tcp://");
     if (!strncmp(endpoint, "ipc://", strlen("ipc://")))
         return PL_OK;
+    struct stat status;
+    if (stat(endpoint, &status) == 0 && S_ISDIR(status.st_mode))
+        return pl_fail(err, PL_EINVAL,
+                       "%s is a directory, not the address of a run: use the address "
+                       "that fit --monitor or --control has, such as ipc:///tmp/run",
+                       endpoint);
+    if (!strstr(endpoint, "://") && strchr(endpoint, '/'))
+        return pl_fail(err, PL_EINVAL, "cannot connect to \"%s\": did you mean ipc://%s?",
+                       endpoint, endpoint);
     const char *colon = strncmp(endpoint, "tcp://", strlen("tcp://"))
                             ? NULL
                             : strrchr(host, ':');

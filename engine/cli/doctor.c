@@ -166,6 +166,7 @@ static void look_at_parts(report_t *r)
         at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", k ? ", " : "",
                                part->name);
     tell(r, "accelerators", "%s", *names ? names : "none");
+    tell(r, "GPUs", "not supported");
     if (!*names)
         warn(r, "this build has no accelerator: install oneDNN (apt-get install "
                 "libdnnl-dev) and build again");

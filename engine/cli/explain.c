@@ -32,7 +32,7 @@ static long long count_of(const json_t *object, const char *key)
 
 static const char *times(long long count, const char *thing, char text[64])
 {
-    snprintf(text, 64, "%lld %s%s", count, thing, count == 1 ? "" : "s");
+    snprintf(text, 64, "%lld %s%s", count, thing, cli_plural((uint64_t)count));
     return text;
 }
 
@@ -218,6 +218,66 @@ static const char *largest_part(const json_t *answer, double *share)
     return parts[most];
 }
 
+/* ---- what took the time of the run ---- */
+
+enum { STEPS, EVALUATION, CHECKPOINTS, REST, KINDS };
+
+static double sum_of(const json_t *work);
+
+static double largest(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* Seconds of each kind, of the rank that has most of it; they may overlap. */
+static void spent_find(const json_t *answer, double spent[KINDS], double *all)
+{
+    json_t *entry;
+    size_t i;
+    double writing[2] = {0};
+    const json_t *times_of = json_object_get(answer, "times");
+    spent[STEPS] = spent[EVALUATION] = spent[CHECKPOINTS] = 0;
+    *all = number_of(answer, "seconds") - number_of(times_of, "paused");
+    json_array_foreach(json_object_get(times_of, "ranks"), i, entry) {
+        const json_t *evaluation = json_object_get(entry, "evaluation");
+        spent[STEPS] = largest(spent[STEPS], sum_of(entry) - number_of(entry, "paused"));
+        spent[EVALUATION] = largest(spent[EVALUATION],
+                                    sum_of(evaluation) - number_of(evaluation, "paused"));
+    }
+    json_array_foreach(json_object_get(times_of, "waits"), i, entry) {
+        const char *call = text_of(entry, "call");
+        const int which = !strcmp(call, "write_weights");
+        if (which || !strcmp(call, "write_checkpoint"))
+            writing[which] = largest(writing[which], number_of(entry, "seconds"));
+    }
+    spent[CHECKPOINTS] = writing[0] + writing[1];
+    spent[REST] = *all - spent[STEPS] - spent[EVALUATION] - spent[CHECKPOINTS];
+}
+
+/* "; training steps took 80 % of 12.0 s, most of it backward", or "". */
+static const char *what_took_most(const json_t *answer, char text[160])
+{
+    static const char *const kinds[KINDS] = {"training steps",
+                                             "validation and prediction",
+                                             "writing checkpoints", "start and end"};
+    double spent[KINDS], all, share;
+    const char *part = largest_part(answer, &share);
+    int most = 0;
+    spent_find(answer, spent, &all);
+    for (int k = 0; k < KINDS; k++)
+        most = spent[k] > spent[most] ? k : most;
+    text[0] = '\0';
+    if (!(all > 0) || !(share > 0))
+        return text;
+    const double percent = 100 * spent[most] / all;
+    int length = snprintf(text, 160, "; %s took %.0f %% of %.*f s", kinds[most],
+                          percent < 100 ? percent : 100, all < 1000 ? 3 : 1, all);
+    if (most == STEPS)
+        snprintf(text + length, 160 - (size_t)length, ", and %s %.0f %% of a step", part,
+                 100 * share);
+    return text;
+}
+
 /* An error without what follows its first line. */
 static int first_line(const char *text)
 {
@@ -230,11 +290,9 @@ static void show_sentence(const json_t *answer)
     const json_t *end = json_object_get(answer, "end"), *death = death_of(end);
     const char *status = text_of(end, "status"), *reason = text_of(end, "reason");
     const long long step = count_of(end, "global_step");
-    char steps[64], where[64] = "before its first step ended";
-    double share;
+    char steps[64], took[160], where[64] = "before its first step ended";
     if (step > 0)
         snprintf(where, sizeof where, "at step %lld", step + 1);
-    const char *part = largest_part(answer, &share);
     if (!strcmp(status, "none"))
         say(0, 0, "The journal has no run.");
     else if (!strcmp(status, "failed") && death)
@@ -245,14 +303,10 @@ static void show_sentence(const json_t *answer)
     else if (!strcmp(status, "cut off"))
         say(0, 0, "The journal ends while the run is active, after %s.",
             times(step, "step", steps));
-    else if (share > 0)
-        say(0, 0, "The run %s after %s; it spent %.0f %% of a step in %s.",
-            !strcmp(status, "ok") ? "ended normally" : "was stopped",
-            times(step, "step", steps), 100 * share, part);
     else
-        say(0, 0, "The run %s after %s.",
+        say(0, 0, "The run %s after %s%s.",
             !strcmp(status, "ok") ? "ended normally" : "was stopped",
-            times(step, "step", steps));
+            times(step, "step", steps), what_took_most(answer, took));
     cli_print("\n");
 }
 

@@ -35,11 +35,6 @@ static void fit_progress(cli_session_t *session, const pl_progress_t *now)
 
 /* ---- how it ended ---- */
 
-static const char *plural(uint64_t count)
-{
-    return count == 1 ? "" : "s";
-}
-
 static void show_skipped(const pl_result_t *result)
 {
     double skipped;
@@ -56,8 +51,8 @@ static void show_end(const pl_result_t *result, int signal)
               !stopped ? "done"
               : signal ? "stopped by a signal"
                        : "stopped",
-              result->epoch, plural(result->epoch),
-              (unsigned long long)result->global_step, plural(result->global_step));
+              result->epoch, cli_plural(result->epoch),
+              (unsigned long long)result->global_step, cli_plural(result->global_step));
     if (result->seconds < 60)
         cli_print("%.1f s", result->seconds);
     else

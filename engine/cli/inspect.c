@@ -67,8 +67,10 @@ static void show_sum(const char *path, json_t *tensors, int *width)
         if ((int)strlen(name) > *width)
             *width = (int)strlen(name);
     }
-    cli_print("%s: %zu tensors, %lld elements, %s\n", path, json_object_size(tensors),
-              (long long)elements, cli_bytes(bytes, text));
+    const size_t count = json_object_size(tensors);
+    cli_print("%s: %zu tensor%s, %lld element%s, %s\n", path, count, cli_plural(count),
+              (long long)elements, cli_plural((uint64_t)elements),
+              cli_bytes(bytes, text));
 }
 
 static void show_tensors(const char *path, const json_t *weights)
@@ -84,8 +86,9 @@ static void show_tensors(const char *path, const json_t *weights)
                   cli_bytes(json_number_value(json_object_get(tensor, "bytes")), bytes));
 }
 
-/* Texts that would run over the line, such as a vocabulary, are cut: --json has them. */
-static void show_metadata(const json_t *weights)
+/* Texts that would run over the line, such as a vocabulary, are cut: --json has them. The
+ * epochs of a checkpoint are shown with what else it is. */
+static void show_metadata(const json_t *weights, bool has_epoch)
 {
     const char *name;
     json_t *value;
@@ -93,8 +96,11 @@ static void show_metadata(const json_t *weights)
     json_object_foreach(json_object_get(weights, "metadata"), name, value) {
         const char *text = json_string_value(value) ? json_string_value(value) : "";
         bool cut = (int)strlen(text) > room;
-        cli_print("  %-11s %.*s%s\n", name, cut ? room - 3 : (int)strlen(text), text,
-                  cut ? "..." : "");
+        const bool is_epoch = !strcmp(name, "epoch");
+        if (is_epoch && has_epoch)
+            continue;
+        cli_print("  %-11s %.*s%s\n", is_epoch ? "epochs done" : name,
+                  cut ? room - 3 : (int)strlen(text), text, cut ? "..." : "");
     }
 }
 
@@ -166,12 +172,22 @@ static int read_run(const char *folder, json_t **run_p, pl_error_t *err)
     return code;
 }
 
-static void show_metrics(json_t *metrics)
+/* For people epochs count from 1.  Where the weights are of the same step, their epochs
+ * done are enough. */
+static void show_metrics(json_t *metrics, const json_t *weights)
 {
     const char *name;
     json_t *value;
+    const json_t *metadata = json_object_get(weights, "metadata"),
+                 *step = json_object_get(metadata, "global_step");
+    const bool is_known =
+        json_object_get(metadata, "epoch") && step
+        && strtoll(json_string_value(step), NULL, 10)
+               == json_integer_value(json_object_get(metrics, "global_step"));
     json_object_foreach(metrics, name, value)
-        if (json_is_integer(value))
+        if (!strcmp(name, "epoch") && !is_known)
+            cli_print("  %-12s %lld\n", name, (long long)json_integer_value(value) + 1);
+        else if (json_is_integer(value) && strcmp(name, "epoch"))
             cli_print("  %-12s %lld\n", name, (long long)json_integer_value(value));
         else if (json_is_real(value) && strcmp(name, "time"))
             cli_print("  %-12s %.6g\n", name, json_real_value(value));
@@ -270,12 +286,12 @@ static void show(const char *path, const found_t *found)
         cli_print("%s\n", path);
         show_parts(json_object_get(found->checkpoint, "run"));
         cli_checkpoint_show(found->checkpoint);
-        show_metrics(json_object_get(found->checkpoint, "metrics"));
+        show_metrics(json_object_get(found->checkpoint, "metrics"), found->weights);
     }
     if (found->metrics) {
         cli_print("%s\n", path);
         show_parts(found->run);
-        show_metrics(found->metrics);
+        show_metrics(found->metrics, found->weights);
         cli_checkpoints_show(found->checkpoints);
         show_chosen(path, found->chosen);
     }
@@ -283,7 +299,7 @@ static void show(const char *path, const found_t *found)
         return;
     show_tensors(found->metrics || found->checkpoint ? CLI_WEIGHTS : path,
                  found->weights);
-    show_metadata(found->weights);
+    show_metadata(found->weights, found->checkpoint);
 }
 
 static json_t *as_json(const char *path, const found_t *found)

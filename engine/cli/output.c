@@ -328,6 +328,11 @@ const char *cli_number(double value, int decimals, char text[24])
     return text;
 }
 
+const char *cli_plural(uint64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
 const char *cli_bytes(double bytes, char text[24])
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};

@@ -63,6 +63,8 @@ size_t cli_bytes_of(const char *text, int columns);
 /* A metric: with so many decimals, above a million with four digits: "0.4123",
  * "1.139e+28", "not finite". */
 const char *cli_number(double value, int decimals, char text[24]);
+/* The ending of a noun: "%u epoch%s". */
+const char *cli_plural(uint64_t count);
 /* "1.6 KiB", "240 MiB". */
 const char *cli_bytes(double bytes, char text[24]);
 /* "0:42", "1:02:03". */

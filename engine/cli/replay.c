@@ -66,8 +66,9 @@ static void show_line(const char *line)
                  *rank = json_object_get(message, "rank");
     const json_t *damaged = json_object_get(message, "damaged");
     if (damaged)
-        cli_print("%9s %lld bytes damaged at byte %lld\n", "",
+        cli_print("%9s %lld byte%s damaged at byte %lld\n", "",
                   (long long)json_integer_value(damaged),
+                  cli_plural((uint64_t)json_integer_value(damaged)),
                   (long long)json_integer_value(json_object_get(message, "at")));
     else if (gap)
         cli_stream_gap(rank ? json_integer_value(rank) : -1, json_integer_value(gap));

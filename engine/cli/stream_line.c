@@ -139,9 +139,10 @@ void cli_stream_gap(long long rank, long long lost)
     if (!lost)
         cli_print("%9s messages of rank %lld may be lost: its process died\n", "", rank);
     else if (rank < 0)
-        cli_print("%9s %lld messages lost\n", "", lost);
+        cli_print("%9s %lld message%s lost\n", "", lost, cli_plural((uint64_t)lost));
     else
-        cli_print("%9s %lld messages of rank %lld lost\n", "", lost, rank);
+        cli_print("%9s %lld message%s of rank %lld lost\n", "", lost,
+                  cli_plural((uint64_t)lost), rank);
 }
 
 /* To so many columns, the mark among them. */

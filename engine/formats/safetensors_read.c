@@ -130,16 +130,16 @@ static int read_header(pl_safetensors_t *file, uint64_t size, pl_error_t *err)
     uint64_t length;
     if (size < PL_SAFETENSORS_PREFIX)
         return pl_fail(err, PL_EFORMAT,
-                       "%s: truncated at byte %llu: this is not a safetensors file",
-                       file->name, (unsigned long long)size);
+                       "%s: not a safetensors file: it has only %llu bytes", file->name,
+                       (unsigned long long)size);
     int code = fetch(file, 0, &length, sizeof length, err);
     if (code)
         return code;
     length = le64toh(length);
     if (length > PL_SAFETENSORS_HEADER)
         return pl_fail(err, PL_EFORMAT,
-                       "%s: byte 0: a header of %llu bytes; the longest is %zu: this is "
-                       "not a safetensors file",
+                       "%s: not a safetensors file: its header would have %llu bytes, "
+                       "and the longest has %zu",
                        file->name, (unsigned long long)length, PL_SAFETENSORS_HEADER);
     if (length > size - PL_SAFETENSORS_PREFIX)
         return pl_fail(err, PL_EFORMAT,

@@ -125,9 +125,12 @@ static pl_node_t difference(pl_graph_t *g, const char *who, pl_node_t x, pl_node
                             pl_node_t *count)
 {
     pl_shape_t a = pl_shape_of(g, x), b = pl_shape_of(g, target);
+    const bool is_column = a.rank == 2 && b.rank == 1 && a.dim[0] == b.dim[0]
+                           && a.dim[1] == 1;
     if (!g->error.code && !pl_same_shape(a, b))
-        pl_refuse(g, "%s takes x and target of one shape, got %s and %s", who,
-                  PL_TEXT_OF(a), PL_TEXT_OF(b));
+        pl_refuse(g, "%s takes x and target of one shape, got %s and %s%s", who,
+                  PL_TEXT_OF(a), PL_TEXT_OF(b),
+                  is_column ? ": pl_flatten(g, x, 0) removes the last axis" : "");
     *count = pl_scalar(g, (double)pl_elements(a));
     return pl_sub(g, x, target);
 }

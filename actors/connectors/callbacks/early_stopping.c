@@ -104,9 +104,10 @@ static void value_check(early_stopping_t *e, const pl_hook_event_t *event, doubl
         improvement_note(e, event, value);
     else if (++e->waited >= e->patience && !request->stop)
         stop_because(request,
-                     "%s has not improved in the last %lld checks; the best is "
+                     "%s has not improved in the last %lld check%s; the best is "
                      "%.6g (mode \"%s\")",
-                     e->monitor, (long long)e->waited, e->best, e->mode);
+                     e->monitor, (long long)e->waited, pl_plural(e->waited), e->best,
+                     e->mode);
 }
 
 /* A figure that is not there will hardly come later. */

@@ -105,9 +105,10 @@ static int csv_recall(csv_t *csv, const json_t *facts, pl_error_t *err)
                        csv->path);
     if (json_array_size(known) != (size_t)csv->features)
         return pl_fail(err, PL_EINVAL,
-                       "%s: %d features, but the training data had %zu: check the "
+                       "%s: %d feature%s, but the training data had %zu: check the "
                        "options target and label",
-                       csv->path, csv->features, json_array_size(known));
+                       csv->path, csv->features, pl_plural(csv->features),
+                       json_array_size(known));
     const int bad = pl_moments_read(known, csv->moments);
     return bad < 0 ? PL_OK
                    : pl_fail(err, PL_EFORMAT,

@@ -36,9 +36,9 @@ static bool is_ignored(const csv_t *csv, double label)
     return label == (double)csv->ignore_index;
 }
 
-static bool is_class(double value)
+static bool is_whole(double value)
 {
-    return value >= 0 && value < INT32_MAX && value == floor(value);
+    return isfinite(value) && value == floor(value);
 }
 
 /* ---- What columns are for ---- */
@@ -124,8 +124,9 @@ static int csv_use_by_position(csv_t *csv, pl_error_t *err)
                   : csv->label < 0             ? table->columns - 1
                                                : (int)csv->label;
     if (csv->label >= table->columns)
-        return pl_fail(err, PL_EINVAL, "%s: label is %lld, but the columns are 0 to %d",
-                       csv->path, (long long)csv->label, table->columns - 1);
+        return pl_fail(err, PL_EINVAL,
+                       "%s: \"label\" is %lld, but the columns are 0 to %d", csv->path,
+                       (long long)csv->label, table->columns - 1);
     for (int k = 0; k < table->columns; k++)
         csv->use[k] = k == csv->column ? FOR_TARGET : FOR_FEATURE;
     csv->features = table->columns - (csv->column >= 0);
@@ -248,8 +249,9 @@ static int csv_use_by_name(csv_t *csv, const json_t *known, pl_stage_t stage,
     for (; (size_t)csv->features < json_array_size(x) && !code; csv->features++) {
         if (csv->features == csv->table.columns)
             return pl_fail(err, PL_ENOTFOUND,
-                           "%s: %d columns, but the training data has %zu features",
-                           csv->path, csv->table.columns, json_array_size(x));
+                           "%s: %d column%s, but the training data has %zu features",
+                           csv->path, csv->table.columns, pl_plural(csv->table.columns),
+                           json_array_size(x));
         code = csv_use_name(csv, json_array_get(x, (size_t)csv->features), FOR_FEATURE,
                             &csv->from[csv->features], err);
     }
@@ -287,9 +289,10 @@ int csv_find_uses(csv_t *csv, const json_t *facts, pl_stage_t stage, pl_error_t 
         || csv->features == features)
         return code;
     return pl_fail(err, PL_EINVAL,
-                   "%s: %d features, but the training data had %lld: check the options "
+                   "%s: %d feature%s, but the training data had %lld: check the options "
                    "target and label",
-                   csv->path, csv->features, (long long)features);
+                   csv->path, csv->features, pl_plural(csv->features),
+                   (long long)features);
 }
 
 int csv_names(const csv_t *csv, json_t **names_p, pl_error_t *err)
@@ -329,12 +332,12 @@ int csv_names(const csv_t *csv, json_t **names_p, pl_error_t *err)
 
 /* ---- What the target's column holds ---- */
 
-/* The row of a label that is no class and not ignored, or -1. */
+/* The row of the first label that is neither a whole number from 0 nor ignored, or -1. */
 static int64_t csv_first_value(const csv_t *csv)
 {
     for (int64_t row = 0; row < csv->rows; row++) {
         const double label = csv_at(csv, row, csv->column);
-        if (!is_class(label) && !is_ignored(csv, label))
+        if ((label < 0 || !is_whole(label)) && !is_ignored(csv, label))
             return row;
     }
     return -1;
@@ -361,20 +364,30 @@ static csv_target_t csv_decide_target(const csv_t *csv)
         snprintf(column, sizeof column, "%d", csv->column);
     if (csv_first_value(csv) >= 0) {
         csv_log(csv, PL_LOG_INFO,
-                "the target, column %s, is a value: not all of it are whole numbers from "
-                "0",
+                "the target, column %s, is a value: not all values are whole numbers "
+                "from 0",
                 column);
         return TARGET_VALUE;
     }
     const double classes = csv_largest(csv) + 1;
+    if (classes > PL_LABEL_MOST + 1.0) {
+        csv_log(csv, PL_LOG_INFO,
+                "the target, column %s, is a value: %.0f is more than %d, the largest "
+                "possible label",
+                column, classes - 1, PL_LABEL_MOST);
+        return TARGET_VALUE;
+    }
     const bool many = classes > CLASSES_FEW
                       && (classes > CLASSES_MOST || 2 * classes > (double)csv->rows);
     csv_log(csv, PL_LOG_INFO,
             many ? "the target, column %s, is a value: its whole numbers would be %.0f "
-                   "classes in %lld rows; \"target\": \"class\" makes them classes"
-                 : "the target, column %s, is one of %.0f classes in %lld rows; "
-                   "\"target\": \"value\" makes it a value",
-            column, classes, (long long)csv->rows);
+                   "classes in %lld row%s; \"target\": \"class\" makes them classes"
+            : classes == 1
+                ? "the target, column %s, has only %.0f class in %lld row%s; "
+                  "\"target\": \"value\" makes it a value"
+                : "the target, column %s, is one of %.0f classes in %lld row%s; "
+                  "\"target\": \"value\" makes it a value",
+            column, classes, (long long)csv->rows, pl_plural(csv->rows));
     return many ? TARGET_VALUE : TARGET_CLASS;
 }
 
@@ -391,16 +404,19 @@ int csv_find_target(csv_t *csv, const json_t *facts, pl_error_t *err)
     else
         csv->kind = csv_decide_target(csv);
     const int64_t row = csv->kind == TARGET_CLASS ? csv_first_value(csv) : -1;
-    return row < 0 ? PL_OK
-                   : pl_fail(err, PL_EFORMAT,
-                             "%s:%lld: the label is %g; classes are whole numbers from "
-                             "0%s; the label %lld is ignored (ignore_index)",
-                             csv->path, (long long)csv->table.line[row],
-                             csv_at(csv, row, csv->column),
-                             is_auto ? ", and the training data has classes: to predict "
-                                       "a value, train with \"target\": \"value\""
-                                     : ": set \"target\": \"value\" for other numbers",
-                             (long long)csv->ignore_index);
+    if (row < 0)
+        return PL_OK;
+    const double label = csv_at(csv, row, csv->column);
+    char shown[400];
+    snprintf(shown, sizeof shown, is_whole(label) ? "%.0f" : "%g", label);
+    return pl_fail(err, PL_EFORMAT,
+                   "%s:%lld: the label is %s; classes are whole numbers from 0%s; the "
+                   "label %lld is ignored (ignore_index)",
+                   csv->path, (long long)csv->table.line[row], shown,
+                   is_auto ? ", and the training data has classes: to predict "
+                             "a value, train with \"target\": \"value\""
+                           : ": set \"target\": \"value\" for other numbers",
+                   (long long)csv->ignore_index);
 }
 
 /* What is there, or was in the training data. */
