@@ -14,9 +14,8 @@
 #include "base/log.h"
 #include "base/utf8.h"
 
-/* Classes that "auto" takes for such: more are likelier a quantity. */
-#define CLASSES_FEW 10                                      /* with any number of rows */
-#define CLASSES_MOST 1000                                   /* with two rows for each */
+/* Classes that "auto" takes for such; more than PL_CLASSES_FEW need two rows for each. */
+#define CLASSES_MOST 1000
 
 /* A line of the run, not of each rank. */
 static PL_PRINTF(3, 4) void csv_log(const csv_t *csv, pl_log_level_t level,
@@ -377,7 +376,7 @@ static csv_target_t csv_decide_target(const csv_t *csv)
                 column, classes - 1, PL_LABEL_MOST);
         return TARGET_VALUE;
     }
-    const bool many = classes > CLASSES_FEW
+    const bool many = classes > PL_CLASSES_FEW
                       && (classes > CLASSES_MOST || 2 * classes > (double)csv->rows);
     csv_log(csv, PL_LOG_INFO,
             many ? "the target, column %s, is a value: its whole numbers would be %.0f "

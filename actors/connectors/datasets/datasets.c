@@ -7,8 +7,6 @@
 #include "base/alloc.h"
 #include "base/log.h"
 
-#define CLASSES_FEW 10                                    /* with any number of samples */
-
 int pl_dataset_check(const char *what, const pl_read_request_t *request, int64_t samples,
                      pl_error_t *err)
 {
@@ -45,7 +43,7 @@ void pl_dataset_warn_of_labels(const pl_data_request_t *request, const char *pat
                     "%s: every label is negative or the ignore_index, so there are no "
                     "classes",
                     path);
-    if (largest >= samples && largest >= CLASSES_FEW)
+    if (largest >= samples && largest >= PL_CLASSES_FEW)
         pl_log_line(PL_LOG_WARNING, 0, "data set",
                     "%s: the largest label is %lld, so there are %lld classes, but only "
                     "%lld samples: number the classes from 0, or make the labels values "

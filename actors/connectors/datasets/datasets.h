@@ -39,6 +39,9 @@ char *pl_dataset_facts(int64_t classes, const pl_shape_t *shape);
  * largest: what is larger is hardly a class, and would fill the memory. */
 #define PL_LABEL_MOST ((1 << 24) - 1)
 
+/* So many classes are plausible with any number of samples. */
+#define PL_CLASSES_FEW 10
+
 /* Of an option ignore_index. */
 #define PL_LABELS "-2147483648..2147483647"
 #define PL_IGNORE_HELP \
