@@ -737,6 +737,9 @@ static void a_batch_larger_than_the_data_is_warned_of(void)
         rig_listen(NULL);
         rig_result_free(result);
     }
+    rig_listen("data.batch_size is 41, more than the 40 training samples");
+    rig_result_free(fit(.data = "\"batch_size\": 41", .trainer = "\"max_epochs\": 1"));
+    is_int(rig_heard(), 1, "the warning counts no ranks where there is one");
     rig_listen("data.batch_size is 4 for each of 12 micro-shards, more than the 40 ");
     rig_result_t *result = fit(.data = "\"batch_size\": 4",
                                .trainer = "\"max_epochs\": 1, \"strategy\": {\"name\": "

@@ -6,6 +6,7 @@
 #include "actors/connectors/data.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -203,14 +204,15 @@ static void batch_size_warn(data_t *data)
     if (!feed->dataset || deal->part || data->job->tuning.num_training
         || feed->order.count / ranks >= size)
         return;
+    char each[64] = "";
+    if (ranks > 1)
+        snprintf(each, sizeof each, " for each of %lld %s", (long long)ranks,
+                 deal->shards ? "micro-shards" : "ranks");
     pl_log_line(PL_LOG_WARNING, pl_actor_rank(data), pl_actor_name(data),
                 "data.batch_size is %lld%s, more than the %lld training sample%s: an "
                 "epoch is one step; lower it",
-                (long long)size,
-                deal->shards ? " for each micro-shard"
-                : ranks > 1  ? " on each rank"
-                             : "",
-                (long long)feed->order.count, pl_plural(feed->order.count));
+                (long long)size, each, (long long)feed->order.count,
+                pl_plural(feed->order.count));
 }
 
 static void open_done(data_t *data)
