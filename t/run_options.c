@@ -340,7 +340,8 @@ static void one_skip_after_the_other_comes_to_an_end(void)
                                .trainer = "\"max_epochs\": 50, \"nan_policy\": "
                                           "\"skip\", \"nan_limit\": 3");
     is_int(result->error.code, PL_ENAN, "every step is bad: no endless run");
-    like(result->error.text, "step 3: .*steps skipped before it .*: 2, .*nan_limit", "it says why");
+    like(result->error.text, "step 3: .*steps skipped before it .*: 2, .*nan_limit",
+         "it says why");
     rig_result_free(result);
 }
 
