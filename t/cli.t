@@ -423,7 +423,9 @@ a_full_disk_fails_the_run_and_leaves_nothing_half() {
     )
     status=$? out=$(cat out.txt) err=$(cat err.txt)
     is "$status" 1 "status 1"
-    like "$err" '^paceline: .*model.safetensors.*: File too large' "the file and the reason"
+    like "$err" '^paceline: runs/full/model.safetensors: byte [0-9]+ cannot be written: File too large$' \
+        "the file and the reason"
+    is "$(grep -c 'runs/full/model.safetensors' <<<"$err")" 1 "said once"
     ok "and no weights that are none" test ! -e runs/full/model.safetensors
 }
 
@@ -804,19 +806,21 @@ monitor_says_that_what_it_followed_died() {
 }
 
 a_run_that_fails_says_what_is_left_of_it() {
-    "$paceline" fit run.json --set trainer.max_epochs=-1 --set trainer.run_name=lost --set trainer.devices=2 \
+    "$paceline" fit run.json --set trainer.max_epochs=-1 --set trainer.default_root_dir=lost --set trainer.devices=2 \
         --set trainer.strategy=ddp --set 'trainer.launcher={"name": "spawn", "max_restarts": 0}' \
         --set 'callbacks=["model_checkpoint"]' >out.txt 2>err.txt </dev/null &
     pid=$!
-    until compgen -G 'runs/lost/checkpoints/*/manifest.json' >/dev/null || ! kill -0 "$pid"; do sleep 0.05; done
+    until compgen -G 'lost/0001/checkpoints/*/manifest.json' >/dev/null || ! kill -0 "$pid"; do sleep 0.05; done
     kill -KILL "$(rank 1)"
     wait "$pid"
     status=$? out=$(cat out.txt) err=$(cat err.txt)
     is "$status" 1 "it fails"
     like "$err" 'killed by SIGKILL' "with the reason"
-    like "$err" 'its checkpoints are in runs/lost/checkpoints; --resume runs/lost continues from the newest' "and says so"
-    try timeout 60 "$paceline" fit run.json --set trainer.max_epochs=-1 --set trainer.max_time=1 --resume runs/lost
-    is "$status" 0 "which is so"
+    like "$err" '^its checkpoints are in lost/0001/checkpoints; to resume from the newest$' "and says so"
+    like "$(tail -n 1 <<<"$err")" '^  .* fit lost/0001/run.json --resume lost/0001$' "with a command"
+    eval "try timeout 60 $(tail -n 1 <<<"$err" | sed "s|^  [^ ]*|'$paceline'|") --set trainer.max_time=1"
+    is "$status" 0 "which continues it"
+    ok "in its directory" test -s lost/0001/model.safetensors -a ! -e lost/0002
 }
 
 monitor_shows_lines_for_people() {

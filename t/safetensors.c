@@ -380,7 +380,7 @@ static void a_full_disk_leaves_the_old_file(void)
     setrlimit(RLIMIT_FSIZE, &old);
     is_int(code, PL_EIO, "no room");
     like(err.text,
-         "d.safetensors: byte 50000 cannot be written: .*; an old file is unchanged",
+         "d.safetensors: byte 50000 cannot be written: .*; the old file is unchanged$",
          "with file and byte");
     ok(holds(path, "old") && files_saved() == 1,
        "the old file is there, and nothing else");

@@ -147,7 +147,8 @@ pl_outcome_t *pl_ranks_outcome(const pl_ranks_t *ranks)
     return lacks ? NULL : ranks->outcome;
 }
 
-/* A rank that does not end well after its run had is told in the log. */
+/* A rank that does not end well after its run had is told in the log, unless its error is
+ * that of the outcome. */
 void pl_ranks_answer(pl_ranks_t *ranks)
 {
     pl_call_t *call = ranks->run, *watch = ranks->watch;
@@ -160,7 +161,8 @@ void pl_ranks_answer(pl_ranks_t *ranks)
         pl_call_fail(call, &ranks->error);
         return;
     }
-    if (ranks->error.code != PL_OK)
+    if (ranks->error.code != PL_OK
+        && strcmp(ranks->error.text, ranks->outcome->error.text) != 0)
         pl_log_line(PL_LOG_ERROR, 0, pl_actor_name(ranks), "%s", ranks->error.text);
     pl_reply_run(call, &(pl_run_reply_t){.outcome = &ranks->outcome->object});
 }

@@ -117,25 +117,46 @@ static bool may_go_on(const pl_result_t *result)
 
 /* ---- what to try next ---- */
 
-/* A word as a shell takes it: whole, whatever is in it. */
-static void print_word(const char *word)
+/* A word as a shell takes it: whole, whatever is in it; free() frees it  [NULL: no
+ * memory]. */
+static char *word_text(const char *word)
 {
+    char *text = NULL;
+    size_t size;
+    FILE *to = open_memstream(&text, &size);
     bool plain = !word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                     "0123456789/._-+,=:@%")];
-    cli_print(plain ? "%s" : "'", word);
+    if (!to)
+        return NULL;
+    fputs(plain ? word : "'", to);
     for (const char *c = word; !plain && *c; c++)
-        cli_print(*c == '\'' ? "'\\''" : "%c", *c);
-    cli_print(plain ? "" : "'");
+        fprintf(to, *c == '\'' ? "'\\''" : "%c", *c);
+    fputs(plain ? "" : "'", to);
+    fclose(to);
+    return text;
 }
 
-/* "  paceline predict RUN_DIR/run.json": the effective run, which has all that was
- * set. */
-static void print_command(const char *command, const char *run_dir)
+/* "paceline fit RUN_DIR/run.json --resume RUN_DIR": the effective run, which has all that
+ * was set.  pl_text_free() frees it  [option ""; NULL: no memory]. */
+static char *command_text(const char *command, const char *run_dir, const char *option)
 {
-    cli_print("  %s %s ", cli_program(), command);
-    char *run_file = pl_text("%s/run.json", run_dir);
-    print_word(run_file ? run_file : "run.json");
-    pl_text_free(run_file);
+    char *path = pl_text("%s/run.json", run_dir), *file = path ? word_text(path) : NULL,
+         *folder = *option ? word_text(run_dir) : NULL;
+    char *text = file ? pl_text("%s %s %s%s%s%s%s", cli_program(), command, file,
+                                *option ? " " : "", option, *option ? " " : "",
+                                folder ? folder : "")
+                      : NULL;
+    pl_text_free(path);
+    free(file);
+    free(folder);
+    return text;
+}
+
+static void print_command(const char *command, const char *run_dir, const char *option)
+{
+    char *text = command_text(command, run_dir, option);
+    cli_print("  %s", text ? text : "");
+    pl_text_free(text);
 }
 
 /* A word that the vocabulary of those weights can write. */
@@ -174,9 +195,7 @@ static void show_predict(const pl_options_t *options, const char *run_dir)
     if (vocabulary)
         prompt_of(vocabulary, prompt);
     if (*prompt || (!vocabulary && has_data_to_predict(options))) {
-        print_command("predict", run_dir);
-        cli_print(" --checkpoint ");
-        print_word(run_dir);
+        print_command("predict", run_dir, "--checkpoint");
         cli_print(*prompt ? " --prompt '%s'\n" : " | head\n", prompt);
     }
     json_decref(facts);
@@ -185,9 +204,7 @@ static void show_predict(const pl_options_t *options, const char *run_dir)
 static void show_resume(const char *run_dir)
 {
     cli_print("the state at the stop is saved; to resume\n");
-    print_command("fit", run_dir);
-    cli_print(" --resume ");
-    print_word(run_dir);
+    print_command("fit", run_dir, "--resume");
     cli_print("\n");
 }
 
@@ -195,10 +212,10 @@ static void show_hints(const pl_options_t *options, const char *run_dir)
 {
     cli_print("\nnext steps\n");
     show_predict(options, run_dir);
-    cli_print("  %s inspect ", cli_program());
-    print_word(run_dir);
-    cli_print("\n");
-    print_command("fit", run_dir);
+    char *folder = word_text(run_dir);
+    cli_print("  %s inspect %s\n", cli_program(), folder ? folder : "");
+    free(folder);
+    print_command("fit", run_dir, "");
     cli_print(" --set optimizer.lr=3e-4%s\n",
               is_set(options, "trainer.run_name") ? " --set trainer.run_name=" : "");
 }
@@ -206,12 +223,14 @@ static void show_hints(const pl_options_t *options, const char *run_dir)
 /* What was saved before it failed is not lost. */
 static void fit_failed(const pl_result_t *result)
 {
-    char *path = pl_text("%s/checkpoints", result->run_dir);
+    char *path = pl_text("%s/checkpoints", result->run_dir),
+         *command = command_text("fit", result->run_dir, "--resume");
     if (path && *result->run_dir && access(path, F_OK) == 0
         && !is_empty_folder(result->run_dir, "checkpoints"))
-        cli_note("its checkpoints are in %s; --resume %s continues from the newest", path,
-                 result->run_dir);
+        cli_note("its checkpoints are in %s; to resume from the newest\n  %s", path,
+                 command ? command : "");
     pl_text_free(path);
+    pl_text_free(command);
 }
 
 static int fit_done(cli_session_t *session, const pl_result_t *result)

@@ -261,7 +261,7 @@ static int status_of_failure(const pl_result_t *result)
     return is_lost && getenv("PACELINE_RESTART_COUNT") ? CLI_LOST : CLI_FAILED;
 }
 
-/* The text of a wrong request, or one with the place in it, says enough. */
+/* The text of a wrong request, of a file, or one with the place in it says enough. */
 static void failure_tell(const pl_result_t *result)
 {
     const pl_error_t *error = &result->error;
@@ -269,7 +269,7 @@ static void failure_tell(const pl_result_t *result)
     const char *named = length ? strstr(error->text, error->where) : error->text;
     const bool is_named = (named
                            && (named[length] < '0' || named[length] > '9' || !length))
-                          || (is_request_wrong(result)
+                          || ((is_request_wrong(result) || error->code == PL_EIO)
                               && !strncmp(error->where, "rank 0 ", 7));
     cli_error("%s%s%s", is_named ? "" : error->where, is_named ? "" : ": ", error->text);
 }

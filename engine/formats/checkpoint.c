@@ -251,13 +251,14 @@ static int folder_place(pl_checkpoint_t *checkpoint, pl_error_t *err)
 {
     if (rename(checkpoint->temporary, checkpoint->path) == 0)
         return PL_OK;
-    if (errno == ENOTEMPTY || errno == EEXIST)
+    const bool is_there = errno == ENOTEMPTY || errno == EEXIST;
+    if (is_there)
         checkpoint->replaced = folders_exchange(checkpoint);
     return checkpoint->replaced
                ? PL_OK
-               : pl_fail(err, PL_EIO,
-                         "%s: cannot be renamed into place: %m; the old one is unchanged",
-                         checkpoint->path);
+               : pl_fail(err, PL_EIO, "%s: cannot be renamed into place: %m%s",
+                         checkpoint->path,
+                         is_there ? "; the old checkpoint is unchanged" : "");
 }
 
 int pl_checkpoint_commit(pl_checkpoint_t *checkpoint, json_t *manifest, pl_error_t *err)

@@ -88,13 +88,22 @@ void pl_durable_expect(pl_durable_t *file, uint64_t bytes)
         file->direct = pl_direct_new(file->fd);
 }
 
+/* The end of an error: an old file of that name stays as it was. */
+static const char *old_file(const pl_durable_t *file)
+{
+    const int why = errno;
+    const bool is_there = faccessat(file->directory, file->base, F_OK, 0) == 0;
+    errno = why;
+    return is_there ? "; the old file is unchanged" : "";
+}
+
 static int fail_write(const pl_durable_t *file, pl_error_t *err)
 {
     return pl_fail(err, PL_EIO,
-                   "%s: byte %llu cannot be written: %m; an old file is unchanged",
-                   file->path,
+                   "%s: byte %llu cannot be written: %m%s", file->path,
                    (unsigned long long)(file->direct ? pl_direct_written(file->direct)
-                                                     : file->written));
+                                                     : file->written),
+                   old_file(file));
 }
 
 static int piece_write(pl_durable_t *file, const char *piece, size_t size,
@@ -131,19 +140,19 @@ static int durable_place(pl_durable_t *file, pl_error_t *err)
         return fail_write(file, err);
     if (fsync(file->fd))
         return pl_fail(err, PL_EIO,
-                       "%s: cannot be synced to the disk: %m; an old file is unchanged",
-                       file->path);
+                       "%s: cannot be synced to the disk: %m%s", file->path,
+                       old_file(file));
     pl_disk_moved();
     int fd = file->fd;
     file->fd = -1;
     if (close(fd) && errno != EINTR)
         return pl_fail(err, PL_EIO,
-                       "%s: cannot be synced to the disk: %m; an old file is unchanged",
-                       file->path);
+                       "%s: cannot be synced to the disk: %m%s", file->path,
+                       old_file(file));
     if (renameat(file->directory, file->temporary, file->directory, file->base))
         return pl_fail(err, PL_EIO,
-                       "%s: cannot be renamed into place: %m; an old file is unchanged",
-                       file->path);
+                       "%s: cannot be renamed into place: %m%s", file->path,
+                       old_file(file));
     return PL_OK;
 }
 
@@ -158,8 +167,8 @@ int pl_durable_commit(pl_durable_t *file, pl_error_t *err)
     if (fsync(file->directory))
         code = pl_fail(
             err, PL_EIO,
-            "%s is in place, but its directory could not be synced: %m; after a power "
-            "failure the old file may be back",
+            "%s is in place, but its directory could not be synced: %m; a power failure "
+            "may undo that",
             file->path);
     pl_disk_moved();
     durable_release(file);
