@@ -659,7 +659,7 @@ static void ignored_targets_count_neither_in_the_loss_nor_in_the_accuracy(void)
                 count[k]++;
             }
     for (int k = 0; k < 3; k++) {
-        char name[16], dataset[200];
+        char name[24], dataset[200];
         snprintf(name, sizeof name, "ignored%d", k);
         snprintf(dataset, sizeof dataset,
                  "{\"name\": \"memory\", \"source\": \"%s\", \"batch_size\": 40, "

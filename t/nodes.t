@@ -141,6 +141,16 @@ ranks_listen_in_the_port_range() {
     ok "two are not" test "$status" != 0
     like "$err$(cat err.1)" "no port from $((port + 1)) to $((port + 2)) is free at 127.0.0.1" "the error names them"
     unset WORLD_SIZE MASTER_ADDR MASTER_PORT
+    narrow() {
+        timeout 60 "$paceline" launch --nnodes 2 --node-rank "$1" --devices 2 --port-range "$((port + 1))-$((port + 1))" \
+            --rdzv-endpoint "127.0.0.1:$port" -- "$paceline" fit run.json $all </dev/null
+    }
+    narrow 1 >out.1 2>err.1 &
+    try narrow 0
+    wait $!
+    ok "one port is not enough for four ranks" test "$status" != 0
+    like "$err$(cat err.1)" "no port from $((port + 1)) to $((port + 1)) is free" "the error names the range"
+    is "$(grep -c 'in use by process' <<<"$err$(cat err.1)")" 0 "not a rank itself as the holder"
     refused 2 'the port range "20100-20000" is not FIRST-LAST' launch --port-range 20100-20000 -- true
     refused 2 'the port range "http" is not FIRST-LAST' launch --port-range http -- true
     try timeout 60 "$paceline" launch --port-range 20000-20100 -- sh -c 'echo $PACELINE_PORT_RANGE'

@@ -171,7 +171,11 @@ int run_fail_meant(const checker_t *c, const path_t *path, const pl_nearest_t *n
     const bool is_deep = path->up && path->up->up;
     const char *meant = is_deep ? pl_synonym(path->key) : pl_run_key(path->key, room);
     run_show_path(path, shown);
-    if (pl_nearest_is_sure(nearest) || !meant || !strcmp(meant, shown))
+    const char *const dot = strrchr(shown, '.');
+    const size_t section = dot ? (size_t)(dot - shown) : 0;
+    const bool is_beside = section && meant && !strncmp(meant, shown, section + 1)
+                           && nearest->name && strcmp(meant + section + 1, nearest->name);
+    if ((pl_nearest_is_sure(nearest) && !is_beside) || !meant || !strcmp(meant, shown))
         return run_fail_at(c, path, PL_JSON_KEY, PL_EINVAL, "unknown key \"%s\": %s",
                            shown, pl_nearest_text(nearest, text));
     return run_fail_at(c, path, PL_JSON_KEY, PL_EINVAL,

@@ -2,6 +2,7 @@
  *
  * What comes and goes over a socket is socket_turn.c's, who connects socket_peers.c's. */
 #include <event2/event.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -112,8 +113,12 @@ static int in_use(const char *endpoint, pl_error_t *err)
 {
     char holder[32] = "another process";
     const int process = pl_port_holder(endpoint);
+    const int port = atoi(strrchr(endpoint, ':') ? strrchr(endpoint, ':') + 1 : "");
     if (process)
         snprintf(holder, sizeof holder, "process %d", process);
+    if (pl_ports().first && port >= pl_ports().first && port <= pl_ports().last
+        && (process == getpid() || pl_ports().first == pl_ports().last))
+        return pl_ports_fail(endpoint, err);
     return pl_fail(err, PL_EBUSY, "%s is in use by %s: choose another port", endpoint,
                    holder);
 }
