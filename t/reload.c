@@ -103,12 +103,12 @@ static void other_data_are_refused(void)
     rig_result_t *result = fit(trainer, "[{\"name\": \"adder\", \"rows\": 24, "
                                         "\"columns\": 5, \"anew\": 1}]");
     is_text(result->status, "failed", "rows of another width");
-    like(result->error.text, "reloading the data after 1 epochs: .*", "%s",
+    like(result->error.text, "reloading the data after 1 epoch: .*", "%s",
          result->error.text);
     rig_result_free(result);
     result = fit(trainer, "[{\"name\": \"adder\", \"rows\": 35, \"classes\": 4}]");
     is_text(result->status, "failed", "or one class more");
-    like(result->error.text, "reloading the data after 1 epochs: .*the data changed",
+    like(result->error.text, "reloading the data after 1 epoch: .*the data changed",
          "%s", result->error.text);
     rig_result_free(result);
     result = fit(trainer, "[{\"name\": \"adder\", \"rows\": 0, \"anew\": 1}]");

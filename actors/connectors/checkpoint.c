@@ -96,8 +96,8 @@ static int checkpoint_on_start(void *self, pl_call_t *call, const pl_body_t *bod
         return code;
     }
     const pl_job_t *job = (const pl_job_t *)body->start.context;
-    checkpoint->timeout_ms = pl_milliseconds(job->trainer->step_timeout);
     if (run_dir) {
+        checkpoint->timeout_ms = pl_milliseconds(job->trainer->step_timeout);
         checkpoint->level = is_listed_in(job->options) ? PL_LOG_INFO : PL_LOG_DEBUG;
         checkpoint->path = pl_text("%s/" PL_WEIGHTS_FILE, run_dir);
         checkpoint->folder = pl_text("%s/" PL_CHECKPOINTS_FOLDER, run_dir);
