@@ -398,7 +398,7 @@ who_has_another_key_is_not_let_in() {
 
 a_second_process_of_a_rank_is_refused() {
     free_port
-    as_rank 0 3 fit run.json --set trainer.launcher="$short" &
+    as_rank 0 3 fit run.json --set trainer.launcher="${short/1.5/5}" &
     local first=$!
     as_rank 1 3 fit run.json &
     local second=$!
