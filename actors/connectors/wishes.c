@@ -1,7 +1,7 @@
-/* wishes.c - what the callbacks asked at one point together request for
+/* wishes.c - combines what all callbacks request at one hook
  *
- * An impossible request is an error: the run would go on as if it had not been
- * said, and whoever wrote the callback would look for the reason elsewhere. */
+ * An impossible request is an error. A request that is ignored would leave the author of
+ * the callback without a reason. */
 #include "actors/connectors/wishes.h"
 
 #include <math.h>

@@ -7,8 +7,7 @@
 #include "actors/wanted.h"
 #include "paceline.h"
 
-/* Figures that callbacks want logged: what a pl_callback_request_t points to while it is
- * asked. */
+/* Metrics that callbacks log: a pl_callback_request_t points to them during its hook. */
 struct pl_callback_metrics {
     json_t *object;                                         /* [NULL: none so far] */
 };

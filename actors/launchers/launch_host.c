@@ -169,7 +169,7 @@ static void failure_settle(launch_host_t *h)
     }
 }
 
-/* The ranks that do not end soon are not waited for before the failure is told. */
+/* Reports the failure without a wait for ranks that do not end soon. */
 static void failure_tell(evutil_socket_t fd, short what, void *user)
 {
     const launch_host_t *h = user;

@@ -147,8 +147,7 @@ pl_outcome_t *pl_ranks_outcome(const pl_ranks_t *ranks)
     return lacks ? NULL : ranks->outcome;
 }
 
-/* A rank that does not end well after its run had is told in the log, unless its error is
- * that of the outcome. */
+/* Logs each rank that fails after the end of its run, but not for the outcome's error. */
 void pl_ranks_answer(pl_ranks_t *ranks)
 {
     pl_call_t *call = ranks->run, *watch = ranks->watch;

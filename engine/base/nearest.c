@@ -96,61 +96,41 @@ const char *pl_nearest(const char *word, const char *const names[])
     return is_near(&nearest) ? nearest.name : NULL;
 }
 
-const char *pl_foreign(const char *word)
+/* Of the entry of foreign.def that has this kind and name; NULL: there is none. */
+static const char *foreign_find(char kind, const char *word)
 {
     static const struct {
+        char kind;
         const char *name, *says;
     } names[] = {
-#define PL_FOREIGN(name, says) {#name, says},
-#define PL_SYNONYM(name, key)
-#define PL_COMPONENT(name, here)
+#define PL_FOREIGN(name, says) {'f', #name, says},
+#define PL_SYNONYM(name, key) {'s', #name, key},
+#define PL_COMPONENT(name, here) {'c', #name, here},
 #include "base/foreign.def"
 #undef PL_FOREIGN
 #undef PL_SYNONYM
 #undef PL_COMPONENT
     };
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
-        if (!strcmp(names[k].name, word))
+        if (names[k].kind == kind && !strcmp(names[k].name, word))
             return names[k].says;
     return NULL;
 }
 
+const char *pl_foreign(const char *word)
+{
+    return foreign_find('f', word);
+}
+
 const char *pl_synonym(const char *word)
 {
-    static const struct {
-        const char *name, *key;
-    } names[] = {
-#define PL_FOREIGN(name, says)
-#define PL_SYNONYM(name, key) {#name, key},
-#define PL_COMPONENT(name, here)
-#include "base/foreign.def"
-#undef PL_FOREIGN
-#undef PL_SYNONYM
-#undef PL_COMPONENT
-    };
-    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
-        if (!strcmp(names[k].name, word))
-            return names[k].key;
-    return NULL;
+    return foreign_find('s', word);
 }
 
 const char *pl_component_here(const char *word)
 {
-    static const struct {
-        const char *name, *here;
-    } names[] = {
-#define PL_FOREIGN(name, says)
-#define PL_SYNONYM(name, key)
-#define PL_COMPONENT(name, here) {#name, here},
-#include "base/foreign.def"
-#undef PL_FOREIGN
-#undef PL_SYNONYM
-#undef PL_COMPONENT
-    };
-    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
-        if (!strcmp(names[k].name, word))
-            return names[k].here;
-    return word;
+    const char *here = foreign_find('c', word);
+    return here ? here : word;
 }
 
 bool pl_nearest_is_sure(const pl_nearest_t *nearest)
