@@ -254,10 +254,11 @@ static uint64_t hash_of(const pl_floats_t *floats)
 static int call_first_values(pl_replica_t *r, pl_region_t region, int64_t count,
                              pl_error_t *err)
 {
+    const pl_module_ops_t *module = r->module.ops;
     pl_floats_t *floats = pl_floats_new(pl_region_dtype(r->model->precision, region),
                                         (size_t)count, err);
     if (!floats)
-        return PL_ENOMEM;
+        return pl_pass(err, "weights of module %s", module->name);
     const bool state = region == PL_REGION_STATE || region == PL_REGION_KEPT;
     pl_model_init(r->model, state ? PL_REGION_STATE : PL_REGION_PARAMS,
                   (uint64_t)r->job->trainer->seed, floats->dtype, floats->data);

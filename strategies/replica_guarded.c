@@ -55,10 +55,13 @@ static void bad_tell(pl_replica_t *r)
                                                      .bad = rounds->bad});
     } else {
         pl_fail(&round->failure, PL_ENAN,
-                "step %llu: %s; it changed no weight: trainer.detect_anomaly names the "
+                "step %llu: %s%s; it changed no weight: trainer.detect_anomaly names the "
                 "first operator with such a result; check the data, lower the learning "
                 "rate, or let trainer.nan_policy skip such steps",
-                (unsigned long long)round->number, rounds->bad);
+                (unsigned long long)round->number, rounds->bad,
+                r->model->scaling
+                    ? ", and the loss scaling has reached trainer.precision.min_scale"
+                    : "");
         pl_call_fail(round->call, &round->failure);
         rounds->ended_by = round->number;
     }

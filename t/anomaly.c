@@ -128,6 +128,20 @@ static void one_that_it_does_not_mend_is_named(void)
     }
 }
 
+static void at_the_lowest_factor_the_error_says_so(void)
+{
+    rig_result_t *result =
+        fit(devices[0], "backward",
+            ", \"precision\": {\"name\": \"16-mixed\", \"init_scale\": 2}");
+    like(result->error.text, "^step 2: .*has reached trainer.precision.min_scale",
+         "the factor cannot be lowered any more");
+    rig_result_free(result);
+    result = fit(devices[0], "backward", "");
+    ok(result->error.code == PL_ENAN && !strstr(result->error.text, "min_scale"),
+       "without a factor nothing is said of it: %s", result->error.text);
+    rig_result_free(result);
+}
+
 static void it_is_off_unless_asked_for(void)
 {
     rig_result_t *result = fit("fake", "forward", "");
@@ -144,6 +158,7 @@ int main(void)
     run(looking_changes_no_bit);
     run(an_overflow_that_the_factor_mends_is_none);
     run(one_that_it_does_not_mend_is_named);
+    run(at_the_lowest_factor_the_error_says_so);
     run(it_is_off_unless_asked_for);
     return tap_done();
 }

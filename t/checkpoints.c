@@ -533,6 +533,22 @@ static void keys_that_change_the_arithmetic_must_agree(void)
     json_decref(then), json_decref(same), json_decref(other);
 }
 
+static void differences_that_have_no_room_are_counted(void)
+{
+    json_t *then = json_object(), *now = json_object(), *module = json_object();
+    pl_error_t err = {0};
+    json_object_set_new(then, "module", json_object());
+    json_object_set_new(now, "module", module);
+    for (int k = 0; k < 30; k++) {
+        char key[32];
+        snprintf(key, sizeof key, "an_option_number_%d", k);
+        json_object_set_new(module, key, json_integer(k));
+    }
+    is_int(pl_run_same(then, now, false, &err), PL_EINVAL, "thirty options differ");
+    like(err.text, " is [0-9]+, and [12][0-9] more$", "whole items and how many more");
+    json_decref(then), json_decref(now);
+}
+
 typedef struct net {
     int64_t ignore_index;
 } net_t;
@@ -681,6 +697,7 @@ int main(int argc, char **argv)
     run(a_name_that_leads_elsewhere_is_refused);
     run(what_a_killed_writer_left_is_cleared_away);
     run(keys_that_change_the_arithmetic_must_agree);
+    run(differences_that_have_no_room_are_counted);
     run(options_that_a_checkpoint_does_not_know_have_their_defaults);
     run(names_of_data_are_not_compared_where_samples_are);
     run(every_call_ends_whichever_allocation_fails);

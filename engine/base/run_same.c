@@ -98,15 +98,25 @@ json_t *pl_run_same_hash(const json_t *keys)
     return json_string(hex);
 }
 
-/* "trainer.seed" was 42 and is 43; … */
-static void difference_add(char list[PL_ERROR_TEXT], const char *key, const json_t *then,
+/* "trainer.seed" was 42 and is 43, …: as many as fit into an error's text. */
+typedef struct differences {
+    char text[PL_ERROR_TEXT - 160];
+    int omitted;
+} differences_t;
+
+static void difference_add(differences_t *found, const char *key, const json_t *then,
                            const json_t *now)
 {
     char was[PL_JSON_SHOWN], is[PL_JSON_SHOWN];
-    size_t at = strlen(list);
-    snprintf(list + at, PL_ERROR_TEXT - at, "%s\"%s\" was %s and is %s", at ? ", " : "",
-             key, then ? pl_json_show(then, was) : "not given",
-             now ? pl_json_show(now, is) : "not given");
+    const size_t used = strlen(found->text), room = sizeof found->text - used;
+    const int length = snprintf(found->text + used, room, "%s\"%s\" was %s and is %s",
+                                used ? ", " : "", key,
+                                then ? pl_json_show(then, was) : "not given",
+                                now ? pl_json_show(now, is) : "not given");
+    if (length >= 0 && (size_t)length < room)
+        return;
+    found->text[used] = '\0';
+    found->omitted++;
 }
 
 int64_t pl_run_shards(const json_t *trainer)
@@ -224,23 +234,26 @@ static int run_compare(const json_t *then, const json_t *now, pl_error_t *err)
     const bool same_batch = pl_run_batch(then) == pl_run_batch(now);
     json_t *a = keys_but_ranks(then, same_batch), *b = keys_but_ranks(now, same_batch);
     json_t *value;
-    char differences[PL_ERROR_TEXT] = "";
+    differences_t found = {.omitted = 0};
+    char more[32] = "";
     const char *key;
     int code = a && b ? PL_OK : pl_no_memory(err);
     json_object_foreach(a, key, value) {
         if (!json_equal(value, json_object_get(b, key)))
-            difference_add(differences, key, value, json_object_get(b, key));
+            difference_add(&found, key, value, json_object_get(b, key));
     }
     json_object_foreach(b, key, value) {
         if (a && !json_object_get(a, key))
-            difference_add(differences, key, NULL, value);
+            difference_add(&found, key, NULL, value);
     }
-    if (code == PL_OK && *differences)
+    if (found.omitted)
+        snprintf(more, sizeof more, ", and %d more", found.omitted);
+    if (code == PL_OK && (*found.text || found.omitted))
         code = pl_fail(err, PL_EINVAL,
                        "cannot resume with other options that change the result; change "
                        "them back, or start a new run from these weights with "
-                       "module.init_from: %.400s",
-                       differences);
+                       "module.init_from: %s%s",
+                       found.text, more);
     json_decref(a);
     json_decref(b);
     return code;

@@ -68,8 +68,7 @@ int pl_checkpoint_begin(pl_checkpoint_t *checkpoint, const char *path, pl_error_
     int code = checkpoint->path && checkpoint->temporary ? folder_make(around, err)
                                                          : pl_no_memory(err);
     if (code == PL_OK && mkdir(checkpoint->temporary, 0777) != 0)
-        code = pl_fail(err, PL_EIO, "%s: this directory cannot be created: %m",
-                       checkpoint->temporary);
+        code = pl_fail(err, PL_EIO, "%s: this directory cannot be created: %m", path);
     pl_free(around);
     if (code != PL_OK)
         checkpoint_release(checkpoint);

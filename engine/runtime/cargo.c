@@ -279,7 +279,8 @@ pl_floats_t *pl_floats_new(pl_dtype_t dtype, size_t count, pl_error_t *err)
     floats->data = data;
     if (data)
         return floats;
-    pl_no_memory(err);
+    pl_fail(err, PL_ENOMEM, "out of memory: %zu values of %zu bytes", count,
+            pl_element_bytes(dtype));
     pl_object_unref(floats);
     return NULL;
 }
