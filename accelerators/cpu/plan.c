@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "accelerators/cpu/emulate.h"
-#include "accelerators/cpu/fuse.h"
-#include "accelerators/cpu/rewrite.h"
+#include "accelerators/plan/fuse.h"
+#include "accelerators/plan/rewrite.h"
 #include "accelerators/cpu/step.h"
 #include "accelerators/cpu/wide.h"
 #include "base/alloc.h"
@@ -349,6 +349,10 @@ static int fill_plan(compiler_t *c, pl_error_t *err)
 
 static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
 {
+    static const pl_unit_limits_t limits = {.operands = PL_PROGRAM_OPERANDS,
+                                            .lines = PL_PROGRAM_LINES,
+                                            .dropouts = PL_PROGRAM_DROPOUTS,
+                                            .totals = PL_PROGRAM_TOTALS};
     int code = pl_graph_copy(&c->graph, g, err);
     if (code == PL_OK)
         code = pl_emulate(&c->graph, err);
@@ -357,7 +361,7 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
         code = pl_lower(&c->lowered, &c->graph, err);
     }
     if (code == PL_OK)
-        code = pl_fuse(&c->fusion, &c->lowered.graph, err);
+        code = pl_fuse(&c->fusion, &c->lowered.graph, &limits, err);
     if (code == PL_OK)
         code = plan_memory(c, err);
     if (code == PL_OK)

@@ -10,7 +10,7 @@
 #include "accelerators/accelerator.h"
 #include "accelerators/cpu/kernels/kernels.h"
 #include "accelerators/cpu/library.h"
-#include "accelerators/cpu/lower.h"
+#include "accelerators/plan/lower.h"
 #include "accelerators/cpu/parallel.h"
 #include "tensor/lifetimes.h"
 

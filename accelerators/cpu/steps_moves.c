@@ -4,7 +4,7 @@
 
 #include "accelerators/cpu/parallel.h"
 #include "accelerators/cpu/step.h"
-#include "accelerators/cpu/view.h"
+#include "accelerators/plan/view.h"
 #include "base/alloc.h"
 #include "base/error.h"
 

@@ -6,10 +6,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "accelerators/cpu/fuse.h"
+#include "accelerators/plan/fuse.h"
 #include "accelerators/cpu/parallel.h"
 #include "accelerators/cpu/step.h"
-#include "accelerators/cpu/view.h"
+#include "accelerators/plan/view.h"
 #include "base/alloc.h"
 #include "base/error.h"
 
@@ -253,37 +253,6 @@ static void free_registers(composer_t *c, int i)
 
 /* ---- Lines ---- */
 
-static pl_line_code_t line_code(const pl_op_t *op)
-{
-    switch (op->code) {
-    case PL_OP_add: return PL_LINE_add;
-    case PL_OP_sub: return PL_LINE_sub;
-    case PL_OP_mul: return PL_LINE_mul;
-    case PL_OP_div: return PL_LINE_div;
-    case PL_OP_minimum: return PL_LINE_minimum;
-    case PL_OP_neg: return PL_LINE_neg;
-    case PL_OP_scale: return PL_LINE_scale;
-    case PL_OP_exp: return PL_LINE_exp;
-    case PL_OP_log: return PL_LINE_log;
-    case PL_OP_sqrt: return PL_LINE_sqrt;
-    case PL_OP_sign: return PL_LINE_sign;
-    case PL_OP_relu: return PL_LINE_relu;
-    case PL_OP_gelu: return PL_LINE_gelu;
-    case PL_OP_gelu_tanh: return PL_LINE_gelu_tanh;
-    case PL_OP_sigmoid: return PL_LINE_sigmoid;
-    case PL_OP_tanh: return PL_LINE_tanh;
-    case PL_OP_dropout: return PL_LINE_dropout;
-    case PL_OP_relu_grad: return PL_LINE_relu_grad;
-    case PL_OP_gelu_grad: return PL_LINE_gelu_grad;
-    case PL_OP_gelu_tanh_grad: return PL_LINE_gelu_tanh_grad;
-    case PL_OP_sigmoid_grad: return PL_LINE_sigmoid_grad;
-    case PL_OP_tanh_grad: return PL_LINE_tanh_grad;
-    case PL_OP_cast:
-        return op->attr.dtype == PL_F16 ? PL_LINE_round_f16 : PL_LINE_round_bf16;
-    default: return PL_LINE_copy;                           /* broadcast, assign */
-    }
-}
-
 static void add_line(composer_t *c, pl_line_code_t code, int to, int x, int y, float f)
 {
     c->p->line[c->p->line_count++] = (pl_line_t){.code = (uint8_t)code,
@@ -334,7 +303,7 @@ static void compose_op(composer_t *c, int i)
     int to = result_operand(c, i);
     c->made_value[c->made] = op->output[0];
     c->made_operand[c->made++] = to;
-    add_line(c, line_code(op), to, x, y, f);
+    add_line(c, pl_line_of(op), to, x, y, f);
 }
 
 /* Elements at a time: few enough for all operands to stay in the first-level cache, and

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "accelerators/cpu/rewrite.h"
+#include "accelerators/plan/rewrite.h"
 #include "accelerators/reference/reference.h"
 #include "base/alloc.h"
 #include "base/error.h"

@@ -6,6 +6,7 @@
 #ifndef PL_CPU_PROGRAM_H
 #define PL_CPU_PROGRAM_H
 
+#include "accelerators/plan/lines.h"
 #include "base/random.h"
 #include "paceline.h"
 
@@ -14,42 +15,6 @@
 #define PL_PROGRAM_LINES 96
 #define PL_PROGRAM_DROPOUTS 8
 #define PL_PROGRAM_TOTALS 4
-
-/* X(name, what it writes): x and y stand for its operands, f for its number. */
-#define PL_LINES(X) \
-    X(copy, x) \
-    X(add, x + y) \
-    X(sub, x - y) \
-    X(mul, x *y) \
-    X(div, x / y) \
-    X(minimum, x < y || x != x ? x : y) \
-    X(neg, -x) \
-    X(scale, x *f) \
-    X(exp, pl_expf(x)) \
-    X(log, pl_logf(x)) \
-    X(sqrt, sqrtf(x)) \
-    X(sign, x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x) \
-    X(relu, x < 0.0f ? 0.0f : x) \
-    X(gelu, pl_geluf(x)) \
-    X(gelu_tanh, pl_gelu_tanhf(x)) \
-    X(sigmoid, pl_sigmoidf(x)) \
-    X(tanh, pl_tanhf(x)) \
-    X(round_bf16, pl_round_bf16(x)) \
-    X(round_f16, pl_round_f16(x)) \
-    X(relu_grad, y <= 0.0f ? 0.0f : x) \
-    X(gelu_grad, x *pl_gelu_slopef(y)) \
-    X(gelu_tanh_grad, x *pl_gelu_tanh_slopef(y)) \
-    X(sigmoid_grad, x *y *(1.0f - y)) \
-    X(tanh_grad, x *(1.0f - y * y))
-
-typedef enum pl_line_code {
-#define PL_X(name, value) PL_LINE_##name,
-    PL_LINES(PL_X)
-#undef PL_X
-        PL_LINE_dropout,              /* of x, by job->dropout[(int)f] */
-    PL_LINE_total,                    /* of x over the block, into job->partial[(int)f] */
-    PL_LINE_squares,                  /* the same of x^2, in float64 */
-} pl_line_code_t;
 
 typedef struct pl_line {
     uint8_t code, to, x, y;                                 /* operands by number */

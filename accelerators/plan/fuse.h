@@ -1,10 +1,10 @@
 /* fuse.h - which operations run together
  *
  * Element-wise operations over the same number of elements that share values run as one
- * program, one pass over memory (kernels/program.h).  Any other operation is a unit of
- * its own.  A reshape is not run at all. */
-#ifndef PL_CPU_FUSE_H
-#define PL_CPU_FUSE_H
+ * unit, one pass over memory.  Any other operation is a unit of its own.  A reshape is not
+ * run at all. */
+#ifndef PL_PLAN_FUSE_H
+#define PL_PLAN_FUSE_H
 
 #include "tensor/graph.h"
 
@@ -17,9 +17,18 @@ typedef struct pl_fusion {
     int units;
 } pl_fusion_t;
 
+/* How much a device can run as one unit. */
+typedef struct pl_unit_limits {
+    int operands;                         /* values that it reads or makes, each way of
+                                             repeating one by itself */
+    int lines;                            /* operations */
+    int dropouts, totals;                 /* of which so many draw, and add up */
+} pl_unit_limits_t;
+
 /* Groups the operations of a graph and puts them into an order in which those of a unit
  * are neighbours. */
-int pl_fuse(pl_fusion_t *fusion, pl_graph_t *g, pl_error_t *err);
+int pl_fuse(pl_fusion_t *fusion, pl_graph_t *g, const pl_unit_limits_t *limits,
+            pl_error_t *err);
 void pl_fusion_release(pl_fusion_t *fusion);
 
 /* Whether it is a sum of all elements, which a program can take along. */

@@ -8,8 +8,8 @@
  *   - a permute is any copy by strides: slices and chains of moves have become one;
  *   - permute, concat and attention read, and attention writes, through looks:
  *     attr.from is the first of theirs. */
-#ifndef PL_CPU_LOWER_H
-#define PL_CPU_LOWER_H
+#ifndef PL_PLAN_LOWER_H
+#define PL_PLAN_LOWER_H
 
 #include "tensor/graph.h"
 

@@ -1,5 +1,5 @@
 /* view.c - arithmetic on views: what permute, slice and reshape do to strides */
-#include "accelerators/cpu/view.h"
+#include "accelerators/plan/view.h"
 
 pl_view_t pl_view_whole(int32_t root, pl_shape_t shape)
 {

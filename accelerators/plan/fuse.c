@@ -5,11 +5,10 @@
  * guards.  Within a unit the order of the graph is kept, element by element: so what
  * reads a piece of a region in full, element i for element i, may share a unit with what
  * assigns it. */
-#include "accelerators/cpu/fuse.h"
+#include "accelerators/plan/fuse.h"
 
 #include <string.h>
 
-#include "accelerators/cpu/kernels/program.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/map.h"
@@ -17,13 +16,14 @@
 
 typedef struct unit {
     int64_t elements;                        /* 0: nothing may join */
-    int entries, lines, dropouts, totals;    /* of the program, at most */
+    int entries, lines, dropouts, totals;    /* so far, at most: see pl_unit_limits_t */
     int newest;                              /* operation in it + 1; 0: none */
     int alike;                               /* the unit before of as many elements + 1 */
 } unit_t;
 
 typedef struct fuser {
     pl_graph_t *g;
+    const pl_unit_limits_t *limits;
     pl_fusion_t *fusion;
     unit_t *unit;                        /* [units] */
     int *before;                         /* [operations] that before it in its unit + 1 */
@@ -176,10 +176,10 @@ static int find_unit(const fuser_t *f, int i)
         if (more < 0 && u == f->fusion->units - 1)
             more = f->g->op[i].input_count;    /* neighbours: most often they meet further
                                                   on */
-        if (more >= 0 && f->unit[u].entries + more < PL_PROGRAM_OPERANDS
-            && f->unit[u].lines < PL_PROGRAM_LINES
-            && f->unit[u].dropouts < PL_PROGRAM_DROPOUTS
-            && f->unit[u].totals < PL_PROGRAM_TOTALS)
+        if (more >= 0 && f->unit[u].entries + more < f->limits->operands
+            && f->unit[u].lines < f->limits->lines
+            && f->unit[u].dropouts < f->limits->dropouts
+            && f->unit[u].totals < f->limits->totals)
             return u;
     }
     return -1;
@@ -330,9 +330,10 @@ static void find_inside(fuser_t *f)
             inside[g->op[i].output[0]] = inside[f->fusion->root[g->op[i].output[0]]];
 }
 
-int pl_fuse(pl_fusion_t *fusion, pl_graph_t *g, pl_error_t *err)
+int pl_fuse(pl_fusion_t *fusion, pl_graph_t *g, const pl_unit_limits_t *limits,
+            pl_error_t *err)
 {
-    fuser_t f = {.g = g, .fusion = fusion};
+    fuser_t f = {.g = g, .limits = limits, .fusion = fusion};
     *fusion = (pl_fusion_t){0};
     fusion->unit = pl_alloc_array((size_t)g->op_count, sizeof *fusion->unit);
     fusion->inside = pl_alloc_array((size_t)g->value_count, sizeof *fusion->inside);

@@ -1,6 +1,6 @@
 /* rewrite.h - the same results by less work */
-#ifndef PL_CPU_REWRITE_H
-#define PL_CPU_REWRITE_H
+#ifndef PL_PLAN_REWRITE_H
+#define PL_PLAN_REWRITE_H
 
 #include "tensor/graph.h"
 

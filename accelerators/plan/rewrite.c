@@ -3,7 +3,7 @@
  * relu after max_pool2d instead of before: the largest of what relu leaves is what relu
  * leaves of the largest, and there is a quarter as much of it.  Where the largest is not
  * positive another place may be remembered, but then no gradient comes back. */
-#include "accelerators/cpu/rewrite.h"
+#include "accelerators/plan/rewrite.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* view.h - arithmetic on views: what permute, slice and reshape do to strides */
-#ifndef PL_CPU_VIEW_H
-#define PL_CPU_VIEW_H
+#ifndef PL_PLAN_VIEW_H
+#define PL_PLAN_VIEW_H
 
-#include "accelerators/cpu/lower.h"
+#include "accelerators/plan/lower.h"
 
 /* All of a value, row-major. */
 pl_view_t pl_view_whole(int32_t root, pl_shape_t shape);

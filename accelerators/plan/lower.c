@@ -5,11 +5,11 @@
  * the view instead, and pruning then drops the copies that nobody reads.  Channels last
  * needs nothing more: a picture that a convolution made is its channels-last result, and
  * a permute of it. */
-#include "accelerators/cpu/lower.h"
+#include "accelerators/plan/lower.h"
 
 #include <string.h>
 
-#include "accelerators/cpu/view.h"
+#include "accelerators/plan/view.h"
 #include "base/alloc.h"
 #include "base/error.h"
 

@@ -1,0 +1,47 @@
+/* gpu.h - the core of the GPU accelerators: graphs as kernels, for any machine
+ *
+ * An accelerator of this kind is a struct that begins with a pl_gpu_t, a table of its
+ * machine (machine.h), and this table of its own:
+ *
+ *     static int open(void *self, pl_device_info_t *info, pl_error_t *err)
+ *     {
+ *         return pl_gpu_open(self, &machine, info, err);
+ *     }
+ *     const pl_accelerator_ops_t accelerator = {
+ *         .name = "…", .size = sizeof(own_t), .open = open, PL_GPU_OPS};
+ */
+#ifndef PL_GPU_GPU_H
+#define PL_GPU_GPU_H
+
+#include "accelerators/gpu/machine.h"
+
+/* Zeros until it is opened. */
+typedef struct pl_gpu {
+    const pl_machine_ops_t *machine;
+    struct pl_gpu_memory *memory;                           /* memory.h */
+    pl_plan_t *plans;                                       /* all, for close */
+} pl_gpu_t;
+
+#define PL_GPU_OPS \
+    .close = pl_gpu_close, .region = pl_gpu_region, .write = pl_gpu_write, \
+    .read = pl_gpu_read, .compile = pl_gpu_compile, .discard = pl_gpu_discard, \
+    .replay = pl_gpu_replay
+
+PL_API int pl_gpu_open(void *self, const pl_machine_ops_t *machine,
+                       pl_device_info_t *info, pl_error_t *err);
+
+/* As pl_accelerator_ops_t says. */
+PL_API void pl_gpu_close(void *self);
+PL_API int pl_gpu_region(void *self, pl_region_t region, pl_dtype_t dtype, size_t n,
+                         pl_error_t *err);
+PL_API int pl_gpu_write(void *self, pl_region_t region, size_t offset, const void *host,
+                        size_t n, pl_error_t *err);
+PL_API int pl_gpu_read(void *self, pl_region_t region, size_t offset, void *host,
+                       size_t n, pl_error_t *err);
+PL_API int pl_gpu_compile(void *self, const pl_graph_t *g, pl_plan_t **plan,
+                          pl_error_t *err);
+PL_API void pl_gpu_discard(void *self, pl_plan_t *plan);
+PL_API int pl_gpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay,
+                         pl_error_t *err);
+
+#endif

@@ -1,0 +1,45 @@
+/* lines.c - which line each element-wise operator is */
+#include "accelerators/plan/lines.h"
+
+pl_line_code_t pl_line_of(const pl_op_t *op)
+{
+    switch (op->code) {
+    case PL_OP_add: return PL_LINE_add;
+    case PL_OP_sub: return PL_LINE_sub;
+    case PL_OP_mul: return PL_LINE_mul;
+    case PL_OP_div: return PL_LINE_div;
+    case PL_OP_minimum: return PL_LINE_minimum;
+    case PL_OP_neg: return PL_LINE_neg;
+    case PL_OP_scale: return PL_LINE_scale;
+    case PL_OP_exp: return PL_LINE_exp;
+    case PL_OP_log: return PL_LINE_log;
+    case PL_OP_sqrt: return PL_LINE_sqrt;
+    case PL_OP_sign: return PL_LINE_sign;
+    case PL_OP_relu: return PL_LINE_relu;
+    case PL_OP_gelu: return PL_LINE_gelu;
+    case PL_OP_gelu_tanh: return PL_LINE_gelu_tanh;
+    case PL_OP_sigmoid: return PL_LINE_sigmoid;
+    case PL_OP_tanh: return PL_LINE_tanh;
+    case PL_OP_dropout: return PL_LINE_dropout;
+    case PL_OP_sum: return PL_LINE_total;
+    case PL_OP_norm: return PL_LINE_squares;
+    case PL_OP_relu_grad: return PL_LINE_relu_grad;
+    case PL_OP_gelu_grad: return PL_LINE_gelu_grad;
+    case PL_OP_gelu_tanh_grad: return PL_LINE_gelu_tanh_grad;
+    case PL_OP_sigmoid_grad: return PL_LINE_sigmoid_grad;
+    case PL_OP_tanh_grad: return PL_LINE_tanh_grad;
+    case PL_OP_cast:
+        return op->attr.dtype == PL_F16 ? PL_LINE_round_f16 : PL_LINE_round_bf16;
+    default: return PL_LINE_copy;                           /* broadcast, assign */
+    }
+}
+
+const char *pl_line_text(pl_line_code_t code)
+{
+    static const char *const text[] = {
+#define PL_X(name, value) [PL_LINE_##name] = #value,
+        PL_LINES(PL_X)
+#undef PL_X
+    };
+    return (size_t)code < sizeof text / sizeof *text ? text[code] : NULL;
+}
