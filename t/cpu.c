@@ -30,17 +30,17 @@ static void check_case(cpu_rig_t *rig, const operator_case_t *c, double toleranc
                        const char *title)
 {
     operator_run_t run;
-    cpu_results_t got = {0};
+    device_results_t got = {0};
     pl_error_t err = {0};
     if (!ok(operator_run_init(&run, c, &err) == PL_OK, "%s can be described", title)) {
         tap_diag("%s", err.text);
         return;
     }
     int code = cpu_run(rig, &run, &got);
-    double worst = code == PL_OK ? cpu_difference(&run, &got) : INFINITY;
+    double worst = code == PL_OK ? device_difference(&run, &got) : INFINITY;
     if (!ok(worst < tolerance, "%s is what the reference computes", title))
         tap_diag("off by %g: %s", worst, rig->err.text);
-    cpu_results_release(&got);
+    device_results_release(&got);
     operator_run_release(&run);
 }
 
@@ -289,7 +289,7 @@ static void check_functions(cpu_rig_t *rig)
         c.low = f->low;
         c.high = f->high;
         operator_run_t run;
-        cpu_results_t got = {0};
+        device_results_t got = {0};
         bool done = operator_run_init(&run, &c, NULL) == PL_OK
                     && cpu_run(rig, &run, &got) == PL_OK;
         double worst = done ? worst_ulps(f, got.region[PL_REGION_PARAMS], got.output,
@@ -297,7 +297,7 @@ static void check_functions(cpu_rig_t *rig)
                             : INFINITY;
         ok(worst < f->ulps, "%s from %g to %g is within %.2f ulp", f->name, f->low,
            f->high, worst);
-        cpu_results_release(&got);
+        device_results_release(&got);
         operator_run_release(&run);
     }
 }
@@ -319,7 +319,7 @@ static void check_special(cpu_rig_t *rig, const char *name, const float want[SPE
     c.shape[0] = PL_SHAPE(3, SPECIALS);             /* more than one vector of each set */
     c.forward_only = true;
     operator_run_t run;
-    cpu_results_t got = {0};
+    device_results_t got = {0};
     bool same = operator_run_init(&run, &c, NULL) == PL_OK;
     for (int i = 0; i < 3 * SPECIALS && same; i++)
         run.region[PL_REGION_PARAMS][i] = (double)specials[i % SPECIALS];
@@ -333,7 +333,7 @@ static void check_special(cpu_rig_t *rig, const char *name, const float want[SPE
         }
     }
     ok(same, "%s of NaN, infinities, zeros, denormals and the largest numbers", name);
-    cpu_results_release(&got);
+    device_results_release(&got);
     operator_run_release(&run);
 }
 
@@ -345,14 +345,14 @@ static bool output_of(cpu_rig_t *rig, const char *name, pl_shape_t shape, const 
     c.shape[0] = shape;
     c.forward_only = true;
     operator_run_t run;
-    cpu_results_t got = {0};
+    device_results_t got = {0};
     bool done = operator_run_init(&run, &c, NULL) == PL_OK;
     for (int64_t i = 0; i < pl_elements(shape) && done; i++)
         run.region[PL_REGION_PARAMS][i] = (double)x[i];
     done = done && cpu_run(rig, &run, &got) == PL_OK;
     if (done)
         memcpy(y, got.output, got.output_bytes);
-    cpu_results_release(&got);
+    device_results_release(&got);
     operator_run_release(&run);
     return done;
 }
@@ -418,15 +418,15 @@ static bool multiplies_zeros(const operator_case_t *c)
 static void check_nan_in_case(cpu_rig_t *rig, const operator_case_t *c)
 {
     operator_run_t run;
-    cpu_results_t got = {0};
+    device_results_t got = {0};
     if (multiplies_zeros(c) || operator_run_init(&run, c, NULL) != PL_OK)
         return;
     const int64_t n = pl_elements(c->shape[0]);
     run.region[PL_REGION_PARAMS][n / 2] = NAN;
     const bool done = cpu_run(rig, &run, &got) == PL_OK;
-    ok(done && cpu_difference(&run, &got) < 1e-4,
+    ok(done && device_difference(&run, &got) < 1e-4,
        "%s: a NaN comes through as in the reference", c->name);
-    cpu_results_release(&got);
+    device_results_release(&got);
     operator_run_release(&run);
 }
 
@@ -465,7 +465,7 @@ static double distance(const json_t *want, const double *wide, const float *narr
 }
 
 static double distance_in(const operator_run_t *run, pl_region_t region,
-                          const json_t *want, const cpu_results_t *got)
+                          const json_t *want, const device_results_t *got)
 {
     const char *name;
     json_t *values;
@@ -517,7 +517,7 @@ static bool values_fill(operator_run_t *run, const json_t *data)
     return true;
 }
 
-/* cpu_difference() leaves in the run what the reference computes. */
+/* device_difference() leaves in the run what the reference computes. */
 static void check_numbers(cpu_rig_t *rig, const char *title, const json_t *data)
 {
     const operator_case_t c = case_of(data);
@@ -525,20 +525,20 @@ static void check_numbers(cpu_rig_t *rig, const char *title, const json_t *data)
                  *state = json_object_get(data, "state");
     const double most = json_number_value(json_object_get(data, "tolerance"));
     operator_run_t run;
-    cpu_results_t got = {0};
+    device_results_t got = {0};
     double off = NAN, off_reference = NAN;
     if (operator_run_init(&run, &c, NULL) == PL_OK && values_fill(&run, data)
         && cpu_run(rig, &run, &got) == PL_OK) {
         off = distance(json_object_get(data, "y"), NULL, got.output);
         off = tap_larger(off, distance_in(&run, PL_REGION_GRADS, grads, &got));
         off = tap_larger(off, distance_in(&run, PL_REGION_STATE, state, &got));
-        cpu_difference(&run, &got);
+        device_difference(&run, &got);
         off_reference = tap_larger(distance_in(&run, PL_REGION_GRADS, grads, NULL),
                                    distance_in(&run, PL_REGION_STATE, state, NULL));
     }
     ok(off <= most, "%s: as PyTorch within %g, %g", title, off, most);
     ok(off_reference <= 1e-7, "%s: the reference too, within %g", title, off_reference);
-    cpu_results_release(&got);
+    device_results_release(&got);
     operator_run_release(&run);
 }
 

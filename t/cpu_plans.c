@@ -104,7 +104,7 @@ static operator_case_t large_case(const char *name)
 static void check_bits(cpu_rig_t *rig, const operator_case_t *c)
 {
     operator_run_t run;
-    cpu_results_t first = {0}, again = {0}, fresh = {0};
+    device_results_t first = {0}, again = {0}, fresh = {0};
     pl_plan_t *plan = NULL;
     bool done =
         operator_run_init(&run, c, NULL) == PL_OK && cpu_load(rig, &run) == PL_OK
@@ -112,11 +112,11 @@ static void check_bits(cpu_rig_t *rig, const operator_case_t *c)
         && cpu_replay(rig, &run, plan, &first) == PL_OK && cpu_load(rig, &run) == PL_OK
         && cpu_replay(rig, &run, plan, &again) == PL_OK
         && cpu_run(rig, &run, &fresh) == PL_OK;
-    ok(done && cpu_results_same(&first, &again) && cpu_results_same(&first, &fresh),
+    ok(done && device_results_same(&first, &again) && device_results_same(&first, &fresh),
        "%s: a second replay and a fresh plan give the same bits", c->name);
-    cpu_results_release(&first);
-    cpu_results_release(&again);
-    cpu_results_release(&fresh);
+    device_results_release(&first);
+    device_results_release(&again);
+    device_results_release(&fresh);
     operator_run_release(&run);
 }
 
@@ -170,7 +170,7 @@ static void regions_may_move_between_replays(void)
 {
     cpu_rig_t rig;
     operator_run_t run;
-    cpu_results_t before = {0}, after = {0};
+    device_results_t before = {0}, after = {0};
     pl_plan_t *plan = NULL;
     operator_case_t c = cpu_case("linear"), large = large_case("linear, ragged");
     cpu_rig_open(&rig, "auto", 1);
@@ -179,21 +179,21 @@ static void regions_may_move_between_replays(void)
         && pl_cpu_accelerator.compile(&rig.cpu, run.graph, &plan, &rig.err) == PL_OK
         && cpu_replay(&rig, &run, plan, &before) == PL_OK;
     operator_run_t other;
-    cpu_results_t elsewhere = {0};
+    device_results_t elsewhere = {0};
     done = done && operator_run_init(&other, &large, NULL) == PL_OK
            && cpu_run(&rig, &other, &elsewhere) == PL_OK;   /* the arena moves */
     done = done && cpu_load(&rig, &run) == PL_OK
            && cpu_replay(&rig, &run, plan, &after) == PL_OK;
-    ok(done && cpu_results_same(&before, &after),
+    ok(done && device_results_same(&before, &after),
        "a plan follows its regions and the arena");
     bool shrunk = pl_cpu_accelerator.region(&rig.cpu, PL_REGION_PARAMS, PL_F32, 1, NULL)
                   == PL_OK;
-    cpu_results_release(&after);
+    device_results_release(&after);
     is_int(cpu_replay(&rig, &run, plan, &after), PL_ESTATE, "and refuses one too small");
     ok(shrunk, "a region may shrink");
-    cpu_results_release(&before);
-    cpu_results_release(&after);
-    cpu_results_release(&elsewhere);
+    device_results_release(&before);
+    device_results_release(&after);
+    device_results_release(&elsewhere);
     operator_run_release(&run);
     operator_run_release(&other);
     cpu_rig_close(&rig);
@@ -414,14 +414,14 @@ static void a_plan_needs_its_regions(void)
 static void check_bad_index(cpu_rig_t *rig, const char *name, int64_t index)
 {
     operator_run_t run;
-    cpu_results_t got = {0};
+    device_results_t got = {0};
     operator_case_t c = cpu_case(name);
     operator_run_init(&run, &c, NULL);
     ((int64_t *)run.index)[1] = index;
     is_int(cpu_run(rig, &run, &got), PL_EINVAL, "%s of index %lld ends the replay", name,
            (long long)index);
     like(rig->err.text, "index -?[0-9]+, outside \\[0, ", "with the index and the range");
-    cpu_results_release(&got);
+    device_results_release(&got);
     operator_run_release(&run);
 }
 
@@ -442,7 +442,7 @@ static void a_replay_needs_its_batch(void)
 {
     cpu_rig_t rig;
     operator_run_t run;
-    cpu_results_t got = {0};
+    device_results_t got = {0};
     operator_case_t c = cpu_case("embedding");
     cpu_rig_open(&rig, "auto", 1);
     operator_run_init(&run, &c, NULL);
@@ -450,7 +450,7 @@ static void a_replay_needs_its_batch(void)
     run.index = NULL;
     is_int(cpu_run(&rig, &run, &got), PL_EINVAL, "without a batch field it ends");
     like(rig.err.text, "no data for batch field 0", "and names the field");
-    cpu_results_release(&got);
+    device_results_release(&got);
     operator_run_release(&run);
     cpu_rig_close(&rig);
 }

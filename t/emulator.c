@@ -53,7 +53,7 @@ typedef struct fiber {
     char *stack;
     state_t state;
     block_t *block;
-    float offered;                                          /* to a shuffle */
+    double offered;                                         /* to a shuffle */
     unsigned barriers, shuffles;                            /* passed */
     void *tsan, *fake;                                      /* the sanitizers' own */
 } fiber_t;
@@ -169,14 +169,14 @@ void emulator_barrier(void)
     wait_as(fiber, AT_BARRIER, &fiber->block->barrier[fiber->barriers++ & 1]);
 }
 
-float emulator_shuffle(float x, int mask)
+double emulator_shuffle(double x, int mask)
 {
     fiber_t *const fiber = current();
     const unsigned thread = fiber->place.thread.x;
     char *const order = &fiber->block->shuffle[thread / WARP * 2];
     fiber->offered = x;
     wait_as(fiber, AT_SHUFFLE, order + (fiber->shuffles++ & 1));
-    const float other = fiber->block->fiber[thread ^ (unsigned)mask].offered;
+    const double other = fiber->block->fiber[thread ^ (unsigned)mask].offered;
     wait_as(fiber, AT_SHUFFLE, order + (fiber->shuffles++ & 1));
     return other;
 }
@@ -196,6 +196,9 @@ void *emulator_local(const char *name, size_t bytes)
     of->array[of->arrays++] = (array_t){name, memory};
     return memory;
 }
+
+const emulator_calls_t emulator_own_calls = {&emulator_self, emulator_barrier,
+                                              emulator_shuffle, emulator_local};
 
 /* ---- blocks ---- */
 

@@ -15,6 +15,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/half.h"
+
 #define EMULATOR 1
 #define EMULATOR_FAULT 3                                    /* exit status */
 
@@ -33,15 +35,37 @@ void emulator_run(void (*kernel)(void *argument), void *argument, unsigned block
 /* What kernels call, from inside. */
 extern emulator_thread_t *emulator_self;
 void emulator_barrier(void);
-float emulator_shuffle(float x, int mask);
+double emulator_shuffle(double x, int mask);
 /* The group's local array of that name, filled with NaN when its first thread comes. */
 void *emulator_local(const char *name, size_t bytes);
+
+/* The same for kernels in a library that is loaded: whoever loads it sets its
+ * emulator_calls to these. */
+typedef struct emulator_calls {
+    emulator_thread_t **self;
+    void (*barrier)(void);
+    double (*shuffle)(double x, int mask);
+    void *(*local)(const char *name, size_t bytes);
+} emulator_calls_t;
+extern const emulator_calls_t emulator_own_calls;
+
+#ifdef EMULATOR_LOADED
+const emulator_calls_t *emulator_calls;
+#define emulator_self (*emulator_calls->self)
+#define emulator_barrier() emulator_calls->barrier()
+#define emulator_shuffle(x, mask) emulator_calls->shuffle(x, mask)
+#define emulator_local(name, bytes) emulator_calls->local(name, bytes)
+#endif
 
 /* ---- CUDA's names ---- */
 
 typedef struct {
     float x, y, z, w;
 } float4 __attribute__((aligned(16)));
+
+typedef struct {
+    double x, y;
+} double2 __attribute__((aligned(16)));
 
 typedef struct {
     uint16_t x, y, z, w;
@@ -56,7 +80,9 @@ typedef struct {
 #define __launch_bounds__(threads)
 #define __restrict__ restrict
 #define __syncthreads() emulator_barrier()
-#define __shfl_xor_sync(all, x, mask) emulator_shuffle(x, mask)
+#define __shfl_xor_sync(all, x, mask) ((__typeof__(x))emulator_shuffle((double)(x), mask))
+#define emulator_f16_float(bits) pl_f16_float(bits)
+#define emulator_f16_bits(x) pl_f16_bits(x)
 
 static inline float __uint_as_float(uint32_t bits)
 {
@@ -80,6 +106,11 @@ static inline uint32_t __umulhi(uint32_t a, uint32_t b)
 static inline float4 make_float4(float x, float y, float z, float w)
 {
     return (float4){x, y, z, w};
+}
+
+static inline double2 make_double2(double x, double y)
+{
+    return (double2){x, y};
 }
 
 static inline ushort4 make_ushort4(uint16_t x, uint16_t y, uint16_t z, uint16_t w)

@@ -75,10 +75,11 @@ int main(int argc, char **argv)
         size_t size = 0, cubin = 0;
         snprintf(card, sizeof card, "--gpu-architecture=%s", cards[k]);
         const char *const options[] = {card, "--std=c++17", "-default-device",
-                                       "--fmad=true"};
+                                       "--fmad=true",
+                                       "--diag-suppress=550"};
         int wrong = create(&program, text, argv[1], headers, (const char *const *)header,
                            (const char *const *)argv + 2);
-        wrong = wrong ? wrong : compile(program, 4, options);
+        wrong = wrong ? wrong : compile(program, 5, options);
         if (program && log_size(program, &size) == 0 && size > 1) {
             char *log = calloc(size + 1, 1);
             if (log && log_text(program, log) == 0)

@@ -25,14 +25,6 @@ static void halves_load(void)
         ok(false, "t/data/halves.json can be read");
 }
 
-static const pl_precision_ops_t *precision(const char *name)
-{
-    for (const pl_registration_t *r = pl_precision_parts; r->role; r++)
-        if (!strcmp(((const pl_part_t *)r->table)->name, name))
-            return r->table;
-    return NULL;
-}
-
 /* ---- Rounding ---- */
 
 static uint32_t number(const json_t *row, size_t k)
@@ -88,7 +80,7 @@ static int wrong_casts(cpu_rig_t *rig, pl_dtype_t dtype)
 {
     operator_case_t c = cpu_case("cast, bfloat16");
     operator_run_t run;
-    cpu_results_t got = {0};
+    device_results_t got = {0};
     c.shape[0] = PL_SHAPE(3, 1031);
     c.arg[0] = dtype;
     int wrong = operator_run_init(&run, &c, NULL) != PL_OK;
@@ -99,7 +91,7 @@ static int wrong_casts(cpu_rig_t *rig, pl_dtype_t dtype)
                     want = dtype == PL_BF16 ? pl_round_bf16(x) : pl_round_f16(x);
         wrong += pl_bits_of(((float *)got.output)[i]) != pl_bits_of(want);
     }
-    cpu_results_release(&got);
+    device_results_release(&got);
     operator_run_release(&run);
     return wrong;
 }
@@ -162,7 +154,7 @@ static void the_precision_column_is_the_policy(void)
 {
     training_case_t c = *training("gpt, sgd");
     training_t t;
-    c.precision = precision("bf16-mixed");
+    c.precision = device_precision("bf16-mixed");
     if (!ok(training_init(&t, &c, NULL) == PL_OK, "a GPT is described"))
         return;
     const pl_graph_t *g = t.step;
@@ -195,7 +187,7 @@ static double worst_case(cpu_rig_t *rig, const operator_case_t *of,
 {
     operator_case_t c = *of;
     operator_run_t run;
-    cpu_results_t got = {0};
+    device_results_t got = {0};
     c.precision = in;
     double worst = INFINITY;
     bool ready = operator_run_init(&run, &c, &rig->err) == PL_OK;
@@ -203,8 +195,8 @@ static double worst_case(cpu_rig_t *rig, const operator_case_t *of,
         pl_reference_round(in->params, run.region[PL_REGION_PARAMS],
                            (int64_t)run.size[PL_REGION_PARAMS]);
     if (ready && cpu_run(rig, &run, &got) == PL_OK)
-        worst = cpu_difference(&run, &got);
-    cpu_results_release(&got);
+        worst = device_difference(&run, &got);
+    device_results_release(&got);
     operator_run_release(&run);
     return worst;
 }
@@ -217,7 +209,7 @@ static void check_operators(const char *name, double steps)
     int same = 0, wrong = 0;
     cpu_rig_open(&rig, "auto", 2);
     for (int i = 0; i < operator_case_count; i++) {
-        const double worst = worst_case(&rig, &operator_cases[i], precision(name));
+        const double worst = worst_case(&rig, &operator_cases[i], device_precision(name));
         same += worst < 1e-5;
         wrong += !(worst < steps);
         if (!(worst < steps))
@@ -244,7 +236,7 @@ static double train_as(const char *name, const char *in, const json_t *want,
     training_case_t c = *training(name);
     cpu_trainer_t r;
     double worst = 0, figures[2][2] = {{0}};
-    c.precision = precision(in);
+    c.precision = device_precision(in);
     if (cpu_trainer_open(&r, &c, 2) != PL_OK)
         tap_diag("%s", r.rig.err.text);
     for (int step = 0; step < TRAINING_STEPS && r.update; step++) {

@@ -32,7 +32,7 @@ static operator_case_t swish_case(pl_shape_t shape)
                              .p = 1.5};
 }
 
-static bool compute(operator_run_t *run, int threads, cpu_results_t *to)
+static bool compute(operator_run_t *run, int threads, device_results_t *to)
 {
     cpu_rig_t rig;
     bool done = cpu_rig_open(&rig, "portable", threads)
@@ -46,11 +46,11 @@ static bool compute(operator_run_t *run, int threads, cpu_results_t *to)
 /* The loss with one parameter moved by h, in float32 as the device computes it. */
 static double loss_beside(operator_run_t *run, int64_t i, double h)
 {
-    cpu_results_t got = {0};
+    device_results_t got = {0};
     run->region[PL_REGION_PARAMS][i] += h;
     double loss = compute(run, 1, &got) ? got.figures[0][0] : NAN;
     run->region[PL_REGION_PARAMS][i] -= h;
-    cpu_results_release(&got);
+    device_results_release(&got);
     return loss;
 }
 
@@ -59,7 +59,7 @@ static void the_example_has_the_gradient_that_differences_show(void)
     const operator_case_t swish = swish_case(PL_SHAPE(3, 5));
     const double h = 0x1p-7;
     operator_run_t run;
-    cpu_results_t got = {0};
+    device_results_t got = {0};
     if (!ok(operator_run_init(&run, &swish, NULL) == PL_OK, "it can be described"))
         return;
     ok(compute(&run, 1, &got), "and computed");
@@ -67,7 +67,7 @@ static void the_example_has_the_gradient_that_differences_show(void)
         double slope = (loss_beside(&run, i, h) - loss_beside(&run, i, -h)) / (2 * h);
         is_near(got.region[PL_REGION_GRADS][i], slope, 1e-3, "element %d", i);
     }
-    cpu_results_release(&got);
+    device_results_release(&got);
     operator_run_release(&run);
 }
 
@@ -75,7 +75,7 @@ static void the_example_computes_what_it_says(void)
 {
     const operator_case_t swish = swish_case(PL_SHAPE(40));
     operator_run_t run;
-    cpu_results_t got = {0};
+    device_results_t got = {0};
     double worst = 0;
     if (ok(operator_run_init(&run, &swish, NULL) == PL_OK && compute(&run, 1, &got),
            "it is computed"))
@@ -84,7 +84,7 @@ static void the_example_computes_what_it_says(void)
             worst = fmax(worst, fabs(((float *)got.output)[i] - x / (1 + exp(-1.5 * x))));
         }
     ok(worst < 1e-6, "off by %g at most", worst);
-    cpu_results_release(&got);
+    device_results_release(&got);
     operator_run_release(&run);
 }
 
@@ -92,18 +92,18 @@ static void any_number_of_threads_gives_the_same_bits(void)
 {
     const operator_case_t swish = swish_case(PL_SHAPE(300, 501));
     operator_run_t run;
-    cpu_results_t one = {0}, two = {0}, again = {0};
+    device_results_t one = {0}, two = {0}, again = {0};
     if (!ok(operator_run_init(&run, &swish, NULL) == PL_OK, "it can be described"))
         return;
     if (ok(compute(&run, 1, &one) && compute(&run, 3, &two) && compute(&run, 3, &again),
            "one thread, three, three again")) {
         ok(!memcmp(one.output, two.output, one.output_bytes),
            "three give what one gives");
-        ok(cpu_results_same(&two, &again), "and the same again");
+        ok(device_results_same(&two, &again), "and the same again");
     }
-    cpu_results_release(&one);
-    cpu_results_release(&two);
-    cpu_results_release(&again);
+    device_results_release(&one);
+    device_results_release(&two);
+    device_results_release(&again);
     operator_run_release(&run);
 }
 

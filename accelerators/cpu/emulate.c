@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "accelerators/plan/lines.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "tensor/operators.h"
@@ -14,22 +15,6 @@
 bool pl_is_emulated(pl_dtype_t dtype)
 {
     return dtype == PL_BF16 || dtype == PL_F16;
-}
-
-/* Operators whose result holds nothing but numbers of their inputs and zeros. */
-static bool is_exact(pl_opcode_t code)
-{
-    switch (code) {
-    case PL_OP_neg:
-    case PL_OP_relu:
-    case PL_OP_relu_grad:
-    case PL_OP_minimum:
-    case PL_OP_max:
-    case PL_OP_max_grad:
-    case PL_OP_max_pool2d:
-    case PL_OP_embedding: return true;
-    default: return pl_operators[code].kind == PL_KIND_shape;
-    }
 }
 
 typedef struct emulator {
@@ -77,7 +62,7 @@ static void emulate_op(emulator_t *e, pl_op_t op)
         return;
     }
     for (int k = 0; k < op.output_count && op.code != PL_OP_cast && !e->failed; k++)
-        if (pl_is_emulated(e->g->value[op.output[k]].dtype) && !is_exact(op.code))
+        if (pl_is_emulated(e->g->value[op.output[k]].dtype) && !pl_is_exact(op.code))
             rounding[roundings++] = round_output(e, &op, k);
     if (e->failed)
         return;

@@ -20,14 +20,14 @@ typedef enum pl_stream {
 } pl_stream_t;
 
 /* Kernels of one text, ready to run; the machine's own struct. */
-typedef struct pl_code pl_code_t;
-typedef struct pl_code_entry pl_code_entry_t;
+typedef struct pl_binary pl_binary_t;
+typedef struct pl_entry pl_entry_t;
 
 /* A kernel's arguments are addresses alone, in order. */
 #define PL_LAUNCH_ADDRESSES 48
 
 typedef struct pl_launch {
-    const pl_code_entry_t *entry;
+    const pl_entry_t *entry;
     int64_t groups;
     int threads;                                            /* of a group: 32 to 1024 */
     int count;                                              /* of addresses */
@@ -55,9 +55,9 @@ typedef struct pl_machine_ops {
 
     /* Makes kernels of a text in the dialect (kernels/dialect.h), which the text does not
      * include itself. */
-    int (*code_new)(void *self, const char *text, pl_code_t **code, pl_error_t *err);
-    void (*code_free)(void *self, pl_code_t *code);
-    const pl_code_entry_t *(*code_entry)(void *self, pl_code_t *code, const char *name,
+    int (*code_new)(void *self, const char *text, pl_binary_t **code, pl_error_t *err);
+    void (*code_free)(void *self, pl_binary_t *code);
+    const pl_entry_t *(*code_entry)(void *self, pl_binary_t *code, const char *name,
                                          pl_error_t *err);
     int (*launch)(void *self, pl_stream_t stream, const pl_launch_t *launch,
                   pl_error_t *err);

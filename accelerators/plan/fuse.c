@@ -43,7 +43,7 @@ bool pl_is_elementwise(const pl_graph_t *g, const pl_op_t *op)
 {
     const pl_op_kind_t kind = pl_operators[op->code].kind;
     if (op->code == PL_OP_broadcast)
-        return g->value[op->output[0]].dtype == PL_F32;
+        return pl_is_float(g->value[op->output[0]].dtype);
     if (pl_is_total(g, op))
         return true;
     return kind == PL_KIND_unary || kind == PL_KIND_binary || op->code == PL_OP_assign;

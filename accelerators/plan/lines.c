@@ -43,3 +43,18 @@ const char *pl_line_text(pl_line_code_t code)
     };
     return (size_t)code < sizeof text / sizeof *text ? text[code] : NULL;
 }
+
+bool pl_is_exact(pl_opcode_t code)
+{
+    switch (code) {
+    case PL_OP_neg:
+    case PL_OP_relu:
+    case PL_OP_relu_grad:
+    case PL_OP_minimum:
+    case PL_OP_max:
+    case PL_OP_max_grad:
+    case PL_OP_max_pool2d:
+    case PL_OP_embedding: return true;
+    default: return pl_operators[code].kind == PL_KIND_shape;
+    }
+}

@@ -49,4 +49,8 @@ pl_line_code_t pl_line_of(const pl_op_t *op);
 /* What it writes, "x + y"; NULL: dropouts and totals. */
 const char *pl_line_text(pl_line_code_t code);
 
+/* Whether an operator's result holds nothing but numbers of its inputs and zeros, so that
+ * it need not be rounded to their type. */
+bool pl_is_exact(pl_opcode_t code);
+
 #endif

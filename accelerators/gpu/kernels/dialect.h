@@ -41,12 +41,21 @@ typedef unsigned long long uint64_t;
 #define GROUP ((int64_t)blockIdx.x)
 #define GROUPS ((int64_t)gridDim.x)
 #define SYNC() __syncthreads()
+#define STEP_SCALARS 67
 #define HIGH_PRODUCT(a, b) __umulhi(a, b)                   /* the upper 32 bits of it */
 
 #define pl_bits_of(x) __float_as_uint(x)
 #define pl_float_of(bits) __uint_as_float(bits)
 
-/* ---- bfloat16 ---- */
+/* ---- Types in memory: element i of x as a number, and a number as element i ----
+ *
+ * Numbers in registers are `real`: float, or double in a text with WIDE. */
+
+#ifdef WIDE
+typedef double real;
+#else
+typedef float real;
+#endif
 
 FN float bf16_float(uint16_t bits)
 {
@@ -59,37 +68,90 @@ FN uint16_t bf16_bits(float x)
     return x != x ? 0x7fff : (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }
 
+#ifdef EMULATOR
+#define f16_float(bits) emulator_f16_float(bits)
+#define f16_bits(x) emulator_f16_bits(x)
+#else
+FN float f16_float(uint16_t bits)
+{
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+    return x;
+}
+
+FN uint16_t f16_bits(float x)
+{
+    uint16_t bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return bits;
+}
+#endif
+
+#define load_f32(x, i) ((x)[i])
+#define load_f64(x, i) ((x)[i])
+#define load_bf16(x, i) bf16_float((x)[i])
+#define load_f16(x, i) f16_float((x)[i])
+#define store_f32(x, i, v) ((x)[i] = (float)(v))
+#define store_f64(x, i, v) ((x)[i] = (double)(v))
+#define store_bf16(x, i, v) ((x)[i] = bf16_bits((float)(v)))
+#define store_f16(x, i, v) ((x)[i] = f16_bits((float)(v)))
+
+/* What memory of that type would keep of a number. */
+#define round_f32(v) ((real)(float)(v))
+#define round_f64(v) (v)
+#define round_bf16(v) bf16_float(bf16_bits((float)(v)))
+#define round_f16(v) f16_float(f16_bits((float)(v)))
+
 /* ---- Four elements at once: `at` is a multiple of four, of aligned memory ---- */
 
 typedef struct four {
-    float at[4];
+    real at[4];
 } four_t;
 
-FN four_t load4(const GLOBAL float *x, int64_t at)
+FN four_t load4_f32(const GLOBAL float *x, int64_t at)
 {
     const float4 v = *(const float4 *)(x + at);
     const four_t four = {{v.x, v.y, v.z, v.w}};
     return four;
 }
 
-FN void store4(GLOBAL float *x, int64_t at, four_t four)
+FN void store4_f32(GLOBAL float *x, int64_t at, four_t four)
 {
-    *(float4 *)(x + at) = make_float4(four.at[0], four.at[1], four.at[2], four.at[3]);
+    *(float4 *)(x + at) = make_float4((float)four.at[0], (float)four.at[1],
+                                      (float)four.at[2], (float)four.at[3]);
 }
 
-FN four_t load4_bf16(const GLOBAL uint16_t *x, int64_t at)
+FN four_t load4_f64(const GLOBAL double *x, int64_t at)
 {
-    const ushort4 v = *(const ushort4 *)(x + at);
-    const four_t four = {{bf16_float(v.x), bf16_float(v.y), bf16_float(v.z),
-                          bf16_float(v.w)}};
+    const double2 v = *(const double2 *)(x + at), w = *(const double2 *)(x + at + 2);
+    const four_t four = {{(real)v.x, (real)v.y, (real)w.x, (real)w.y}};
     return four;
 }
 
-FN void store4_bf16(GLOBAL uint16_t *x, int64_t at, four_t four)
+FN void store4_f64(GLOBAL double *x, int64_t at, four_t four)
 {
-    *(ushort4 *)(x + at) = make_ushort4(bf16_bits(four.at[0]), bf16_bits(four.at[1]),
-                                        bf16_bits(four.at[2]), bf16_bits(four.at[3]));
+    *(double2 *)(x + at) = make_double2((double)four.at[0], (double)four.at[1]);
+    *(double2 *)(x + at + 2) = make_double2((double)four.at[2], (double)four.at[3]);
 }
+
+#define HALVES(type) \
+    FN four_t load4_##type(const GLOBAL uint16_t *x, int64_t at) \
+    { \
+        const ushort4 v = *(const ushort4 *)(x + at); \
+        const four_t four = {{type##_float(v.x), type##_float(v.y), type##_float(v.z), \
+                              type##_float(v.w)}}; \
+        return four; \
+    } \
+\
+    FN void store4_##type(GLOBAL uint16_t *x, int64_t at, four_t four) \
+    { \
+        *(ushort4 *)(x + at) = \
+            make_ushort4(type##_bits((float)four.at[0]), type##_bits((float)four.at[1]), \
+                         type##_bits((float)four.at[2]), type##_bits((float)four.at[3])); \
+    }
+HALVES(bf16)
+HALVES(f16)
+#undef HALVES
 
 /* ---- Sums and maxima over a group ----
  *
@@ -109,6 +171,21 @@ FN float group_sum(float x, LOCAL float *rows)
         rows[THREAD / 32] = x;
     SYNC_OF_SUMS();
     x = THREAD % 32 < THREADS / 32 ? rows[THREAD % 32] : 0.0f;
+    for (int width = 16; width > 0; width /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, width);
+    SYNC();
+    return x;
+}
+
+/* The same in float64; `rows` has GROUP_ROWS doubles. */
+FN double group_sum64(double x, LOCAL double *rows)
+{
+    for (int width = 16; width > 0; width /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, width);
+    if (THREAD % 32 == 0)
+        rows[THREAD / 32] = x;
+    SYNC();
+    x = THREAD % 32 < THREADS / 32 ? rows[THREAD % 32] : 0.0;
     for (int width = 16; width > 0; width /= 2)
         x += __shfl_xor_sync(0xffffffffu, x, width);
     SYNC();
@@ -135,7 +212,31 @@ FN float group_max(float x, LOCAL float *rows)
     return x;
 }
 
-/* ---- Random bits: Philox 4x32-10, as base/random.h has it ---- */
+/* ---- What changes from replay to replay, and what a replay leaves ---- */
+
+typedef struct step {
+    double scalar[STEP_SCALARS];
+    uint64_t seed;
+    uint32_t step, shard;              /* as pl_dropout_t has them */
+} step_t;
+
+typedef struct control {
+    int32_t guarded;                   /* what follows does not happen: GUARDED, ENOUGH */
+} control_t;
+
+#define GUARDED 1
+#define ENOUGH 2
+
+/* ---- Random bits: as base/random.h has them ---- */
+
+/* pl_mix() */
+FN uint64_t mix(uint64_t a, uint64_t b)
+{
+    uint64_t z = a * 0x9E3779B97F4A7C15u + b + 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
 
 typedef struct words {
     uint32_t at[4];

@@ -1,0 +1,329 @@
+/* plan.c - a graph compiled into launches of kernels, and its replay
+ *
+ * Compiling: the graph is rewritten, lowered and its element-wise operations are grouped
+ * (accelerators/plan/), its values are given places (tensor/lifetimes.h), each unit is
+ * printed (text.h), and the machine makes kernels of the text.  A replay writes the step
+ * block and the batch, launches the kernels in order, and fetches what is asked for. */
+#include "accelerators/gpu/plan.h"
+
+#include <string.h>
+
+#include "accelerators/gpu/memory.h"
+#include "accelerators/plan/lower.h"
+#include "accelerators/plan/rewrite.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/random.h"
+
+typedef struct output {
+    gpu_spot_t spot;
+    size_t bytes;
+} output_t;
+
+struct pl_plan {
+    pl_plan_t *next;
+    pl_binary_t *code;
+    gpu_kernel_t *kernel;
+    int kernels;
+    size_t arena, scratch;                                  /* bytes */
+    int64_t sums;                                           /* of all figures */
+    output_t output[PL_FIELDS];
+    int outputs;
+    size_t input[PL_FIELDS];                     /* bytes of each batch field  [0: not
+                                                    read] */
+    size_t needs[PL_REGIONS];                    /* elements of each region */
+    unsigned generation;                         /* of the memory that launches point to */
+};
+
+typedef struct compiler {
+    pl_gpu_t *gpu;
+    pl_plan_t *plan;
+    pl_graph_t graph;                                       /* a copy, rewritten */
+    pl_lowered_t lowered;
+    pl_fusion_t fusion;
+    pl_lifetimes_t lifetimes;
+    gpu_text_t text;
+} compiler_t;
+
+/* ---- Compiling ---- */
+
+/* Element i is read before it is written; but not where elements have another width, for
+ * then it lies elsewhere. */
+static bool may_take_place(const pl_graph_t *g, int op, int32_t input, void *user)
+{
+    const pl_fusion_t *fusion = user;
+    const pl_op_t *maker = &g->op[op];
+    if (!pl_is_elementwise(g, maker) || pl_is_total(g, maker)
+        || pl_dtype_size(g->value[input].dtype)
+               != pl_dtype_size(g->value[maker->output[0]].dtype))
+        return false;
+    for (int i = op; i >= 0 && fusion->unit[i] == fusion->unit[op]; i--)
+        for (int k = 0; k < g->op[i].input_count && g->op[i].code != PL_OP_reshape; k++)
+            if (fusion->root[g->op[i].input[k]] == fusion->root[input]
+                && pl_elements(g->value[input].shape) != pl_op_elements(g, &g->op[i]))
+                return false;
+    for (int i = op + 1; i < g->op_count && fusion->unit[i] == fusion->unit[op]; i++)
+        for (int k = 0; k < g->op[i].input_count && g->op[i].code != PL_OP_reshape; k++)
+            if (fusion->root[g->op[i].input[k]] == fusion->root[input])
+                return false;
+    return true;
+}
+
+static bool is_nothing(const compiler_t *c, int from, int to)
+{
+    for (int i = from; i < to; i++)
+        if (c->lowered.graph.op[i].code != PL_OP_reshape && !c->lifetimes.done[i])
+            return false;
+    return true;
+}
+
+static int print_unit(compiler_t *c, int from, int to, pl_error_t *err)
+{
+    const pl_graph_t *g = &c->lowered.graph;
+    char where[128];
+    while (from < to && g->op[from].code == PL_OP_reshape)
+        from++;
+    const pl_op_t *op = &g->op[from];
+    if (pl_is_elementwise(g, op))
+        gpu_print_element(&c->text, from, to);
+    else if (op->code == PL_OP_guard && !op->attr.watches)
+        gpu_print_guard(&c->text, op);
+    else
+        return pl_fail(err, PL_EUNSUPPORTED, "%s: the %s accelerator has no such operator",
+                       pl_op_where(op, where), c->gpu->machine->name);
+    return PL_OK;
+}
+
+static int print_units(compiler_t *c, pl_error_t *err)
+{
+    const pl_graph_t *g = &c->lowered.graph;
+    int code = gpu_text_open(&c->text, err);
+    for (int from = 0, to; from < g->op_count && code == PL_OK; from = to) {
+        const int unit = c->fusion.unit[from];
+        for (to = from; to < g->op_count && c->fusion.unit[to] == unit; to++)
+            ;
+        if (!is_nothing(c, from, to))
+            code = print_unit(c, from, to, err);
+    }
+    if (code == PL_OK)
+        gpu_print_results(&c->text);
+    return code;
+}
+
+static int make_code(compiler_t *c, pl_error_t *err)
+{
+    pl_gpu_t *gpu = c->gpu;
+    pl_plan_t *p = c->plan;
+    const char *text = gpu_text_close(&c->text);
+    if (!text) {
+        *err = c->text.error;
+        return err->code;
+    }
+    p->kernel = c->text.kernel;
+    p->kernels = c->text.kernels;
+    p->scratch = c->text.scratch;
+    c->text.kernel = NULL;
+    int code = p->kernels ? gpu->machine->code_new(gpu, text, &p->code, err) : PL_OK;
+    for (int k = 0; k < p->kernels && code == PL_OK; k++) {
+        p->kernel[k].launch.entry =
+            gpu->machine->code_entry(gpu, p->code, p->kernel[k].name, err);
+        code = p->kernel[k].launch.entry ? PL_OK : PL_EBUG;
+    }
+    return code;
+}
+
+static void note_needs(compiler_t *c)
+{
+    const pl_graph_t *g = &c->lowered.graph;
+    pl_plan_t *p = c->plan;
+    for (int32_t v = 0; v < g->value_count; v++) {
+        const pl_value_t *value = &g->value[v];
+        const size_t count = (size_t)pl_elements(value->shape);
+        if (value->source == PL_FROM_REGION
+            && p->needs[value->index] < (size_t)value->offset + count)
+            p->needs[value->index] = (size_t)value->offset + count;
+        if (value->source == PL_FROM_INPUT)
+            p->input[value->index] = count * pl_dtype_size(value->dtype);
+    }
+    for (int i = 0; i < g->fetch_count; i++) {
+        const pl_fetch_t *f = &g->fetch[i];
+        const pl_value_t *value = &g->value[f->value];
+        if (f->kind == PL_FETCH_FIGURE)
+            p->sums += f->sums;
+        else
+            p->output[p->outputs++] =
+                (output_t){gpu_spot_of(&c->text, f->value),
+                           (size_t)pl_elements(value->shape) * pl_dtype_size(value->dtype)};
+    }
+}
+
+static bool is_wide(const pl_graph_t *g)
+{
+    for (int32_t i = 0; i < g->value_count; i++)
+        if (g->value[i].dtype == PL_F64)
+            return true;
+    return false;
+}
+
+static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
+{
+    static const pl_unit_limits_t limits = {
+        .operands = PL_LAUNCH_ADDRESSES - 4, .lines = 96, .dropouts = 8, .totals = 4};
+    int code = pl_graph_copy(&c->graph, g, err);
+    if (code == PL_OK) {
+        pl_rewrite(&c->graph);
+        code = pl_lower(&c->lowered, &c->graph, err);
+    }
+    if (code == PL_OK)
+        code = pl_fuse(&c->fusion, &c->lowered.graph, &limits, err);
+    if (code == PL_OK) {
+        const pl_lifetime_rules_t rules = {.time = c->fusion.unit,
+                                           .inside = c->fusion.inside,
+                                           .in_place = may_take_place,
+                                           .user = &c->fusion};
+        code = pl_lifetimes_plan(&c->lifetimes, &c->lowered.graph, &rules, err);
+    }
+    if (code != PL_OK)
+        return code;
+    c->text.g = &c->lowered.graph;
+    c->text.fusion = &c->fusion;
+    c->text.home = c->lifetimes.home;
+    c->text.done = c->lifetimes.done;
+    c->text.wide = is_wide(g);
+    c->plan->arena = c->lifetimes.arena;
+    note_needs(c);
+    code = print_units(c, err);
+    return code == PL_OK ? make_code(c, err) : code;
+}
+
+static int reserve(pl_gpu_t *gpu, const pl_plan_t *p, pl_error_t *err)
+{
+    pl_gpu_memory_t *m = gpu->memory;
+    int code = gpu_reserve(gpu, &m->arena, p->arena, "arena", err);
+    if (code == PL_OK)
+        code = gpu_reserve(gpu, &m->scratch, p->scratch, "scratch", err);
+    if (code == PL_OK)
+        code = gpu_reserve(gpu, &m->results, (size_t)p->sums * sizeof(double), "results",
+                           err);
+    for (int k = 0; k < PL_FIELDS && code == PL_OK; k++)
+        code = gpu_reserve(gpu, &m->input[k], p->input[k], "batch", err);
+    return code;
+}
+
+int gpu_plan_new(pl_gpu_t *gpu, const pl_graph_t *g, pl_plan_t **plan, pl_error_t *err)
+{
+    int code = pl_graph_check(g, err);
+    if (code != PL_OK)
+        return code;
+    compiler_t c = {.gpu = gpu, .plan = pl_alloc(sizeof *c.plan)};
+    if (!c.plan)
+        return pl_no_memory(err);
+    code = compile(&c, g, err);
+    if (code == PL_OK)
+        code = reserve(gpu, c.plan, err);
+    gpu_text_release(&c.text);
+    pl_lifetimes_release(&c.lifetimes);
+    pl_fusion_release(&c.fusion);
+    pl_lowered_release(&c.lowered);
+    pl_graph_copy_release(&c.graph);
+    c.plan->next = gpu->plans;
+    gpu->plans = c.plan;
+    if (code == PL_OK)
+        *plan = c.plan;
+    else
+        gpu_plan_free(gpu, c.plan);
+    return code;
+}
+
+void gpu_plan_free(pl_gpu_t *gpu, pl_plan_t *plan)
+{
+    if (!plan)
+        return;
+    pl_plan_t **link = &gpu->plans;
+    while (*link != plan)
+        link = &(*link)->next;
+    *link = plan->next;
+    if (plan->code)
+        gpu->machine->code_free(gpu, plan->code);
+    pl_free(plan->kernel);
+    pl_free(plan);
+}
+
+/* ---- Replaying ---- */
+
+static int resolve(pl_gpu_t *gpu, pl_plan_t *p, pl_error_t *err)
+{
+    for (int r = 0; r < PL_REGIONS; r++)
+        if (p->needs[r] > gpu->memory->count[r])
+            return pl_fail(err, PL_ESTATE,
+                           "region %d has %zu elements, and the plan needs %zu: allocate "
+                           "it before compiling",
+                           r, gpu->memory->count[r], p->needs[r]);
+    for (int k = 0; k < p->kernels; k++)
+        for (int i = 0; i < p->kernel[k].launch.count; i++)
+            p->kernel[k].launch.address[i] = gpu_address(gpu, &p->kernel[k].spot[i]);
+    p->generation = gpu->memory->generation;
+    return PL_OK;
+}
+
+/* The step block, an empty control block, and the batch. */
+static int put_inputs(pl_gpu_t *gpu, const pl_plan_t *p, const pl_replay_t *replay,
+                      gpu_step_t *step, pl_error_t *err)
+{
+    const pl_machine_ops_t *machine = gpu->machine;
+    const pl_gpu_memory_t *m = gpu->memory;
+    const pl_dropout_t d = pl_dropout_init(replay->seed, replay->step, replay->shard, 0, 0);
+    *step = (gpu_step_t){.seed = replay->seed, .step = d.step, .shard = d.shard};
+    memcpy(step->scalar, replay->scalar, sizeof step->scalar);
+    int code = machine->copy_in(gpu, PL_STREAM_MAIN, m->step.address, step, sizeof *step,
+                                err);
+    if (code == PL_OK)
+        code = machine->zero(gpu, PL_STREAM_MAIN, m->control.address,
+                             sizeof(gpu_control_t), err);
+    for (int k = 0; k < PL_FIELDS && code == PL_OK; k++) {
+        if (!p->input[k])
+            continue;
+        if (!replay->input[k])
+            return pl_fail(err, PL_EINVAL, "the replay has no data for batch field %d", k);
+        code = machine->copy_in(gpu, PL_STREAM_MAIN, m->input[k].address, replay->input[k],
+                                p->input[k], err);
+    }
+    return code;
+}
+
+/* What a guard that stopped it left undone has no value. */
+static int fetch(pl_gpu_t *gpu, const pl_plan_t *p, pl_replay_t *replay,
+                 gpu_control_t *control, pl_error_t *err)
+{
+    const pl_machine_ops_t *machine = gpu->machine;
+    const pl_gpu_memory_t *m = gpu->memory;
+    int code = machine->copy_out(gpu, PL_STREAM_MAIN, control, m->control.address,
+                                 sizeof *control, err);
+    if (code == PL_OK && replay->figures && p->sums)
+        code = machine->copy_out(gpu, PL_STREAM_MAIN, replay->figures, m->results.address,
+                                 (size_t)p->sums * sizeof(double), err);
+    for (int k = 0; k < p->outputs && code == PL_OK; k++)
+        if (replay->output[k])
+            code = machine->copy_out(gpu, PL_STREAM_MAIN, replay->output[k],
+                                     gpu_address(gpu, &p->output[k].spot),
+                                     p->output[k].bytes, err);
+    return code;
+}
+
+int gpu_plan_run(pl_gpu_t *gpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
+{
+    gpu_step_t step;
+    gpu_control_t control = {0};
+    int code = plan->generation == gpu->memory->generation ? PL_OK
+                                                           : resolve(gpu, plan, err);
+    if (code == PL_OK)
+        code = put_inputs(gpu, plan, replay, &step, err);
+    for (int k = 0; k < plan->kernels && code == PL_OK; k++)
+        code = gpu->machine->launch(gpu, PL_STREAM_MAIN, &plan->kernel[k].launch, err);
+    if (code == PL_OK)
+        code = fetch(gpu, plan, replay, &control, err);
+    if (code == PL_OK)
+        code = gpu->machine->finish(gpu, PL_STREAM_MAIN, err);
+    replay->guarded = control.guarded == GPU_GUARDED;
+    return code;
+}

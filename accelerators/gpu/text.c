@@ -1,0 +1,191 @@
+/* text.c - kernels of a plan as text: names, arguments and types */
+#include "accelerators/gpu/text.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+static void no_memory(gpu_text_t *t)
+{
+    if (t->error.code == PL_OK)
+        pl_no_memory(&t->error);
+}
+
+int gpu_text_open(gpu_text_t *t, pl_error_t *err)
+{
+    t->all = open_memstream(&t->text, &t->size);
+    if (!t->all)
+        return pl_no_memory(err);
+    fprintf(t->all,
+            "%s#include \"accelerators/gpu/kernels/dialect.h\"\n"
+            "#include \"accelerators/gpu/kernels/%s.k\"\n",
+            t->wide ? "#define WIDE 1\n" : "", t->wide ? "functions_wide" : "functions");
+    return PL_OK;
+}
+
+const char *gpu_text_close(gpu_text_t *t)
+{
+    if (fclose(t->all))
+        no_memory(t);
+    t->all = NULL;
+    return t->error.code == PL_OK ? t->text : NULL;
+}
+
+void gpu_text_release(gpu_text_t *t)
+{
+    if (t->all)
+        fclose(t->all);
+    if (t->body)
+        fclose(t->body);
+    free(t->text);
+    free(t->body_text);
+    pl_free(t->kernel);
+}
+
+/* ---- a kernel ---- */
+
+void gpu_kernel_begin(gpu_text_t *t, const char *what)
+{
+    if (t->error.code == PL_OK && PL_GROW(t->kernel, t->kernels, t->room) != PL_OK)
+        no_memory(t);
+    if (t->error.code != PL_OK)
+        return;
+    gpu_kernel_t *kernel = &t->kernel[t->kernels++];
+    *kernel = (gpu_kernel_t){.launch.count = 0};
+    snprintf(kernel->name, sizeof kernel->name, "%.16s_%d", what, t->kernels);
+    free(t->body_text);
+    t->body_text = NULL;
+    t->body = open_memstream(&t->body_text, &t->body_size);
+    if (!t->body)
+        no_memory(t);
+}
+
+static bool same_spot(const gpu_spot_t *a, const gpu_spot_t *b)
+{
+    return a->at == b->at && a->index == b->index && a->offset == b->offset;
+}
+
+int gpu_argument(gpu_text_t *t, const gpu_spot_t *spot, const char *type, bool writes)
+{
+    if (t->error.code != PL_OK)
+        return 0;
+    gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
+    int k = 0;
+    while (k < kernel->launch.count
+           && !(same_spot(&kernel->spot[k], spot) && !strcmp(t->type[k], type)))
+        k++;
+    if (k == PL_LAUNCH_ADDRESSES) {
+        pl_fail(&t->error, PL_EBUG, "kernel %s has more than %d arguments", kernel->name,
+                PL_LAUNCH_ADDRESSES);
+        return 0;
+    }
+    if (k == kernel->launch.count) {
+        kernel->spot[k] = *spot;
+        kernel->launch.count++;
+        t->type[k] = type;
+        t->written[k] = false;
+    }
+    t->written[k] |= writes;
+    return k;
+}
+
+void gpu_print(gpu_text_t *t, const char *format, ...)
+{
+    if (t->error.code != PL_OK)
+        return;
+    va_list args;
+    va_start(args, format);
+    if (vfprintf(t->body, format, args) < 0)
+        no_memory(t);
+    va_end(args);
+}
+
+/* The kernel, and for the emulator a function that calls it with a list of addresses. */
+void gpu_kernel_end(gpu_text_t *t, int64_t groups, int threads)
+{
+    int control = -1;
+    if (t->guarded)
+        control = gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_CONTROL}, "control_t", false);
+    if (t->error.code != PL_OK)
+        return;
+    gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
+    kernel->launch.groups = groups;
+    kernel->launch.threads = threads;
+    if (fclose(t->body))
+        no_memory(t);
+    t->body = NULL;
+    fprintf(t->all, "\nKERNEL void BOUNDS(%d) %s(", threads, kernel->name);
+    for (int k = 0; k < kernel->launch.count; k++)
+        fprintf(t->all, "%sGLOBAL %s%s *a%d", k ? ", " : "",
+                t->written[k] ? "" : "const ", t->type[k], k);
+    fputs(")\n{\n", t->all);
+    if (control >= 0)
+        fprintf(t->all, "    if (a%d->guarded)\n        return;\n", control);
+    fputs(t->body_text ? t->body_text : "", t->all);
+    fprintf(t->all,
+            "}\n#ifdef EMULATOR\nvoid %s_enter(void *user)\n{\n"
+            "    const uint64_t *a = user;\n    %s(",
+            kernel->name, kernel->name);
+    for (int k = 0; k < kernel->launch.count; k++)
+        fprintf(t->all, "%s(void *)a[%d]", k ? ", " : "", k);
+    fputs(");\n}\n#endif\n", t->all);
+}
+
+/* ---- values ---- */
+
+gpu_spot_t gpu_spot_of(const gpu_text_t *t, int32_t value)
+{
+    const pl_home_t *home = &t->home[value];
+    const pl_value_t *root = &t->g->value[home->root];
+    if (home->place == PL_PLACE_ARENA)
+        return (gpu_spot_t){.at = GPU_AT_ARENA, .offset = (size_t)home->offset};
+    if (home->place == PL_PLACE_TARGET)
+        return (gpu_spot_t){.at = GPU_AT_REGION,
+                            .index = (int)home->region,
+                            .offset = (size_t)home->offset * pl_dtype_size(root->dtype)};
+    if (root->source == PL_FROM_INPUT)
+        return (gpu_spot_t){.at = GPU_AT_INPUT, .index = root->index};
+    return (gpu_spot_t){.at = GPU_AT_REGION,
+                        .index = root->index,
+                        .offset = (size_t)root->offset * pl_dtype_size(root->dtype)};
+}
+
+const char *gpu_type(pl_dtype_t dtype)
+{
+    switch (dtype) {
+    case PL_F64: return "double";
+    case PL_I32: return "int32_t";
+    case PL_I64: return "int64_t";
+    case PL_U8: return "uint8_t";
+    case PL_BF16:
+    case PL_F16: return "uint16_t";
+    default: return "float";
+    }
+}
+
+const char *gpu_suffix(pl_dtype_t dtype)
+{
+    switch (dtype) {
+    case PL_F64: return "f64";
+    case PL_BF16: return "bf16";
+    case PL_F16: return "f16";
+    default: return "f32";
+    }
+}
+
+const char *gpu_number(const gpu_text_t *t, double number, char text[40])
+{
+    if (isnan(number))
+        snprintf(text, 40, "(real)NAN");
+    else if (isinf(t->wide ? number : (double)(float)number))
+        snprintf(text, 40, "%s(real)INFINITY", number < 0 ? "-" : "");
+    else if (t->wide)
+        snprintf(text, 40, "%a", number);
+    else
+        snprintf(text, 40, "%af", (double)(float)number);
+    return text;
+}

@@ -1,0 +1,82 @@
+/* text.h - kernels of a plan as text, and the launches that run them
+ *
+ * A kernel is printed line by line; what it reads and writes becomes its arguments as it
+ * is named.  All else (sizes, strides, numbers of the graph) stands in the text, so that
+ * a launch has nothing but addresses, which stay from replay to replay. */
+#ifndef PL_GPU_TEXT_H
+#define PL_GPU_TEXT_H
+
+#include <stdio.h>
+
+#include "accelerators/gpu/machine.h"
+#include "accelerators/plan/fuse.h"
+#include "tensor/lifetimes.h"
+
+/* A place in the device's memory. */
+typedef struct gpu_spot {
+    enum {
+        GPU_AT_ARENA,
+        GPU_AT_REGION,                                      /* `index` */
+        GPU_AT_INPUT,                                       /* batch field `index` */
+        GPU_AT_STEP,                                        /* step_t of dialect.h */
+        GPU_AT_CONTROL,                                     /* control_t */
+        GPU_AT_RESULTS,                                     /* doubles */
+        GPU_AT_SCRATCH,                                     /* of one unit */
+    } at;
+    int index;
+    size_t offset;                                          /* bytes */
+} gpu_spot_t;
+
+typedef struct gpu_kernel {
+    char name[32];
+    pl_launch_t launch;                          /* entry and addresses are filled in when
+                                                    the code is there, and memory moves */
+    gpu_spot_t spot[PL_LAUNCH_ADDRESSES];
+} gpu_kernel_t;
+
+typedef struct gpu_text {
+    const pl_graph_t *g;
+    const pl_fusion_t *fusion;
+    const pl_home_t *home;
+    const bool *done;                            /* [operations] assigns that are nothing */
+    bool wide;                                   /* numbers in registers are float64 */
+    bool guarded;                                /* a guard has been printed */
+    FILE *all, *body;                            /* the kernels so far; the one at hand */
+    char *text, *body_text;
+    size_t size, body_size;
+    gpu_kernel_t *kernel;                        /* [kernels] */
+    int kernels, room;
+    const char *type[PL_LAUNCH_ADDRESSES];       /* of the arguments of the one at hand */
+    bool written[PL_LAUNCH_ADDRESSES];
+    size_t scratch;                              /* bytes, the most of any unit */
+    pl_error_t error;                            /* the first  [code 0] */
+} gpu_text_t;
+
+/* gpu_text_release() also after a failure.  Whatever fails is kept in `error`. */
+int gpu_text_open(gpu_text_t *t, pl_error_t *err);
+/* The whole text, which stays the text's own; NULL: see error. */
+const char *gpu_text_close(gpu_text_t *t);
+void gpu_text_release(gpu_text_t *t);
+
+/* Begins a kernel that is called WHAT_NUMBER. */
+void gpu_kernel_begin(gpu_text_t *t, const char *what);
+/* The number of the argument that points to a spot: "a3" in the text. */
+int gpu_argument(gpu_text_t *t, const gpu_spot_t *spot, const char *type, bool writes);
+void gpu_print(gpu_text_t *t, const char *format, ...) PL_PRINTF(2, 3);
+void gpu_kernel_end(gpu_text_t *t, int64_t groups, int threads);
+
+/* Where a value lies; its root's memory. */
+gpu_spot_t gpu_spot_of(const gpu_text_t *t, int32_t value);
+/* "float", "uint16_t": a type in memory; "f32": what stands for it in names of the
+ * dialect. */
+const char *gpu_type(pl_dtype_t dtype);
+const char *gpu_suffix(pl_dtype_t dtype);
+/* A number as C has it: "0x1.8p+1f". */
+const char *gpu_number(const gpu_text_t *t, double number, char text[40]);
+
+/* The units of element-wise operations, and what a replay hands back. */
+void gpu_print_element(gpu_text_t *t, int from, int to);
+void gpu_print_guard(gpu_text_t *t, const pl_op_t *op);
+void gpu_print_results(gpu_text_t *t);
+
+#endif

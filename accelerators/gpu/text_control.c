@@ -1,0 +1,78 @@
+/* text_control.c - kernels that decide and report: guards, and what a replay hands back */
+#include "accelerators/gpu/text.h"
+
+enum { THREADS = 256 };
+
+static int value_argument(gpu_text_t *t, int32_t value)
+{
+    const gpu_spot_t spot = gpu_spot_of(t, value);
+    return gpu_argument(t, &spot, gpu_type(t->g->value[t->home[value].root].dtype), false);
+}
+
+/* "load_f32(a2, 0)", or a number where there is no memory. */
+static const char *number_of(gpu_text_t *t, int32_t value, char text[64])
+{
+    const pl_value_t *v = &t->g->value[t->home[value].root];
+    char number[40];
+    if (v->source == PL_FROM_CONSTANT)
+        snprintf(text, 64, "%s", gpu_number(t, v->constant, number));
+    else if (v->source == PL_FROM_SCALAR)
+        snprintf(text, 64, "(real)a%d->scalar[%d]",
+                 gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_STEP}, "step_t", false),
+                 v->index);
+    else
+        snprintf(text, 64, "(real)load_%s(a%d, 0)", gpu_suffix(v->dtype),
+                 value_argument(t, value));
+    return text;
+}
+
+void gpu_print_guard(gpu_text_t *t, const pl_op_t *op)
+{
+    char x[64], most[64], bound[40];
+    gpu_kernel_begin(t, "guard");
+    const int control =
+        gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_CONTROL}, "control_t", true);
+    gpu_print(t, "    const real x = %s;\n    if (THREAD)\n        return;\n",
+              number_of(t, op->input[0], x));
+    if (op->input_count == 2)
+        gpu_print(t, "    if (%s > %s)\n        return;\n",
+                  number_of(t, op->input[1], most), gpu_number(t, op->attr.a, bound));
+    gpu_print(t, "    if (!(x - x == 0))\n        a%d->guarded = GUARDED;\n", control);
+    if (op->attr.empty)
+        gpu_print(t, "    else if (x == 0)\n        a%d->guarded = ENOUGH;\n", control);
+    gpu_kernel_end(t, 1, 32);
+    t->guarded = true;
+}
+
+/* All figures as float64, one after the other, in the order of the fetches. */
+void gpu_print_results(gpu_text_t *t)
+{
+    const bool guarded = t->guarded;
+    char text[64];
+    int64_t at = 0;
+    t->guarded = false;                                     /* what is there is reported */
+    for (int i = 0; i < t->g->fetch_count; i++) {
+        const pl_fetch_t *f = &t->g->fetch[i];
+        if (f->kind != PL_FETCH_FIGURE)
+            continue;
+        gpu_kernel_begin(t, "figures");
+        const int to = gpu_argument(
+            t, &(gpu_spot_t){.at = GPU_AT_RESULTS, .offset = (size_t)at * sizeof(double)},
+            "double", true);
+        if (f->sums == 2) {
+            gpu_print(t, "    if (THREAD)\n        return;\n    a%d[0] = (double)%s;\n", to,
+                      number_of(t, f->value, text));
+            gpu_print(t, "    a%d[1] = (double)%s;\n", to, number_of(t, f->weight, text));
+        } else {
+            const int from = value_argument(t, f->value);
+            gpu_print(t,
+                      "    for (int64_t i = THREAD; i < %lld; i += THREADS)\n"
+                      "        a%d[i] = (double)load_%s(a%d, i);\n",
+                      (long long)f->sums, to,
+                      gpu_suffix(t->g->value[t->home[f->value].root].dtype), from);
+        }
+        gpu_kernel_end(t, 1, f->sums == 2 ? 32 : THREADS);
+        at += f->sums;
+    }
+    t->guarded = guarded;
+}

@@ -1,0 +1,46 @@
+/* device_rig.h - operator cases run on any accelerator, and held to the reference */
+#ifndef T_DEVICE_RIG_H
+#define T_DEVICE_RIG_H
+
+#include "accelerators/accelerator.h"
+#include "operator_cases.h"
+
+/* A device that is open. */
+typedef struct device_rig {
+    const pl_accelerator_ops_t *ops;
+    void *self;
+    pl_error_t err;                                     /* of the call that failed last */
+} device_rig_t;
+
+/* What a replay left behind; all memory is the case's own. */
+typedef struct device_results {
+    float *region[PL_REGIONS];
+    double *wide[PL_REGIONS];                       /* of regions of float64, instead */
+    size_t size[PL_REGIONS];
+    double figures[PL_FIELDS][2];                   /* NaN where nothing was handed out */
+    void *output;                                   /* y, in its own type */
+    size_t output_bytes;
+    bool guarded;
+} device_results_t;
+
+void device_results_release(device_results_t *results);
+/* Bit for bit. */
+bool device_results_same(const device_results_t *a, const device_results_t *b);
+
+/* Fills the device's regions with the case's start values. */
+int device_load(device_rig_t *rig, const operator_run_t *run);
+/* One replay of a plan; an error told by done() is returned like one of replay(). */
+int device_replay(device_rig_t *rig, const operator_run_t *run, pl_plan_t *plan,
+                  device_results_t *to);
+/* Loads, compiles, replays, discards. */
+int device_run(device_rig_t *rig, const operator_run_t *run, device_results_t *to);
+
+/* Runs the reference on the case's start values, which it changes; -> the largest
+ * difference, as a share of what is wanted but at least of 1, infinite when NaN is not
+ * where it should be. */
+double device_difference(operator_run_t *run, const device_results_t *got);
+
+/* "bf16-mixed", for a case. */
+const pl_precision_ops_t *device_precision(const char *name);
+
+#endif

@@ -1,0 +1,255 @@
+/* machine_emulated.c - an accelerator whose GPU is the emulator */
+#include "machine_emulated.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "t/emulator.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+#ifdef __SANITIZE_ADDRESS__
+#define WATCH "-fsanitize=address,undefined "
+#else
+#define WATCH ""
+#endif
+
+struct pl_binary {
+    void *library;
+    pl_entry_t *entries;                               /* a list */
+};
+
+struct pl_entry {
+    pl_entry_t *next;
+    void (*enter)(void *addresses);
+};
+
+/* The emulator has one thread of its own. */
+static pthread_mutex_t at_work = PTHREAD_MUTEX_INITIALIZER;
+
+static int emulated_open(void *self, pl_device_info_t *info, pl_error_t *err)
+{
+    emulated_t *e = self;
+    const char *around = getenv("TMPDIR");
+    char *folder = pl_text("%s/emulated.XXXXXX", around ? around : "/tmp");
+    if (!folder || !mkdtemp(folder)) {
+        pl_text_free(folder);
+        return pl_fail(err, PL_EIO, "no folder for kernels can be made: %m");
+    }
+    e->folder = folder;
+    *info = (pl_device_info_t){.ranks = info->ranks,
+                               .local_rank = info->local_rank,
+                               .device = -1,
+                               .devices = 1,
+                               .threads = 1};
+    snprintf(info->model, sizeof info->model, "emulator");
+    return PL_OK;
+}
+
+static void emulated_close(void *self)
+{
+    emulated_t *e = self;
+    if (e->folder)
+        rmdir(e->folder);
+    pl_text_free(e->folder);
+    e->folder = NULL;
+}
+
+/* ---- Memory ---- */
+
+static int emulated_memory_new(void *self, size_t bytes, pl_address_t *address,
+                               pl_error_t *err)
+{
+    (void)self;
+    void *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    if (!memory)
+        return pl_fail(err, PL_ENOMEM, "out of memory: %zu bytes", bytes);
+    memset(memory, 0xff, bytes);                            /* NaN */
+    *address = (pl_address_t)(uintptr_t)memory;
+    return PL_OK;
+}
+
+static void *pointer(pl_address_t address)
+{
+    return (void *)(uintptr_t)address;
+}
+
+static void emulated_memory_free(void *self, pl_address_t address)
+{
+    (void)self;
+    free(pointer(address));
+}
+
+static int emulated_copy_in(void *self, pl_stream_t stream, pl_address_t to,
+                            const void *host, size_t bytes, pl_error_t *err)
+{
+    (void)self, (void)stream, (void)err;
+    memcpy(pointer(to), host, bytes);
+    return PL_OK;
+}
+
+static int emulated_copy_out(void *self, pl_stream_t stream, void *host, pl_address_t from,
+                             size_t bytes, pl_error_t *err)
+{
+    (void)self, (void)stream, (void)err;
+    memcpy(host, pointer(from), bytes);
+    return PL_OK;
+}
+
+static int emulated_zero(void *self, pl_stream_t stream, pl_address_t to, size_t bytes,
+                         pl_error_t *err)
+{
+    (void)self, (void)stream, (void)err;
+    memset(pointer(to), 0, bytes);
+    return PL_OK;
+}
+
+static int emulated_finish(void *self, pl_stream_t stream, pl_error_t *err)
+{
+    (void)self, (void)stream, (void)err;
+    return PL_OK;
+}
+
+/* ---- Code ---- */
+
+static bool text_write(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    if (!file)
+        return false;
+    fprintf(file, "#include \"t/emulator.h\"\n%s", text);
+    return fclose(file) == 0;
+}
+
+/* For whoever wants to see them, or to give them to another compiler: the texts stay in
+ * the folder that KERNELS names, as NUMBER.k. */
+static void text_keep(const char *text)
+{
+    static int kept;
+    const char *folder = getenv("KERNELS");
+    char *path = folder ? pl_text("%s/%d.k", folder, kept++) : NULL;
+    FILE *file = path ? fopen(path, "w") : NULL;
+    if (file) {
+        fputs(text, file);
+        fclose(file);
+    }
+    pl_text_free(path);
+}
+
+/* By the compiler that built the tests; each float operation is rounded by itself. */
+static void *text_compile(const char *source, const char *object, pl_error_t *err)
+{
+    const char *compiler = getenv("CC"), *top = getenv("top_srcdir");
+    char *command =
+        pl_text("%s -x c -std=gnu11 -O1 -w -fPIC -shared -ffp-contract=off " WATCH
+                "-DEMULATOR_LOADED -I'%s' -I'%s/engine' '%s' -o '%s' -lm 2>'%s.log'",
+                compiler && *compiler ? compiler : "cc", top ? top : "..",
+                top ? top : "..", source, object, object);
+    const int status = command ? system(command) : -1;
+    pl_text_free(command);
+    void *library = status == 0 ? dlopen(object, RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (!library)
+        pl_fail(err, PL_EBUG, "%s cannot be compiled (status %d), see %s.log", source,
+                status, object);
+    return library;
+}
+
+static int emulated_code_new(void *self, const char *text, pl_binary_t **code,
+                             pl_error_t *err)
+{
+    emulated_t *e = self;
+    char *source = pl_text("%s/%d.c", e->folder, e->codes),
+         *object = pl_text("%s/%d.so", e->folder, e->codes),
+         *log = pl_text("%s/%d.so.log", e->folder, e->codes);
+    void *library = NULL;
+    e->codes++;
+    text_keep(text);
+    if (source && object && log && text_write(source, text))
+        library = text_compile(source, object, err);
+    else
+        pl_fail(err, PL_EIO, "%s cannot be written: %m", source ? source : "");
+    if (library) {
+        unlink(source), unlink(object), unlink(log);
+        const emulator_calls_t **calls = dlsym(library, "emulator_calls");
+        *calls = &emulator_own_calls;
+        *code = pl_alloc(sizeof **code);
+        (*code)->library = library;
+    }
+    pl_text_free(source), pl_text_free(object), pl_text_free(log);
+    return library ? PL_OK : err->code;
+}
+
+static void emulated_code_free(void *self, pl_binary_t *code)
+{
+    (void)self;
+    while (code->entries) {
+        pl_entry_t *next = code->entries->next;
+        pl_free(code->entries);
+        code->entries = next;
+    }
+    dlclose(code->library);
+    pl_free(code);
+}
+
+static const pl_entry_t *emulated_code_entry(void *self, pl_binary_t *code,
+                                                  const char *name, pl_error_t *err)
+{
+    (void)self;
+    char symbol[64];
+    snprintf(symbol, sizeof symbol, "%s_enter", name);
+    pl_entry_t *entry = pl_alloc(sizeof *entry);
+    *(void **)&entry->enter = dlsym(code->library, symbol);
+    entry->next = code->entries;
+    code->entries = entry;
+    if (entry->enter)
+        return entry;
+    pl_fail(err, PL_EBUG, "there is no kernel %s", name);
+    return NULL;
+}
+
+static int emulated_launch(void *self, pl_stream_t stream, const pl_launch_t *launch,
+                           pl_error_t *err)
+{
+    emulated_t *e = self;
+    (void)stream, (void)err;
+    pthread_mutex_lock(&at_work);
+    emulator_run(launch->entry->enter, (void *)launch->address, (unsigned)launch->groups,
+                 (unsigned)launch->threads, e->seed++);
+    pthread_mutex_unlock(&at_work);
+    return PL_OK;
+}
+
+static const pl_machine_ops_t machine = {
+    .name = "emulated",
+    .open = emulated_open,
+    .close = emulated_close,
+    .memory_new = emulated_memory_new,
+    .memory_free = emulated_memory_free,
+    .copy_in = emulated_copy_in,
+    .copy_out = emulated_copy_out,
+    .zero = emulated_zero,
+    .finish = emulated_finish,
+    .code_new = emulated_code_new,
+    .code_free = emulated_code_free,
+    .code_entry = emulated_code_entry,
+    .launch = emulated_launch,
+};
+
+static int open_gpu(void *self, pl_device_info_t *info, pl_error_t *err)
+{
+    return pl_gpu_open(self, &machine, info, err);
+}
+
+const pl_accelerator_ops_t emulated_accelerator = {
+    .name = "emulated",
+    .help = "the emulator of a GPU, for tests",
+    .size = sizeof(emulated_t),
+    .open = open_gpu,
+    PL_GPU_OPS,
+};

@@ -1,0 +1,20 @@
+/* machine_emulated.h - an accelerator whose GPU is the emulator: kernels are compiled by
+ * the C compiler and run by fibers
+ *
+ * Registered as "emulated" by a test that wants it.  The environment names what compiles
+ * (CC, "cc") and where the sources are (top_srcdir). */
+#ifndef T_MACHINE_EMULATED_H
+#define T_MACHINE_EMULATED_H
+
+#include "accelerators/gpu/gpu.h"
+
+typedef struct emulated {
+    pl_gpu_t gpu;                                           /* first */
+    uint64_t seed;                                          /* of the order of threads */
+    char *folder;                                           /* of what is compiled */
+    int codes;
+} emulated_t;
+
+extern const pl_accelerator_ops_t emulated_accelerator;
+
+#endif
