@@ -22,9 +22,9 @@ void device_results_release(device_results_t *results)
 bool device_results_same(const device_results_t *a, const device_results_t *b)
 {
     for (int r = 0; r < PL_REGIONS; r++)
-        if (a->wide[r] ? memcmp(a->wide[r], b->wide[r], a->size[r] * sizeof(double)) != 0
-                       : memcmp(a->region[r], b->region[r], a->size[r] * sizeof(float))
-                             != 0)
+        if (a->wide[r]
+                ? memcmp(a->wide[r], b->wide[r], a->size[r] * sizeof(double)) != 0
+                : memcmp(a->region[r], b->region[r], a->size[r] * sizeof(float)) != 0)
             return false;
     return a->guarded == b->guarded
            && memcmp(a->figures, b->figures, sizeof a->figures) == 0
@@ -66,7 +66,7 @@ static const pl_value_t *output_value(const pl_graph_t *g)
     return &g->value[g->fetch[k].value];
 }
 
-typedef struct told {                                       /* what done() said */
+typedef struct told { /* what done() said */
     pl_replay_t replay;
     pl_error_t *err;
     int times;
@@ -83,7 +83,7 @@ static void results_init(device_results_t *to, const operator_run_t *run)
 {
     const pl_value_t *y = output_value(run->graph);
     *to = (device_results_t){.output_bytes = (size_t)pl_elements(y->shape)
-                                          * pl_dtype_size(y->dtype)};
+                                             * pl_dtype_size(y->dtype)};
     to->output = pl_alloc(to->output_bytes);
     for (int k = 0; k < PL_FIELDS; k++)
         to->figures[k][0] = to->figures[k][1] = NAN;
@@ -97,7 +97,7 @@ static void results_init(device_results_t *to, const operator_run_t *run)
 }
 
 int device_replay(device_rig_t *rig, const operator_run_t *run, pl_plan_t *plan,
-               device_results_t *to)
+                  device_results_t *to)
 {
     results_init(to, run);
     told_t told = {.replay = {.seed = run->seed,
@@ -118,9 +118,9 @@ int device_replay(device_rig_t *rig, const operator_run_t *run, pl_plan_t *plan,
         code = told.times == 1 ? rig->err.code : PL_EBUG;
     to->guarded = told.replay.guarded;
     for (int r = 0; r < PL_REGIONS; r++)
-        rig->ops->read(rig->self, (pl_region_t)r, 0, is_wide(run, r) ? (void *)to->wide[r] : to->region[r],
-                       run->size[r],
-                                NULL);
+        rig->ops->read(rig->self, (pl_region_t)r, 0,
+                       is_wide(run, r) ? (void *)to->wide[r] : to->region[r],
+                       run->size[r], NULL);
     return code;
 }
 

@@ -12,6 +12,9 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#ifdef __SANITIZE_THREAD__
+#define EMULATOR_TSAN 1
+#endif
 #ifdef EMULATOR_TSAN
 void *__tsan_get_current_fiber(void);
 void *__tsan_create_fiber(unsigned flags);

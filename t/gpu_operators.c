@@ -1,5 +1,5 @@
 /* gpu_operators.c - tests of what the core of the GPUs computes, on the emulator: every
- * operator case in four precisions against the reference in float64 */
+ * operator case in six precisions against the reference in float64 */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,19 +15,19 @@ typedef struct format {
     double tolerance;
 } format_t;
 
-static const format_t formats[] = {{"32-true", 1e-5},
-                                   {"64-true", 1e-12},
-                                   {"bf16-mixed", 3 * 0x1p-8},
-                                   {"16-mixed", 3 * 0x1p-11},
-                                   {"bf16-true", 3 * 0x1p-8},
-                                   {"16-true", 3 * 0x1p-11}};
+static const format_t formats[] = {{"32-true", 1e-5},          {"64-true", 1e-12},
+                                   {"bf16-mixed", 3 * 0x1p-8}, {"16-mixed", 3 * 0x1p-11},
+                                   {"bf16-true", 3 * 0x1p-8},  {"16-true", 3 * 0x1p-11}};
+
+/* Cases of operators that the core does not have yet. */
+enum { MISSING = 110 };
 
 typedef struct tally {
     int right, wrong, missing;
 } tally_t;
 
-static void check_case(device_rig_t *rig, const operator_case_t *of, const format_t *format,
-                       tally_t *tally)
+static void check_case(device_rig_t *rig, const operator_case_t *of,
+                       const format_t *format, tally_t *tally)
 {
     operator_case_t c = *of;
     operator_run_t run;
@@ -69,8 +69,9 @@ static void every_case_is_what_the_reference_computes(void)
         for (int i = 0; i < operator_case_count; i++)
             if (!only || strstr(operator_cases[i].name, only))
                 check_case(&rig, &operator_cases[i], &formats[f], &tally);
-        ok(tally.wrong == 0, "%s: %d right, %d wrong, %d missing", formats[f].precision,
-           tally.right, tally.wrong, tally.missing);
+        ok(tally.wrong == 0 && (only || tally.missing <= MISSING),
+           "%s: %d right, %d wrong, %d missing", formats[f].precision, tally.right,
+           tally.wrong, tally.missing);
     }
     rig.ops->close(&device);
 }

@@ -22,7 +22,7 @@
 
 struct pl_binary {
     void *library;
-    pl_entry_t *entries;                               /* a list */
+    pl_entry_t *entries; /* a list */
 };
 
 struct pl_entry {
@@ -70,7 +70,7 @@ static int emulated_memory_new(void *self, size_t bytes, pl_address_t *address,
     void *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
     if (!memory)
         return pl_fail(err, PL_ENOMEM, "out of memory: %zu bytes", bytes);
-    memset(memory, 0xff, bytes);                            /* NaN */
+    memset(memory, 0xff, bytes); /* NaN */
     *address = (pl_address_t)(uintptr_t)memory;
     return PL_OK;
 }
@@ -94,8 +94,8 @@ static int emulated_copy_in(void *self, pl_stream_t stream, pl_address_t to,
     return PL_OK;
 }
 
-static int emulated_copy_out(void *self, pl_stream_t stream, void *host, pl_address_t from,
-                             size_t bytes, pl_error_t *err)
+static int emulated_copy_out(void *self, pl_stream_t stream, void *host,
+                             pl_address_t from, size_t bytes, pl_error_t *err)
 {
     (void)self, (void)stream, (void)err;
     memcpy(host, pointer(from), bytes);
@@ -182,7 +182,7 @@ static int emulated_code_new(void *self, const char *text, pl_binary_t **code,
         (*code)->library = library;
     }
     pl_text_free(source), pl_text_free(object), pl_text_free(log);
-    return library ? PL_OK : err->code;
+    return library ? PL_OK : PL_EBUG;
 }
 
 static void emulated_code_free(void *self, pl_binary_t *code)
@@ -198,7 +198,7 @@ static void emulated_code_free(void *self, pl_binary_t *code)
 }
 
 static const pl_entry_t *emulated_code_entry(void *self, pl_binary_t *code,
-                                                  const char *name, pl_error_t *err)
+                                             const char *name, pl_error_t *err)
 {
     (void)self;
     char symbol[64];

@@ -9,9 +9,9 @@
 #include "accelerators/gpu/gpu.h"
 
 typedef struct emulated {
-    pl_gpu_t gpu;                                           /* first */
-    uint64_t seed;                                          /* of the order of threads */
-    char *folder;                                           /* of what is compiled */
+    pl_gpu_t gpu;  /* first */
+    uint64_t seed; /* of the order of threads */
+    char *folder;  /* of what is compiled */
     int codes;
 } emulated_t;
 

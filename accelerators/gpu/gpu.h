@@ -18,8 +18,8 @@
 /* Zeros until it is opened. */
 typedef struct pl_gpu {
     const pl_machine_ops_t *machine;
-    struct pl_gpu_memory *memory;                           /* memory.h */
-    pl_plan_t *plans;                                       /* all, for close */
+    struct pl_gpu_memory *memory; /* memory.h */
+    pl_plan_t *plans;             /* all, for close */
 } pl_gpu_t;
 
 #define PL_GPU_OPS \

@@ -15,7 +15,7 @@ typedef uint64_t pl_address_t;
 
 /* What is put on one stream runs in that order; between streams nothing is ordered. */
 typedef enum pl_stream {
-    PL_STREAM_MAIN,                                         /* all that computes */
+    PL_STREAM_MAIN, /* all that computes */
     PL_STREAMS,
 } pl_stream_t;
 
@@ -29,16 +29,16 @@ typedef struct pl_entry pl_entry_t;
 typedef struct pl_launch {
     const pl_entry_t *entry;
     int64_t groups;
-    int threads;                                            /* of a group: 32 to 1024 */
-    int count;                                              /* of addresses */
+    int threads; /* of a group: 32 to 1024 */
+    int count;   /* of addresses */
     pl_address_t address[PL_LAUNCH_ADDRESSES];
 } pl_launch_t;
 
 typedef struct pl_machine_ops {
-    const char *name;                                       /* "cuda" */
+    const char *name; /* "cuda" */
     /* `self` is the accelerator's own struct behind its pl_gpu_t. */
     int (*open)(void *self, pl_device_info_t *info, pl_error_t *err);
-    void (*close)(void *self);                              /* also after a failed open */
+    void (*close)(void *self); /* also after a failed open */
 
     /* Device memory, aligned to 256 bytes; its content is undefined. */
     int (*memory_new)(void *self, size_t bytes, pl_address_t *address, pl_error_t *err);
@@ -58,7 +58,7 @@ typedef struct pl_machine_ops {
     int (*code_new)(void *self, const char *text, pl_binary_t **code, pl_error_t *err);
     void (*code_free)(void *self, pl_binary_t *code);
     const pl_entry_t *(*code_entry)(void *self, pl_binary_t *code, const char *name,
-                                         pl_error_t *err);
+                                    pl_error_t *err);
     int (*launch)(void *self, pl_stream_t stream, const pl_launch_t *launch,
                   pl_error_t *err);
 } pl_machine_ops_t;

@@ -1,6 +1,7 @@
 /* memory.c - the device's memory: regions in their own width, and what all plans share */
 #include "accelerators/gpu/memory.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -54,7 +55,8 @@ int gpu_memory_open(pl_gpu_t *gpu, pl_error_t *err)
     if (!gpu->memory)
         return pl_no_memory(err);
     gpu->memory->generation = 1;
-    int code = gpu_reserve(gpu, &gpu->memory->step, sizeof(gpu_step_t), "step block", err);
+    int code = gpu_reserve(gpu, &gpu->memory->step, sizeof(gpu_step_t), "step block",
+                           err);
     if (code == PL_OK)
         code = gpu_reserve(gpu, &gpu->memory->control, sizeof(gpu_control_t),
                            "control block", err);
@@ -138,8 +140,8 @@ static bool is_half(pl_dtype_t dtype)
     return dtype == PL_BF16 || dtype == PL_F16;
 }
 
-int pl_gpu_write(void *self, pl_region_t region, size_t offset, const void *host, size_t n,
-                 pl_error_t *err)
+int pl_gpu_write(void *self, pl_region_t region, size_t offset, const void *host,
+                 size_t n, pl_error_t *err)
 {
     pl_gpu_t *gpu = self;
     const pl_gpu_memory_t *m = gpu->memory;

@@ -12,15 +12,15 @@ typedef struct gpu_block {
 
 typedef struct pl_gpu_memory {
     gpu_block_t region[PL_REGIONS];
-    size_t count[PL_REGIONS];                               /* elements */
+    size_t count[PL_REGIONS]; /* elements */
     pl_dtype_t dtype[PL_REGIONS];
-    gpu_block_t arena, scratch, results, step, control;     /* of all plans: one replay
+    gpu_block_t arena, scratch, results, step, control; /* of all plans: one replay
                                                                runs at a time */
-    gpu_block_t input[PL_FIELDS];                           /* the batch at hand */
-    void *staging;                                          /* of the host, for what is
+    gpu_block_t input[PL_FIELDS];                       /* the batch at hand */
+    void *staging;                                      /* of the host, for what is
                                                                converted */
     size_t staging_bytes;
-    unsigned generation;                                    /* grows when memory moves */
+    unsigned generation; /* grows when memory moves */
 } pl_gpu_memory_t;
 
 /* What lies in the step's and the control's block: as dialect.h has it. */

@@ -25,20 +25,20 @@ struct pl_plan {
     pl_binary_t *code;
     gpu_kernel_t *kernel;
     int kernels;
-    size_t arena, scratch;                                  /* bytes */
-    int64_t sums;                                           /* of all figures */
+    size_t arena, scratch; /* bytes */
+    int64_t sums;          /* of all figures */
     output_t output[PL_FIELDS];
     int outputs;
-    size_t input[PL_FIELDS];                     /* bytes of each batch field  [0: not
+    size_t input[PL_FIELDS];  /* bytes of each batch field  [0: not
                                                     read] */
-    size_t needs[PL_REGIONS];                    /* elements of each region */
-    unsigned generation;                         /* of the memory that launches point to */
+    size_t needs[PL_REGIONS]; /* elements of each region */
+    unsigned generation;      /* of the memory that launches point to */
 };
 
 typedef struct compiler {
     pl_gpu_t *gpu;
     pl_plan_t *plan;
-    pl_graph_t graph;                                       /* a copy, rewritten */
+    pl_graph_t graph; /* a copy, rewritten */
     pl_lowered_t lowered;
     pl_fusion_t fusion;
     pl_lifetimes_t lifetimes;
@@ -89,7 +89,8 @@ static int print_unit(compiler_t *c, int from, int to, pl_error_t *err)
     else if (op->code == PL_OP_guard && !op->attr.watches)
         gpu_print_guard(&c->text, op);
     else
-        return pl_fail(err, PL_EUNSUPPORTED, "%s: the %s accelerator has no such operator",
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "%s: the %s accelerator has no such operator",
                        pl_op_where(op, where), c->gpu->machine->name);
     return PL_OK;
 }
@@ -97,7 +98,8 @@ static int print_unit(compiler_t *c, int from, int to, pl_error_t *err)
 static int print_units(compiler_t *c, pl_error_t *err)
 {
     const pl_graph_t *g = &c->lowered.graph;
-    int code = gpu_text_open(&c->text, err);
+    int code = PL_OK;
+    gpu_text_begin(&c->text);
     for (int from = 0, to; from < g->op_count && code == PL_OK; from = to) {
         const int unit = c->fusion.unit[from];
         for (to = from; to < g->op_count && c->fusion.unit[to] == unit; to++)
@@ -114,19 +116,17 @@ static int make_code(compiler_t *c, pl_error_t *err)
 {
     pl_gpu_t *gpu = c->gpu;
     pl_plan_t *p = c->plan;
-    const char *text = gpu_text_close(&c->text);
-    if (!text) {
-        *err = c->text.error;
-        return err->code;
-    }
+    if (c->text.error.code != PL_OK)
+        return pl_fail(err, c->text.error.code, "%s", c->text.error.text);
     p->kernel = c->text.kernel;
     p->kernels = c->text.kernels;
     p->scratch = c->text.scratch;
     c->text.kernel = NULL;
-    int code = p->kernels ? gpu->machine->code_new(gpu, text, &p->code, err) : PL_OK;
+    int code = p->kernels ? gpu->machine->code_new(gpu, c->text.all.text, &p->code, err)
+                          : PL_OK;
     for (int k = 0; k < p->kernels && code == PL_OK; k++) {
-        p->kernel[k].launch.entry =
-            gpu->machine->code_entry(gpu, p->code, p->kernel[k].name, err);
+        p->kernel[k].launch.entry = gpu->machine->code_entry(gpu, p->code,
+                                                             p->kernel[k].name, err);
         code = p->kernel[k].launch.entry ? PL_OK : PL_EBUG;
     }
     return code;
@@ -151,9 +151,9 @@ static void note_needs(compiler_t *c)
         if (f->kind == PL_FETCH_FIGURE)
             p->sums += f->sums;
         else
-            p->output[p->outputs++] =
-                (output_t){gpu_spot_of(&c->text, f->value),
-                           (size_t)pl_elements(value->shape) * pl_dtype_size(value->dtype)};
+            p->output[p->outputs++] = (output_t){gpu_spot_of(&c->text, f->value),
+                                                 (size_t)pl_elements(value->shape)
+                                                     * pl_dtype_size(value->dtype)};
     }
 }
 
@@ -167,8 +167,10 @@ static bool is_wide(const pl_graph_t *g)
 
 static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
 {
-    static const pl_unit_limits_t limits = {
-        .operands = PL_LAUNCH_ADDRESSES - 4, .lines = 96, .dropouts = 8, .totals = 4};
+    static const pl_unit_limits_t limits = {.operands = PL_LAUNCH_ADDRESSES - 4,
+                                            .lines = 96,
+                                            .dropouts = 8,
+                                            .totals = 4};
     int code = pl_graph_copy(&c->graph, g, err);
     if (code == PL_OK) {
         pl_rewrite(&c->graph);
@@ -272,7 +274,8 @@ static int put_inputs(pl_gpu_t *gpu, const pl_plan_t *p, const pl_replay_t *repl
 {
     const pl_machine_ops_t *machine = gpu->machine;
     const pl_gpu_memory_t *m = gpu->memory;
-    const pl_dropout_t d = pl_dropout_init(replay->seed, replay->step, replay->shard, 0, 0);
+    const pl_dropout_t d = pl_dropout_init(replay->seed, replay->step, replay->shard, 0,
+                                           0);
     *step = (gpu_step_t){.seed = replay->seed, .step = d.step, .shard = d.shard};
     memcpy(step->scalar, replay->scalar, sizeof step->scalar);
     int code = machine->copy_in(gpu, PL_STREAM_MAIN, m->step.address, step, sizeof *step,
@@ -284,9 +287,10 @@ static int put_inputs(pl_gpu_t *gpu, const pl_plan_t *p, const pl_replay_t *repl
         if (!p->input[k])
             continue;
         if (!replay->input[k])
-            return pl_fail(err, PL_EINVAL, "the replay has no data for batch field %d", k);
-        code = machine->copy_in(gpu, PL_STREAM_MAIN, m->input[k].address, replay->input[k],
-                                p->input[k], err);
+            return pl_fail(err, PL_EINVAL, "the replay has no data for batch field %d",
+                           k);
+        code = machine->copy_in(gpu, PL_STREAM_MAIN, m->input[k].address,
+                                replay->input[k], p->input[k], err);
     }
     return code;
 }

@@ -2,8 +2,7 @@
 #include "accelerators/gpu/text.h"
 
 #include <math.h>
-#include <stdarg.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -15,34 +14,66 @@ static void no_memory(gpu_text_t *t)
         pl_no_memory(&t->error);
 }
 
-int gpu_text_open(gpu_text_t *t, pl_error_t *err)
+/* ---- strings ---- */
+
+static bool string_room(gpu_string_t *s, size_t more)
 {
-    t->all = open_memstream(&t->text, &t->size);
-    if (!t->all)
-        return pl_no_memory(err);
-    fprintf(t->all,
-            "%s#include \"accelerators/gpu/kernels/dialect.h\"\n"
-            "#include \"accelerators/gpu/kernels/%s.k\"\n",
-            t->wide ? "#define WIDE 1\n" : "", t->wide ? "functions_wide" : "functions");
-    return PL_OK;
+    if (s->length + more < s->room)
+        return true;
+    const size_t room = (s->length + more + 1024) * 2;
+    char *text = pl_resize(s->text, room);
+    if (!text)
+        return false;
+    s->text = text;
+    s->room = room;
+    return true;
 }
 
-const char *gpu_text_close(gpu_text_t *t)
+void gpu_write_list(gpu_text_t *t, gpu_string_t *to, const char *format, va_list args)
 {
-    if (fclose(t->all))
+    va_list again;
+    va_copy(again, args);
+    const int length = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    if (t->error.code != PL_OK)
+        return;
+    if (length < 0 || !string_room(to, (size_t)length)) {
         no_memory(t);
-    t->all = NULL;
-    return t->error.code == PL_OK ? t->text : NULL;
+        return;
+    }
+    vsnprintf(to->text + to->length, (size_t)length + 1, format, args);
+    to->length += (size_t)length;
+}
+
+void gpu_write(gpu_text_t *t, gpu_string_t *to, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    gpu_write_list(t, to, format, args);
+    va_end(args);
+}
+
+void gpu_print(gpu_text_t *t, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    gpu_write_list(t, &t->body, format, args);
+    va_end(args);
+}
+
+void gpu_text_begin(gpu_text_t *t)
+{
+    gpu_write(t, &t->all,
+              "%s#include \"accelerators/gpu/kernels/dialect.h\"\n"
+              "#include \"accelerators/gpu/kernels/%s.k\"\n",
+              t->wide ? "#define WIDE 1\n" : "",
+              t->wide ? "functions_wide" : "functions");
 }
 
 void gpu_text_release(gpu_text_t *t)
 {
-    if (t->all)
-        fclose(t->all);
-    if (t->body)
-        fclose(t->body);
-    free(t->text);
-    free(t->body_text);
+    pl_free(t->all.text);
+    pl_free(t->body.text);
     pl_free(t->kernel);
 }
 
@@ -57,11 +88,7 @@ void gpu_kernel_begin(gpu_text_t *t, const char *what)
     gpu_kernel_t *kernel = &t->kernel[t->kernels++];
     *kernel = (gpu_kernel_t){.launch.count = 0};
     snprintf(kernel->name, sizeof kernel->name, "%.16s_%d", what, t->kernels);
-    free(t->body_text);
-    t->body_text = NULL;
-    t->body = open_memstream(&t->body_text, &t->body_size);
-    if (!t->body)
-        no_memory(t);
+    t->body.length = 0;
 }
 
 static bool same_spot(const gpu_spot_t *a, const gpu_spot_t *b)
@@ -93,46 +120,34 @@ int gpu_argument(gpu_text_t *t, const gpu_spot_t *spot, const char *type, bool w
     return k;
 }
 
-void gpu_print(gpu_text_t *t, const char *format, ...)
-{
-    if (t->error.code != PL_OK)
-        return;
-    va_list args;
-    va_start(args, format);
-    if (vfprintf(t->body, format, args) < 0)
-        no_memory(t);
-    va_end(args);
-}
-
 /* The kernel, and for the emulator a function that calls it with a list of addresses. */
 void gpu_kernel_end(gpu_text_t *t, int64_t groups, int threads)
 {
     int control = -1;
     if (t->guarded)
-        control = gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_CONTROL}, "control_t", false);
+        control = gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_CONTROL}, "control_t",
+                               false);
     if (t->error.code != PL_OK)
         return;
     gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
     kernel->launch.groups = groups;
     kernel->launch.threads = threads;
-    if (fclose(t->body))
-        no_memory(t);
-    t->body = NULL;
-    fprintf(t->all, "\nKERNEL void BOUNDS(%d) %s(", threads, kernel->name);
+    gpu_write(t, &t->all, "\nKERNEL void BOUNDS(%d) %s(", threads, kernel->name);
     for (int k = 0; k < kernel->launch.count; k++)
-        fprintf(t->all, "%sGLOBAL %s%s *a%d", k ? ", " : "",
-                t->written[k] ? "" : "const ", t->type[k], k);
-    fputs(")\n{\n", t->all);
+        gpu_write(t, &t->all, "%sGLOBAL %s%s *a%d", k ? ", " : "",
+                  t->written[k] ? "" : "const ", t->type[k], k);
+    gpu_write(t, &t->all, ")\n{\n");
     if (control >= 0)
-        fprintf(t->all, "    if (a%d->guarded)\n        return;\n", control);
-    fputs(t->body_text ? t->body_text : "", t->all);
-    fprintf(t->all,
-            "}\n#ifdef EMULATOR\nvoid %s_enter(void *user)\n{\n"
-            "    const uint64_t *a = user;\n    %s(",
-            kernel->name, kernel->name);
+        gpu_write(t, &t->all, "    if (a%d->guarded)\n        return;\n", control);
+    if (t->body.length)
+        gpu_write(t, &t->all, "%s", t->body.text);
+    gpu_write(t, &t->all,
+              "}\n#ifdef EMULATOR\nvoid %s_enter(void *user)\n{\n"
+              "    const uint64_t *a = user;\n    %s(",
+              kernel->name, kernel->name);
     for (int k = 0; k < kernel->launch.count; k++)
-        fprintf(t->all, "%s(void *)a[%d]", k ? ", " : "", k);
-    fputs(");\n}\n#endif\n", t->all);
+        gpu_write(t, &t->all, "%s(void *)a[%d]", k ? ", " : "", k);
+    gpu_write(t, &t->all, ");\n}\n#endif\n");
 }
 
 /* ---- values ---- */

@@ -6,7 +6,7 @@
 #ifndef PL_GPU_TEXT_H
 #define PL_GPU_TEXT_H
 
-#include <stdio.h>
+#include <stdarg.h>
 
 #include "accelerators/gpu/machine.h"
 #include "accelerators/plan/fuse.h"
@@ -16,52 +16,60 @@
 typedef struct gpu_spot {
     enum {
         GPU_AT_ARENA,
-        GPU_AT_REGION,                                      /* `index` */
-        GPU_AT_INPUT,                                       /* batch field `index` */
-        GPU_AT_STEP,                                        /* step_t of dialect.h */
-        GPU_AT_CONTROL,                                     /* control_t */
-        GPU_AT_RESULTS,                                     /* doubles */
-        GPU_AT_SCRATCH,                                     /* of one unit */
+        GPU_AT_REGION,  /* `index` */
+        GPU_AT_INPUT,   /* batch field `index` */
+        GPU_AT_STEP,    /* step_t of dialect.h */
+        GPU_AT_CONTROL, /* control_t */
+        GPU_AT_RESULTS, /* doubles */
+        GPU_AT_SCRATCH, /* of one unit */
     } at;
     int index;
-    size_t offset;                                          /* bytes */
+    size_t offset; /* bytes */
 } gpu_spot_t;
 
 typedef struct gpu_kernel {
     char name[32];
-    pl_launch_t launch;                          /* entry and addresses are filled in when
+    pl_launch_t launch; /* entry and addresses are filled in when
                                                     the code is there, and memory moves */
     gpu_spot_t spot[PL_LAUNCH_ADDRESSES];
 } gpu_kernel_t;
+
+/* A text that grows; all zero: empty. */
+typedef struct gpu_string {
+    char *text; /* NULL: empty */
+    size_t length, room;
+} gpu_string_t;
 
 typedef struct gpu_text {
     const pl_graph_t *g;
     const pl_fusion_t *fusion;
     const pl_home_t *home;
-    const bool *done;                            /* [operations] assigns that are nothing */
-    bool wide;                                   /* numbers in registers are float64 */
-    bool guarded;                                /* a guard has been printed */
-    FILE *all, *body;                            /* the kernels so far; the one at hand */
-    char *text, *body_text;
-    size_t size, body_size;
-    gpu_kernel_t *kernel;                        /* [kernels] */
+    const bool *done;       /* [operations] assigns that are nothing */
+    bool wide;              /* numbers in registers are float64 */
+    bool guarded;           /* a guard has been printed */
+    gpu_string_t all, body; /* the kernels so far; the one at hand */
+    gpu_kernel_t *kernel;   /* [kernels] */
     int kernels, room;
-    const char *type[PL_LAUNCH_ADDRESSES];       /* of the arguments of the one at hand */
+    const char *type[PL_LAUNCH_ADDRESSES]; /* of the arguments of the one at hand */
     bool written[PL_LAUNCH_ADDRESSES];
-    size_t scratch;                              /* bytes, the most of any unit */
-    pl_error_t error;                            /* the first  [code 0] */
+    size_t scratch;   /* bytes, the most of any unit */
+    pl_error_t error; /* the first  [code 0] */
 } gpu_text_t;
 
-/* gpu_text_release() also after a failure.  Whatever fails is kept in `error`. */
-int gpu_text_open(gpu_text_t *t, pl_error_t *err);
-/* The whole text, which stays the text's own; NULL: see error. */
-const char *gpu_text_close(gpu_text_t *t);
+/* Puts the text's head down.  Whatever fails is kept in `error`, and the rest does
+ * nothing. */
+void gpu_text_begin(gpu_text_t *t);
 void gpu_text_release(gpu_text_t *t);
+
+/* Adds to a string of the text's. */
+void gpu_write(gpu_text_t *t, gpu_string_t *to, const char *format, ...) PL_PRINTF(3, 4);
+void gpu_write_list(gpu_text_t *t, gpu_string_t *to, const char *format, va_list args);
 
 /* Begins a kernel that is called WHAT_NUMBER. */
 void gpu_kernel_begin(gpu_text_t *t, const char *what);
 /* The number of the argument that points to a spot: "a3" in the text. */
 int gpu_argument(gpu_text_t *t, const gpu_spot_t *spot, const char *type, bool writes);
+/* Adds to the kernel at hand. */
 void gpu_print(gpu_text_t *t, const char *format, ...) PL_PRINTF(2, 3);
 void gpu_kernel_end(gpu_text_t *t, int64_t groups, int threads);
 

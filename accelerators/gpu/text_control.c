@@ -1,4 +1,6 @@
-/* text_control.c - kernels that decide and report: guards, and what a replay hands back */
+/* text_control.c - kernels that decide and report: guards, and the sums of metrics */
+#include <stdio.h>
+
 #include "accelerators/gpu/text.h"
 
 enum { THREADS = 256 };
@@ -6,7 +8,8 @@ enum { THREADS = 256 };
 static int value_argument(gpu_text_t *t, int32_t value)
 {
     const gpu_spot_t spot = gpu_spot_of(t, value);
-    return gpu_argument(t, &spot, gpu_type(t->g->value[t->home[value].root].dtype), false);
+    return gpu_argument(t, &spot, gpu_type(t->g->value[t->home[value].root].dtype),
+                        false);
 }
 
 /* "load_f32(a2, 0)", or a number where there is no memory. */
@@ -30,8 +33,8 @@ void gpu_print_guard(gpu_text_t *t, const pl_op_t *op)
 {
     char x[64], most[64], bound[40];
     gpu_kernel_begin(t, "guard");
-    const int control =
-        gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_CONTROL}, "control_t", true);
+    const int control = gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_CONTROL}, "control_t",
+                                     true);
     gpu_print(t, "    const real x = %s;\n    if (THREAD)\n        return;\n",
               number_of(t, op->input[0], x));
     if (op->input_count == 2)
@@ -44,24 +47,25 @@ void gpu_print_guard(gpu_text_t *t, const pl_op_t *op)
     t->guarded = true;
 }
 
-/* All figures as float64, one after the other, in the order of the fetches. */
+/* The sums of all metrics as float64, in the order of the fetches. */
 void gpu_print_results(gpu_text_t *t)
 {
     const bool guarded = t->guarded;
     char text[64];
     int64_t at = 0;
-    t->guarded = false;                                     /* what is there is reported */
+    t->guarded = false; /* what is there is reported */
     for (int i = 0; i < t->g->fetch_count; i++) {
         const pl_fetch_t *f = &t->g->fetch[i];
         if (f->kind != PL_FETCH_FIGURE)
             continue;
-        gpu_kernel_begin(t, "figures");
-        const int to = gpu_argument(
-            t, &(gpu_spot_t){.at = GPU_AT_RESULTS, .offset = (size_t)at * sizeof(double)},
-            "double", true);
+        gpu_kernel_begin(t, "metrics");
+        const int to = gpu_argument(t,
+                                    &(gpu_spot_t){.at = GPU_AT_RESULTS,
+                                                  .offset = (size_t)at * sizeof(double)},
+                                    "double", true);
         if (f->sums == 2) {
-            gpu_print(t, "    if (THREAD)\n        return;\n    a%d[0] = (double)%s;\n", to,
-                      number_of(t, f->value, text));
+            gpu_print(t, "    if (THREAD)\n        return;\n    a%d[0] = (double)%s;\n",
+                      to, number_of(t, f->value, text));
             gpu_print(t, "    a%d[1] = (double)%s;\n", to, number_of(t, f->weight, text));
         } else {
             const int from = value_argument(t, f->value);

@@ -9,7 +9,7 @@
  * Totals are added up in blocks of a fixed number of elements, a group each, and the sums
  * of the blocks in order by a second kernel: the bits follow from the sizes alone. */
 #include <stdarg.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "accelerators/gpu/text.h"
@@ -21,8 +21,8 @@
 enum {
     THREADS = 256,
     GROUPS_MOST = 4096,
-    BLOCK = 4096,                                           /* elements of a partial sum */
-    KNOWN = 192,                                            /* values of a unit, at most */
+    BLOCK = 4096, /* elements of a partial sum */
+    KNOWN = 192,  /* values of a unit, at most */
     TOTALS = 4,
 };
 
@@ -30,29 +30,27 @@ enum {
 typedef struct known {
     int32_t value;
     int number;
-    pl_view_t repeat;                   /* how it repeats  [rank 0: element by element] */
+    pl_view_t repeat; /* how it repeats  [rank 0: element by element] */
 } known_t;
 
 typedef struct store {
     gpu_spot_t spot;
     pl_dtype_t dtype;
-    int number;                                             /* of the register */
+    int number; /* of the register */
 } store_t;
 
 typedef struct unit {
     gpu_text_t *t;
-    int from, to;                                           /* operations */
+    int from, to; /* operations */
     int64_t n;
-    int width;                                              /* elements at a time */
+    int width; /* elements at a time */
     known_t known[KNOWN];
     int known_count, registers;
     store_t store[KNOWN];
     int stores;
     const pl_op_t *total[TOTALS];
-    int totals, totals_ahead;                               /* printed; of the unit */
-    FILE *loop;                                             /* the lines */
-    char *loop_text;
-    size_t loop_size;
+    int totals, totals_ahead; /* printed; of the unit */
+    gpu_string_t loop;        /* the lines */
 } unit_t;
 
 static const pl_value_t *value_of(const unit_t *u, int32_t value)
@@ -250,7 +248,7 @@ static void loop_print(unit_t *u, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    vfprintf(u->loop, format, args);
+    gpu_write_list(u->t, &u->loop, format, args);
     va_end(args);
 }
 
@@ -298,7 +296,8 @@ static void dropout_words(unit_t *u, const pl_op_t *op, int number)
               "        const uint64_t key%d = mix(a%d->seed, 0x%llxull);\n"
               "        const words_t words%d = philox((uint64_t)i / 4, a%d->step, "
               "a%d->shard, (uint32_t)key%d, (uint32_t)(key%d >> 32));\n",
-              number, a, (unsigned long long)op->attr.stream, number, a, a, number, number);
+              number, a, (unsigned long long)op->attr.stream, number, a, a, number,
+              number);
 }
 
 static int dropout(unit_t *u, const pl_op_t *op, pl_dtype_t dtype, const char *x)
@@ -319,8 +318,9 @@ static void print_total(unit_t *u, const pl_op_t *op, const char *x)
         too_many(u);
         return;
     }
-    loop_print(u, op->code == PL_OP_norm ? "            total%1$d += (double)%2$s * %2$s;\n"
-                                         : "            total%1$d += %2$s;\n",
+    loop_print(u,
+               op->code == PL_OP_norm ? "            total%1$d += (double)%2$s * %2$s;\n"
+                                      : "            total%1$d += %2$s;\n",
                u->totals, x);
     u->total[u->totals++] = op;
 }
@@ -336,8 +336,8 @@ static void print_assign(unit_t *u, const pl_op_t *op, bool done)
     if (op->attr.accumulate)
         r = result(u, v->dtype, false, operand(u, op, 0, y), x, NULL, "x + y");
     else
-        r = result(u, v->dtype, value_of(u, op->input[1])->dtype == v->dtype, x, NULL, NULL,
-                   "x");
+        r = result(u, v->dtype, value_of(u, op->input[1])->dtype == v->dtype, x, NULL,
+                   NULL, "x");
     if (!done) {
         const gpu_spot_t spot = gpu_spot_of(u->t, target);
         add_store(u, &spot, v->dtype, r);
@@ -417,8 +417,9 @@ static void print_block_end(unit_t *u)
     const int64_t blocks = blocks_of(u);
     const int a = blocks > 1 ? partials(u, true) : 0;
     for (int k = 0; k < u->totals; k++) {
-        gpu_print(t, "        const double sum%d = group_sum64((double)total%d, rows);\n"
-                     "        if (THREAD == 0)\n            ",
+        gpu_print(t,
+                  "        const double sum%d = group_sum64((double)total%d, rows);\n"
+                  "        if (THREAD == 0)\n            ",
                   k, k);
         if (blocks > 1) {
             gpu_print(t, "a%d[%lld + block] = sum%d;\n", a, (long long)(k * blocks), k);
@@ -495,17 +496,19 @@ static void print_head(unit_t *u, int threads)
     gpu_text_t *t = u->t;
     const int step = threads * u->width;
     if (!u->totals_ahead) {
-        gpu_print(t,
-                  "    for (int64_t i = (GROUP * %d + THREAD) * %d; i < %lld; i += GROUPS * "
-                  "%d) {\n",
-                  threads, u->width, (long long)u->n, step);
+        gpu_print(
+            t,
+            "    for (int64_t i = (GROUP * %d + THREAD) * %d; i < %lld; i += GROUPS * "
+            "%d) {\n",
+            threads, u->width, (long long)u->n, step);
         return;
     }
     gpu_print(t,
               "    LOCAL_ARRAY(double, rows, GROUP_ROWS);\n"
               "    for (int64_t block = GROUP; block < %lld; block += GROUPS) {\n"
               "        const int64_t end = block < %lld ? (block + 1) * %d : %lld;\n",
-              (long long)blocks_of(u), (long long)blocks_of(u) - 1, BLOCK, (long long)u->n);
+              (long long)blocks_of(u), (long long)blocks_of(u) - 1, BLOCK,
+              (long long)u->n);
     for (int k = 0; k < u->totals_ahead; k++)
         gpu_print(t, "        double total%d = 0.0;\n", k);
     gpu_print(t,
@@ -516,13 +519,11 @@ static void print_head(unit_t *u, int threads)
 static void print_lines(unit_t *u)
 {
     gpu_text_t *t = u->t;
-    if (fclose(u->loop))
-        pl_no_memory(&t->error);
-    if (u->width == 4)
-        gpu_print(t, "        for (int k = 0; k < 4; k++) {\n%s        }\n", u->loop_text);
-    else
-        gpu_print(t, "%s", u->loop_text);
-    free(u->loop_text);
+    const char *const lines = u->loop.length ? u->loop.text : "";
+    gpu_print(t,
+              u->width == 4 ? "        for (int k = 0; k < 4; k++) {\n%s        }\n"
+                            : "%s",
+              lines);
 }
 
 static void print_unit(unit_t *u)
@@ -553,11 +554,8 @@ void gpu_print_element(gpu_text_t *t, int from, int to)
     unit_t *u = pl_alloc(sizeof *u);
     if (u)
         *u = (unit_t){.t = t, .from = from, .to = to};
-    if (u)
-        u->loop = open_memstream(&u->loop_text, &u->loop_size);
-    if (!u || !u->loop) {
+    if (!u) {
         pl_no_memory(&t->error);
-        pl_free(u);
         return;
     }
     for (int i = from; i < to; i++) {
@@ -567,5 +565,6 @@ void gpu_print_element(gpu_text_t *t, int from, int to)
     }
     u->width = width_of(u);
     print_unit(u);
+    pl_free(u->loop.text);
     pl_free(u);
 }

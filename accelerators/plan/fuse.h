@@ -1,8 +1,8 @@
 /* fuse.h - which operations run together
  *
  * Element-wise operations over the same number of elements that share values run as one
- * unit, one pass over memory.  Any other operation is a unit of its own.  A reshape is not
- * run at all. */
+ * unit, one pass over memory.  Any other operation is a unit of its own.  A reshape is
+ * not run at all. */
 #ifndef PL_PLAN_FUSE_H
 #define PL_PLAN_FUSE_H
 

@@ -36,13 +36,13 @@ typedef unsigned long long uint64_t;
 #define LOCAL
 #define RESTRICT __restrict__
 #define BOUNDS(threads) __launch_bounds__(threads)
-#define THREAD ((int)threadIdx.x)                           /* within its group */
+#define THREAD ((int)threadIdx.x) /* within its group */
 #define THREADS ((int)blockDim.x)
 #define GROUP ((int64_t)blockIdx.x)
 #define GROUPS ((int64_t)gridDim.x)
 #define SYNC() __syncthreads()
 #define STEP_SCALARS 67
-#define HIGH_PRODUCT(a, b) __umulhi(a, b)                   /* the upper 32 bits of it */
+#define HIGH_PRODUCT(a, b) __umulhi(a, b) /* the upper 32 bits of it */
 
 #define pl_bits_of(x) __float_as_uint(x)
 #define pl_float_of(bits) __uint_as_float(bits)
@@ -145,9 +145,10 @@ FN void store4_f64(GLOBAL double *x, int64_t at, four_t four)
 \
     FN void store4_##type(GLOBAL uint16_t *x, int64_t at, four_t four) \
     { \
-        *(ushort4 *)(x + at) = \
-            make_ushort4(type##_bits((float)four.at[0]), type##_bits((float)four.at[1]), \
-                         type##_bits((float)four.at[2]), type##_bits((float)four.at[3])); \
+        *(ushort4 *)(x + at) = make_ushort4(type##_bits((float)four.at[0]), \
+                                            type##_bits((float)four.at[1]), \
+                                            type##_bits((float)four.at[2]), \
+                                            type##_bits((float)four.at[3])); \
     }
 HALVES(bf16)
 HALVES(f16)
@@ -217,11 +218,11 @@ FN float group_max(float x, LOCAL float *rows)
 typedef struct step {
     double scalar[STEP_SCALARS];
     uint64_t seed;
-    uint32_t step, shard;              /* as pl_dropout_t has them */
+    uint32_t step, shard; /* as pl_dropout_t has them */
 } step_t;
 
 typedef struct control {
-    int32_t guarded;                   /* what follows does not happen: GUARDED, ENOUGH */
+    int32_t guarded; /* what follows does not happen: GUARDED, ENOUGH */
 } control_t;
 
 #define GUARDED 1
