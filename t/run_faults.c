@@ -701,7 +701,7 @@ static void stop_when_it_opens(evutil_socket_t fd, short what, void *user)
 static void a_stop_ends_the_wait_for_data_that_do_not_open(void)
 {
     const struct timeval each = {0, 10000};
-    shut_opens = 0;
+    __atomic_store_n(&shut_opens, 0, __ATOMIC_RELAXED);
     rig_t *rig = rig_new(.dataset = "{\"name\": \"shut\"}");
     struct event *timer = event_new(rig_base(rig), -1, EV_PERSIST, stop_when_it_opens,
                                     rig);
