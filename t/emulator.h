@@ -11,6 +11,7 @@
 #define T_EMULATOR_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -83,6 +84,16 @@ typedef struct {
 #define __shfl_xor_sync(all, x, mask) ((__typeof__(x))emulator_shuffle((double)(x), mask))
 #define emulator_f16_float(bits) pl_f16_float(bits)
 #define emulator_f16_bits(x) pl_f16_bits(x)
+
+/* The emulator has one thread, and sanitizers know what is atomic. */
+#define atomicCAS(at, was, is) \
+    ({ \
+        __typeof__(*(at)) found = (was); \
+        __atomic_compare_exchange_n(at, &found, is, 0, __ATOMIC_RELAXED, \
+                                    __ATOMIC_RELAXED); \
+        found; \
+    })
+#define atomicAdd(at, x) __atomic_fetch_add(at, x, __ATOMIC_RELAXED)
 
 static inline float __uint_as_float(uint32_t bits)
 {

@@ -8,6 +8,7 @@
 #include "accelerators/reference/reference.h"
 #include "device_rig.h"
 #include "machine_emulated.h"
+#include "rig.h"
 #include "tap.h"
 
 typedef struct format {
@@ -15,12 +16,14 @@ typedef struct format {
     double tolerance;
 } format_t;
 
+/* The last two only with PACELINE_TEST_LONG. */
 static const format_t formats[] = {{"32-true", 1e-5},          {"64-true", 1e-12},
                                    {"bf16-mixed", 3 * 0x1p-8}, {"16-mixed", 3 * 0x1p-11},
                                    {"bf16-true", 3 * 0x1p-8},  {"16-true", 3 * 0x1p-11}};
+enum { FORMATS_USUAL = 4 };
 
 /* Cases of operators that the core does not have yet. */
-enum { MISSING = 110 };
+enum { MISSING = 5 };
 
 typedef struct tally {
     int right, wrong, missing;
@@ -64,7 +67,8 @@ static void every_case_is_what_the_reference_computes(void)
     const char *only = getenv("CASE");
     if (!ok(rig.ops->open(&device, &info, &rig.err) == PL_OK, "the emulator is opened"))
         return;
-    for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
+    const size_t count = sizeof formats / sizeof *formats;
+    for (size_t f = 0; f < (getenv("PACELINE_TEST_LONG") ? count : FORMATS_USUAL); f++) {
         tally_t tally = {0};
         for (int i = 0; i < operator_case_count; i++)
             if (!only || strstr(operator_cases[i].name, only))
@@ -76,8 +80,42 @@ static void every_case_is_what_the_reference_computes(void)
     rig.ops->close(&device);
 }
 
+static rig_result_t *fit_on(const char *accelerator, const char *module,
+                            const char *trainer)
+{
+    return rig_train(&(rig_spec_t){.accelerator = accelerator,
+                                   .module = module,
+                                   .optimizer = "{\"name\": \"adamw\", \"lr\": 0.01}",
+                                   .data = "\"val_split\": 0.2",
+                                   .trainer = trainer});
+}
+
+static void runs_train_as_on_the_processor(void)
+{
+    static const char *const modules[] = {
+        "{\"name\": \"mlp\", \"hidden\": [8], \"dropout\": 0.1}", "{\"name\": \"mlp\"}"};
+    static const char trainer[] = "\"max_epochs\": 2, \"gradient_clip_val\": 1";
+    for (int k = 0; k < 2 && rig_has("cpu"); k++) {
+        rig_result_t *cpu = fit_on("cpu", modules[k], trainer),
+                     *gpu = fit_on("emulated", modules[k], trainer),
+                     *again = fit_on("emulated", modules[k], trainer);
+        is_text(gpu->status, "ok", "%s trains: %s", modules[k], gpu->error.text);
+        ok(rig_distance(cpu, gpu) < 1e-4, "to the same weights, but for %g",
+           rig_distance(cpu, gpu));
+        is_near(rig_metric(gpu, "val_loss"), rig_metric(cpu, "val_loss"), 1e-4,
+                "and the same loss");
+        ok(rig_same_bits(gpu, again), "in another order of threads to the same bits");
+        rig_result_free(cpu), rig_result_free(gpu), rig_result_free(again);
+    }
+}
+
+static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator},
+                                          PL_REGISTRATIONS_END};
+
 int main(void)
 {
+    rig_init(parts);
     run(every_case_is_what_the_reference_computes);
+    run(runs_train_as_on_the_processor);
     return tap_done();
 }

@@ -33,6 +33,9 @@ struct pl_entry {
 /* The emulator has one thread of its own. */
 static pthread_mutex_t at_work = PTHREAD_MUTEX_INITIALIZER;
 
+/* Each device that is opened has threads in another order. */
+static int opened;
+
 static int emulated_open(void *self, pl_device_info_t *info, pl_error_t *err)
 {
     emulated_t *e = self;
@@ -43,6 +46,7 @@ static int emulated_open(void *self, pl_device_info_t *info, pl_error_t *err)
         return pl_fail(err, PL_EIO, "no folder for kernels can be made: %m");
     }
     e->folder = folder;
+    e->seed = 1000003u * (uint64_t)__atomic_add_fetch(&opened, 1, __ATOMIC_RELAXED);
     *info = (pl_device_info_t){.ranks = info->ranks,
                                .local_rank = info->local_rank,
                                .device = -1,

@@ -172,8 +172,11 @@ static const char *given_or(const char *given, const char *usual)
 
 static void accelerator_text(const rig_spec_t *s, char text[static 512])
 {
-    if (strcmp(given_or(s->accelerator, "fake"), "fake"))
-        snprintf(text, 512, "{\"name\": \"%s\", \"threads\": 1}", s->accelerator);
+    const char *name = given_or(s->accelerator, "fake");
+    if (!strcmp(name, "cpu"))
+        snprintf(text, 512, "{\"name\": \"cpu\", \"threads\": 1}");
+    else if (strcmp(name, "fake"))
+        snprintf(text, 512, "{\"name\": \"%s\"}", name);
     else
         snprintf(text, 512, "{\"name\": \"fake\", \"script\": \"%s\"}",
                  given_or(s->script, ""));

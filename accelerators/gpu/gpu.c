@@ -37,9 +37,16 @@ void pl_gpu_discard(void *self, pl_plan_t *plan)
 
 int pl_gpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
 {
+    pl_gpu_t *gpu = self;
     pl_error_t failure = {0};
+    int code = PL_OK;
     (void)err;
-    const int code = gpu_plan_run(self, plan, replay, &failure);
+    gpu->halted &= !replay->resumes;
+    replay->guarded = replay->halts && gpu->halted;
+    if (!replay->guarded)
+        code = gpu_plan_run(gpu, plan, replay, &failure);
+    if (replay->halts && (code != PL_OK || replay->guarded))
+        gpu->halted = true;
     replay->done(replay, code == PL_OK ? NULL : &failure);
     return PL_OK;
 }

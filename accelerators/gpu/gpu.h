@@ -20,6 +20,7 @@ typedef struct pl_gpu {
     const pl_machine_ops_t *machine;
     struct pl_gpu_memory *memory; /* memory.h */
     pl_plan_t *plans;             /* all, for close */
+    bool halted;                  /* see pl_replay_t */
 } pl_gpu_t;
 
 #define PL_GPU_OPS \

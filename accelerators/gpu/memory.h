@@ -31,10 +31,11 @@ typedef struct gpu_step {
 } gpu_step_t;
 
 typedef struct gpu_control {
-    int32_t guarded;
+    int32_t guarded, operation;
+    int64_t index;
 } gpu_control_t;
 
-enum { GPU_GUARDED = 1, GPU_ENOUGH = 2 };
+enum { GPU_GUARDED = 1, GPU_ENOUGH, GPU_WRONG_INDEX, GPU_NOT_FINITE };
 
 int gpu_memory_open(pl_gpu_t *gpu, pl_error_t *err);
 void gpu_memory_close(pl_gpu_t *gpu);

@@ -32,7 +32,8 @@ struct pl_plan {
     size_t input[PL_FIELDS];  /* bytes of each batch field  [0: not
                                                     read] */
     size_t needs[PL_REGIONS]; /* elements of each region */
-    unsigned generation;      /* of the memory that launches point to */
+    gpu_check_t *check;
+    unsigned generation; /* of the memory that launches point to */
 };
 
 typedef struct compiler {
@@ -86,9 +87,11 @@ static int print_unit(compiler_t *c, int from, int to, pl_error_t *err)
     const pl_op_t *op = &g->op[from];
     if (pl_is_elementwise(g, op))
         gpu_print_element(&c->text, from, to);
-    else if (op->code == PL_OP_guard && !op->attr.watches)
-        gpu_print_guard(&c->text, op);
-    else
+    else if (op->code == PL_OP_guard)
+        gpu_print_guard(&c->text, from);
+    else if (!gpu_print_reduction(&c->text, from) && !gpu_print_move(&c->text, from)
+             && !gpu_print_row(&c->text, from) && !gpu_print_product(&c->text, from)
+             && !gpu_print_attention(&c->text, from))
         return pl_fail(err, PL_EUNSUPPORTED,
                        "%s: the %s accelerator has no such operator",
                        pl_op_where(op, where), c->gpu->machine->name);
@@ -121,7 +124,9 @@ static int make_code(compiler_t *c, pl_error_t *err)
     p->kernel = c->text.kernel;
     p->kernels = c->text.kernels;
     p->scratch = c->text.scratch;
+    p->check = c->text.check;
     c->text.kernel = NULL;
+    c->text.check = NULL;
     int code = p->kernels ? gpu->machine->code_new(gpu, c->text.all.text, &p->code, err)
                           : PL_OK;
     for (int k = 0; k < p->kernels && code == PL_OK; k++) {
@@ -188,6 +193,7 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
     if (code != PL_OK)
         return code;
     c->text.g = &c->lowered.graph;
+    c->text.look = c->lowered.look;
     c->text.fusion = &c->fusion;
     c->text.home = c->lifetimes.home;
     c->text.done = c->lifetimes.done;
@@ -248,6 +254,7 @@ void gpu_plan_free(pl_gpu_t *gpu, pl_plan_t *plan)
     if (plan->code)
         gpu->machine->code_free(gpu, plan->code);
     pl_free(plan->kernel);
+    pl_free(plan->check);
     pl_free(plan);
 }
 
@@ -314,6 +321,22 @@ static int fetch(pl_gpu_t *gpu, const pl_plan_t *p, pl_replay_t *replay,
     return code;
 }
 
+/* What a kernel found. */
+static int fail_check(const gpu_check_t *check, const gpu_control_t *found, uint64_t step,
+                      pl_error_t *err)
+{
+    char where[128];
+    const bool table = check->op.code == PL_OP_embedding
+                       || check->op.code == PL_OP_embedding_grad;
+    if (found->guarded == GPU_NOT_FINITE)
+        return pl_guard_fail(&check->op, step, err);
+    return pl_fail(err, PL_EINVAL, "%s got index %lld, outside [0, %lld): %s",
+                   pl_op_where(&check->op, where), (long long)found->index,
+                   (long long)check->below,
+                   table ? "check the data, and how many rows the module gives the table"
+                         : "check the labels of the data, and module.classes");
+}
+
 int gpu_plan_run(pl_gpu_t *gpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
 {
     gpu_step_t step;
@@ -329,5 +352,7 @@ int gpu_plan_run(pl_gpu_t *gpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t
     if (code == PL_OK)
         code = gpu->machine->finish(gpu, PL_STREAM_MAIN, err);
     replay->guarded = control.guarded == GPU_GUARDED;
+    if (code == PL_OK && control.guarded >= GPU_WRONG_INDEX)
+        code = fail_check(&plan->check[control.operation], &control, replay->step, err);
     return code;
 }

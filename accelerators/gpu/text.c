@@ -75,6 +75,7 @@ void gpu_text_release(gpu_text_t *t)
     pl_free(t->all.text);
     pl_free(t->body.text);
     pl_free(t->kernel);
+    pl_free(t->check);
 }
 
 /* ---- a kernel ---- */
@@ -89,6 +90,7 @@ void gpu_kernel_begin(gpu_text_t *t, const char *what)
     *kernel = (gpu_kernel_t){.launch.count = 0};
     snprintf(kernel->name, sizeof kernel->name, "%.16s_%d", what, t->kernels);
     t->body.length = 0;
+    t->defines = 0;
 }
 
 static bool same_spot(const gpu_spot_t *a, const gpu_spot_t *b)
@@ -120,6 +122,130 @@ int gpu_argument(gpu_text_t *t, const gpu_spot_t *spot, const char *type, bool w
     return k;
 }
 
+/* ---- words of a body ---- */
+
+void gpu_define(gpu_text_t *t, const char *word, const char *format, ...)
+{
+    va_list args;
+    if (t->error.code == PL_OK && t->defines == GPU_DEFINES)
+        pl_fail(&t->error, PL_EBUG, "a kernel has more than %d words", GPU_DEFINES);
+    if (t->error.code != PL_OK)
+        return;
+    snprintf(t->defined[t->defines++], sizeof t->defined[0], "%.*s",
+             (int)strcspn(word, "("), word);
+    gpu_print(t, "#define %s ", word);
+    va_start(args, format);
+    gpu_write_list(t, &t->body, format, args);
+    va_end(args);
+    gpu_print(t, "\n");
+}
+
+void gpu_define_number(gpu_text_t *t, const char *word, int64_t number)
+{
+    gpu_define(t, word, "%lld", (long long)number);
+}
+
+bool gpu_is_wanted(const gpu_text_t *t, int32_t value)
+{
+    return t->home[value].place != PL_PLACE_NOWHERE;
+}
+
+void gpu_define_load(gpu_text_t *t, const char *name, int32_t value)
+{
+    const pl_value_t *v = &t->g->value[t->home[value].root];
+    char word[24], number[40];
+    snprintf(word, sizeof word, "%.16s(i)", name);
+    if (v->source == PL_FROM_CONSTANT) {
+        gpu_define(t, word, "%s", gpu_number(t, v->constant, number));
+    } else if (v->source == PL_FROM_SCALAR) {
+        const int a = gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_STEP}, "step_t", false);
+        gpu_define(t, word, "((real)a%d->scalar[%d])", a, v->index);
+    } else {
+        const gpu_spot_t spot = gpu_spot_of(t, value);
+        gpu_define(t, word, "%sload_%s(a%d, i)", pl_is_float(v->dtype) ? "(real)" : "",
+                   gpu_suffix(v->dtype),
+                   gpu_argument(t, &spot, gpu_type(v->dtype), false));
+    }
+}
+
+void gpu_define_store(gpu_text_t *t, const char *name, int32_t value)
+{
+    const pl_dtype_t dtype = t->g->value[value].dtype;
+    char word[24];
+    snprintf(word, sizeof word, "%.16s(i, v)", name);
+    if (!gpu_is_wanted(t, value)) {
+        gpu_define(t, word, "((void)(v))");
+        return;
+    }
+    const gpu_spot_t spot = gpu_spot_of(t, value);
+    gpu_define(t, word, "store_%s(a%d, i, v)", gpu_suffix(dtype),
+               gpu_argument(t, &spot, gpu_type(dtype), true));
+}
+
+void gpu_define_scratch(gpu_text_t *t, const char *name, size_t offset, int64_t count)
+{
+    const size_t end = offset + (size_t)count * sizeof(double);
+    if (t->scratch < end)
+        t->scratch = end;
+    gpu_define(t, name, "a%d",
+               gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_SCRATCH, .offset = offset},
+                            "double", true));
+}
+
+const char *gpu_place(gpu_text_t *t, const pl_view_t *view, const char *element,
+                      bool narrow, char text[512])
+{
+    const pl_view_t v = pl_view_merged(view);
+    int length = 0;
+    int64_t inner = 1;
+    (void)t;
+    if (v.offset)
+        length = snprintf(text, 512, "%lld", (long long)v.offset);
+    for (int k = v.shape.rank - 1; k >= 0; k--) {
+        if (v.stride[k]) {
+            length += snprintf(text + length, 512 - (size_t)length, "%s(int64_t)(%s(%s)",
+                               length ? " + " : "", narrow ? "(uint32_t)" : "", element);
+            if (inner > 1)
+                length += snprintf(text + length, 512 - (size_t)length, " / %lld",
+                                   (long long)inner);
+            if (k > 0)
+                length += snprintf(text + length, 512 - (size_t)length, " %% %lld",
+                                   (long long)v.shape.dim[k]);
+            length += snprintf(text + length, 512 - (size_t)length, ") * %lld",
+                               (long long)v.stride[k]);
+        }
+        inner *= v.shape.dim[k];
+    }
+    if (!length)
+        snprintf(text, 512, "0");
+    return text;
+}
+
+void gpu_define_place(gpu_text_t *t, const char *word, const char *element,
+                      const pl_view_t *view)
+{
+    char text[512];
+    gpu_define(t, word, "(%s)",
+               gpu_place(t, view, element, pl_elements(view->shape) <= INT32_MAX, text));
+}
+
+/* What comes behind looks whether it was right. */
+int gpu_add_check(gpu_text_t *t, int op, int64_t below)
+{
+    if (t->error.code == PL_OK && PL_GROW(t->check, t->checks, t->check_room) != PL_OK)
+        no_memory(t);
+    if (t->error.code != PL_OK)
+        return 0;
+    t->check[t->checks] = (gpu_check_t){t->g->op[op], below};
+    t->guarded = true;
+    return t->checks++;
+}
+
+void gpu_include(gpu_text_t *t, const char *name)
+{
+    gpu_print(t, "#include \"accelerators/gpu/kernels/%s.k\"\n", name);
+}
+
 /* The kernel, and for the emulator a function that calls it with a list of addresses. */
 void gpu_kernel_end(gpu_text_t *t, int64_t groups, int threads)
 {
@@ -127,6 +253,8 @@ void gpu_kernel_end(gpu_text_t *t, int64_t groups, int threads)
     if (t->guarded)
         control = gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_CONTROL}, "control_t",
                                false);
+    for (int k = 0; k < t->defines; k++)
+        gpu_print(t, "#undef %s\n", t->defined[k]);
     if (t->error.code != PL_OK)
         return;
     gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
@@ -188,6 +316,9 @@ const char *gpu_suffix(pl_dtype_t dtype)
     case PL_F64: return "f64";
     case PL_BF16: return "bf16";
     case PL_F16: return "f16";
+    case PL_I32: return "i32";
+    case PL_I64: return "i64";
+    case PL_U8: return "u8";
     default: return "f32";
     }
 }

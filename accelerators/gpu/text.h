@@ -10,6 +10,7 @@
 
 #include "accelerators/gpu/machine.h"
 #include "accelerators/plan/fuse.h"
+#include "accelerators/plan/view.h"
 #include "tensor/lifetimes.h"
 
 /* A place in the device's memory. */
@@ -40,8 +41,17 @@ typedef struct gpu_string {
     size_t length, room;
 } gpu_string_t;
 
+enum { GPU_DEFINES = 40 };
+
+/* An operation that may end a replay with an error: by an index, or by a number. */
+typedef struct gpu_check {
+    pl_op_t op;
+    int64_t below; /* of indices */
+} gpu_check_t;
+
 typedef struct gpu_text {
     const pl_graph_t *g;
+    const pl_view_t *look; /* of the lowered graph */
     const pl_fusion_t *fusion;
     const pl_home_t *home;
     const bool *done;       /* [operations] assigns that are nothing */
@@ -52,6 +62,10 @@ typedef struct gpu_text {
     int kernels, room;
     const char *type[PL_LAUNCH_ADDRESSES]; /* of the arguments of the one at hand */
     bool written[PL_LAUNCH_ADDRESSES];
+    char defined[GPU_DEFINES][24]; /* names of macros of the one at hand */
+    int defines;
+    gpu_check_t *check; /* [checks] */
+    int checks, check_room;
     size_t scratch;   /* bytes, the most of any unit */
     pl_error_t error; /* the first  [code 0] */
 } gpu_text_t;
@@ -72,6 +86,26 @@ int gpu_argument(gpu_text_t *t, const gpu_spot_t *spot, const char *type, bool w
 /* Adds to the kernel at hand. */
 void gpu_print(gpu_text_t *t, const char *format, ...) PL_PRINTF(2, 3);
 void gpu_kernel_end(gpu_text_t *t, int64_t groups, int threads);
+/* The body of kernels/NAME.k, by words that are defined before it: "X(i)" for how it
+ * loads, "Y(i, v)" for how it stores, "ROWS" for a number. */
+void gpu_include(gpu_text_t *t, const char *name);
+void gpu_define(gpu_text_t *t, const char *word, const char *format, ...) PL_PRINTF(3, 4);
+void gpu_define_number(gpu_text_t *t, const char *word, int64_t number);
+/* NAME(i): element i of a value; NAME(i, v): v becomes element i, unless nobody reads it. */
+void gpu_define_load(gpu_text_t *t, const char *name, int32_t value);
+void gpu_define_store(gpu_text_t *t, const char *name, int32_t value);
+/* Of the unit's scratch: as doubles from byte `offset` on, `count` of them. */
+void gpu_define_scratch(gpu_text_t *t, const char *name, size_t offset, int64_t count);
+/* The number of a check: control_t.operation. */
+int gpu_add_check(gpu_text_t *t, int op, int64_t below);
+bool gpu_is_wanted(const gpu_text_t *t, int32_t value);
+
+/* Where element `element` of a shape lies by the strides of a view: "i / 64 % 10 * 3". */
+void gpu_define_place(gpu_text_t *t, const char *word, const char *element,
+                      const pl_view_t *view);
+/* Element i of something to be repeated over a result of n elements. */
+const char *gpu_place(gpu_text_t *t, const pl_view_t *view, const char *element,
+                      bool narrow, char text[512]);
 
 /* Where a value lies; its root's memory. */
 gpu_spot_t gpu_spot_of(const gpu_text_t *t, int32_t value);
@@ -84,7 +118,22 @@ const char *gpu_number(const gpu_text_t *t, double number, char text[40]);
 
 /* The units of element-wise operations, and what a replay hands back. */
 void gpu_print_element(gpu_text_t *t, int from, int to);
-void gpu_print_guard(gpu_text_t *t, const pl_op_t *op);
+void gpu_print_guard(gpu_text_t *t, int op);
+/* One operation of its own; false: there is no such kernel. */
+bool gpu_print_reduction(gpu_text_t *t, int op);
+/* Sums over rows of TERM(row, column), which is defined, for each column: the end of the
+ * kernel at hand, and one more where there are many rows. */
+void gpu_print_columns(gpu_text_t *t, int64_t rows, int64_t columns, size_t scratch,
+                       int32_t result);
+/* Ends the kernel at hand: a body for n elements, a thread each. */
+void gpu_print_each(gpu_text_t *t, const char *body, int64_t n);
+/* How a body runs that has a group for a row. */
+int gpu_row_threads(int64_t width);
+int64_t gpu_row_groups(int64_t rows);
+bool gpu_print_move(gpu_text_t *t, int op);
+bool gpu_print_row(gpu_text_t *t, int op);
+bool gpu_print_product(gpu_text_t *t, int op);
+bool gpu_print_attention(gpu_text_t *t, int op);
 void gpu_print_results(gpu_text_t *t);
 
 #endif

@@ -29,9 +29,33 @@ static const char *number_of(gpu_text_t *t, int32_t value, char text[64])
     return text;
 }
 
-void gpu_print_guard(gpu_text_t *t, const pl_op_t *op)
+static void print_watch(gpu_text_t *t, int i)
 {
+    const pl_op_t *op = &t->g->op[i];
+    const int64_t n = pl_elements(t->g->value[op->input[0]].shape);
+    char most[64], bound[40];
+    gpu_kernel_begin(t, "watch");
+    gpu_define_load(t, "X", op->input[0]);
+    if (op->input_count == 2)
+        gpu_define(t, "LIMIT", "(!(%s > %s))", number_of(t, op->input[1], most),
+                   gpu_number(t, op->attr.a, bound));
+    else
+        gpu_define(t, "LIMIT", "1");
+    gpu_define_number(t, "N", n);
+    gpu_define(t, "CONTROL", "a%d",
+               gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_CONTROL}, "control_t", true));
+    gpu_define_number(t, "OPERATION", gpu_add_check(t, i, 0));
+    gpu_print_each(t, "watch", n);
+}
+
+void gpu_print_guard(gpu_text_t *t, int i)
+{
+    const pl_op_t *op = &t->g->op[i];
     char x[64], most[64], bound[40];
+    if (op->attr.watches) {
+        print_watch(t, i);
+        return;
+    }
     gpu_kernel_begin(t, "guard");
     const int control = gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_CONTROL}, "control_t",
                                      true);

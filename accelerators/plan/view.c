@@ -41,8 +41,7 @@ bool pl_view_is_dense(const pl_view_t *v)
     return true;
 }
 
-/* Axes of size 1 say nothing; neighbours that lie one after the other become one. */
-static pl_view_t merged(const pl_view_t *v)
+pl_view_t pl_view_merged(const pl_view_t *v)
 {
     pl_view_t out = {.root = v->root, .offset = v->offset};
     for (int i = 0; i < v->shape.rank; i++) {
@@ -63,7 +62,7 @@ static pl_view_t merged(const pl_view_t *v)
 /* Each merged axis must be the product of some neighbours of the new shape. */
 bool pl_view_reshape(const pl_view_t *v, pl_shape_t shape, pl_view_t *out)
 {
-    pl_view_t m = merged(v);
+    pl_view_t m = pl_view_merged(v);
     *out = (pl_view_t){.root = v->root, .shape = shape, .offset = v->offset};
     int from = m.shape.rank - 1;
     int64_t used = 1;

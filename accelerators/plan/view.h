@@ -10,6 +10,9 @@ pl_view_t pl_view_permute(const pl_view_t *v, const int *order);
 pl_view_t pl_view_slice(const pl_view_t *v, int axis, int64_t from, int64_t to);
 /* The same elements in another shape; false when strides cannot say it. */
 bool pl_view_reshape(const pl_view_t *v, pl_shape_t shape, pl_view_t *out);
+/* The same elements by fewer axes: those of size 1 go, and neighbours that lie one after
+ * the other become one. */
+pl_view_t pl_view_merged(const pl_view_t *v);
 /* Whether it is row-major without gaps, from its offset on. */
 bool pl_view_is_dense(const pl_view_t *v);
 

@@ -87,10 +87,16 @@ FN uint16_t f16_bits(float x)
 }
 #endif
 
+#define load_i32(x, i) ((x)[i])
+#define load_i64(x, i) ((x)[i])
+#define load_u8(x, i) ((x)[i])
 #define load_f32(x, i) ((x)[i])
 #define load_f64(x, i) ((x)[i])
 #define load_bf16(x, i) bf16_float((x)[i])
 #define load_f16(x, i) f16_float((x)[i])
+#define store_i32(x, i, v) ((x)[i] = (int32_t)(v))
+#define store_i64(x, i, v) ((x)[i] = (int64_t)(v))
+#define store_u8(x, i, v) ((x)[i] = (uint8_t)(v))
 #define store_f32(x, i, v) ((x)[i] = (float)(v))
 #define store_f64(x, i, v) ((x)[i] = (double)(v))
 #define store_bf16(x, i, v) ((x)[i] = bf16_bits((float)(v)))
@@ -157,21 +163,21 @@ HALVES(f16)
 /* ---- Sums and maxima over a group ----
  *
  * Of the values of all threads, to all threads; their number is a multiple of 32.  `rows`
- * is a local array of GROUP_ROWS floats, which may be used again right after. */
+ * is a local array of GROUP_ROWS numbers, which may be used again right after. */
 
 #define GROUP_ROWS 32
 #ifndef SYNC_OF_SUMS
 #define SYNC_OF_SUMS() SYNC()
 #endif
 
-FN float group_sum(float x, LOCAL float *rows)
+FN real group_sum(real x, LOCAL real *rows)
 {
     for (int width = 16; width > 0; width /= 2)
         x += __shfl_xor_sync(0xffffffffu, x, width);
     if (THREAD % 32 == 0)
         rows[THREAD / 32] = x;
     SYNC_OF_SUMS();
-    x = THREAD % 32 < THREADS / 32 ? rows[THREAD % 32] : 0.0f;
+    x = THREAD % 32 < THREADS / 32 ? rows[THREAD % 32] : (real)0;
     for (int width = 16; width > 0; width /= 2)
         x += __shfl_xor_sync(0xffffffffu, x, width);
     SYNC();
@@ -194,23 +200,38 @@ FN double group_sum64(double x, LOCAL double *rows)
 }
 
 /* A NaN is larger than anything. */
-FN float larger(float a, float b)
+FN real larger(real a, real b)
 {
     return a > b || a != a ? a : b;
 }
 
-FN float group_max(float x, LOCAL float *rows)
+FN real group_max(real x, LOCAL real *rows)
 {
     for (int width = 16; width > 0; width /= 2)
         x = larger(x, __shfl_xor_sync(0xffffffffu, x, width));
     if (THREAD % 32 == 0)
         rows[THREAD / 32] = x;
     SYNC();
-    x = THREAD % 32 < THREADS / 32 ? rows[THREAD % 32] : -INFINITY;
+    x = THREAD % 32 < THREADS / 32 ? rows[THREAD % 32] : -(real)INFINITY;
     for (int width = 16; width > 0; width /= 2)
         x = larger(x, __shfl_xor_sync(0xffffffffu, x, width));
     SYNC();
     return x;
+}
+
+/* ---- Sums whose rounding errors are kept, as base/exact.h has them ---- */
+
+#ifdef EMULATOR
+#define EXACT_PRODUCT(a, b) ((a) * (b))
+#else
+#define EXACT_PRODUCT(a, b) __dmul_rn(a, b)
+#endif
+
+FN void exact_add(double *sum, double *rest, double x)
+{
+    const double next = *sum + x, added = next - *sum;
+    *rest += (*sum - (next - added)) + (x - added);
+    *sum = next;
 }
 
 /* ---- What changes from replay to replay, and what a replay leaves ---- */
@@ -222,11 +243,29 @@ typedef struct step {
 } step_t;
 
 typedef struct control {
-    int32_t guarded; /* what follows does not happen: GUARDED, ENOUGH */
+    int32_t guarded;   /* what follows does not happen: GUARDED, … */
+    int32_t operation; /* that got a wrong index */
+    int64_t index;     /* the first that was found */
 } control_t;
 
-#define GUARDED 1
-#define ENOUGH 2
+#define GUARDED 1 /* something was not finite */
+#define ENOUGH 2  /* that is no fault */
+#define WRONG_INDEX 3
+#define NOT_FINITE 4 /* in a result that is watched */
+
+/* An index that is not in [0, below) ends the replay; what is computed with it does not
+ * matter, but must not reach beyond memory. */
+FN int64_t checked_index(GLOBAL control_t *control, int operation, int64_t index,
+                         int64_t below)
+{
+    if (index >= 0 && index < below)
+        return index;
+    if (atomicCAS(&control->guarded, 0, WRONG_INDEX) == 0) {
+        control->operation = operation;
+        control->index = index;
+    }
+    return 0;
+}
 
 /* ---- Random bits: as base/random.h has them ---- */
 
@@ -260,6 +299,17 @@ FN words_t philox(uint64_t counter, uint32_t step, uint32_t shard, uint32_t key0
         key1 += 0xBB67AE85u;
     }
     return c;
+}
+
+/* What element `element` is multiplied by in a dropout: 1 / (1 - p) or 0. */
+FN real dropout_factor(GLOBAL const step_t *step, uint64_t stream, uint64_t element,
+                       double p)
+{
+    const uint64_t key = mix(step->seed, stream);
+    const words_t words = philox(element / 4, step->step, step->shard, (uint32_t)key,
+                                 (uint32_t)(key >> 32));
+    return (double)(words.at[element % 4] >> 8) * 0x1p-24 >= p ? (real)(1.0 / (1.0 - p))
+                                                               : (real)0;
 }
 
 #endif

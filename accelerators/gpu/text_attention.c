@@ -1,0 +1,123 @@
+/* text_attention.c - attention and its gradient as kernels that keep no scores */
+#include <stdio.h>
+
+#include "accelerators/gpu/text.h"
+
+typedef struct sizes {
+    int64_t heads, tokens, width, rows;
+} sizes_t;
+
+/* NAME(head, i, e) of an input, read through its look: [B, heads, T, d]. */
+static void define_look(gpu_text_t *t, const char *name, const pl_op_t *op, int k)
+{
+    const pl_view_t *look = &t->look[op->attr.from + k];
+    char own[24], word[24];
+    snprintf(own, sizeof own, "%.6s_IN", name);
+    snprintf(word, sizeof word, "%.6s(head, i, e)", name);
+    gpu_define_load(t, own, op->input[k]);
+    gpu_define(
+        t, word,
+        "%s(%lld + (head) / HEADS * %lld + (head) %% HEADS * %lld + (i) * %lld + (e) * "
+        "%lld)",
+        own, (long long)look->offset, (long long)look->stride[0],
+        (long long)look->stride[1], (long long)look->stride[2],
+        (long long)look->stride[3]);
+}
+
+/* NAME(head, i, e, v) of an output, which is [B, T, heads, d]. */
+static void define_output(gpu_text_t *t, const char *name, int32_t value)
+{
+    char own[24], word[24];
+    snprintf(own, sizeof own, "%.6s_OUT", name);
+    snprintf(word, sizeof word, "%.6s(head, i, e, v)", name);
+    gpu_define_store(t, own, value);
+    gpu_define(
+        t, word,
+        "%s((((head) / HEADS * TOKENS + (i)) * HEADS + (head) %% HEADS) * WIDTH + (e), "
+        "v)",
+        own);
+}
+
+/* What all three kernels read; `q` is the input that the queries are. */
+static sizes_t define_inputs(gpu_text_t *t, const pl_op_t *op, int q, int mask)
+{
+    const pl_shape_t shape = t->look[op->attr.from + q].shape;
+    const sizes_t s = {.heads = shape.dim[1],
+                       .tokens = shape.dim[2],
+                       .width = shape.dim[3],
+                       .rows = shape.dim[0] * shape.dim[1] * shape.dim[2]};
+    char number[40];
+    gpu_define_number(t, "HEADS", s.heads);
+    gpu_define_number(t, "TOKENS", s.tokens);
+    gpu_define_number(t, "WIDTH", s.width);
+    gpu_define_number(t, "ROWS", s.rows);
+    gpu_define_number(t, "CAUSAL", op->attr.causal);
+    gpu_define(t, "SCALE", "%s", gpu_number(t, op->attr.a, number));
+    define_look(t, "Q", op, q);
+    define_look(t, "KEY", op, q + 1);
+    define_look(t, "V", op, q + 2);
+    if (op->input_count > mask) {
+        gpu_define_load(t, "MASK", op->input[mask]);
+        gpu_define(t, "SEEN(head, j)", "(MASK((head) / HEADS * TOKENS + (j)) != 0)");
+    } else {
+        gpu_define(t, "SEEN(head, j)", "1");
+    }
+    if (op->attr.b > 0)
+        gpu_define(t, "KEEP(head, i, j)",
+                   "dropout_factor(a%d, 0x%llxull, (uint64_t)(((head) * TOKENS + (i)) * "
+                   "TOKENS + (j)), %a)",
+                   gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_STEP}, "step_t", false),
+                   (unsigned long long)op->attr.stream, op->attr.b);
+    else
+        gpu_define(t, "KEEP(head, i, j)", "((real)1)");
+    return s;
+}
+
+static void end_rows(gpu_text_t *t, const char *body, const sizes_t *s)
+{
+    const int64_t longer = s->tokens > s->width ? s->tokens : s->width;
+    gpu_include(t, body);
+    gpu_kernel_end(t, gpu_row_groups(s->rows), gpu_row_threads(longer));
+}
+
+static void print_attention(gpu_text_t *t, const pl_op_t *op)
+{
+    gpu_kernel_begin(t, "attention");
+    const sizes_t s = define_inputs(t, op, 0, 3);
+    define_output(t, "Y", op->output[0]);
+    gpu_define_store(t, "MOST", op->output[1]);
+    gpu_define(t, "SUM(i, v)", "MOST(ROWS + (i), v)");
+    end_rows(t, "attention", &s);
+}
+
+static sizes_t begin_grad(gpu_text_t *t, const pl_op_t *op, const char *name)
+{
+    gpu_kernel_begin(t, name);
+    const sizes_t s = define_inputs(t, op, 1, 6);
+    define_look(t, "DY", op, 0);
+    gpu_define_load(t, "MOST", op->input[5]);
+    gpu_define(t, "SUM(i)", "MOST(ROWS + (i))");
+    gpu_define_scratch(t, "INNER", 0, s.rows);
+    return s;
+}
+
+static void print_attention_grad(gpu_text_t *t, const pl_op_t *op)
+{
+    sizes_t s = begin_grad(t, op, "attention_dq");
+    define_output(t, "DQ", op->output[0]);
+    end_rows(t, "attention_dq", &s);
+    s = begin_grad(t, op, "attention_dkv");
+    define_output(t, "DK", op->output[1]);
+    define_output(t, "DV", op->output[2]);
+    end_rows(t, "attention_dkv", &s);
+}
+
+bool gpu_print_attention(gpu_text_t *t, int i)
+{
+    const pl_op_t *op = &t->g->op[i];
+    if (op->code == PL_OP_attention)
+        print_attention(t, op);
+    else if (op->code == PL_OP_attention_grad)
+        print_attention_grad(t, op);
+    return op->code == PL_OP_attention || op->code == PL_OP_attention_grad;
+}

@@ -1,0 +1,382 @@
+/* text_row.c - operators along rows as kernels: softmax, norms, tables, losses, counts */
+#include "accelerators/gpu/text.h"
+
+static pl_shape_t shape_of(const gpu_text_t *t, int32_t value)
+{
+    return t->g->value[value].shape;
+}
+
+static int64_t last_of(pl_shape_t shape)
+{
+    return shape.dim[shape.rank - 1];
+}
+
+/* ROWS and WIDTH of a value whose last axis are rows. */
+static void define_rows(gpu_text_t *t, int64_t rows, int64_t width)
+{
+    gpu_define_number(t, "ROWS", rows);
+    gpu_define_number(t, "WIDTH", width);
+}
+
+static void end_rows(gpu_text_t *t, const char *body, int64_t rows, int64_t width)
+{
+    gpu_include(t, body);
+    gpu_kernel_end(t, gpu_row_groups(rows), gpu_row_threads(width));
+}
+
+static void print_softmax(gpu_text_t *t, const pl_op_t *op)
+{
+    const bool grad = op->code == PL_OP_softmax_grad;
+    const pl_shape_t x = shape_of(t, op->input[0]);
+    const int64_t width = last_of(x), rows = pl_elements(x) / width;
+    gpu_kernel_begin(t, pl_operators[op->code].name);
+    if (grad)
+        gpu_define_load(t, "DY", op->input[0]);
+    gpu_define_load(t, "X", op->input[grad]);
+    gpu_define_store(t, "Y", op->output[0]);
+    define_rows(t, rows, width);
+    end_rows(t, grad ? "softmax_grad" : "softmax", rows, width);
+}
+
+/* ---- Norms ---- */
+
+static void define_epsilon(gpu_text_t *t, const pl_op_t *op)
+{
+    char number[40];
+    gpu_define(t, "EPSILON", "%s", gpu_number(t, op->attr.a, number));
+}
+
+static void print_layer_norm(gpu_text_t *t, const pl_op_t *op)
+{
+    const pl_shape_t x = shape_of(t, op->input[0]);
+    const int64_t width = last_of(x), rows = pl_elements(x) / width;
+    gpu_kernel_begin(t, "layer_norm");
+    define_rows(t, rows, width);
+    define_epsilon(t, op);
+    gpu_define_load(t, "IN", op->input[0]);
+    gpu_define(t, "X(row, i)", "IN((row) * WIDTH + (i))");
+    gpu_define_load(t, "W", op->input[1]);
+    gpu_define_load(t, "B", op->input[2]);
+    gpu_define_store(t, "OUT", op->output[0]);
+    gpu_define(t, "Y(row, i, n)", "OUT((row) * WIDTH + (i), (n) * W(i) + B(i))");
+    gpu_define_store(t, "MEAN", op->output[1]);
+    gpu_define(t, "VAR(row, v)", "((void)(v))");
+    gpu_define_store(t, "RSTD", op->output[2]);
+    end_rows(t, "norm", rows, width);
+}
+
+static void define_normal(gpu_text_t *t, const pl_op_t *op)
+{
+    gpu_define_load(t, "DY", op->input[0]);
+    gpu_define_load(t, "X", op->input[1]);
+    gpu_define_load(t, "MEAN", op->input[3]);
+}
+
+static void print_layer_norm_grad(gpu_text_t *t, const pl_op_t *op)
+{
+    const pl_shape_t x = shape_of(t, op->input[1]);
+    const int64_t width = last_of(x), rows = pl_elements(x) / width;
+    gpu_kernel_begin(t, "layer_norm_dx");
+    define_normal(t, op);
+    gpu_define_load(t, "W", op->input[2]);
+    gpu_define_load(t, "RSTD", op->input[4]);
+    gpu_define_store(t, "DX", op->output[0]);
+    define_rows(t, rows, width);
+    end_rows(t, "layer_norm_grad", rows, width);
+    for (int k = 1; k < 3; k++) {
+        if (!gpu_is_wanted(t, op->output[k]))
+            continue;
+        gpu_kernel_begin(t, k == 1 ? "layer_norm_dw" : "layer_norm_db");
+        define_normal(t, op);
+        gpu_define_load(t, "RSTD", op->input[4]);
+        gpu_define(t, "AT(row, column)", "((row) * COLUMNS + (column))");
+        gpu_define(t, "TERM(row, column)",
+                   k == 1 ? "DY(AT(row, column)) * ((X(AT(row, column)) - MEAN(row)) * "
+                            "RSTD(row))"
+                          : "DY(AT(row, column))");
+        gpu_print_columns(t, rows, width, 0, op->output[k]);
+    }
+}
+
+typedef struct channels {
+    int64_t count, inner, size; /* size: values of one channel */
+} channels_t;
+
+/* [B, channels, …]; AT(channel, i) is the i-th value of a channel, CHANNEL(e) that of
+ * element e. */
+static channels_t define_channels(gpu_text_t *t, pl_shape_t x)
+{
+    channels_t c = {.count = x.dim[1]};
+    c.inner = pl_elements(x) / (x.dim[0] * x.dim[1]);
+    c.size = x.dim[0] * c.inner;
+    gpu_define(t, "AT(channel, i)",
+               "(((i) / %lld * %lld + (channel)) * %lld + (i) %% %lld)",
+               (long long)c.inner, (long long)c.count, (long long)c.inner,
+               (long long)c.inner);
+    gpu_define(t, "CHANNEL(e)", "((e) / %lld %% %lld)", (long long)c.inner,
+               (long long)c.count);
+    return c;
+}
+
+static void print_batch_norm(gpu_text_t *t, const pl_op_t *op)
+{
+    gpu_kernel_begin(t, "batch_norm");
+    const channels_t c = define_channels(t, shape_of(t, op->input[0]));
+    define_rows(t, c.count, c.size);
+    define_epsilon(t, op);
+    gpu_define_load(t, "IN", op->input[0]);
+    gpu_define(t, "X(row, i)", "IN(AT(row, i))");
+    gpu_define_load(t, "W", op->input[1]);
+    gpu_define_load(t, "B", op->input[2]);
+    gpu_define_store(t, "OUT", op->output[0]);
+    gpu_define(t, "Y(row, i, n)", "OUT(AT(row, i), (n) * W(row) + B(row))");
+    gpu_define_store(t, "MEAN", op->output[1]);
+    gpu_define_store(t, "VAR", op->output[2]);
+    gpu_define(t, "RSTD(row, v)", "((void)(v))");
+    end_rows(t, "norm", c.count, c.size);
+}
+
+static void print_batch_norm_with(gpu_text_t *t, const pl_op_t *op)
+{
+    const pl_shape_t x = shape_of(t, op->input[0]);
+    gpu_kernel_begin(t, "batch_norm_with");
+    define_channels(t, x);
+    define_epsilon(t, op);
+    gpu_define_load(t, "X", op->input[0]);
+    gpu_define_load(t, "W", op->input[1]);
+    gpu_define_load(t, "B", op->input[2]);
+    gpu_define_load(t, "MEAN", op->input[3]);
+    gpu_define_load(t, "VAR", op->input[4]);
+    gpu_define_store(t, "PUT", op->output[0]);
+    gpu_define(t, "FROM(i)",
+               "((X(i) - MEAN(CHANNEL(i))) * (W(CHANNEL(i)) / sqrtf(VAR(CHANNEL(i)) + "
+               "EPSILON)) + B(CHANNEL(i)))");
+    gpu_define_number(t, "N", pl_elements(x));
+    gpu_print_each(t, "copy", pl_elements(x));
+}
+
+/* dw = sum(dy n) and db = sum(dy) of each channel, given or in scratch as well as where
+ * they are wanted; then dx = w rstd (dy - db / n - (x - mean) rstd dw / n). */
+static void print_batch_norm_grad(gpu_text_t *t, const pl_op_t *op)
+{
+    const pl_shape_t x = shape_of(t, op->input[1]);
+    const bool given = op->input_count == 8;
+    const int64_t channels = x.dim[1];
+    for (int k = 1; k < 3 && !given; k++) {
+        gpu_kernel_begin(t, k == 1 ? "batch_norm_dw" : "batch_norm_db");
+        const channels_t c = define_channels(t, x);
+        define_rows(t, c.count, c.size);
+        define_epsilon(t, op);
+        define_normal(t, op);
+        gpu_define_load(t, "VAR", op->input[4]);
+        gpu_define(t, "TERM(row, i)",
+                   k == 1 ? "DY(AT(row, i)) * ((X(AT(row, i)) - MEAN(row)) / "
+                            "sqrtf(VAR(row) + EPSILON))"
+                          : "DY(AT(row, i))");
+        gpu_define_scratch(t, "SUMS", (size_t)(k - 1) * (size_t)channels * sizeof(double),
+                           channels);
+        gpu_define_store(t, "OUT", op->output[k]);
+        gpu_define(t, "Y(row, v)", "(SUMS[row] = (v), OUT(row, v))");
+        end_rows(t, "sums", c.count, c.size);
+    }
+    if (!gpu_is_wanted(t, op->output[0]))
+        return;
+    gpu_kernel_begin(t, "batch_norm_dx");
+    const channels_t c = define_channels(t, x);
+    define_epsilon(t, op);
+    define_normal(t, op);
+    gpu_define_load(t, "W", op->input[2]);
+    gpu_define_load(t, "VAR", op->input[4]);
+    gpu_define_store(t, "PUT", op->output[0]);
+    if (given) {
+        gpu_define_load(t, "DW", op->input[5]);
+        gpu_define_load(t, "DB", op->input[6]);
+        gpu_define_load(t, "COUNT", op->input[7]);
+    } else {
+        gpu_define_scratch(t, "SUMS", 0, 2 * channels);
+        gpu_define(t, "DW(i)", "((real)SUMS[i])");
+        gpu_define(t, "DB(i)", "((real)SUMS[%lld + (i)])", (long long)channels);
+        gpu_define(t, "COUNT(i)", "((real)%lld)", (long long)c.size);
+    }
+    gpu_define(t, "RSTD(k)", "(1 / sqrtf(VAR(k) + EPSILON))");
+    gpu_define(
+        t, "OF(i, k)",
+        "(W(k) * RSTD(k) * (DY(i) - DB(k) / COUNT(0) - (X(i) - MEAN(k)) * (RSTD(k) "
+        "* DW(k) / COUNT(0))))");
+    gpu_define(t, "FROM(i)", "OF(i, CHANNEL(i))");
+    gpu_define_number(t, "N", pl_elements(x));
+    gpu_print_each(t, "copy", pl_elements(x));
+}
+
+/* ---- Tables ---- */
+
+static void define_check(gpu_text_t *t, int op, int64_t below)
+{
+    gpu_define(t, "CONTROL", "a%d",
+               gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_CONTROL}, "control_t", true));
+    gpu_define_number(t, "OPERATION", gpu_add_check(t, op, below));
+}
+
+static void print_embedding(gpu_text_t *t, const pl_op_t *op, int number)
+{
+    const bool grad = op->code == PL_OP_embedding_grad;
+    const pl_shape_t table = shape_of(t, grad ? op->output[0] : op->input[1]);
+    const int64_t n = pl_elements(shape_of(t, op->input[0])),
+                  rows = grad ? table.dim[0] : n;
+    gpu_kernel_begin(t, pl_operators[op->code].name);
+    gpu_define_load(t, "INDEX", op->input[0]);
+    gpu_define_load(t, grad ? "DY" : "TABLE", op->input[1]);
+    gpu_define_store(t, "Y", op->output[0]);
+    gpu_define_number(t, "N", n);
+    gpu_define_number(t, "WIDTH", table.dim[1]);
+    gpu_define_number(t, "TABLE_ROWS", table.dim[0]);
+    define_check(t, number, table.dim[0]);
+    end_rows(t, grad ? "embedding_grad" : "embedding", rows, table.dim[1]);
+}
+
+/* ---- Losses and counts ---- */
+
+static void define_targets(gpu_text_t *t, const pl_op_t *op, int logits)
+{
+    gpu_define_load(t, "X", op->input[logits]);
+    gpu_define_load(t, "TARGET", op->input[logits + 1]);
+    if (op->attr.has_ignore)
+        gpu_define(t, "IGNORED(target)", "((target) == %lld)", (long long)op->attr.from);
+    else
+        gpu_define(t, "IGNORED(target)", "0");
+}
+
+/* The weights, if any, are the last two of the inputs. */
+static void define_weights(gpu_text_t *t, const pl_op_t *op, int first)
+{
+    if (op->input_count <= first) {
+        gpu_define(t, "WEIGHT(row, target)", "((real)1)");
+        return;
+    }
+    gpu_define_load(t, "CLASS", op->input[first]);
+    gpu_define_load(t, "ROW", op->input[first + 1]);
+    gpu_define(t, "WEIGHT(row, target)", "(CLASS(%s) * ROW(%s))",
+               shape_of(t, op->input[first]).rank ? "target" : "0",
+               shape_of(t, op->input[first + 1]).rank ? "row" : "0");
+}
+
+/* Two sums over rows of what is in scratch. */
+static void print_row_totals(gpu_text_t *t, const pl_op_t *op, int64_t rows)
+{
+    for (int k = 0; k < 2; k++) {
+        if (!gpu_is_wanted(t, op->output[k]))
+            continue;
+        gpu_kernel_begin(t, "total");
+        gpu_define_scratch(t, "VALUES", (size_t)k * (size_t)rows * sizeof(double), rows);
+        gpu_define(t, "TERM(row, i)", "VALUES[i]");
+        define_rows(t, 1, rows);
+        gpu_define_store(t, "Y", op->output[k]);
+        end_rows(t, "sums", 1, rows);
+    }
+}
+
+static void define_row_values(gpu_text_t *t, int64_t rows)
+{
+    gpu_define_scratch(t, "LOSS", 0, rows);
+    gpu_define_scratch(t, "COUNTED", (size_t)rows * sizeof(double), rows);
+}
+
+static void print_cross_entropy(gpu_text_t *t, const pl_op_t *op, int number)
+{
+    const pl_shape_t x = shape_of(t, op->input[0]);
+    const bool hits = op->code == PL_OP_correct;
+    gpu_kernel_begin(t, pl_operators[op->code].name);
+    define_targets(t, op, 0);
+    define_rows(t, x.dim[0], x.dim[1]);
+    define_check(t, number, x.dim[1]);
+    define_row_values(t, x.dim[0]);
+    if (hits) {
+        gpu_define_number(t, "TOP", op->attr.to);
+    } else {
+        define_weights(t, op, 2);
+        gpu_define_store(t, "MOST", op->output[2]);
+        gpu_define(t, "SUM(i, v)", "MOST(ROWS + (i), v)");
+    }
+    end_rows(t, hits ? "correct" : "cross_entropy", x.dim[0], x.dim[1]);
+    print_row_totals(t, op, x.dim[0]);
+}
+
+static void print_cross_entropy_grad(gpu_text_t *t, const pl_op_t *op, int number)
+{
+    const pl_shape_t x = shape_of(t, op->input[1]);
+    gpu_kernel_begin(t, "cross_entropy_grad");
+    gpu_define_load(t, "DSUM", op->input[0]);
+    define_targets(t, op, 1);
+    define_weights(t, op, 4);
+    define_rows(t, x.dim[0], x.dim[1]);
+    define_check(t, number, x.dim[1]);
+    gpu_define_load(t, "MOST", op->input[3]);
+    gpu_define(t, "SUM(i)", "MOST(ROWS + (i))");
+    gpu_define_store(t, "Y", op->output[0]);
+    end_rows(t, "cross_entropy_grad", x.dim[0], x.dim[1]);
+}
+
+/* Whole numbers in scratch: zeros, counts, and the result. */
+static void print_counts(gpu_text_t *t, const pl_op_t *op, int number)
+{
+    const pl_shape_t x = shape_of(t, op->input[0]);
+    const bool bins = op->code == PL_OP_score_bins;
+    const int64_t n = pl_elements(shape_of(t, op->output[0])),
+                  classes = bins && x.dim[1] == 1 ? 2 : x.dim[1];
+    for (int k = 0; k < 3; k++) {
+        static const char *const names[] = {"counts_zero", "counts", "counts_end"};
+        gpu_kernel_begin(t, names[k]);
+        gpu_define_scratch(t, "DOUBLES", 0, (n + 1) / 2);
+        gpu_define(t, "COUNT", "((uint32_t *)DOUBLES)");
+        gpu_define_number(t, "N", n);
+        if (k == 1) {
+            define_targets(t, op, 0);
+            define_rows(t, x.dim[0], x.dim[1]);
+            define_check(t, number, classes);
+            gpu_define_number(t, "CLASSES", classes);
+            gpu_define_number(t, "BINS", op->attr.to);
+            gpu_print_each(t, bins ? "score_bins" : "confusion",
+                           bins ? x.dim[0] * x.dim[1] : x.dim[0]);
+            continue;
+        }
+        gpu_define(t, "FROM(i)", k ? "COUNT[i]" : "0u");
+        if (k)
+            gpu_define_store(t, "PUT", op->output[0]);
+        else
+            gpu_define(t, "PUT(i, v)", "(COUNT[i] = (v))");
+        gpu_print_each(t, "copy", n);
+    }
+}
+
+static void print_power_sums(gpu_text_t *t, const pl_op_t *op)
+{
+    gpu_kernel_begin(t, "power_sums");
+    gpu_define_load(t, "X", op->input[0]);
+    gpu_define_store(t, "Y", op->output[0]);
+    gpu_define_number(t, "N", pl_elements(shape_of(t, op->input[0])));
+    gpu_include(t, "power_sums");
+    gpu_kernel_end(t, 1, 32);
+}
+
+bool gpu_print_row(gpu_text_t *t, int i)
+{
+    const pl_op_t *op = &t->g->op[i];
+    switch (op->code) {
+    case PL_OP_softmax:
+    case PL_OP_softmax_grad: print_softmax(t, op); return true;
+    case PL_OP_layer_norm: print_layer_norm(t, op); return true;
+    case PL_OP_layer_norm_grad: print_layer_norm_grad(t, op); return true;
+    case PL_OP_batch_norm: print_batch_norm(t, op); return true;
+    case PL_OP_batch_norm_with: print_batch_norm_with(t, op); return true;
+    case PL_OP_batch_norm_grad: print_batch_norm_grad(t, op); return true;
+    case PL_OP_embedding:
+    case PL_OP_embedding_grad: print_embedding(t, op, i); return true;
+    case PL_OP_cross_entropy:
+    case PL_OP_correct: print_cross_entropy(t, op, i); return true;
+    case PL_OP_cross_entropy_grad: print_cross_entropy_grad(t, op, i); return true;
+    case PL_OP_power_sums: print_power_sums(t, op); return true;
+    case PL_OP_confusion:
+    case PL_OP_score_bins: print_counts(t, op, i); return true;
+    default: return false;
+    }
+}
