@@ -91,7 +91,8 @@ void gpu_kernel_end(gpu_text_t *t, int64_t groups, int threads);
 void gpu_include(gpu_text_t *t, const char *name);
 void gpu_define(gpu_text_t *t, const char *word, const char *format, ...) PL_PRINTF(3, 4);
 void gpu_define_number(gpu_text_t *t, const char *word, int64_t number);
-/* NAME(i): element i of a value; NAME(i, v): v becomes element i, unless nobody reads it. */
+/* NAME(i): element i of a value; NAME(i, v): v becomes element i, unless nobody reads
+ * it. */
 void gpu_define_load(gpu_text_t *t, const char *name, int32_t value);
 void gpu_define_store(gpu_text_t *t, const char *name, int32_t value);
 /* Of the unit's scratch: as doubles from byte `offset` on, `count` of them. */

@@ -99,8 +99,8 @@ static void define_pictures(gpu_text_t *t, const pl_op_t *op, pl_shape_t x, pl_s
     gpu_define_number(t, "PADDING", op->attr.padding);
 }
 
-/* PATCH(at, of): the element of the picture that place `of` of a filter, [C, k, k], meets at
- * window `at`; 0 beyond the edges. */
+/* PATCH(at, of): the element of the picture that place `of` of a filter, [C, k, k], meets
+ * at window `at`; 0 beyond the edges. */
 static void define_patch(gpu_text_t *t)
 {
     gpu_define(t, "ROW_OF(at, of)",
@@ -149,7 +149,7 @@ static void print_convolution_grad_w(gpu_text_t *t, const pl_op_t *op)
                 y.dim[0] * y.dim[1] * y.dim[2]);
 }
 
-/* Of each element of a picture, by all places of all filters that met it: k is [O, k, k]. */
+/* Of each element of a picture, by all places of all filters that met it, [O, k, k]. */
 static void print_convolution_grad_x(gpu_text_t *t, const pl_op_t *op)
 {
     const pl_shape_t y = shape_of(t, op->input[0]), w = shape_of(t, op->input[1]),

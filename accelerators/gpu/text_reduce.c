@@ -1,8 +1,8 @@
 /* text_reduce.c - sums and maxima over some axes as kernels
  *
- * A value is seen as rows, one for each number of the result, by what is added up: where a
- * row's elements are neighbours, a group takes a row; else threads take neighbouring rows
- * and go down strips, whose sums a second kernel adds in order. */
+ * A value is seen as rows, one for each number of the result, by what is added up: where
+ * a row's elements are neighbours, a group takes a row; else threads take neighbouring
+ * rows and go down strips, whose sums a second kernel adds in order. */
 #include "accelerators/gpu/text.h"
 
 enum { THREADS = 256, GROUPS_MOST = 4096, STRIP = 64 };
