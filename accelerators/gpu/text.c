@@ -192,13 +192,12 @@ void gpu_define_scratch(gpu_text_t *t, const char *name, size_t offset, int64_t 
                             "double", true));
 }
 
-const char *gpu_place(gpu_text_t *t, const pl_view_t *view, const char *element,
-                      bool narrow, char text[512])
+const char *gpu_place(const pl_view_t *view, const char *element, bool narrow,
+                      char text[512])
 {
     const pl_view_t v = pl_view_merged(view);
     int length = 0;
     int64_t inner = 1;
-    (void)t;
     if (v.offset)
         length = snprintf(text, 512, "%lld", (long long)v.offset);
     for (int k = v.shape.rank - 1; k >= 0; k--) {
@@ -226,7 +225,7 @@ void gpu_define_place(gpu_text_t *t, const char *word, const char *element,
 {
     char text[512];
     gpu_define(t, word, "(%s)",
-               gpu_place(t, view, element, pl_elements(view->shape) <= INT32_MAX, text));
+               gpu_place(view, element, pl_elements(view->shape) <= INT32_MAX, text));
 }
 
 /* What comes behind looks whether it was right. */

@@ -104,9 +104,9 @@ bool gpu_is_wanted(const gpu_text_t *t, int32_t value);
 /* Where element `element` of a shape lies by the strides of a view: "i / 64 % 10 * 3". */
 void gpu_define_place(gpu_text_t *t, const char *word, const char *element,
                       const pl_view_t *view);
-/* Element i of something to be repeated over a result of n elements. */
-const char *gpu_place(gpu_text_t *t, const pl_view_t *view, const char *element,
-                      bool narrow, char text[512]);
+/* The same as text; `narrow`: divided in 32 bits, which is cheaper. */
+const char *gpu_place(const pl_view_t *view, const char *element, bool narrow,
+                      char text[512]);
 
 /* Where a value lies; its root's memory. */
 gpu_spot_t gpu_spot_of(const gpu_text_t *t, int32_t value);

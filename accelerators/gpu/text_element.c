@@ -108,53 +108,28 @@ static void add_known(unit_t *u, int32_t value, const pl_view_t *repeat, int num
 
 /* ---- Loads ---- */
 
-/* How a value repeats over a result; axes that go on alike become one. */
+/* How a value repeats over a result; rank 1 at least. */
 static pl_view_t repeat_over(const pl_value_t *v, pl_shape_t result)
 {
-    pl_view_t out = {.shape = {.rank = 1, .dim = {1}}};
     const pl_view_t whole = pl_view_whole(0, v->shape);
+    pl_view_t all = {.shape = result};
     for (int i = 0; i < result.rank; i++) {
-        const int k = i - (result.rank - v->shape.rank), last = out.shape.rank - 1;
-        const int64_t stride = k < 0 || v->shape.dim[k] == 1 ? 0 : whole.stride[k],
-                      size = result.dim[i];
-        if (size == 1)
-            continue;
-        if (out.shape.dim[last] == 1) {
-            out.shape.dim[last] = size;
-            out.stride[last] = stride;
-        } else if (out.stride[last] == stride * size) {
-            out.shape.dim[last] *= size;
-            out.stride[last] = stride;
-        } else {
-            out.shape.dim[out.shape.rank] = size;
-            out.stride[out.shape.rank++] = stride;
-        }
+        const int k = i - (result.rank - v->shape.rank);
+        all.stride[i] = k < 0 || v->shape.dim[k] == 1 ? 0 : whole.stride[k];
     }
-    return out;
+    pl_view_t merged = pl_view_merged(&all);
+    if (!merged.shape.rank)
+        merged.shape = PL_SHAPE(1);
+    return merged;
 }
 
-/* "i / 64 % 10 * 3 + …": the element of a value that belongs to element i of the result.
- * Division is cheaper in 32 bits. */
+/* The element of a value that belongs to element i of the result; ends a load. */
 static void print_place(const unit_t *u, const pl_view_t *repeat, const char *element)
 {
-    gpu_text_t *t = u->t;
-    const char *const narrow = u->n <= INT32_MAX ? "(uint32_t)" : "", *plus = "";
-    int64_t inner = 1;
-    for (int k = repeat->shape.rank - 1; k >= 0; k--) {
-        const int64_t size = repeat->shape.dim[k], stride = repeat->stride[k];
-        if (stride) {
-            gpu_print(t, "%s%s%s", plus, narrow, element);
-            if (inner > 1)
-                gpu_print(t, " / %lld", (long long)inner);
-            if (k > 0)
-                gpu_print(t, " %% %lld", (long long)size);
-            if (stride > 1)
-                gpu_print(t, " * %lld", (long long)stride);
-            plus = " + ";
-        }
-        inner *= size;
-    }
-    gpu_print(t, "%s);\n", *plus ? "" : repeat->shape.rank ? "0" : element);
+    char text[512];
+    gpu_print(u->t, "%s);\n",
+              repeat->shape.rank ? gpu_place(repeat, element, u->n <= INT32_MAX, text)
+                                 : element);
 }
 
 /* Whether four neighbours of a result read one element, four neighbours, or neither. */

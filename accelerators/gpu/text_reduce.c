@@ -72,8 +72,8 @@ static void define_at(gpu_text_t *t, const pl_view_t *kept, const pl_view_t *inn
 {
     char row[512], i[512];
     gpu_define(t, "AT(row, i)", "(%s + %s)",
-               gpu_place(t, kept, "row", pl_elements(kept->shape) <= INT32_MAX, row),
-               gpu_place(t, inner, "i", pl_elements(inner->shape) <= INT32_MAX, i));
+               gpu_place(kept, "row", pl_elements(kept->shape) <= INT32_MAX, row),
+               gpu_place(inner, "i", pl_elements(inner->shape) <= INT32_MAX, i));
 }
 
 static void print_sum(gpu_text_t *t, const pl_op_t *op)
