@@ -13,6 +13,7 @@
 typedef struct heard {
     pl_map_t open;                           /* calls, and whom each is to */
     pl_map_t trained;                        /* batches that a replay was for */
+    pl_map_t first;                          /* of each process, the number of its first */
     int calls, astray, strangers, batches;
     char text[160];                          /* the first that is wrong */
 } heard_t;
@@ -43,13 +44,25 @@ static void wrong(heard_t *heard, int *count, const pl_envelope_t *e, const char
     ++*count;
 }
 
+/* What began before the tap was open in its process was not heard; calls are numbered in
+ * their order. */
+static bool is_older(heard_t *heard, const pl_tap_record_t *record)
+{
+    const pl_envelope_t *e = &record->envelope;
+    const uint64_t origin = pl_mix(0, record->origin) | 1;
+    if (!pl_map_get(&heard->first, origin))
+        pl_map_put(&heard->first, origin, (void *)(uintptr_t)e->call);
+    return e->cause < (uintptr_t)pl_map_get(&heard->first, origin);
+}
+
 static void heard_call(heard_t *heard, const pl_tap_record_t *record)
 {
     const pl_envelope_t *e = &record->envelope;
+    const bool older = is_older(heard, record);
     const uint64_t cause = key_of(record, e->cause);
     const void *by = pl_map_get(&heard->open, cause);
     heard->calls++;
-    if (e->cause && !by && !is_ahead(e->message))
+    if (e->cause && !by && !older && !is_ahead(e->message))
         wrong(heard, &heard->astray, e, "its cause has ended");
     if (by && by != actor_at(e->from_thread, e->from_actor))
         wrong(heard, &heard->strangers, e, "its cause is somebody else's");
@@ -99,6 +112,7 @@ static void causes_are_open(rig_t *rig, heard_t *heard)
        "a replay is for each batch (%d, %d)", (int)heard->trained.count, heard->batches);
     pl_map_release(&heard->open);
     pl_map_release(&heard->trained);
+    pl_map_release(&heard->first);
 }
 
 /* ---- of one rank, and of several ---- */
