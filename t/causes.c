@@ -13,7 +13,7 @@
 typedef struct heard {
     pl_map_t open;                           /* calls, and whom each is to */
     pl_map_t trained;                        /* batches that a replay was for */
-    pl_map_t first;                          /* of each process, the number of its first */
+    pl_map_t first;                          /* of each thread, the number of its first */
     int calls, astray, strangers, batches;
     char text[160];                          /* the first that is wrong */
 } heard_t;
@@ -44,15 +44,21 @@ static void wrong(heard_t *heard, int *count, const pl_envelope_t *e, const char
     ++*count;
 }
 
-/* What began before the tap was open in its process was not heard; calls are numbered in
- * their order. */
+/* Calls are numbered by the thread that makes them (the upper bits), in its order. */
+static uint64_t thread_key(const pl_tap_record_t *record, uint64_t call)
+{
+    return pl_mix(call >> 40, record->origin) | 1;
+}
+
+/* What began before the tap was open in its process was not heard. */
 static bool is_older(heard_t *heard, const pl_tap_record_t *record)
 {
     const pl_envelope_t *e = &record->envelope;
-    const uint64_t origin = pl_mix(0, record->origin) | 1;
-    if (!pl_map_get(&heard->first, origin))
-        pl_map_put(&heard->first, origin, (void *)(uintptr_t)e->call);
-    return e->cause < (uintptr_t)pl_map_get(&heard->first, origin);
+    const uint64_t own = thread_key(record, e->call);
+    if (!pl_map_get(&heard->first, own))
+        pl_map_put(&heard->first, own, (void *)(uintptr_t)e->call);
+    const void *first = pl_map_get(&heard->first, thread_key(record, e->cause));
+    return !first || e->cause < (uintptr_t)first;
 }
 
 static void heard_call(heard_t *heard, const pl_tap_record_t *record)
