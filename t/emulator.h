@@ -40,8 +40,8 @@ double emulator_shuffle(double x, int mask);
 /* The group's local array of that name, filled with NaN when its first thread comes. */
 void *emulator_local(const char *name, size_t bytes);
 
-/* The same for kernels in a library that is loaded: whoever loads it sets its
- * emulator_calls to these. */
+/* The same for kernels in a library that is loaded: its emulator_calls must be set to
+ * these. */
 typedef struct emulator_calls {
     emulator_thread_t **self;
     void (*barrier)(void);

@@ -109,6 +109,27 @@ static void runs_train_as_on_the_processor(void)
     }
 }
 
+/* A record has a NaN: its step changes nothing, and neither do those sent behind it. */
+static void a_step_that_is_not_finite_is_skipped(void)
+{
+    rig_result_t *result[2];
+    for (int k = 0; k < 2 && rig_has("cpu"); k++)
+        result[k] = rig_train(&(rig_spec_t){
+            .accelerator = k ? "emulated" : "cpu",
+            .nan = 9,
+            .trainer = "\"max_epochs\": 2, \"nan_policy\": \"skip\", \"depth\": 3"});
+    if (!rig_has("cpu"))
+        return;
+    is_near(rig_metric(result[1], "skipped_steps"),
+            rig_metric(result[0], "skipped_steps"), 0, "as many as on the processor");
+    ok(rig_metric(result[1], "skipped_steps") > 0, "at least one");
+    ok(rig_distance(result[0], result[1]) < 1e-5, "to the same weights, but for %g",
+       rig_distance(result[0], result[1]));
+    is_near(rig_metric(result[1], "train_loss"), rig_metric(result[0], "train_loss"),
+            1e-5, "and the same loss");
+    rig_result_free(result[0]), rig_result_free(result[1]);
+}
+
 static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator},
                                           PL_REGISTRATIONS_END};
 
@@ -117,5 +138,6 @@ int main(void)
     rig_init(parts);
     run(every_case_is_what_the_reference_computes);
     run(runs_train_as_on_the_processor);
+    run(a_step_that_is_not_finite_is_skipped);
     return tap_done();
 }

@@ -131,8 +131,8 @@ static bool text_write(const char *path, const char *text)
     return fclose(file) == 0;
 }
 
-/* For whoever wants to see them, or to give them to another compiler: the texts stay in
- * the folder that KERNELS names, as NUMBER.k. */
+/* With KERNELS in the environment the texts are kept in that folder as NUMBER.k, to be
+ * read or to be compiled by another compiler. */
 static void text_keep(const char *text)
 {
     static int kept;

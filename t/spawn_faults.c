@@ -229,7 +229,7 @@ static void data_that_do_not_open_are_waited_for_no_longer_than_a_step(void)
     is_text(pl_code_name(result->error.code), "PL_ESTUCK", "the run is stuck");
     like(result->error.text, "^opening the data has not ended for 1 s",
          "as is said: %s", result->error.text);
-    like(result->error.where, "^rank 1( worker)?$", "of whom: whoever notices first");
+    like(result->error.where, "^rank 1( worker)?$", "the rank is named");
     ok(pl_now() - began < 20 * PL_SECOND, "soon");
     rig_free(&rig);
     is_int(far_children(), 0, "no process is left");

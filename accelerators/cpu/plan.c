@@ -93,18 +93,7 @@ static bool may_take_place(const pl_graph_t *g, int op, int32_t input, void *use
             inputs |= fusion->root[maker->input[k]] == fusion->root[input] ? 1u << k : 0;
         return inputs && !(inputs & ~kernel_in_place(maker->code));
     }
-    if (pl_is_total(g, maker))
-        return false;               /* written at the end, where an input still matters */
-    for (int i = op; i >= 0 && fusion->unit[i] == fusion->unit[op]; i--)
-        for (int k = 0; k < g->op[i].input_count && g->op[i].code != PL_OP_reshape; k++)
-            if (fusion->root[g->op[i].input[k]] == fusion->root[input]
-                && pl_elements(g->value[input].shape) != pl_op_elements(g, &g->op[i]))
-                return false;
-    for (int i = op + 1; i < g->op_count && fusion->unit[i] == fusion->unit[op]; i++)
-        for (int k = 0; k < g->op[i].input_count && g->op[i].code != PL_OP_reshape; k++)
-            if (fusion->root[g->op[i].input[k]] == fusion->root[input])
-                return false;
-    return true;
+    return pl_unit_in_place(fusion, g, op, input);
 }
 
 static int plan_memory(compiler_t *c, pl_error_t *err)
@@ -158,24 +147,6 @@ static int prepare_unit(const compiler_t *c, const pl_builder_t *b, pl_step_t *s
     return code;
 }
 
-/* Whether operations [from, to) come to nothing: reshapes, and assigns of what is there
- * already. */
-static bool is_nothing(const compiler_t *c, int from, int to)
-{
-    for (int i = from; i < to; i++)
-        if (c->lowered.graph.op[i].code != PL_OP_reshape && !c->lifetimes.done[i])
-            return false;
-    return true;
-}
-
-/* Reshapes of what is there from the start come first in the first unit. */
-static int skip_reshapes(const pl_graph_t *g, int from, int to)
-{
-    while (from < to && g->op[from].code == PL_OP_reshape)
-        from++;
-    return from;
-}
-
 static bool is_backward(const pl_graph_t *g, int from, int to)
 {
     while (from < to && !g->op[from].gradient_of)
@@ -198,12 +169,12 @@ static int make_steps(compiler_t *c, int *step_of_unit, pl_error_t *err)
         for (to = from; to < g->op_count && c->fusion.unit[to] == unit; to++)
             ;
         step_of_unit[unit] = plan->steps;
-        if (is_nothing(c, from, to))
+        if (pl_unit_is_nothing(g, c->lifetimes.done, from, to))
             continue;
         if (plan->forward == plan->steps && !is_backward(g, from, to))
             plan->forward++;
         pl_step_t *s = &plan->step[plan->steps++];
-        int code = prepare_unit(c, &b, s, skip_reshapes(g, from, to), to, err);
+        int code = prepare_unit(c, &b, s, pl_unit_first(g, from, to), to, err);
         if (code != PL_OK)
             return code;
         if (s->scratch > plan->scratch)
@@ -391,7 +362,7 @@ int pl_plan_new(pl_cpu_t *cpu, const pl_graph_t *g, pl_plan_t **plan, pl_error_t
     compiler_t c = {.cpu = cpu, .plan = pl_alloc(sizeof *c.plan)};
     if (!c.plan)
         return pl_no_memory(err);
-    if (pl_is_wide(g))
+    if (pl_graph_is_wide(g))
         code = (c.plan->wide = pl_wide_new(cpu, g, err)) ? PL_OK : PL_EUNSUPPORTED;
     else
         code = compile(&c, g, err);

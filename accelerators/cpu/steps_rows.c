@@ -29,16 +29,6 @@ int64_t pl_index_at(const void *indices, pl_dtype_t dtype, int64_t i)
                            : ((const int32_t *)indices)[i];
 }
 
-static int fail_index(const pl_step_t *s, int64_t index, int64_t below, pl_error_t *err)
-{
-    char where[128];
-    return pl_fail(err, PL_EINVAL, "%s got index %lld, outside [0, %lld): %s",
-                   pl_op_where(&s->op, where), (long long)index, (long long)below,
-                   s->op.code == PL_OP_embedding
-                       ? "check the data, and how many rows the module gives the table"
-                       : "check the labels of the data, and module.classes");
-}
-
 int pl_check_indices(const pl_step_t *s, const void *indices, int64_t n, int64_t below,
                      pl_error_t *err)
 {
@@ -46,7 +36,7 @@ int pl_check_indices(const pl_step_t *s, const void *indices, int64_t n, int64_t
         int64_t index = pl_index_at(indices, s->dtype, i);
         if ((index < 0 || index >= below)
             && !(s->op.attr.has_ignore && index == s->op.attr.from))
-            return fail_index(s, index, below, err);
+            return pl_index_fail(&s->op, index, below, err);
     }
     return PL_OK;
 }

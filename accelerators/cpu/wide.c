@@ -16,14 +16,6 @@ struct pl_wide {
     pl_reference_run_t *run;                                /* that waits  [none] */
 };
 
-bool pl_is_wide(const pl_graph_t *g)
-{
-    for (int32_t i = 0; i < g->value_count; i++)
-        if (g->value[i].dtype == PL_F64)
-            return true;
-    return false;
-}
-
 static int check_regions(const pl_cpu_t *cpu, const pl_graph_t *g, pl_error_t *err)
 {
     for (int32_t i = 0; i < g->value_count; i++) {

@@ -6,9 +6,6 @@
 
 typedef struct pl_wide pl_wide_t;
 
-/* Whether a graph computes in float64. */
-bool pl_is_wide(const pl_graph_t *g);
-
 /* NULL with an error: PL_ENOMEM; PL_EUNSUPPORTED names an operator; PL_ESTATE names a
  * region that is too small or of another type. */
 pl_wide_t *pl_wide_new(const pl_cpu_t *cpu, const pl_graph_t *g, pl_error_t *err);

@@ -18,7 +18,14 @@
 typedef struct output {
     gpu_spot_t spot;
     size_t bytes;
+    bool behind; /* a guard: without value when that stops the replay */
 } output_t;
+
+/* What a metric adds to the results. */
+typedef struct sums {
+    int64_t count;
+    bool behind;
+} sums_t;
 
 struct pl_plan {
     pl_plan_t *next;
@@ -26,11 +33,12 @@ struct pl_plan {
     gpu_kernel_t *kernel;
     int kernels;
     size_t arena, scratch; /* bytes */
-    int64_t sums;          /* of all figures */
+    sums_t *metric;        /* [metrics] */
+    int metrics;
+    int64_t sums; /* of all metrics */
     output_t output[PL_FIELDS];
     int outputs;
-    size_t input[PL_FIELDS];  /* bytes of each batch field  [0: not
-                                                    read] */
+    size_t input[PL_FIELDS];  /* bytes of each batch field  [0: not read] */
     size_t needs[PL_REGIONS]; /* elements of each region */
     gpu_check_t *check;
     unsigned generation; /* of the memory that launches point to */
@@ -48,42 +56,23 @@ typedef struct compiler {
 
 /* ---- Compiling ---- */
 
-/* Element i is read before it is written; but not where elements have another width, for
- * then it lies elsewhere. */
+/* Where elements have another width, element i lies elsewhere. */
 static bool may_take_place(const pl_graph_t *g, int op, int32_t input, void *user)
 {
     const pl_fusion_t *fusion = user;
     const pl_op_t *maker = &g->op[op];
-    if (!pl_is_elementwise(g, maker) || pl_is_total(g, maker)
+    if (!pl_is_elementwise(g, maker)
         || pl_dtype_size(g->value[input].dtype)
                != pl_dtype_size(g->value[maker->output[0]].dtype))
         return false;
-    for (int i = op; i >= 0 && fusion->unit[i] == fusion->unit[op]; i--)
-        for (int k = 0; k < g->op[i].input_count && g->op[i].code != PL_OP_reshape; k++)
-            if (fusion->root[g->op[i].input[k]] == fusion->root[input]
-                && pl_elements(g->value[input].shape) != pl_op_elements(g, &g->op[i]))
-                return false;
-    for (int i = op + 1; i < g->op_count && fusion->unit[i] == fusion->unit[op]; i++)
-        for (int k = 0; k < g->op[i].input_count && g->op[i].code != PL_OP_reshape; k++)
-            if (fusion->root[g->op[i].input[k]] == fusion->root[input])
-                return false;
-    return true;
-}
-
-static bool is_nothing(const compiler_t *c, int from, int to)
-{
-    for (int i = from; i < to; i++)
-        if (c->lowered.graph.op[i].code != PL_OP_reshape && !c->lifetimes.done[i])
-            return false;
-    return true;
+    return pl_unit_in_place(fusion, g, op, input);
 }
 
 static int print_unit(compiler_t *c, int from, int to, pl_error_t *err)
 {
     const pl_graph_t *g = &c->lowered.graph;
     char where[128];
-    while (from < to && g->op[from].code == PL_OP_reshape)
-        from++;
+    from = pl_unit_first(g, from, to);
     const pl_op_t *op = &g->op[from];
     if (pl_is_elementwise(g, op))
         gpu_print_element(&c->text, from, to);
@@ -107,7 +96,7 @@ static int print_units(compiler_t *c, pl_error_t *err)
         const int unit = c->fusion.unit[from];
         for (to = from; to < g->op_count && c->fusion.unit[to] == unit; to++)
             ;
-        if (!is_nothing(c, from, to))
+        if (!pl_unit_is_nothing(g, c->lifetimes.done, from, to))
             code = print_unit(c, from, to, err);
     }
     if (code == PL_OK)
@@ -150,24 +139,40 @@ static void note_needs(compiler_t *c)
         if (value->source == PL_FROM_INPUT)
             p->input[value->index] = count * pl_dtype_size(value->dtype);
     }
+}
+
+static bool is_behind(const compiler_t *c, int32_t value, int guard)
+{
+    const pl_value_t *v = &c->lowered.graph.value[c->fusion.root[value]];
+    return v->source == PL_FROM_OP && v->op > guard;
+}
+
+static int note_fetches(compiler_t *c, pl_error_t *err)
+{
+    const pl_graph_t *g = &c->lowered.graph;
+    pl_plan_t *p = c->plan;
+    int guard = 0;
+    while (guard < g->op_count && g->op[guard].code != PL_OP_guard)
+        guard++;
+    p->metric = pl_alloc_array((size_t)g->fetch_count, sizeof *p->metric);
+    if (!p->metric)
+        return pl_no_memory(err);
     for (int i = 0; i < g->fetch_count; i++) {
         const pl_fetch_t *f = &g->fetch[i];
         const pl_value_t *value = &g->value[f->value];
-        if (f->kind == PL_FETCH_FIGURE)
+        const bool behind = is_behind(c, f->value, guard);
+        if (f->kind == PL_FETCH_FIGURE) {
+            p->metric[p->metrics++] = (sums_t){f->sums,
+                                               behind || is_behind(c, f->weight, guard)};
             p->sums += f->sums;
-        else
+        } else {
             p->output[p->outputs++] = (output_t){gpu_spot_of(&c->text, f->value),
                                                  (size_t)pl_elements(value->shape)
-                                                     * pl_dtype_size(value->dtype)};
+                                                     * pl_dtype_size(value->dtype),
+                                                 behind};
+        }
     }
-}
-
-static bool is_wide(const pl_graph_t *g)
-{
-    for (int32_t i = 0; i < g->value_count; i++)
-        if (g->value[i].dtype == PL_F64)
-            return true;
-    return false;
+    return PL_OK;
 }
 
 static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
@@ -197,10 +202,12 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
     c->text.fusion = &c->fusion;
     c->text.home = c->lifetimes.home;
     c->text.done = c->lifetimes.done;
-    c->text.wide = is_wide(g);
+    c->text.wide = pl_graph_is_wide(g);
     c->plan->arena = c->lifetimes.arena;
     note_needs(c);
-    code = print_units(c, err);
+    code = note_fetches(c, err);
+    if (code == PL_OK)
+        code = print_units(c, err);
     return code == PL_OK ? make_code(c, err) : code;
 }
 
@@ -255,6 +262,7 @@ void gpu_plan_free(pl_gpu_t *gpu, pl_plan_t *plan)
         gpu->machine->code_free(gpu, plan->code);
     pl_free(plan->kernel);
     pl_free(plan->check);
+    pl_free(plan->metric);
     pl_free(plan);
 }
 
@@ -302,39 +310,54 @@ static int put_inputs(pl_gpu_t *gpu, const pl_plan_t *p, const pl_replay_t *repl
     return code;
 }
 
-/* What a guard that stopped it left undone has no value. */
-static int fetch(pl_gpu_t *gpu, const pl_plan_t *p, pl_replay_t *replay,
-                 gpu_control_t *control, pl_error_t *err)
+/* How the replay ended, and the sums of metrics. */
+static int fetch_metrics(pl_gpu_t *gpu, const pl_plan_t *p, pl_replay_t *replay,
+                         gpu_control_t *control, pl_error_t *err)
 {
     const pl_machine_ops_t *machine = gpu->machine;
     const pl_gpu_memory_t *m = gpu->memory;
+    const bool wanted = replay->figures && p->sums;
+    const size_t bytes = (size_t)p->sums * sizeof(double);
+    const double *from = wanted ? gpu_staging(gpu, bytes, err) : NULL;
+    double *to = replay->figures;
+    if (wanted && !from)
+        return PL_ENOMEM;
     int code = machine->copy_out(gpu, PL_STREAM_MAIN, control, m->control.address,
                                  sizeof *control, err);
-    if (code == PL_OK && replay->figures && p->sums)
-        code = machine->copy_out(gpu, PL_STREAM_MAIN, replay->figures, m->results.address,
-                                 (size_t)p->sums * sizeof(double), err);
-    for (int k = 0; k < p->outputs && code == PL_OK; k++)
-        if (replay->output[k])
-            code = machine->copy_out(gpu, PL_STREAM_MAIN, replay->output[k],
-                                     gpu_address(gpu, &p->output[k].spot),
-                                     p->output[k].bytes, err);
+    if (code == PL_OK && wanted)
+        code = machine->copy_out(gpu, PL_STREAM_MAIN, (void *)from, m->results.address,
+                                 bytes, err);
+    if (code == PL_OK)
+        code = machine->finish(gpu, PL_STREAM_MAIN, err);
+    for (int k = 0; k < p->metrics && wanted && code == PL_OK; k++) {
+        const sums_t *metric = &p->metric[k];
+        if (!control->guarded || !metric->behind)
+            memcpy(to, from, (size_t)metric->count * sizeof *to);
+        to += metric->count;
+        from += metric->count;
+    }
     return code;
+}
+
+static int fetch_outputs(pl_gpu_t *gpu, const pl_plan_t *p, pl_replay_t *replay,
+                         bool guarded, pl_error_t *err)
+{
+    int code = PL_OK;
+    for (int k = 0; k < p->outputs && code == PL_OK; k++)
+        if (replay->output[k] && !(guarded && p->output[k].behind))
+            code = gpu->machine->copy_out(gpu, PL_STREAM_MAIN, replay->output[k],
+                                          gpu_address(gpu, &p->output[k].spot),
+                                          p->output[k].bytes, err);
+    return code == PL_OK ? gpu->machine->finish(gpu, PL_STREAM_MAIN, err) : code;
 }
 
 /* What a kernel found. */
 static int fail_check(const gpu_check_t *check, const gpu_control_t *found, uint64_t step,
                       pl_error_t *err)
 {
-    char where[128];
-    const bool table = check->op.code == PL_OP_embedding
-                       || check->op.code == PL_OP_embedding_grad;
     if (found->guarded == GPU_NOT_FINITE)
         return pl_guard_fail(&check->op, step, err);
-    return pl_fail(err, PL_EINVAL, "%s got index %lld, outside [0, %lld): %s",
-                   pl_op_where(&check->op, where), (long long)found->index,
-                   (long long)check->below,
-                   table ? "check the data, and how many rows the module gives the table"
-                         : "check the labels of the data, and module.classes");
+    return pl_index_fail(&check->op, found->index, check->below, err);
 }
 
 int gpu_plan_run(pl_gpu_t *gpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
@@ -348,9 +371,9 @@ int gpu_plan_run(pl_gpu_t *gpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t
     for (int k = 0; k < plan->kernels && code == PL_OK; k++)
         code = gpu->machine->launch(gpu, PL_STREAM_MAIN, &plan->kernel[k].launch, err);
     if (code == PL_OK)
-        code = fetch(gpu, plan, replay, &control, err);
+        code = fetch_metrics(gpu, plan, replay, &control, err);
     if (code == PL_OK)
-        code = gpu->machine->finish(gpu, PL_STREAM_MAIN, err);
+        code = fetch_outputs(gpu, plan, replay, control.guarded != 0, err);
     replay->guarded = control.guarded == GPU_GUARDED;
     if (code == PL_OK && control.guarded >= GPU_WRONG_INDEX)
         code = fail_check(&plan->check[control.operation], &control, replay->step, err);

@@ -91,8 +91,8 @@ void gpu_kernel_end(gpu_text_t *t, int64_t groups, int threads);
 void gpu_include(gpu_text_t *t, const char *name);
 void gpu_define(gpu_text_t *t, const char *word, const char *format, ...) PL_PRINTF(3, 4);
 void gpu_define_number(gpu_text_t *t, const char *word, int64_t number);
-/* NAME(i): element i of a value; NAME(i, v): v becomes element i, unless nobody reads
- * it. */
+/* NAME(i): element i of a value.  NAME(i, v): stores v as element i, or does nothing
+ * where the value is not used. */
 void gpu_define_load(gpu_text_t *t, const char *name, int32_t value);
 void gpu_define_store(gpu_text_t *t, const char *name, int32_t value);
 /* Of the unit's scratch: as doubles from byte `offset` on, `count` of them. */
@@ -117,24 +117,25 @@ const char *gpu_suffix(pl_dtype_t dtype);
 /* A number as C has it: "0x1.8p+1f". */
 const char *gpu_number(const gpu_text_t *t, double number, char text[40]);
 
-/* The units of element-wise operations, and what a replay hands back. */
-void gpu_print_element(gpu_text_t *t, int from, int to);
-void gpu_print_guard(gpu_text_t *t, int op);
-/* One operation of its own; false: there is no such kernel. */
-bool gpu_print_reduction(gpu_text_t *t, int op);
+/* How kernels end whose body has a thread for each of n elements, or a group for a
+ * row. */
+void gpu_print_each(gpu_text_t *t, const char *body, int64_t n);
+int gpu_row_threads(int64_t width);
+int64_t gpu_row_groups(int64_t rows);
 /* Sums over rows of TERM(row, column), which is defined, for each column: the end of the
  * kernel at hand, and one more where there are many rows. */
 void gpu_print_columns(gpu_text_t *t, int64_t rows, int64_t columns, size_t scratch,
                        int32_t result);
-/* Ends the kernel at hand: a body for n elements, a thread each. */
-void gpu_print_each(gpu_text_t *t, const char *body, int64_t n);
-/* How a body runs that has a group for a row. */
-int gpu_row_threads(int64_t width);
-int64_t gpu_row_groups(int64_t rows);
+
+/* The unit of element-wise operations [from, to); a guard; the metrics of a replay. */
+void gpu_print_element(gpu_text_t *t, int from, int to);
+void gpu_print_guard(gpu_text_t *t, int op);
+void gpu_print_results(gpu_text_t *t);
+/* One operation of its own; false: it is none of these. */
+bool gpu_print_reduction(gpu_text_t *t, int op);
 bool gpu_print_move(gpu_text_t *t, int op);
 bool gpu_print_row(gpu_text_t *t, int op);
 bool gpu_print_product(gpu_text_t *t, int op);
 bool gpu_print_attention(gpu_text_t *t, int op);
-void gpu_print_results(gpu_text_t *t);
 
 #endif

@@ -265,6 +265,40 @@ static void scalars_first(pl_graph_t *g)
             g->value[g->op[i].output[k]].op = i;
 }
 
+/* ---- What a unit is to those that compile it ---- */
+
+bool pl_unit_in_place(const pl_fusion_t *fusion, const pl_graph_t *g, int op,
+                      int32_t input)
+{
+    if (pl_is_total(g, &g->op[op]))
+        return false;               /* written at the end, where an input still matters */
+    for (int i = op; i >= 0 && fusion->unit[i] == fusion->unit[op]; i--)
+        for (int k = 0; k < g->op[i].input_count && g->op[i].code != PL_OP_reshape; k++)
+            if (fusion->root[g->op[i].input[k]] == fusion->root[input]
+                && pl_elements(g->value[input].shape) != pl_op_elements(g, &g->op[i]))
+                return false;
+    for (int i = op + 1; i < g->op_count && fusion->unit[i] == fusion->unit[op]; i++)
+        for (int k = 0; k < g->op[i].input_count && g->op[i].code != PL_OP_reshape; k++)
+            if (fusion->root[g->op[i].input[k]] == fusion->root[input])
+                return false;
+    return true;
+}
+
+bool pl_unit_is_nothing(const pl_graph_t *g, const bool *done, int from, int to)
+{
+    for (int i = from; i < to; i++)
+        if (g->op[i].code != PL_OP_reshape && !done[i])
+            return false;
+    return true;
+}
+
+int pl_unit_first(const pl_graph_t *g, int from, int to)
+{
+    while (from < to && g->op[from].code == PL_OP_reshape)
+        from++;
+    return from;
+}
+
 /* ---- All of it ---- */
 
 /* Sorts operations by unit, keeping the order within each, and tells values of their new

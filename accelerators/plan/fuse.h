@@ -37,6 +37,15 @@ bool pl_is_total(const pl_graph_t *g, const pl_op_t *op);
 bool pl_is_elementwise(const pl_graph_t *g, const pl_op_t *op);
 /* The elements that an element-wise operation runs over. */
 int64_t pl_op_elements(const pl_graph_t *g, const pl_op_t *op);
+/* Whether the result of an element-wise operation may take the place of an input of its
+ * unit: element i is read before it is written.  For pl_lifetime_rules_t.in_place. */
+bool pl_unit_in_place(const pl_fusion_t *fusion, const pl_graph_t *g, int op,
+                      int32_t input);
+/* Whether operations [from, to) come to nothing: reshapes, and assigns that are done. */
+bool pl_unit_is_nothing(const pl_graph_t *g, const bool *done, int from, int to);
+/* The first of them that is no reshape: those of what is there from the start come first
+ * in the first unit. */
+int pl_unit_first(const pl_graph_t *g, int from, int to);
 /* Whether two values of a region have elements in common. */
 bool pl_values_overlap(const pl_value_t *a, const pl_value_t *b);
 

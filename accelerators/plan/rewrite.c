@@ -38,6 +38,14 @@ void pl_graph_copy_release(pl_graph_t *copy)
     *copy = (pl_graph_t){0};
 }
 
+bool pl_graph_is_wide(const pl_graph_t *g)
+{
+    for (int32_t i = 0; i < g->value_count; i++)
+        if (g->value[i].dtype == PL_F64)
+            return true;
+    return false;
+}
+
 static int count_readers(const pl_graph_t *g, int32_t value)
 {
     int count = 0;

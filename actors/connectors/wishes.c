@@ -1,7 +1,6 @@
-/* wishes.c - combines what all callbacks request at one hook
+/* wishes.c - combines the requests of all callbacks at one hook
  *
- * An impossible request is an error. A request that is ignored would leave the author of
- * the callback without a reason. */
+ * An impossible request is an error: ignored, it would give no hint to its author. */
 #include "actors/connectors/wishes.h"
 
 #include <math.h>

@@ -265,6 +265,10 @@ PL_API int pl_graph_watch(pl_graph_t *g, pl_error_t *err);
 /* PL_ENAN of a guard that watches; step 0: none. */
 PL_API int pl_guard_fail(const pl_op_t *guard, uint64_t step, pl_error_t *err);
 
+/* PL_EINVAL of an operation that got an index outside [0, below). */
+PL_API int pl_index_fail(const pl_op_t *op, int64_t index, int64_t below,
+                         pl_error_t *err);
+
 /* "matmul"; of a user's operator its own name. */
 PL_API const char *pl_op_name(const pl_op_t *op);
 /* "h.0.fc1: matmul", or the name alone outside all scopes; returns text. */

@@ -77,6 +77,16 @@ int pl_graph_watch(pl_graph_t *g, pl_error_t *err)
     return pl_graph_check(g, err);
 }
 
+int pl_index_fail(const pl_op_t *op, int64_t index, int64_t below, pl_error_t *err)
+{
+    const bool table = op->code == PL_OP_embedding || op->code == PL_OP_embedding_grad;
+    char where[128];
+    return pl_fail(err, PL_EINVAL, "%s got index %lld, outside [0, %lld): %s",
+                   pl_op_where(op, where), (long long)index, (long long)below,
+                   table ? "check the data, and how many rows the module gives the table"
+                         : "check the labels of the data, and module.classes");
+}
+
 int pl_guard_fail(const pl_op_t *guard, uint64_t step, pl_error_t *err)
 {
     char at[32] = "";
