@@ -2,6 +2,7 @@
 #include "device_rig.h"
 
 #include <math.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,6 +97,20 @@ static void results_init(device_results_t *to, const operator_run_t *run)
     }
 }
 
+/* Until its end has been told; one that ends later is collected. */
+static int replay_through(device_rig_t *rig, pl_plan_t *plan, told_t *told)
+{
+    told->times = 0;
+    int code = rig->ops->replay(rig->self, plan, &told->replay, &rig->err);
+    while (code == PL_OK && !told->times && rig->ops->collect) {
+        struct pollfd end = {.fd = rig->ops->descriptor(rig->self), .events = POLLIN};
+        if (poll(&end, 1, 60000) != 1)
+            return pl_fail(&rig->err, PL_EBUG, "the replay does not end");
+        rig->ops->collect(rig->self);
+    }
+    return code;
+}
+
 int device_replay(device_rig_t *rig, const operator_run_t *run, pl_plan_t *plan,
                   device_results_t *to)
 {
@@ -108,11 +123,11 @@ int device_replay(device_rig_t *rig, const operator_run_t *run, pl_plan_t *plan,
                               .output = {to->output},
                               .done = on_done},
                    .err = &rig->err};
-    int code = rig->ops->replay(rig->self, plan, &told.replay, &rig->err);
+    int code = replay_through(rig, plan, &told);
     while (code == PL_OK && told.times == 1 && told.replay.exchange) {
         told.replay.continues = true;
-        told.replay.exchange = told.times = 0;
-        code = rig->ops->replay(rig->self, plan, &told.replay, &rig->err);
+        told.replay.exchange = 0;
+        code = replay_through(rig, plan, &told);
     }
     if (code == PL_OK)
         code = told.times == 1 ? rig->err.code : PL_EBUG;

@@ -112,7 +112,7 @@ static void runs_train_as_on_the_processor(void)
 /* A record has a NaN: its step changes nothing, and neither do those sent behind it. */
 static void a_step_that_is_not_finite_is_skipped(void)
 {
-    rig_result_t *result[2];
+    rig_result_t *result[2] = {NULL};
     for (int k = 0; k < 2 && rig_has("cpu"); k++)
         result[k] = rig_train(&(rig_spec_t){
             .accelerator = k ? "emulated" : "cpu",

@@ -6,10 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "t/emulator.h"
+#include "t/streams.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -47,6 +49,8 @@ static int emulated_open(void *self, pl_device_info_t *info, pl_error_t *err)
     }
     e->folder = folder;
     e->seed = 1000003u * (uint64_t)__atomic_add_fetch(&opened, 1, __ATOMIC_RELAXED);
+    e->streams = streams_new(e->seed);
+    e->told = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     *info = (pl_device_info_t){.ranks = info->ranks,
                                .local_rank = info->local_rank,
                                .device = -1,
@@ -59,6 +63,9 @@ static int emulated_open(void *self, pl_device_info_t *info, pl_error_t *err)
 static void emulated_close(void *self)
 {
     emulated_t *e = self;
+    if (e->streams)
+        streams_free(e->streams), close(e->told);
+    e->streams = NULL;
     if (e->folder)
         rmdir(e->folder);
     pl_text_free(e->folder);
@@ -90,34 +97,152 @@ static void emulated_memory_free(void *self, pl_address_t address)
     free(pointer(address));
 }
 
+static void *emulated_host_new(void *self, size_t bytes, pl_error_t *err)
+{
+    (void)self;
+    void *memory = malloc(bytes);
+    if (!memory)
+        pl_fail(err, PL_ENOMEM, "out of memory: %zu bytes", bytes);
+    return memory;
+}
+
+static void emulated_host_free(void *self, void *host)
+{
+    (void)self;
+    free(host);
+}
+
+/* ---- Streams ---- */
+
+typedef struct copying {
+    void *to;
+    const void *from; /* NULL: zeros */
+    size_t bytes;
+} copying_t;
+
+static int copy_run(void *data)
+{
+    const copying_t *c = data;
+    if (c->from)
+        memcpy(c->to, c->from, c->bytes);
+    else
+        memset(c->to, 0, c->bytes);
+    return 0;
+}
+
+static int copy_put(emulated_t *e, pl_stream_t stream, copying_t copying, pl_error_t *err)
+{
+    if (e->recording)
+        return pl_fail(err, PL_EBUG, "a copy is put on a stream that is recorded");
+    streams_put(e->streams, (int)stream, copy_run, &copying, sizeof copying);
+    return PL_OK;
+}
+
 static int emulated_copy_in(void *self, pl_stream_t stream, pl_address_t to,
                             const void *host, size_t bytes, pl_error_t *err)
 {
-    (void)self, (void)stream, (void)err;
-    memcpy(pointer(to), host, bytes);
-    return PL_OK;
+    return copy_put(self, stream, (copying_t){pointer(to), host, bytes}, err);
 }
 
 static int emulated_copy_out(void *self, pl_stream_t stream, void *host,
                              pl_address_t from, size_t bytes, pl_error_t *err)
 {
-    (void)self, (void)stream, (void)err;
-    memcpy(host, pointer(from), bytes);
-    return PL_OK;
+    return copy_put(self, stream, (copying_t){host, pointer(from), bytes}, err);
+}
+
+static int emulated_copy(void *self, pl_stream_t stream, pl_address_t to,
+                         pl_address_t from, size_t bytes, pl_error_t *err)
+{
+    return copy_put(self, stream, (copying_t){pointer(to), pointer(from), bytes}, err);
 }
 
 static int emulated_zero(void *self, pl_stream_t stream, pl_address_t to, size_t bytes,
                          pl_error_t *err)
 {
-    (void)self, (void)stream, (void)err;
-    memset(pointer(to), 0, bytes);
-    return PL_OK;
+    return copy_put(self, stream, (copying_t){pointer(to), NULL, bytes}, err);
 }
 
 static int emulated_finish(void *self, pl_stream_t stream, pl_error_t *err)
 {
-    (void)self, (void)stream, (void)err;
+    emulated_t *e = self;
+    (void)err;
+    streams_finish(e->streams, (int)stream);
     return PL_OK;
+}
+
+/* ---- Events: those of streams.h ---- */
+
+static streams_event_t *event_of(pl_event_t *event)
+{
+    return (streams_event_t *)event;
+}
+
+static int emulated_event_new(void *self, pl_event_t **event, pl_error_t *err)
+{
+    (void)self, (void)err;
+    *event = (pl_event_t *)streams_event_new();
+    return PL_OK;
+}
+
+static void emulated_event_free(void *self, pl_event_t *event)
+{
+    (void)self;
+    streams_event_free(event_of(event));
+}
+
+static int emulated_event_record(void *self, pl_event_t *event, pl_stream_t stream,
+                                 pl_error_t *err)
+{
+    emulated_t *e = self;
+    (void)err;
+    streams_record(e->streams, (int)stream, event_of(event));
+    return PL_OK;
+}
+
+static int emulated_event_wait(void *self, pl_event_t *event, pl_stream_t stream,
+                               pl_error_t *err)
+{
+    emulated_t *e = self;
+    (void)err;
+    streams_wait(e->streams, (int)stream, event_of(event));
+    return PL_OK;
+}
+
+static int emulated_event_passed(void *self, pl_event_t *event, bool *passed,
+                                 pl_error_t *err)
+{
+    emulated_t *e = self;
+    (void)err;
+    *passed = streams_passed(e->streams, event_of(event));
+    return PL_OK;
+}
+
+static double emulated_event_seconds(void *self, pl_event_t *from, pl_event_t *to)
+{
+    (void)self;
+    return streams_seconds(event_of(from), event_of(to));
+}
+
+static void write_told(void *user)
+{
+    const uint64_t one = 1;
+    const emulated_t *e = user;
+    if (write(e->told, &one, sizeof one) != sizeof one)
+        abort();
+}
+
+static int emulated_tell(void *self, pl_event_t *event, pl_error_t *err)
+{
+    emulated_t *e = self;
+    (void)err;
+    streams_tell(e->streams, event_of(event), write_told, e);
+    return PL_OK;
+}
+
+static int emulated_descriptor(const void *self)
+{
+    const emulated_t *e = self;
+    return e->told;
 }
 
 /* ---- Code ---- */
@@ -217,16 +342,81 @@ static const pl_entry_t *emulated_code_entry(void *self, pl_binary_t *code,
     return NULL;
 }
 
+/* ---- Launches ---- */
+
+typedef struct launching {
+    pl_launch_t launch;
+    void (*enter)(void *addresses);
+    uint64_t seed;
+} launching_t;
+
+struct pl_recording {
+    launching_t *launching;
+    int count, room;
+};
+
+static int launch_run(void *data)
+{
+    launching_t *l = data;
+    pthread_mutex_lock(&at_work);
+    emulator_run(l->enter, l->launch.address, (unsigned)l->launch.groups,
+                 (unsigned)l->launch.threads, l->seed);
+    pthread_mutex_unlock(&at_work);
+    return 0;
+}
+
 static int emulated_launch(void *self, pl_stream_t stream, const pl_launch_t *launch,
                            pl_error_t *err)
 {
     emulated_t *e = self;
-    (void)stream, (void)err;
-    pthread_mutex_lock(&at_work);
-    emulator_run(launch->entry->enter, (void *)launch->address, (unsigned)launch->groups,
-                 (unsigned)launch->threads, e->seed++);
-    pthread_mutex_unlock(&at_work);
+    pl_recording_t *r = e->recording;
+    const launching_t l = {*launch, launch->entry->enter, e->seed++};
+    if (!r) {
+        streams_put(e->streams, (int)stream, launch_run, &l, sizeof l);
+        return PL_OK;
+    }
+    if (PL_GROW(r->launching, r->count, r->room) != PL_OK)
+        return pl_no_memory(err);
+    r->launching[r->count++] = l;
     return PL_OK;
+}
+
+static int emulated_record_begin(void *self, pl_stream_t stream, pl_error_t *err)
+{
+    emulated_t *e = self;
+    (void)stream;
+    if (e->recording)
+        return pl_fail(err, PL_EBUG, "a stream is recorded already");
+    e->recording = pl_alloc(sizeof *e->recording);
+    return e->recording ? PL_OK : pl_no_memory(err);
+}
+
+static int emulated_record_end(void *self, pl_stream_t stream, pl_recording_t **recording,
+                               pl_error_t *err)
+{
+    emulated_t *e = self;
+    (void)stream, (void)err;
+    *recording = e->recording;
+    e->recording = NULL;
+    return PL_OK;
+}
+
+static int emulated_recording_run(void *self, pl_stream_t stream,
+                                  pl_recording_t *recording, pl_error_t *err)
+{
+    emulated_t *e = self;
+    (void)err;
+    for (int k = 0; k < recording->count; k++)
+        streams_put(e->streams, (int)stream, launch_run, &recording->launching[k],
+                    sizeof(launching_t));
+    return PL_OK;
+}
+
+static void emulated_recording_free(void *self, pl_recording_t *recording)
+{
+    (void)self;
+    pl_free(recording->launching);
+    pl_free(recording);
 }
 
 static const pl_machine_ops_t machine = {
@@ -235,14 +425,29 @@ static const pl_machine_ops_t machine = {
     .close = emulated_close,
     .memory_new = emulated_memory_new,
     .memory_free = emulated_memory_free,
+    .host_new = emulated_host_new,
+    .host_free = emulated_host_free,
     .copy_in = emulated_copy_in,
     .copy_out = emulated_copy_out,
+    .copy = emulated_copy,
     .zero = emulated_zero,
+    .event_new = emulated_event_new,
+    .event_free = emulated_event_free,
+    .event_record = emulated_event_record,
+    .event_wait = emulated_event_wait,
+    .event_passed = emulated_event_passed,
+    .event_seconds = emulated_event_seconds,
+    .tell = emulated_tell,
+    .descriptor = emulated_descriptor,
     .finish = emulated_finish,
     .code_new = emulated_code_new,
     .code_free = emulated_code_free,
     .code_entry = emulated_code_entry,
     .launch = emulated_launch,
+    .record_begin = emulated_record_begin,
+    .record_end = emulated_record_end,
+    .recording_run = emulated_recording_run,
+    .recording_free = emulated_recording_free,
 };
 
 static int open_gpu(void *self, pl_device_info_t *info, pl_error_t *err)

@@ -1,5 +1,5 @@
 /* machine_emulated.h - an accelerator whose GPU is the emulator: kernels are compiled by
- * the C compiler and run by fibers
+ * the C compiler and run by fibers, later and in any order that streams allow
  *
  * Registered as "emulated" by a test that wants it.  The environment names what compiles
  * (CC, "cc") and where the sources are (top_srcdir). */
@@ -13,6 +13,9 @@ typedef struct emulated {
     uint64_t seed; /* of the order of threads */
     char *folder;  /* of what is compiled */
     int codes;
+    struct streams *streams;
+    int told; /* the descriptor */
+    pl_recording_t *recording; /* under way  [NULL] */
 } emulated_t;
 
 extern const pl_accelerator_ops_t emulated_accelerator;

@@ -1,8 +1,9 @@
-/* gpu.c - the table of an accelerator that is a GPU, but for what its machine does */
+/* gpu.c - an accelerator that is a GPU: opened and closed, its plans and its replays */
 #include "accelerators/gpu/gpu.h"
 
 #include "accelerators/gpu/memory.h"
 #include "accelerators/gpu/plan.h"
+#include "accelerators/gpu/replay.h"
 
 int pl_gpu_open(void *self, const pl_machine_ops_t *machine, pl_device_info_t *info,
                 pl_error_t *err)
@@ -10,7 +11,9 @@ int pl_gpu_open(void *self, const pl_machine_ops_t *machine, pl_device_info_t *i
     pl_gpu_t *gpu = self;
     gpu->machine = machine;
     int code = machine->open(self, info, err);
-    return code == PL_OK ? gpu_memory_open(gpu, err) : code;
+    if (code == PL_OK)
+        code = gpu_memory_open(gpu, err);
+    return code == PL_OK ? gpu_replays_open(gpu, err) : code;
 }
 
 void pl_gpu_close(void *self)
@@ -18,8 +21,10 @@ void pl_gpu_close(void *self)
     pl_gpu_t *gpu = self;
     if (!gpu->machine)
         return;
+    gpu_drain(gpu, NULL);
     while (gpu->plans)
         gpu_plan_free(gpu, gpu->plans);
+    gpu_replays_close(gpu);
     gpu_memory_close(gpu);
     gpu->machine->close(self);
     gpu->machine = NULL;
@@ -37,16 +42,16 @@ void pl_gpu_discard(void *self, pl_plan_t *plan)
 
 int pl_gpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
 {
-    pl_gpu_t *gpu = self;
-    pl_error_t failure = {0};
-    int code = PL_OK;
-    (void)err;
-    gpu->halted &= !replay->resumes;
-    replay->guarded = replay->halts && gpu->halted;
-    if (!replay->guarded)
-        code = gpu_plan_run(gpu, plan, replay, &failure);
-    if (replay->halts && (code != PL_OK || replay->guarded))
-        gpu->halted = true;
-    replay->done(replay, code == PL_OK ? NULL : &failure);
-    return PL_OK;
+    return gpu_replay(self, plan, replay, err);
+}
+
+int pl_gpu_descriptor(const void *self)
+{
+    const pl_gpu_t *gpu = self;
+    return gpu->machine->descriptor(self);
+}
+
+void pl_gpu_collect(void *self)
+{
+    gpu_collect(self);
 }

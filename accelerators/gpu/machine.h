@@ -1,10 +1,14 @@
-/* machine.h - what the core of the GPUs asks of a kind of device: memory, streams, and
- * kernels from text
+/* machine.h - what the core of the GPUs asks of a kind of device: memory, streams, events
+ * and kernels from text
  *
  * The core (gpu.h) knows graphs and kernels and no vendor; a machine knows its vendor's
  * driver and no graph.  Addresses are the device's: only the machine's functions and
  * kernels may use what they point to.  Every function runs on the accelerator's thread
- * unless it says otherwise; each error names what the driver said. */
+ * unless it says otherwise; each error names what the driver said.
+ *
+ * What is put on a stream runs later, in the order of the stream.  An error of what runs
+ * there is told by event_passed() or finish(), and ends the device: from then on every
+ * function fails with it. */
 #ifndef PL_GPU_MACHINE_H
 #define PL_GPU_MACHINE_H
 
@@ -13,15 +17,20 @@
 /* An address in the device's memory; 0: none. */
 typedef uint64_t pl_address_t;
 
-/* What is put on one stream runs in that order; between streams nothing is ordered. */
+/* Between streams nothing is ordered but by events. */
 typedef enum pl_stream {
     PL_STREAM_MAIN, /* all that computes */
+    PL_STREAM_IN,   /* batches to the device */
+    PL_STREAM_OUT,  /* results and snapshots to the host */
     PL_STREAMS,
 } pl_stream_t;
 
-/* Kernels of one text, ready to run; the machine's own struct. */
+/* The machine's own structs: a point of a stream; kernels of one text, ready to run; one
+ * of them; launches that were recorded. */
+typedef struct pl_event pl_event_t;
 typedef struct pl_binary pl_binary_t;
 typedef struct pl_entry pl_entry_t;
+typedef struct pl_recording pl_recording_t;
 
 /* A kernel's arguments are addresses alone, in order. */
 #define PL_LAUNCH_ADDRESSES 48
@@ -36,31 +45,72 @@ typedef struct pl_launch {
 
 typedef struct pl_machine_ops {
     const char *name; /* "cuda" */
-    /* `self` is the accelerator's own struct behind its pl_gpu_t. */
+    /* `self` is the accelerator's own struct, which begins with a pl_gpu_t. */
     int (*open)(void *self, pl_device_info_t *info, pl_error_t *err);
-    void (*close)(void *self); /* also after a failed open */
+    void (*close)(void *self); /* also after a failed open; what was made is freed */
 
-    /* Device memory, aligned to 256 bytes; its content is undefined. */
+    /* Device memory, aligned to 256 bytes; its content is undefined.  PL_ENOMEM: there is
+     * not so much; the device works on. */
     int (*memory_new)(void *self, size_t bytes, pl_address_t *address, pl_error_t *err);
     void (*memory_free)(void *self, pl_address_t address);
-    /* Onto a stream.  Host memory stays as it is until finish(). */
+    /* Bytes that are free, and all  [NULL: unknown]. */
+    void (*memory_left)(void *self, size_t *left, size_t *all);
+    /* Host memory that copies from and to the device at full speed. */
+    void *(*host_new)(void *self, size_t bytes, pl_error_t *err);
+    void (*host_free)(void *self, void *host);
+    /* The same for host memory that is there, until it is unpinned  [both NULL: copies of
+     * such memory may wait for the device]. */
+    int (*host_pin)(void *self, void *host, size_t bytes, pl_error_t *err);
+    void (*host_unpin)(void *self, void *host);
+
+    /* Onto a stream.  Host memory is read or written when the copy runs. */
     int (*copy_in)(void *self, pl_stream_t stream, pl_address_t to, const void *host,
                    size_t bytes, pl_error_t *err);
     int (*copy_out)(void *self, pl_stream_t stream, void *host, pl_address_t from,
                     size_t bytes, pl_error_t *err);
+    int (*copy)(void *self, pl_stream_t stream, pl_address_t to, pl_address_t from,
+                size_t bytes, pl_error_t *err);
     int (*zero)(void *self, pl_stream_t stream, pl_address_t to, size_t bytes,
                 pl_error_t *err);
+
+    /* An event stands for what is on a stream when it is recorded there; before its first
+     * record it stands for nothing and has passed. */
+    int (*event_new)(void *self, pl_event_t **event, pl_error_t *err);
+    void (*event_free)(void *self, pl_event_t *event);
+    int (*event_record)(void *self, pl_event_t *event, pl_stream_t stream,
+                        pl_error_t *err);
+    /* What comes behind on the stream waits for the event's latest record. */
+    int (*event_wait)(void *self, pl_event_t *event, pl_stream_t stream,
+                      pl_error_t *err);
+    /* PL_OK sets *passed; an error: the device failed. */
+    int (*event_passed)(void *self, pl_event_t *event, bool *passed, pl_error_t *err);
+    /* Between two events that have passed. */
+    double (*event_seconds)(void *self, pl_event_t *from, pl_event_t *to);
+    /* The descriptor, an eventfd there from open to close, is written to once the event's
+     * latest record has passed or the device has failed. */
+    int (*tell)(void *self, pl_event_t *event, pl_error_t *err);
+    int (*descriptor)(const void *self);
     /* Waits until all that is on the stream has run. */
     int (*finish)(void *self, pl_stream_t stream, pl_error_t *err);
 
-    /* Makes kernels of a text in the dialect (kernels/dialect.h), which the text does not
-     * include itself. */
+    /* Makes kernels of a text in the dialect (kernels/dialect.h), which the text includes
+     * by name.  From any thread, several at once. */
     int (*code_new)(void *self, const char *text, pl_binary_t **code, pl_error_t *err);
     void (*code_free)(void *self, pl_binary_t *code);
+    /* NULL: the text has no such kernel. */
     const pl_entry_t *(*code_entry)(void *self, pl_binary_t *code, const char *name,
                                     pl_error_t *err);
     int (*launch)(void *self, pl_stream_t stream, const pl_launch_t *launch,
                   pl_error_t *err);
+
+    /* Launches put on the stream in between are kept instead of run, to be run together
+     * as often as wanted: less work for the host  [all NULL: not possible]. */
+    int (*record_begin)(void *self, pl_stream_t stream, pl_error_t *err);
+    int (*record_end)(void *self, pl_stream_t stream, pl_recording_t **recording,
+                      pl_error_t *err);
+    int (*recording_run)(void *self, pl_stream_t stream, pl_recording_t *recording,
+                         pl_error_t *err);
+    void (*recording_free)(void *self, pl_recording_t *recording);
 } pl_machine_ops_t;
 
 #endif

@@ -1,4 +1,5 @@
-/* memory.c - the device's memory: regions in their own width, and what all plans share */
+/* memory.c - the device's memory: regions in their own width, what all plans share, and
+ * what replays take turns with */
 #include "accelerators/gpu/memory.h"
 
 #include <stdio.h>
@@ -10,20 +11,12 @@
 
 /* ---- Blocks ---- */
 
-int gpu_reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, const char *what,
-                pl_error_t *err)
+int gpu_drain(pl_gpu_t *gpu, pl_error_t *err)
 {
-    pl_address_t fresh;
-    if (bytes <= block->bytes)
-        return PL_OK;
-    int code = gpu->machine->memory_new(gpu, bytes, &fresh, err);
-    if (code != PL_OK)
-        return pl_pass(err, "%s", what);
-    if (block->bytes)
-        gpu->machine->memory_free(gpu, block->address);
-    *block = (gpu_block_t){fresh, bytes};
-    gpu->memory->generation++;
-    return PL_OK;
+    int code = PL_OK;
+    for (int k = 0; k < PL_STREAMS && code == PL_OK; k++)
+        code = gpu->machine->finish(gpu, (pl_stream_t)k, err);
+    return code;
 }
 
 static void block_free(pl_gpu_t *gpu, gpu_block_t *block)
@@ -33,7 +26,25 @@ static void block_free(pl_gpu_t *gpu, gpu_block_t *block)
     *block = (gpu_block_t){0};
 }
 
-void *gpu_staging(pl_gpu_t *gpu, size_t bytes, pl_error_t *err)
+int gpu_reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, const char *what,
+                pl_error_t *err)
+{
+    pl_address_t fresh;
+    if (bytes <= block->bytes)
+        return PL_OK;
+    int code = block->bytes ? gpu_drain(gpu, err) : PL_OK;
+    if (code == PL_OK)
+        code = gpu->machine->memory_new(gpu, bytes, &fresh, err);
+    if (code != PL_OK)
+        return pl_pass(err, "%s", what);
+    block_free(gpu, block);
+    *block = (gpu_block_t){fresh, bytes};
+    gpu->memory->generation++;
+    return PL_OK;
+}
+
+/* Host memory of at least so many bytes; NULL: out of memory. */
+static void *staging_of(pl_gpu_t *gpu, size_t bytes, pl_error_t *err)
 {
     pl_gpu_memory_t *m = gpu->memory;
     if (bytes <= m->staging_bytes)
@@ -49,18 +60,49 @@ void *gpu_staging(pl_gpu_t *gpu, size_t bytes, pl_error_t *err)
     return fresh;
 }
 
+static int set_open(pl_gpu_t *gpu, gpu_set_t *set, pl_error_t *err)
+{
+    int code = gpu_reserve(gpu, &set->step, sizeof(gpu_step_t), "step block", err);
+    if (code == PL_OK)
+        code = gpu->machine->event_new(gpu, &set->filled, err);
+    return code == PL_OK ? gpu->machine->event_new(gpu, &set->left, err) : code;
+}
+
+static void set_close(pl_gpu_t *gpu, gpu_set_t *set)
+{
+    block_free(gpu, &set->step);
+    block_free(gpu, &set->record);
+    for (int k = 0; k < PL_FIELDS; k++)
+        block_free(gpu, &set->input[k]);
+    if (set->filled)
+        gpu->machine->event_free(gpu, set->filled);
+    if (set->left)
+        gpu->machine->event_free(gpu, set->left);
+}
+
 int gpu_memory_open(pl_gpu_t *gpu, pl_error_t *err)
 {
     gpu->memory = pl_alloc(sizeof *gpu->memory);
     if (!gpu->memory)
         return pl_no_memory(err);
-    gpu->memory->generation = 1;
-    int code = gpu_reserve(gpu, &gpu->memory->step, sizeof(gpu_step_t), "step block",
-                           err);
+    pl_gpu_memory_t *m = gpu->memory;
+    m->generation = 1;
+    int code = gpu_reserve(gpu, &m->control, sizeof(gpu_control_t), "control block", err);
     if (code == PL_OK)
-        code = gpu_reserve(gpu, &gpu->memory->control, sizeof(gpu_control_t),
-                           "control block", err);
+        code = gpu->machine->zero(gpu, PL_STREAM_MAIN, m->control.address,
+                                  sizeof(gpu_control_t), err);
+    for (int k = 0; k < GPU_SETS && code == PL_OK; k++)
+        code = set_open(gpu, &m->set[k], err);
     return code;
+}
+
+static void region_close(pl_gpu_t *gpu, gpu_region_t *region)
+{
+    if (region->mirror && gpu->machine->host_unpin)
+        gpu->machine->host_unpin(gpu, region->mirror);
+    block_free(gpu, &region->floats);
+    block_free(gpu, &region->block);
+    *region = (gpu_region_t){0};
 }
 
 void gpu_memory_close(pl_gpu_t *gpu)
@@ -69,99 +111,155 @@ void gpu_memory_close(pl_gpu_t *gpu)
     if (!m)
         return;
     for (int r = 0; r < PL_REGIONS; r++)
-        block_free(gpu, &m->region[r]);
-    for (int k = 0; k < PL_FIELDS; k++)
-        block_free(gpu, &m->input[k]);
+        region_close(gpu, &m->region[r]);
+    for (int k = 0; k < GPU_SETS; k++)
+        set_close(gpu, &m->set[k]);
     block_free(gpu, &m->arena);
     block_free(gpu, &m->scratch);
-    block_free(gpu, &m->results);
-    block_free(gpu, &m->step);
     block_free(gpu, &m->control);
     pl_free(m->staging);
     pl_free(m);
     gpu->memory = NULL;
 }
 
-pl_address_t gpu_address(const pl_gpu_t *gpu, const gpu_spot_t *spot)
+pl_address_t gpu_address(const pl_gpu_t *gpu, const gpu_spot_t *spot, int set)
 {
     const pl_gpu_memory_t *m = gpu->memory;
     switch (spot->at) {
     case GPU_AT_ARENA: return m->arena.address + spot->offset;
-    case GPU_AT_REGION: return m->region[spot->index].address + spot->offset;
-    case GPU_AT_INPUT: return m->input[spot->index].address + spot->offset;
-    case GPU_AT_STEP: return m->step.address;
+    case GPU_AT_REGION: return m->region[spot->index].block.address + spot->offset;
+    case GPU_AT_FLOATS: return m->region[spot->index].floats.address + spot->offset;
+    case GPU_AT_INPUT: return m->set[set].input[spot->index].address + spot->offset;
+    case GPU_AT_STEP: return m->set[set].step.address;
     case GPU_AT_CONTROL: return m->control.address;
-    case GPU_AT_RESULTS: return m->results.address + spot->offset;
+    case GPU_AT_RECORD: return m->set[set].record.address + spot->offset;
     default: return m->scratch.address + spot->offset;
     }
 }
 
 /* ---- Regions ---- */
 
-int pl_gpu_region(void *self, pl_region_t region, pl_dtype_t dtype, size_t n,
-                  pl_error_t *err)
+bool gpu_is_half(pl_dtype_t dtype)
 {
-    pl_gpu_t *gpu = self;
-    pl_gpu_memory_t *m = gpu->memory;
-    const size_t width = pl_dtype_size(dtype);
-    gpu_block_t fresh = {0};
-    char what[32];
-    if (n > SIZE_MAX / width)
+    return dtype == PL_BF16 || dtype == PL_F16;
+}
+
+/* As the host has elements of a region. */
+static size_t host_width(pl_dtype_t dtype)
+{
+    return dtype == PL_F64 ? sizeof(double) : sizeof(float);
+}
+
+static int region_make(pl_gpu_t *gpu, gpu_region_t *region, const char *what,
+                       pl_error_t *err)
+{
+    const size_t width = pl_dtype_size(region->dtype), n = region->count;
+    if (n > SIZE_MAX / sizeof(double))
         return pl_no_memory(err);
-    snprintf(what, sizeof what, "region %d", (int)region);
-    int code = gpu_reserve(gpu, &fresh, n * width, what, err);
+    int code = gpu_reserve(gpu, &region->block, n * width, what, err);
     if (code == PL_OK && n)
-        code = gpu->machine->zero(gpu, PL_STREAM_MAIN, fresh.address, n * width, err);
+        code = gpu->machine->zero(gpu, PL_STREAM_MAIN, region->block.address, n * width,
+                                  err);
+    if (code == PL_OK && region->mirror && gpu_is_half(region->dtype))
+        code = gpu_reserve(gpu, &region->floats, n * sizeof(float), what, err);
+    if (code == PL_OK && region->mirror && n && gpu->machine->host_pin)
+        code = gpu->machine->host_pin(gpu, region->mirror,
+                                      n * host_width(region->dtype), err);
+    return code;
+}
+
+static int region_set(pl_gpu_t *gpu, pl_region_t number, gpu_region_t fresh,
+                      pl_error_t *err)
+{
+    char what[32];
+    gpu_region_t *region = &gpu->memory->region[number];
+    snprintf(what, sizeof what, "region %d", (int)number);
+    int code = gpu_drain(gpu, err);
+    if (code == PL_OK)
+        code = region_make(gpu, &fresh, what, err);
     if (code != PL_OK) {
-        block_free(gpu, &fresh);
+        block_free(gpu, &fresh.block);
+        block_free(gpu, &fresh.floats);
         return code;
     }
-    block_free(gpu, &m->region[region]);
-    m->region[region] = fresh;
-    m->count[region] = n;
-    m->dtype[region] = dtype;
-    m->generation++;
+    region_close(gpu, region);
+    *region = fresh;
+    gpu->memory->generation++;
     return PL_OK;
 }
 
-static int check_range(const pl_gpu_memory_t *m, pl_region_t region, size_t offset,
-                       size_t n, pl_error_t *err)
+int pl_gpu_region(void *self, pl_region_t region, pl_dtype_t dtype, size_t n,
+                  pl_error_t *err)
 {
-    if (offset <= m->count[region] && n <= m->count[region] - offset)
+    return region_set(self, region, (gpu_region_t){.count = n, .dtype = dtype}, err);
+}
+
+int pl_gpu_borrow(void *self, pl_region_t region, pl_dtype_t dtype, size_t n, void *host,
+                  pl_error_t *err)
+{
+    memset(host, 0, n * host_width(dtype));
+    return region_set(self, region,
+                      (gpu_region_t){.count = n, .dtype = dtype, .mirror = host}, err);
+}
+
+static int check_range(const gpu_region_t *r, pl_region_t region, size_t offset, size_t n,
+                       pl_error_t *err)
+{
+    if (offset <= r->count && n <= r->count - offset)
         return PL_OK;
     return pl_fail(
         err, PL_EINVAL,
         "region %d has %zu elements, so it does not have %zu from element %zu on",
-        (int)region, m->count[region], n, offset);
+        (int)region, r->count, n, offset);
 }
 
-static bool is_half(pl_dtype_t dtype)
+static void to_halves(uint16_t *bits, const float *floats, size_t n, pl_dtype_t dtype)
 {
-    return dtype == PL_BF16 || dtype == PL_F16;
+    for (size_t i = 0; i < n; i++)
+        bits[i] = dtype == PL_BF16 ? pl_bf16_bits(floats[i]) : pl_f16_bits(floats[i]);
+}
+
+static void to_floats(float *floats, const uint16_t *bits, size_t n, pl_dtype_t dtype)
+{
+    for (size_t i = 0; i < n; i++)
+        floats[i] = dtype == PL_BF16 ? pl_bf16_float(bits[i]) : pl_f16_float(bits[i]);
+}
+
+/* As the region can hold them. */
+static void mirror_write(const gpu_region_t *r, size_t offset, const void *host, size_t n)
+{
+    const size_t width = host_width(r->dtype);
+    char *to = (char *)r->mirror + offset * width;
+    memcpy(to, host, n * width);
+    for (size_t i = 0; i < n && gpu_is_half(r->dtype); i++) {
+        float *x = (float *)to + i;
+        *x = r->dtype == PL_BF16 ? pl_round_bf16(*x) : pl_round_f16(*x);
+    }
 }
 
 int pl_gpu_write(void *self, pl_region_t region, size_t offset, const void *host,
                  size_t n, pl_error_t *err)
 {
     pl_gpu_t *gpu = self;
-    const pl_gpu_memory_t *m = gpu->memory;
-    const pl_dtype_t dtype = m->dtype[region];
-    const size_t width = pl_dtype_size(dtype);
-    int code = check_range(m, region, offset, n, err);
+    const gpu_region_t *r = &gpu->memory->region[region];
+    const size_t width = pl_dtype_size(r->dtype);
+    uint16_t *bits = NULL;
+    int code = check_range(r, region, offset, n, err);
+    if (code == PL_OK && n)
+        code = gpu_drain(gpu, err);
     if (code != PL_OK || !n)
         return code;
-    if (is_half(dtype)) {
-        uint16_t *bits = gpu_staging(gpu, n * width, err);
-        const float *from = host;
-        if (!bits)
-            return PL_ENOMEM;
-        for (size_t i = 0; i < n; i++)
-            bits[i] = dtype == PL_BF16 ? pl_bf16_bits(from[i]) : pl_f16_bits(from[i]);
-        host = bits;
+    if (r->mirror) {
+        mirror_write(r, offset, host, n);
+        return PL_OK;
     }
-    code = gpu->machine->copy_in(gpu, PL_STREAM_MAIN,
-                                 m->region[region].address + offset * width, host,
-                                 n * width, err);
+    if (gpu_is_half(r->dtype)) {
+        if (!(bits = staging_of(gpu, n * width, err)))
+            return PL_ENOMEM;
+        to_halves(bits, host, n, r->dtype);
+    }
+    code = gpu->machine->copy_in(gpu, PL_STREAM_MAIN, r->block.address + offset * width,
+                                 bits ? bits : host, n * width, err);
     return code == PL_OK ? gpu->machine->finish(gpu, PL_STREAM_MAIN, err) : code;
 }
 
@@ -169,23 +267,26 @@ int pl_gpu_read(void *self, pl_region_t region, size_t offset, void *host, size_
                 pl_error_t *err)
 {
     pl_gpu_t *gpu = self;
-    const pl_gpu_memory_t *m = gpu->memory;
-    const pl_dtype_t dtype = m->dtype[region];
-    const size_t width = pl_dtype_size(dtype);
-    int code = check_range(m, region, offset, n, err);
+    const gpu_region_t *r = &gpu->memory->region[region];
+    const size_t width = pl_dtype_size(r->dtype);
+    int code = check_range(r, region, offset, n, err);
+    if (code == PL_OK && n)
+        code = gpu_drain(gpu, err);
     if (code != PL_OK || !n)
         return code;
-    void *to = is_half(dtype) ? gpu_staging(gpu, n * width, err) : host;
-    if (!to)
+    if (r->mirror) {
+        memcpy(host, (const char *)r->mirror + offset * host_width(r->dtype),
+               n * host_width(r->dtype));
+        return PL_OK;
+    }
+    uint16_t *bits = gpu_is_half(r->dtype) ? staging_of(gpu, n * width, err) : NULL;
+    if (gpu_is_half(r->dtype) && !bits)
         return PL_ENOMEM;
-    code = gpu->machine->copy_out(gpu, PL_STREAM_MAIN, to,
-                                  m->region[region].address + offset * width, n * width,
-                                  err);
+    code = gpu->machine->copy_out(gpu, PL_STREAM_MAIN, bits ? (void *)bits : host,
+                                  r->block.address + offset * width, n * width, err);
     if (code == PL_OK)
         code = gpu->machine->finish(gpu, PL_STREAM_MAIN, err);
-    const uint16_t *bits = to;
-    float *floats = host;
-    for (size_t i = 0; i < n && code == PL_OK && is_half(dtype); i++)
-        floats[i] = dtype == PL_BF16 ? pl_bf16_float(bits[i]) : pl_f16_float(bits[i]);
+    if (code == PL_OK && bits)
+        to_floats(host, bits, n, r->dtype);
     return code;
 }

@@ -1,4 +1,5 @@
-/* memory.h - the device's memory: regions, what all plans share, and conversions */
+/* memory.h - the device's memory: regions, what all plans share, and what replays take
+ * turns with */
 #ifndef PL_GPU_MEMORY_H
 #define PL_GPU_MEMORY_H
 
@@ -10,29 +11,43 @@ typedef struct gpu_block {
     size_t bytes;
 } gpu_block_t;
 
+typedef struct gpu_region {
+    gpu_block_t block; /* elements in their own width */
+    size_t count;      /* elements */
+    pl_dtype_t dtype;
+    void *mirror;       /* of the host: what was borrowed, where the truth is between
+                           replays  [NULL] */
+    gpu_block_t floats; /* of a mirrored region of halves: as the host has them */
+} gpu_region_t;
+
+/* What a replay has for itself. */
+typedef struct gpu_set {
+    gpu_block_t step, record, input[PL_FIELDS];
+    pl_event_t *filled; /* the step block and the batch are there */
+    pl_event_t *left;   /* the record has been fetched: the set may be filled again */
+} gpu_set_t;
+
 typedef struct pl_gpu_memory {
-    gpu_block_t region[PL_REGIONS];
-    size_t count[PL_REGIONS]; /* elements */
-    pl_dtype_t dtype[PL_REGIONS];
-    gpu_block_t arena, scratch, results, step, control; /* of all plans: one replay
-                                                               runs at a time */
-    gpu_block_t input[PL_FIELDS];                       /* the batch at hand */
-    void *staging;                                      /* of the host, for what is
-                                                               converted */
+    gpu_region_t region[PL_REGIONS];
+    gpu_block_t arena, scratch, control; /* of all plans: they run one after another */
+    gpu_set_t set[GPU_SETS];
+    void *staging; /* of the host, for what is converted */
     size_t staging_bytes;
     unsigned generation; /* grows when memory moves */
 } pl_gpu_memory_t;
 
-/* What lies in the step's and the control's block: as dialect.h has it. */
+/* What lies in a step block and in the control block: as dialect.h has it. */
 typedef struct gpu_step {
     double scalar[PL_STEP_SCALARS];
     uint64_t seed;
     uint32_t step, shard;
+    int32_t halts, resumes;
 } gpu_step_t;
 
 typedef struct gpu_control {
     int32_t guarded, operation;
     int64_t index;
+    int32_t halted, halts;
 } gpu_control_t;
 
 enum { GPU_GUARDED = 1, GPU_ENOUGH, GPU_WRONG_INDEX, GPU_NOT_FINITE };
@@ -43,10 +58,12 @@ void gpu_memory_close(pl_gpu_t *gpu);
 /* At least so many bytes; what was in it is lost when it grows. */
 int gpu_reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, const char *what,
                 pl_error_t *err);
-/* Host memory of at least so many bytes; NULL: out of memory. */
-void *gpu_staging(pl_gpu_t *gpu, size_t bytes, pl_error_t *err);
+/* Waits until all streams have run what is on them. */
+int gpu_drain(pl_gpu_t *gpu, pl_error_t *err);
 
-/* The address of a spot; the places of a region must be in it. */
-pl_address_t gpu_address(const pl_gpu_t *gpu, const gpu_spot_t *spot);
+bool gpu_is_half(pl_dtype_t dtype);
+/* The address of a spot, for replays that have a set; the places of a region must be in
+ * it. */
+pl_address_t gpu_address(const pl_gpu_t *gpu, const gpu_spot_t *spot, int set);
 
 #endif

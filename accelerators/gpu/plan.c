@@ -1,48 +1,19 @@
-/* plan.c - a graph compiled into launches of kernels, and its replay
+/* plan.c - a graph compiled into launches of kernels
  *
- * Compiling: the graph is rewritten, lowered and its element-wise operations are grouped
+ * The graph is rewritten, lowered and its element-wise operations are grouped
  * (accelerators/plan/), its values are given places (tensor/lifetimes.h), each unit is
- * printed (text.h), and the machine makes kernels of the text.  A replay writes the step
- * block and the batch, launches the kernels in order, and fetches what is asked for. */
+ * printed (text.h), and the machine makes kernels of the text.  The launches are cut into
+ * pieces where a replay has something else to do (replay.h): where backward begins, a
+ * bucket of gradients is complete, or ranks exchange. */
 #include "accelerators/gpu/plan.h"
 
 #include <string.h>
 
-#include "accelerators/gpu/memory.h"
+#include "accelerators/gpu/replay.h"
 #include "accelerators/plan/lower.h"
 #include "accelerators/plan/rewrite.h"
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/random.h"
-
-typedef struct output {
-    gpu_spot_t spot;
-    size_t bytes;
-    bool behind; /* a guard: without value when that stops the replay */
-} output_t;
-
-/* What a metric adds to the results. */
-typedef struct sums {
-    int64_t count;
-    bool behind;
-} sums_t;
-
-struct pl_plan {
-    pl_plan_t *next;
-    pl_binary_t *code;
-    gpu_kernel_t *kernel;
-    int kernels;
-    size_t arena, scratch; /* bytes */
-    sums_t *metric;        /* [metrics] */
-    int metrics;
-    int64_t sums; /* of all metrics */
-    output_t output[PL_FIELDS];
-    int outputs;
-    size_t input[PL_FIELDS];  /* bytes of each batch field  [0: not read] */
-    size_t needs[PL_REGIONS]; /* elements of each region */
-    gpu_check_t *check;
-    unsigned generation; /* of the memory that launches point to */
-};
 
 typedef struct compiler {
     pl_gpu_t *gpu;
@@ -52,6 +23,7 @@ typedef struct compiler {
     pl_fusion_t fusion;
     pl_lifetimes_t lifetimes;
     gpu_text_t text;
+    bool backward; /* it has begun */
 } compiler_t;
 
 /* ---- Compiling ---- */
@@ -87,20 +59,183 @@ static int print_unit(compiler_t *c, int from, int to, pl_error_t *err)
     return PL_OK;
 }
 
-static int print_units(compiler_t *c, pl_error_t *err)
+/* ---- Pieces ---- */
+
+static gpu_piece_t *piece_add(compiler_t *c)
+{
+    pl_plan_t *p = c->plan;
+    if (c->text.error.code == PL_OK
+        && PL_GROW(p->piece, p->pieces, p->piece_room) != PL_OK)
+        pl_no_memory(&c->text.error);
+    if (c->text.error.code != PL_OK)
+        return NULL;
+    p->piece[p->pieces] = (gpu_piece_t){.from = p->pieces ? p->piece[p->pieces - 1].to : 0,
+                                        .to = c->text.kernels,
+                                        .passages = p->outs};
+    return &p->piece[p->pieces++];
+}
+
+static void passage_add(compiler_t *c, int region, size_t from, size_t count)
+{
+    pl_plan_t *p = c->plan;
+    const gpu_region_t *r = &c->gpu->memory->region[region];
+    if (!count || !r->mirror)
+        return;
+    gpu_passage_t passage = {region, from, count, -1};
+    if (gpu_is_half(r->dtype)) {
+        passage.kernel = c->text.kernels;
+        gpu_print_floats(&c->text, region, r->dtype, from, count, true);
+    }
+    if (PL_GROW(p->out, p->outs, p->out_room) == PL_OK)
+        p->out[p->outs++] = passage;
+    else if (c->text.error.code == PL_OK)
+        pl_no_memory(&c->text.error);
+}
+
+static bool is_backward(const pl_graph_t *g, int from, int to)
+{
+    while (from < to && !g->op[from].gradient_of)
+        from++;
+    return from < to;
+}
+
+/* The unit that is the last to put something into elements [from, to) of the gradients;
+ * where an assign is nothing its value is made where it belongs. */
+static int bucket_unit(const compiler_t *c, int64_t from, int64_t to)
 {
     const pl_graph_t *g = &c->lowered.graph;
-    int code = PL_OK;
+    int last = 0;
+    for (int i = 0; i < g->op_count; i++) {
+        const pl_value_t *target = &g->value[g->op[i].input[0]];
+        if (g->op[i].code != PL_OP_assign || target->source != PL_FROM_REGION
+            || target->index != PL_REGION_GRADS || target->offset >= to
+            || target->offset + pl_elements(target->shape) <= from)
+            continue;
+        const pl_value_t *made = &g->value[c->fusion.root[g->op[i].input[1]]];
+        const int unit = c->lifetimes.done[i] && made->source == PL_FROM_OP
+                             ? c->fusion.unit[made->op]
+                             : c->fusion.unit[i];
+        last = unit > last ? unit : last;
+    }
+    return last;
+}
+
+/* The buckets that unit `unit` completes. */
+static void cut_buckets(compiler_t *c, const int *last, int *bucket, int unit)
+{
+    const int64_t *at = c->graph.bucket;
+    const int before = *bucket;
+    for (; *bucket < c->graph.bucket_count && last[*bucket] <= unit; ++*bucket)
+        if (unit + 1 < c->fusion.units) /* those of the end are there with the rest */
+            passage_add(c, PL_REGION_GRADS, (size_t)at[*bucket + 1],
+                        (size_t)(at[*bucket] - at[*bucket + 1]));
+        else
+            return;
+    gpu_piece_t *piece = *bucket > before ? piece_add(c) : NULL;
+    if (piece)
+        piece->buckets = *bucket;
+}
+
+static void cut_exchange(compiler_t *c, const pl_op_t *op)
+{
+    gpu_print_record(&c->text, false);
+    passage_add(c, PL_REGION_EXCHANGE, 0, c->plan->exchanged.count);
+    gpu_piece_t *piece = piece_add(c);
+    if (piece)
+        piece->exchange = 1 + op->attr.axis;
+}
+
+/* Before the first unit of backward. */
+static void cut_forward(compiler_t *c)
+{
+    gpu_piece_t *piece = c->backward ? NULL : piece_add(c);
+    c->backward = true;
+    if (piece)
+        piece->backward = true;
+}
+
+/* Mirrored regions that the plan changes; buckets of gradients are on their way
+ * already. */
+static void cut_end(compiler_t *c, int buckets)
+{
+    const pl_graph_t *g = &c->lowered.graph;
+    const pl_plan_t *p = c->plan;
+    bool changes[PL_REGIONS] = {false};
+    for (int i = 0; i < g->op_count; i++)
+        if (g->op[i].code == PL_OP_assign)
+            changes[g->value[g->op[i].input[0]].index] = true;
+    for (int r = 0; r < PL_REGIONS; r++) {
+        if (!changes[r] || (r == PL_REGION_EXCHANGE && p->exchanged.count))
+            continue;
+        if (r == PL_REGION_GRADS && buckets) {
+            const size_t told = (size_t)c->graph.bucket[0],
+                         left = (size_t)c->graph.bucket[buckets];
+            passage_add(c, r, 0, left);
+            passage_add(c, r, told, p->needs[r] - told);
+        } else {
+            passage_add(c, r, 0, p->needs[r]);
+        }
+    }
+    piece_add(c);
+}
+
+static void print_ins(compiler_t *c)
+{
+    pl_plan_t *p = c->plan;
+    for (int r = 0; r < PL_REGIONS; r++) {
+        const gpu_region_t *region = &c->gpu->memory->region[r];
+        if (!region->mirror || !p->needs[r])
+            continue;
+        gpu_passage_t passage = {r, 0, p->needs[r], -1};
+        if (gpu_is_half(region->dtype)) {
+            passage.kernel = c->text.kernels;
+            gpu_print_floats(&c->text, r, region->dtype, 0, passage.count, false);
+        }
+        p->in[p->ins++] = passage;
+        if (r == PL_REGION_EXCHANGE)
+            p->exchanged = passage;
+    }
+    gpu_piece_t *piece = piece_add(c);
+    if (piece && piece->to == 0)
+        p->pieces--;
+}
+
+static int print_units(compiler_t *c, const int *last, pl_error_t *err)
+{
+    const pl_graph_t *g = &c->lowered.graph;
+    int code = PL_OK, bucket = 0;
     gpu_text_begin(&c->text);
+    print_ins(c);
+    gpu_print_begin(&c->text);
     for (int from = 0, to; from < g->op_count && code == PL_OK; from = to) {
         const int unit = c->fusion.unit[from];
         for (to = from; to < g->op_count && c->fusion.unit[to] == unit; to++)
             ;
-        if (!pl_unit_is_nothing(g, c->lifetimes.done, from, to))
+        if (is_backward(g, from, to))
+            cut_forward(c);
+        if (g->op[from].code == PL_OP_exchange)
+            cut_exchange(c, &g->op[from]);
+        else if (!pl_unit_is_nothing(g, c->lifetimes.done, from, to))
             code = print_unit(c, from, to, err);
+        cut_buckets(c, last, &bucket, unit);
     }
-    if (code == PL_OK)
-        gpu_print_results(&c->text);
+    gpu_print_record(&c->text, true);
+    cut_end(c, bucket);
+    return code;
+}
+
+static int print_plan(compiler_t *c, pl_error_t *err)
+{
+    int *last = pl_alloc_array((size_t)c->graph.bucket_count, sizeof *last);
+    if (!last)
+        return pl_no_memory(err);
+    for (int k = 0; k < c->graph.bucket_count; k++) {
+        last[k] = bucket_unit(c, c->graph.bucket[k + 1], c->graph.bucket[k]);
+        if (k && last[k] < last[k - 1])
+            last[k] = last[k - 1];
+    }
+    int code = print_units(c, last, err);
+    pl_free(last);
     return code;
 }
 
@@ -119,9 +254,11 @@ static int make_code(compiler_t *c, pl_error_t *err)
     int code = p->kernels ? gpu->machine->code_new(gpu, c->text.all.text, &p->code, err)
                           : PL_OK;
     for (int k = 0; k < p->kernels && code == PL_OK; k++) {
-        p->kernel[k].launch.entry = gpu->machine->code_entry(gpu, p->code,
-                                                             p->kernel[k].name, err);
-        code = p->kernel[k].launch.entry ? PL_OK : PL_EBUG;
+        pl_launch_t *launch = p->kernel[k].launch;
+        launch->entry = gpu->machine->code_entry(gpu, p->code, p->kernel[k].name, err);
+        code = launch->entry ? PL_OK : PL_EBUG;
+        for (int set = 1; set < GPU_SETS; set++)
+            launch[set] = *launch;
     }
     return code;
 }
@@ -162,11 +299,11 @@ static int note_fetches(compiler_t *c, pl_error_t *err)
         const pl_value_t *value = &g->value[f->value];
         const bool behind = is_behind(c, f->value, guard);
         if (f->kind == PL_FETCH_FIGURE) {
-            p->metric[p->metrics++] = (sums_t){f->sums,
+            p->metric[p->metrics++] = (gpu_sums_t){f->sums,
                                                behind || is_behind(c, f->weight, guard)};
             p->sums += f->sums;
         } else {
-            p->output[p->outputs++] = (output_t){gpu_spot_of(&c->text, f->value),
+            p->output[p->outputs++] = (gpu_output_t){gpu_spot_of(&c->text, f->value),
                                                  (size_t)pl_elements(value->shape)
                                                      * pl_dtype_size(value->dtype),
                                                  behind};
@@ -207,7 +344,7 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
     note_needs(c);
     code = note_fetches(c, err);
     if (code == PL_OK)
-        code = print_units(c, err);
+        code = print_plan(c, err);
     return code == PL_OK ? make_code(c, err) : code;
 }
 
@@ -217,11 +354,13 @@ static int reserve(pl_gpu_t *gpu, const pl_plan_t *p, pl_error_t *err)
     int code = gpu_reserve(gpu, &m->arena, p->arena, "arena", err);
     if (code == PL_OK)
         code = gpu_reserve(gpu, &m->scratch, p->scratch, "scratch", err);
-    if (code == PL_OK)
-        code = gpu_reserve(gpu, &m->results, (size_t)p->sums * sizeof(double), "results",
+    for (int set = 0; set < GPU_SETS && code == PL_OK; set++) {
+        code = gpu_reserve(gpu, &m->set[set].record,
+                           GPU_RECORD_SUMS + (size_t)p->sums * sizeof(double), "record",
                            err);
-    for (int k = 0; k < PL_FIELDS && code == PL_OK; k++)
-        code = gpu_reserve(gpu, &m->input[k], p->input[k], "batch", err);
+        for (int k = 0; k < PL_FIELDS && code == PL_OK; k++)
+            code = gpu_reserve(gpu, &m->set[set].input[k], p->input[k], "batch", err);
+    }
     return code;
 }
 
@@ -250,6 +389,18 @@ int gpu_plan_new(pl_gpu_t *gpu, const pl_graph_t *g, pl_plan_t **plan, pl_error_
     return code;
 }
 
+static void recordings_free(pl_gpu_t *gpu, pl_plan_t *plan)
+{
+    for (int k = 0; k < plan->pieces; k++)
+        for (int set = 0; set < GPU_SETS; set++) {
+            gpu_piece_t *piece = &plan->piece[k];
+            if (piece->recording[set])
+                gpu->machine->recording_free(gpu, piece->recording[set]);
+            piece->recording[set] = NULL;
+            piece->runs[set] = 0;
+        }
+}
+
 void gpu_plan_free(pl_gpu_t *gpu, pl_plan_t *plan)
 {
     if (!plan)
@@ -258,124 +409,36 @@ void gpu_plan_free(pl_gpu_t *gpu, pl_plan_t *plan)
     while (*link != plan)
         link = &(*link)->next;
     *link = plan->next;
+    gpu_replays_forget(gpu, plan);
+    recordings_free(gpu, plan);
     if (plan->code)
         gpu->machine->code_free(gpu, plan->code);
     pl_free(plan->kernel);
+    pl_free(plan->piece);
+    pl_free(plan->out);
     pl_free(plan->check);
     pl_free(plan->metric);
     pl_free(plan);
 }
 
-/* ---- Replaying ---- */
-
-static int resolve(pl_gpu_t *gpu, pl_plan_t *p, pl_error_t *err)
+int gpu_plan_resolve(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err)
 {
+    const pl_gpu_memory_t *m = gpu->memory;
+    if (plan->generation == m->generation)
+        return PL_OK;
     for (int r = 0; r < PL_REGIONS; r++)
-        if (p->needs[r] > gpu->memory->count[r])
+        if (plan->needs[r] > m->region[r].count)
             return pl_fail(err, PL_ESTATE,
                            "region %d has %zu elements, and the plan needs %zu: allocate "
                            "it before compiling",
-                           r, gpu->memory->count[r], p->needs[r]);
-    for (int k = 0; k < p->kernels; k++)
-        for (int i = 0; i < p->kernel[k].launch.count; i++)
-            p->kernel[k].launch.address[i] = gpu_address(gpu, &p->kernel[k].spot[i]);
-    p->generation = gpu->memory->generation;
+                           r, m->region[r].count, plan->needs[r]);
+    recordings_free(gpu, plan);
+    for (int k = 0; k < plan->kernels; k++)
+        for (int set = 0; set < GPU_SETS; set++) {
+            pl_launch_t *launch = &plan->kernel[k].launch[set];
+            for (int i = 0; i < launch->count; i++)
+                launch->address[i] = gpu_address(gpu, &plan->kernel[k].spot[i], set);
+        }
+    plan->generation = m->generation;
     return PL_OK;
-}
-
-/* The step block, an empty control block, and the batch. */
-static int put_inputs(pl_gpu_t *gpu, const pl_plan_t *p, const pl_replay_t *replay,
-                      gpu_step_t *step, pl_error_t *err)
-{
-    const pl_machine_ops_t *machine = gpu->machine;
-    const pl_gpu_memory_t *m = gpu->memory;
-    const pl_dropout_t d = pl_dropout_init(replay->seed, replay->step, replay->shard, 0,
-                                           0);
-    *step = (gpu_step_t){.seed = replay->seed, .step = d.step, .shard = d.shard};
-    memcpy(step->scalar, replay->scalar, sizeof step->scalar);
-    int code = machine->copy_in(gpu, PL_STREAM_MAIN, m->step.address, step, sizeof *step,
-                                err);
-    if (code == PL_OK)
-        code = machine->zero(gpu, PL_STREAM_MAIN, m->control.address,
-                             sizeof(gpu_control_t), err);
-    for (int k = 0; k < PL_FIELDS && code == PL_OK; k++) {
-        if (!p->input[k])
-            continue;
-        if (!replay->input[k])
-            return pl_fail(err, PL_EINVAL, "the replay has no data for batch field %d",
-                           k);
-        code = machine->copy_in(gpu, PL_STREAM_MAIN, m->input[k].address,
-                                replay->input[k], p->input[k], err);
-    }
-    return code;
-}
-
-/* How the replay ended, and the sums of metrics. */
-static int fetch_metrics(pl_gpu_t *gpu, const pl_plan_t *p, pl_replay_t *replay,
-                         gpu_control_t *control, pl_error_t *err)
-{
-    const pl_machine_ops_t *machine = gpu->machine;
-    const pl_gpu_memory_t *m = gpu->memory;
-    const bool wanted = replay->figures && p->sums;
-    const size_t bytes = (size_t)p->sums * sizeof(double);
-    const double *from = wanted ? gpu_staging(gpu, bytes, err) : NULL;
-    double *to = replay->figures;
-    if (wanted && !from)
-        return PL_ENOMEM;
-    int code = machine->copy_out(gpu, PL_STREAM_MAIN, control, m->control.address,
-                                 sizeof *control, err);
-    if (code == PL_OK && wanted)
-        code = machine->copy_out(gpu, PL_STREAM_MAIN, (void *)from, m->results.address,
-                                 bytes, err);
-    if (code == PL_OK)
-        code = machine->finish(gpu, PL_STREAM_MAIN, err);
-    for (int k = 0; k < p->metrics && wanted && code == PL_OK; k++) {
-        const sums_t *metric = &p->metric[k];
-        if (!control->guarded || !metric->behind)
-            memcpy(to, from, (size_t)metric->count * sizeof *to);
-        to += metric->count;
-        from += metric->count;
-    }
-    return code;
-}
-
-static int fetch_outputs(pl_gpu_t *gpu, const pl_plan_t *p, pl_replay_t *replay,
-                         bool guarded, pl_error_t *err)
-{
-    int code = PL_OK;
-    for (int k = 0; k < p->outputs && code == PL_OK; k++)
-        if (replay->output[k] && !(guarded && p->output[k].behind))
-            code = gpu->machine->copy_out(gpu, PL_STREAM_MAIN, replay->output[k],
-                                          gpu_address(gpu, &p->output[k].spot),
-                                          p->output[k].bytes, err);
-    return code == PL_OK ? gpu->machine->finish(gpu, PL_STREAM_MAIN, err) : code;
-}
-
-/* What a kernel found. */
-static int fail_check(const gpu_check_t *check, const gpu_control_t *found, uint64_t step,
-                      pl_error_t *err)
-{
-    if (found->guarded == GPU_NOT_FINITE)
-        return pl_guard_fail(&check->op, step, err);
-    return pl_index_fail(&check->op, found->index, check->below, err);
-}
-
-int gpu_plan_run(pl_gpu_t *gpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
-{
-    gpu_step_t step;
-    gpu_control_t control = {0};
-    int code = plan->generation == gpu->memory->generation ? PL_OK
-                                                           : resolve(gpu, plan, err);
-    if (code == PL_OK)
-        code = put_inputs(gpu, plan, replay, &step, err);
-    for (int k = 0; k < plan->kernels && code == PL_OK; k++)
-        code = gpu->machine->launch(gpu, PL_STREAM_MAIN, &plan->kernel[k].launch, err);
-    if (code == PL_OK)
-        code = fetch_metrics(gpu, plan, replay, &control, err);
-    if (code == PL_OK)
-        code = fetch_outputs(gpu, plan, replay, control.guarded != 0, err);
-    replay->guarded = control.guarded == GPU_GUARDED;
-    if (code == PL_OK && control.guarded >= GPU_WRONG_INDEX)
-        code = fail_check(&plan->check[control.operation], &control, replay->step, err);
-    return code;
 }

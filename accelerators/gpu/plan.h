@@ -1,8 +1,63 @@
-/* plan.h - a graph compiled into launches of kernels, and its replay */
+/* plan.h - a graph compiled into launches of kernels */
 #ifndef PL_GPU_PLAN_H
 #define PL_GPU_PLAN_H
 
-#include "accelerators/gpu/gpu.h"
+#include "accelerators/gpu/memory.h"
+
+typedef struct gpu_output {
+    gpu_spot_t spot;
+    size_t bytes;
+    bool behind; /* a guard: without value when that stops the replay */
+} gpu_output_t;
+
+/* What a metric adds to the record. */
+typedef struct gpu_sums {
+    int64_t count;
+    bool behind;
+} gpu_sums_t;
+
+/* Elements of a mirrored region on their way from or to the host. */
+typedef struct gpu_passage {
+    int region;
+    size_t from, count;
+    int kernel; /* that converts them  [-1] */
+} gpu_passage_t;
+
+/* Kernels [from, to) that nothing comes between; behind them, in this order: backward,
+ * passages to the host, buckets that are ready, an exchange. */
+typedef struct gpu_piece {
+    int from, to;
+    bool backward;         /* it begins behind them */
+    int passages, buckets; /* so many of the plan's, up to here */
+    int exchange;          /* its number from 1: the replay waits  [0] */
+    pl_recording_t *recording[GPU_SETS];
+    int runs[GPU_SETS]; /* since memory moved */
+} gpu_piece_t;
+
+struct pl_plan {
+    pl_plan_t *next;
+    pl_binary_t *code;
+    gpu_kernel_t *kernel;
+    int kernels;
+    gpu_piece_t *piece;
+    int pieces, piece_room;
+    gpu_passage_t in[PL_REGIONS]; /* before the first piece */
+    int ins;
+    gpu_passage_t *out; /* in the order of pieces */
+    int outs, out_room;
+    gpu_passage_t exchanged; /* PL_REGION_EXCHANGE, when a replay continues
+                                [count 0] */
+    size_t arena, scratch;   /* bytes */
+    gpu_sums_t *metric;      /* [metrics] */
+    int metrics;
+    int64_t sums; /* of all metrics */
+    gpu_output_t output[PL_FIELDS];
+    int outputs;
+    size_t input[PL_FIELDS];  /* bytes of each batch field  [0: not read] */
+    size_t needs[PL_REGIONS]; /* elements of each region */
+    gpu_check_t *check;
+    unsigned generation; /* of the memory that launches point to */
+};
 
 /* Compiles a graph for a device, which keeps the plan in its list.  PL_EUNSUPPORTED names
  * an operator and its path. */
@@ -10,7 +65,7 @@ int gpu_plan_new(pl_gpu_t *gpu, const pl_graph_t *g, pl_plan_t **plan, pl_error_
 /* Takes the plan out of the device's list, too. */
 void gpu_plan_free(pl_gpu_t *gpu, pl_plan_t *plan);
 
-/* Runs all launches and waits for them; fills in what the replay asks for. */
-int gpu_plan_run(pl_gpu_t *gpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err);
+/* Where everything lies now; recordings of what lay elsewhere are dropped. */
+int gpu_plan_resolve(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err);
 
 #endif

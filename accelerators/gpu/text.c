@@ -8,6 +8,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
+enum { FLOATS_THREADS = 256, FLOATS_GROUPS = 1024 };
+
 static void no_memory(gpu_text_t *t)
 {
     if (t->error.code == PL_OK)
@@ -87,7 +89,7 @@ void gpu_kernel_begin(gpu_text_t *t, const char *what)
     if (t->error.code != PL_OK)
         return;
     gpu_kernel_t *kernel = &t->kernel[t->kernels++];
-    *kernel = (gpu_kernel_t){.launch.count = 0};
+    *kernel = (gpu_kernel_t){.launch[0].count = 0};
     snprintf(kernel->name, sizeof kernel->name, "%.16s_%d", what, t->kernels);
     t->body.length = 0;
     t->defines = 0;
@@ -104,7 +106,7 @@ int gpu_argument(gpu_text_t *t, const gpu_spot_t *spot, const char *type, bool w
         return 0;
     gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
     int k = 0;
-    while (k < kernel->launch.count
+    while (k < kernel->launch[0].count
            && !(same_spot(&kernel->spot[k], spot) && !strcmp(t->type[k], type)))
         k++;
     if (k == PL_LAUNCH_ADDRESSES) {
@@ -112,9 +114,9 @@ int gpu_argument(gpu_text_t *t, const gpu_spot_t *spot, const char *type, bool w
                 PL_LAUNCH_ADDRESSES);
         return 0;
     }
-    if (k == kernel->launch.count) {
+    if (k == kernel->launch[0].count) {
         kernel->spot[k] = *spot;
-        kernel->launch.count++;
+        kernel->launch[0].count++;
         t->type[k] = type;
         t->written[k] = false;
     }
@@ -228,7 +230,6 @@ void gpu_define_place(gpu_text_t *t, const char *word, const char *element,
                gpu_place(view, element, pl_elements(view->shape) <= INT32_MAX, text));
 }
 
-/* What comes behind looks whether it was right. */
 int gpu_add_check(gpu_text_t *t, int op, int64_t below)
 {
     if (t->error.code == PL_OK && PL_GROW(t->check, t->checks, t->check_room) != PL_OK)
@@ -236,7 +237,6 @@ int gpu_add_check(gpu_text_t *t, int op, int64_t below)
     if (t->error.code != PL_OK)
         return 0;
     t->check[t->checks] = (gpu_check_t){t->g->op[op], below};
-    t->guarded = true;
     return t->checks++;
 }
 
@@ -245,22 +245,40 @@ void gpu_include(gpu_text_t *t, const char *name)
     gpu_print(t, "#include \"accelerators/gpu/kernels/%s.k\"\n", name);
 }
 
-/* The kernel, and for the emulator a function that calls it with a list of addresses. */
+/* Whether a region changes: what follows a guard may be computed in vain, but not kept. */
+static bool has_effect(const gpu_text_t *t)
+{
+    const gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
+    int k = 0;
+    while (k < kernel->launch[0].count
+           && !(kernel->spot[k].at == GPU_AT_REGION && t->written[k]))
+        k++;
+    return k < kernel->launch[0].count;
+}
+
+static void kernel_end(gpu_text_t *t, int64_t groups, int threads, int control);
+
 void gpu_kernel_end(gpu_text_t *t, int64_t groups, int threads)
 {
     int control = -1;
-    if (t->guarded)
+    if (t->error.code == PL_OK && has_effect(t))
         control = gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_CONTROL}, "control_t",
                                false);
+    kernel_end(t, groups, threads, control);
+}
+
+/* The kernel, and for the emulator a function that calls it with a list of addresses. */
+static void kernel_end(gpu_text_t *t, int64_t groups, int threads, int control)
+{
     for (int k = 0; k < t->defines; k++)
         gpu_print(t, "#undef %s\n", t->defined[k]);
     if (t->error.code != PL_OK)
         return;
     gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
-    kernel->launch.groups = groups;
-    kernel->launch.threads = threads;
+    kernel->launch[0].groups = groups;
+    kernel->launch[0].threads = threads;
     gpu_write(t, &t->all, "\nKERNEL void BOUNDS(%d) %s(", threads, kernel->name);
-    for (int k = 0; k < kernel->launch.count; k++)
+    for (int k = 0; k < kernel->launch[0].count; k++)
         gpu_write(t, &t->all, "%sGLOBAL %s%s *a%d", k ? ", " : "",
                   t->written[k] ? "" : "const ", t->type[k], k);
     gpu_write(t, &t->all, ")\n{\n");
@@ -272,9 +290,38 @@ void gpu_kernel_end(gpu_text_t *t, int64_t groups, int threads)
               "}\n#ifdef EMULATOR\nvoid %s_enter(void *user)\n{\n"
               "    const uint64_t *a = user;\n    %s(",
               kernel->name, kernel->name);
-    for (int k = 0; k < kernel->launch.count; k++)
+    for (int k = 0; k < kernel->launch[0].count; k++)
         gpu_write(t, &t->all, "%s(void *)a[%d]", k ? ", " : "", k);
     gpu_write(t, &t->all, ");\n}\n#endif\n");
+}
+
+void gpu_print_floats(gpu_text_t *t, int region, pl_dtype_t dtype, size_t from, size_t n,
+                      bool to_host)
+{
+    const size_t width = pl_dtype_size(dtype);
+    const int64_t groups = ((int64_t)n + FLOATS_THREADS - 1) / FLOATS_THREADS;
+    gpu_kernel_begin(t, to_host ? "to_floats" : "from_floats");
+    const int halves = gpu_argument(t,
+                                    &(gpu_spot_t){.at = GPU_AT_REGION,
+                                                  .index = region,
+                                                  .offset = from * width},
+                                    gpu_type(dtype), !to_host),
+              floats = gpu_argument(t,
+                                    &(gpu_spot_t){.at = GPU_AT_FLOATS,
+                                                  .index = region,
+                                                  .offset = from * sizeof(float)},
+                                    "float", to_host);
+    gpu_print(t,
+              "    for (int64_t i = (int64_t)GROUP * THREADS + THREAD; i < %lld;\n"
+              "         i += (int64_t)GROUPS * THREADS)\n",
+              (long long)n);
+    if (to_host)
+        gpu_print(t, "        a%d[i] = load_%s(a%d, i);\n", floats, gpu_suffix(dtype),
+                  halves);
+    else
+        gpu_print(t, "        store_%s(a%d, i, a%d[i]);\n", gpu_suffix(dtype), halves,
+                  floats);
+    kernel_end(t, groups < FLOATS_GROUPS ? groups : FLOATS_GROUPS, FLOATS_THREADS, -1);
 }
 
 /* ---- values ---- */

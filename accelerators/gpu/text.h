@@ -19,19 +19,25 @@ typedef struct gpu_spot {
         GPU_AT_ARENA,
         GPU_AT_REGION,  /* `index` */
         GPU_AT_INPUT,   /* batch field `index` */
+        GPU_AT_FLOATS,  /* what stands for region `index` on the way to the host */
         GPU_AT_STEP,    /* step_t of dialect.h */
         GPU_AT_CONTROL, /* control_t */
-        GPU_AT_RESULTS, /* doubles */
+        GPU_AT_RECORD,  /* what a replay reports: control_t, and the sums of metrics */
         GPU_AT_SCRATCH, /* of one unit */
     } at;
     int index;
     size_t offset; /* bytes */
 } gpu_spot_t;
 
+/* Replays take turns with their step blocks, batches and records. */
+enum { GPU_SETS = 2 };
+/* Bytes of a record before the sums of its metrics. */
+enum { GPU_RECORD_SUMS = 32 };
+
 typedef struct gpu_kernel {
     char name[32];
-    pl_launch_t launch; /* entry and addresses are filled in when
-                                                    the code is there, and memory moves */
+    pl_launch_t launch[GPU_SETS]; /* entry and addresses are filled in when the code is
+                                     there, and when memory moves */
     gpu_spot_t spot[PL_LAUNCH_ADDRESSES];
 } gpu_kernel_t;
 
@@ -56,7 +62,6 @@ typedef struct gpu_text {
     const pl_home_t *home;
     const bool *done;       /* [operations] assigns that are nothing */
     bool wide;              /* numbers in registers are float64 */
-    bool guarded;           /* a guard has been printed */
     gpu_string_t all, body; /* the kernels so far; the one at hand */
     gpu_kernel_t *kernel;   /* [kernels] */
     int kernels, room;
@@ -127,10 +132,16 @@ int64_t gpu_row_groups(int64_t rows);
 void gpu_print_columns(gpu_text_t *t, int64_t rows, int64_t columns, size_t scratch,
                        int32_t result);
 
-/* The unit of element-wise operations [from, to); a guard; the metrics of a replay. */
+/* The unit of element-wise operations [from, to); a guard. */
 void gpu_print_element(gpu_text_t *t, int from, int to);
 void gpu_print_guard(gpu_text_t *t, int op);
-void gpu_print_results(gpu_text_t *t);
+/* How a replay begins and ends: the record of it, with the sums of metrics or without. */
+void gpu_print_begin(gpu_text_t *t);
+void gpu_print_record(gpu_text_t *t, bool metrics);
+/* Elements [from, from + n) of a region whose elements are halves, to or from what the
+ * host has for them. */
+void gpu_print_floats(gpu_text_t *t, int region, pl_dtype_t dtype, size_t from, size_t n,
+                      bool to_host);
 /* One operation of its own; false: it is none of these. */
 bool gpu_print_reduction(gpu_text_t *t, int op);
 bool gpu_print_move(gpu_text_t *t, int op);

@@ -3,7 +3,12 @@
 
 #include "accelerators/gpu/text.h"
 
-enum { THREADS = 256 };
+enum { THREADS = 256, METRICS = PL_LAUNCH_ADDRESSES / 3 - 1 /* of one kernel */ };
+
+static int control_argument(gpu_text_t *t, bool writes)
+{
+    return gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_CONTROL}, "control_t", writes);
+}
 
 static int value_argument(gpu_text_t *t, int32_t value)
 {
@@ -42,8 +47,7 @@ static void print_watch(gpu_text_t *t, int i)
     else
         gpu_define(t, "LIMIT", "1");
     gpu_define_number(t, "N", n);
-    gpu_define(t, "CONTROL", "a%d",
-               gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_CONTROL}, "control_t", true));
+    gpu_define(t, "CONTROL", "a%d", control_argument(t, true));
     gpu_define_number(t, "OPERATION", gpu_add_check(t, i, 0));
     gpu_print_each(t, "watch", n);
 }
@@ -57,10 +61,11 @@ void gpu_print_guard(gpu_text_t *t, int i)
         return;
     }
     gpu_kernel_begin(t, "guard");
-    const int control = gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_CONTROL}, "control_t",
-                                     true);
-    gpu_print(t, "    const real x = %s;\n    if (THREAD)\n        return;\n",
-              number_of(t, op->input[0], x));
+    const int control = control_argument(t, true);
+    gpu_print(t,
+              "    const real x = %s;\n    if (THREAD || a%d->guarded)\n"
+              "        return;\n",
+              number_of(t, op->input[0], x), control);
     if (op->input_count == 2)
         gpu_print(t, "    if (%s > %s)\n        return;\n",
                   number_of(t, op->input[1], most), gpu_number(t, op->attr.a, bound));
@@ -68,29 +73,37 @@ void gpu_print_guard(gpu_text_t *t, int i)
     if (op->attr.empty)
         gpu_print(t, "    else if (x == 0)\n        a%d->guarded = ENOUGH;\n", control);
     gpu_kernel_end(t, 1, 32);
-    t->guarded = true;
 }
 
-/* The sums of all metrics as float64, in the order of the fetches. */
-void gpu_print_results(gpu_text_t *t)
+void gpu_print_begin(gpu_text_t *t)
 {
-    const bool guarded = t->guarded;
+    gpu_kernel_begin(t, "begin");
+    gpu_define(t, "CONTROL", "a%d", control_argument(t, true));
+    gpu_define(t, "STEP", "a%d",
+               gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_STEP}, "step_t", false));
+    gpu_include(t, "begin");
+    gpu_kernel_end(t, 1, 32);
+}
+
+/* Metrics `*next` and behind, as many as one kernel has arguments for, as float64 in the
+ * order of the fetches. */
+static void print_sums(gpu_text_t *t, int *next, int64_t *at)
+{
     char text[64];
-    int64_t at = 0;
-    t->guarded = false; /* what is there is reported */
-    for (int i = 0; i < t->g->fetch_count; i++) {
-        const pl_fetch_t *f = &t->g->fetch[i];
+    for (int metrics = 0; *next < t->g->fetch_count && metrics < METRICS; ++*next) {
+        const pl_fetch_t *f = &t->g->fetch[*next];
         if (f->kind != PL_FETCH_FIGURE)
             continue;
-        gpu_kernel_begin(t, "metrics");
-        const int to = gpu_argument(t,
-                                    &(gpu_spot_t){.at = GPU_AT_RESULTS,
-                                                  .offset = (size_t)at * sizeof(double)},
-                                    "double", true);
+        const int to = gpu_argument(
+            t,
+            &(gpu_spot_t){.at = GPU_AT_RECORD,
+                          .offset = GPU_RECORD_SUMS + (size_t)*at * sizeof(double)},
+            "double", true);
         if (f->sums == 2) {
-            gpu_print(t, "    if (THREAD)\n        return;\n    a%d[0] = (double)%s;\n",
-                      to, number_of(t, f->value, text));
-            gpu_print(t, "    a%d[1] = (double)%s;\n", to, number_of(t, f->weight, text));
+            gpu_print(t, "    if (THREAD == 0) {\n        a%d[0] = (double)%s;\n", to,
+                      number_of(t, f->value, text));
+            gpu_print(t, "        a%d[1] = (double)%s;\n    }\n", to,
+                      number_of(t, f->weight, text));
         } else {
             const int from = value_argument(t, f->value);
             gpu_print(t,
@@ -99,8 +112,25 @@ void gpu_print_results(gpu_text_t *t)
                       (long long)f->sums, to,
                       gpu_suffix(t->g->value[t->home[f->value].root].dtype), from);
         }
-        gpu_kernel_end(t, 1, f->sums == 2 ? 32 : THREADS);
-        at += f->sums;
+        *at += f->sums;
+        metrics++;
     }
-    t->guarded = guarded;
+}
+
+void gpu_print_record(gpu_text_t *t, bool metrics)
+{
+    int next = metrics ? 0 : t->g->fetch_count;
+    int64_t at = 0;
+    bool first = true;
+    while (first || next < t->g->fetch_count) {
+        gpu_kernel_begin(t, "record");
+        if (first)
+            gpu_print(t, "    if (THREAD == 0)\n        *a%d = *a%d;\n",
+                      gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_RECORD}, "control_t",
+                                   true),
+                      control_argument(t, false));
+        print_sums(t, &next, &at);
+        gpu_kernel_end(t, 1, THREADS);
+        first = false;
+    }
 }

@@ -239,13 +239,15 @@ FN void exact_add(double *sum, double *rest, double x)
 typedef struct step {
     double scalar[STEP_SCALARS];
     uint64_t seed;
-    uint32_t step, shard; /* as pl_dropout_t has them */
+    uint32_t step, shard;   /* as pl_dropout_t has them */
+    int32_t halts, resumes; /* as pl_replay_t */
 } step_t;
 
 typedef struct control {
-    int32_t guarded;   /* what follows does not happen: GUARDED, … */
-    int32_t operation; /* that got a wrong index */
-    int64_t index;     /* the first that was found */
+    int32_t guarded;       /* no region changes any more: GUARDED, … */
+    int32_t operation;     /* that got a wrong index */
+    int64_t index;         /* the first that was found */
+    int32_t halted, halts; /* across replays: see begin.k */
 } control_t;
 
 #define GUARDED 1 /* something was not finite */

@@ -1,0 +1,551 @@
+/* replay.c - replays of plans: put on the device's streams, and collected when they are
+ * over
+ *
+ * Nothing here waits for the device.  A replay fills one of the device's sets (its step
+ * block and the batch, by stream IN, while the one before still computes), and puts the
+ * plan's kernels on stream MAIN, which leave a record in the set; stream OUT fetches it
+ * and what mirrored regions are to show the host.  The device then writes to the
+ * descriptor, and collecting tells how the replay went. */
+#include "accelerators/gpu/replay.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/random.h"
+
+enum { ALIGNMENT = 64 /* of what shares host memory */ };
+
+/* A replay on its way, with host memory that copies at full speed: its step block, its
+ * record, the batch, and the outputs. */
+typedef struct flight {
+    struct flight *next;
+    pl_plan_t *plan;
+    pl_replay_t *replay;
+    char *host;
+    size_t bytes;
+    int set;
+    int piece;            /* the next */
+    int told;             /* buckets */
+    int exchange;         /* that it waits at, at its end  [0] */
+    bool is_timed;        /* backward has begun */
+    pl_event_t *began, *backward, *computed, *over;
+    pl_event_t *ready[PL_GRAD_BUCKETS_MOST]; /* [NULL: not made yet] */
+    int readies;                             /* that were recorded */
+    int buckets[PL_GRAD_BUCKETS_MOST];       /* that are ready with each */
+} flight_t;
+
+typedef struct pl_gpu_replays {
+    flight_t *first, **last; /* under way, in order */
+    flight_t *spare;
+    flight_t *waiting; /* at an exchange  [NULL] */
+    int next_set;
+} replays_t;
+
+static flight_t *flight_free(pl_gpu_t *gpu, flight_t *f)
+{
+    const pl_machine_ops_t *machine = gpu->machine;
+    flight_t *next = f->next;
+    pl_event_t *const events[] = {f->began, f->backward, f->computed, f->over};
+    for (size_t k = 0; k < sizeof events / sizeof *events; k++)
+        if (events[k])
+            machine->event_free(gpu, events[k]);
+    for (int k = 0; k < PL_GRAD_BUCKETS_MOST; k++)
+        if (f->ready[k])
+            machine->event_free(gpu, f->ready[k]);
+    if (f->host)
+        machine->host_free(gpu, f->host);
+    pl_free(f);
+    return next;
+}
+
+int gpu_replays_open(pl_gpu_t *gpu, pl_error_t *err)
+{
+    gpu->replays = pl_alloc(sizeof *gpu->replays);
+    if (!gpu->replays)
+        return pl_no_memory(err);
+    gpu->replays->last = &gpu->replays->first;
+    return PL_OK;
+}
+
+void gpu_replays_close(pl_gpu_t *gpu)
+{
+    replays_t *r = gpu->replays;
+    if (!r)
+        return;
+    while (r->first)
+        r->first = flight_free(gpu, r->first);
+    while (r->spare)
+        r->spare = flight_free(gpu, r->spare);
+    if (r->waiting)
+        flight_free(gpu, r->waiting);
+    pl_free(r);
+    gpu->replays = NULL;
+}
+
+static void flight_give(pl_gpu_t *gpu, flight_t *f)
+{
+    f->next = gpu->replays->spare;
+    gpu->replays->spare = f;
+}
+
+void gpu_replays_forget(pl_gpu_t *gpu, const pl_plan_t *plan)
+{
+    replays_t *r = gpu->replays;
+    if (!r || !r->waiting || r->waiting->plan != plan)
+        return;
+    flight_give(gpu, r->waiting);
+    r->waiting = NULL;
+}
+
+/* ---- Host memory of a replay ---- */
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static size_t record_bytes(const pl_plan_t *p)
+{
+    return GPU_RECORD_SUMS + (size_t)p->sums * sizeof(double);
+}
+
+static char *record_of(const flight_t *f)
+{
+    return f->host + aligned(sizeof(gpu_step_t));
+}
+
+static char *batch_of(const flight_t *f)
+{
+    return record_of(f) + aligned(record_bytes(f->plan));
+}
+
+static size_t batch_bytes(const pl_plan_t *p)
+{
+    size_t bytes = 0;
+    for (int k = 0; k < PL_FIELDS; k++)
+        bytes += aligned(p->input[k]);
+    return bytes;
+}
+
+static char *outputs_of(const flight_t *f)
+{
+    return batch_of(f) + batch_bytes(f->plan);
+}
+
+static size_t flight_bytes(const pl_plan_t *p)
+{
+    size_t bytes = aligned(sizeof(gpu_step_t)) + aligned(record_bytes(p))
+                   + batch_bytes(p);
+    for (int k = 0; k < p->outputs; k++)
+        bytes += aligned(p->output[k].bytes);
+    return bytes;
+}
+
+static int events_make(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
+{
+    pl_event_t **const events[] = {&f->began, &f->backward, &f->computed, &f->over};
+    int code = PL_OK;
+    for (size_t k = 0; k < sizeof events / sizeof *events && code == PL_OK; k++)
+        code = *events[k] ? PL_OK : gpu->machine->event_new(gpu, events[k], err);
+    return code;
+}
+
+/* Counts as failed when it was not there before: then nothing is on its way. */
+static flight_t *flight_take(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err)
+{
+    replays_t *r = gpu->replays;
+    const size_t bytes = flight_bytes(plan);
+    flight_t *f = r->spare;
+    if (f)
+        r->spare = f->next;
+    else if (!(f = pl_alloc(sizeof *f))) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    f->plan = plan;
+    f->next = NULL;
+    f->piece = f->told = f->readies = f->exchange = 0;
+    f->is_timed = false;
+    int code = events_make(gpu, f, err);
+    if (code == PL_OK && f->bytes < bytes) {
+        if (f->host)
+            gpu->machine->host_free(gpu, f->host);
+        f->host = gpu->machine->host_new(gpu, bytes, err);
+        f->bytes = f->host ? bytes : 0;
+        code = f->host ? PL_OK : PL_ENOMEM;
+    }
+    if (code == PL_OK)
+        return f;
+    flight_give(gpu, f);
+    return NULL;
+}
+
+/* ---- On their way to the device ---- */
+
+static int set_fill(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
+{
+    const pl_machine_ops_t *machine = gpu->machine;
+    const pl_replay_t *replay = f->replay;
+    const pl_plan_t *p = f->plan;
+    gpu_set_t *set = &gpu->memory->set[f->set];
+    const pl_dropout_t d = pl_dropout_init(replay->seed, replay->step, replay->shard, 0,
+                                           0);
+    gpu_step_t *step = (gpu_step_t *)f->host;
+    char *batch = batch_of(f);
+    *step = (gpu_step_t){.seed = replay->seed,
+                         .step = d.step,
+                         .shard = d.shard,
+                         .halts = replay->halts,
+                         .resumes = replay->resumes};
+    memcpy(step->scalar, replay->scalar, sizeof step->scalar);
+    int code = machine->event_wait(gpu, set->left, PL_STREAM_IN, err);
+    if (code == PL_OK)
+        code = machine->copy_in(gpu, PL_STREAM_IN, set->step.address, step, sizeof *step,
+                                err);
+    for (int k = 0; k < PL_FIELDS && code == PL_OK; k++) {
+        if (!p->input[k])
+            continue;
+        memcpy(batch, replay->input[k], p->input[k]);
+        code = machine->copy_in(gpu, PL_STREAM_IN, set->input[k].address, batch,
+                                p->input[k], err);
+        batch += aligned(p->input[k]);
+    }
+    if (code == PL_OK)
+        code = machine->event_record(gpu, set->filled, PL_STREAM_IN, err);
+    return code == PL_OK ? machine->event_wait(gpu, set->filled, PL_STREAM_MAIN, err)
+                         : code;
+}
+
+/* Of a mirrored region: where elements lie on the device, as the host has them. */
+static pl_address_t passage_address(const gpu_region_t *r, const gpu_passage_t *p,
+                                    size_t *width)
+{
+    const bool half = gpu_is_half(r->dtype);
+    *width = half ? sizeof(float) : pl_dtype_size(r->dtype);
+    return (half ? r->floats : r->block).address + p->from * *width;
+}
+
+static int passage_in(pl_gpu_t *gpu, const gpu_passage_t *p, pl_error_t *err)
+{
+    const gpu_region_t *r = &gpu->memory->region[p->region];
+    size_t width;
+    const pl_address_t to = passage_address(r, p, &width);
+    return gpu->machine->copy_in(gpu, PL_STREAM_MAIN, to,
+                                 (char *)r->mirror + p->from * width, p->count * width,
+                                 err);
+}
+
+/* Its kernel, if it has one, ran with the piece. */
+static int passage_out(pl_gpu_t *gpu, const gpu_passage_t *p, pl_error_t *err)
+{
+    const gpu_region_t *r = &gpu->memory->region[p->region];
+    size_t width;
+    const pl_address_t from = passage_address(r, p, &width);
+    return gpu->machine->copy_out(gpu, PL_STREAM_OUT, (char *)r->mirror + p->from * width,
+                                  from, p->count * width, err);
+}
+
+static int launch(pl_gpu_t *gpu, const pl_plan_t *plan, int from, int to, int set,
+                  pl_error_t *err)
+{
+    int code = PL_OK;
+    for (int k = from; k < to && code == PL_OK; k++)
+        code = gpu->machine->launch(gpu, PL_STREAM_MAIN, &plan->kernel[k].launch[set],
+                                    err);
+    return code;
+}
+
+/* The first time launches run one by one, because they may load code; then they are
+ * recorded. */
+static int piece_run(pl_gpu_t *gpu, pl_plan_t *plan, gpu_piece_t *piece, int set,
+                     pl_error_t *err)
+{
+    const pl_machine_ops_t *machine = gpu->machine;
+    const bool records = machine->record_begin && piece->to - piece->from > 1;
+    int code = PL_OK;
+    if (records && piece->runs[set] && !piece->recording[set]) {
+        code = machine->record_begin(gpu, PL_STREAM_MAIN, err);
+        if (code == PL_OK)
+            code = launch(gpu, plan, piece->from, piece->to, set, err);
+        if (code == PL_OK)
+            code = machine->record_end(gpu, PL_STREAM_MAIN, &piece->recording[set], err);
+    }
+    if (code != PL_OK)
+        return code;
+    piece->runs[set]++;
+    return piece->recording[set]
+               ? machine->recording_run(gpu, PL_STREAM_MAIN, piece->recording[set], err)
+               : launch(gpu, plan, piece->from, piece->to, set, err);
+}
+
+/* Passages to the host up to the piece's last, behind what it computes. */
+static int put_passages(pl_gpu_t *gpu, flight_t *f, const gpu_piece_t *piece, int from,
+                        pl_error_t *err)
+{
+    const pl_machine_ops_t *machine = gpu->machine;
+    int code = PL_OK;
+    if (from < piece->passages)
+        code = machine->event_record(gpu, f->computed, PL_STREAM_MAIN, err);
+    if (code == PL_OK && from < piece->passages)
+        code = machine->event_wait(gpu, f->computed, PL_STREAM_OUT, err);
+    for (int k = from; k < piece->passages && code == PL_OK; k++)
+        code = passage_out(gpu, &f->plan->out[k], err);
+    return code;
+}
+
+static int put_ready(pl_gpu_t *gpu, flight_t *f, int buckets, pl_error_t *err)
+{
+    const pl_machine_ops_t *machine = gpu->machine;
+    pl_event_t **event = &f->ready[f->readies];
+    int code = *event ? PL_OK : machine->event_new(gpu, event, err);
+    if (code == PL_OK)
+        code = machine->event_record(gpu, *event, PL_STREAM_OUT, err);
+    if (code == PL_OK)
+        code = machine->tell(gpu, *event, err);
+    f->buckets[f->readies++] = buckets;
+    return code;
+}
+
+static int piece_put(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
+{
+    const pl_machine_ops_t *machine = gpu->machine;
+    pl_plan_t *p = f->plan;
+    gpu_piece_t *piece = &p->piece[f->piece];
+    const int passages = f->piece ? piece[-1].passages : 0;
+    int code = piece_run(gpu, p, piece, f->set, err);
+    f->piece++;
+    if (code == PL_OK && piece->backward) {
+        f->is_timed = true;
+        code = machine->event_record(gpu, f->backward, PL_STREAM_MAIN, err);
+    }
+    if (code == PL_OK)
+        code = put_passages(gpu, f, piece, passages, err);
+    if (code == PL_OK && piece->buckets && f->replay->ready)
+        code = put_ready(gpu, f, piece->buckets, err);
+    f->exchange = piece->exchange;
+    return code;
+}
+
+static int put_outputs(pl_gpu_t *gpu, const flight_t *f, pl_error_t *err)
+{
+    char *to = outputs_of(f);
+    int code = PL_OK;
+    for (int k = 0; k < f->plan->outputs && code == PL_OK; k++) {
+        const gpu_output_t *output = &f->plan->output[k];
+        if (f->replay->output[k])
+            code = gpu->machine->copy_out(gpu, PL_STREAM_MAIN, to,
+                                          gpu_address(gpu, &output->spot, f->set),
+                                          output->bytes, err);
+        to += aligned(output->bytes);
+    }
+    return code;
+}
+
+/* Pieces up to an exchange or the end, and the record. */
+static int flight_put(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
+{
+    const pl_machine_ops_t *machine = gpu->machine;
+    gpu_set_t *set = &gpu->memory->set[f->set];
+    int code = PL_OK;
+    do
+        code = piece_put(gpu, f, err);
+    while (code == PL_OK && f->piece < f->plan->pieces && !f->exchange);
+    if (code == PL_OK && !f->exchange)
+        code = put_outputs(gpu, f, err);
+    if (code == PL_OK)
+        code = machine->event_record(gpu, f->computed, PL_STREAM_MAIN, err);
+    if (code == PL_OK)
+        code = machine->event_wait(gpu, f->computed, PL_STREAM_OUT, err);
+    if (code == PL_OK)
+        code = machine->copy_out(gpu, PL_STREAM_OUT, record_of(f), set->record.address,
+                                 record_bytes(f->plan), err);
+    if (code == PL_OK)
+        code = machine->event_record(gpu, set->left, PL_STREAM_OUT, err);
+    if (code == PL_OK)
+        code = machine->event_record(gpu, f->over, PL_STREAM_OUT, err);
+    return code == PL_OK ? machine->tell(gpu, f->over, err) : code;
+}
+
+static int flight_begin(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
+{
+    const pl_machine_ops_t *machine = gpu->machine;
+    const pl_plan_t *p = f->plan;
+    const gpu_set_t *before = &gpu->memory->set[(f->set + GPU_SETS - 1) % GPU_SETS];
+    int code = machine->event_record(gpu, f->began, PL_STREAM_MAIN, err);
+    if (code == PL_OK)
+        code = set_fill(gpu, f, err);
+    if (code == PL_OK && p->ins) /* what the one before leaves with the host */
+        code = machine->event_wait(gpu, before->left, PL_STREAM_MAIN, err);
+    for (int k = 0; k < p->ins && code == PL_OK; k++)
+        code = passage_in(gpu, &p->in[k], err);
+    return code == PL_OK ? flight_put(gpu, f, err) : code;
+}
+
+static int flight_go_on(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
+{
+    const gpu_passage_t *p = &f->plan->exchanged;
+    int code = p->count ? passage_in(gpu, p, err) : PL_OK;
+    if (code == PL_OK && p->count && p->kernel >= 0)
+        code = launch(gpu, f->plan, p->kernel, p->kernel + 1, f->set, err);
+    return code == PL_OK ? flight_put(gpu, f, err) : code;
+}
+
+static void flight_append(pl_gpu_t *gpu, flight_t *f)
+{
+    replays_t *r = gpu->replays;
+    f->next = NULL;
+    *r->last = f;
+    r->last = &f->next;
+}
+
+static int check_inputs(const pl_plan_t *plan, const pl_replay_t *replay, pl_error_t *err)
+{
+    for (int k = 0; k < PL_FIELDS; k++)
+        if (plan->input[k] && !replay->input[k])
+            return pl_fail(err, PL_EINVAL, "the replay has no data for batch field %d",
+                           k);
+    return PL_OK;
+}
+
+/* The flight that a replay goes on with, or a fresh one. */
+static flight_t *flight_for(pl_gpu_t *gpu, pl_plan_t *plan, const pl_replay_t *replay,
+                            pl_error_t *err)
+{
+    replays_t *r = gpu->replays;
+    flight_t *f = r->waiting;
+    if (replay->continues && (!f || f->plan != plan)) {
+        pl_fail(err, PL_ESTATE,
+                "the plan does not wait at an exchange: another plan was replayed or "
+                "compiled since");
+        return NULL;
+    }
+    r->waiting = NULL;
+    if (replay->continues)
+        return f;
+    if (f)
+        flight_give(gpu, f);
+    if ((f = flight_take(gpu, plan, err))) {
+        f->set = r->next_set;
+        r->next_set = (r->next_set + 1) % GPU_SETS;
+    }
+    return f;
+}
+
+int gpu_replay(pl_gpu_t *gpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
+{
+    int code = check_inputs(plan, replay, err);
+    if (code == PL_OK)
+        code = gpu_plan_resolve(gpu, plan, err);
+    flight_t *f = code == PL_OK ? flight_for(gpu, plan, replay, err) : NULL;
+    if (!f)
+        return err->code;
+    f->replay = replay;
+    code = replay->continues ? flight_go_on(gpu, f, err) : flight_begin(gpu, f, err);
+    if (code != PL_OK) { /* what is there already runs, but nobody hears of it */
+        gpu_drain(gpu, NULL);
+        flight_give(gpu, f);
+        return code;
+    }
+    flight_append(gpu, f);
+    return PL_OK;
+}
+
+/* ---- On their way to the host ---- */
+
+/* What a kernel found. */
+static int fail_check(const flight_t *f, const gpu_control_t *found, pl_error_t *err)
+{
+    const gpu_check_t *check = &f->plan->check[found->operation];
+    if (found->guarded == GPU_NOT_FINITE)
+        return pl_guard_fail(&check->op, f->replay->step, err);
+    return pl_index_fail(&check->op, found->index, check->below, err);
+}
+
+/* What a guard came before keeps its value. */
+static void hand_out(const flight_t *f, bool guarded)
+{
+    const pl_plan_t *p = f->plan;
+    const char *sums = record_of(f) + GPU_RECORD_SUMS, *from = outputs_of(f);
+    double *to = f->replay->figures;
+    for (int k = 0; k < p->metrics && to; k++) {
+        const size_t bytes = (size_t)p->metric[k].count * sizeof(double);
+        if (!guarded || !p->metric[k].behind)
+            memcpy(to, sums, bytes);
+        sums += bytes;
+        to += p->metric[k].count;
+    }
+    for (int k = 0; k < p->outputs; k++) {
+        if (f->replay->output[k] && !(guarded && p->output[k].behind))
+            memcpy(f->replay->output[k], from, p->output[k].bytes);
+        from += aligned(p->output[k].bytes);
+    }
+}
+
+static void flight_end(pl_gpu_t *gpu, flight_t *f, const pl_error_t *failure)
+{
+    pl_replay_t *replay = f->replay;
+    pl_error_t err = {0};
+    gpu_control_t control = {0};
+    int code = failure ? failure->code : PL_OK;
+    if (!failure) {
+        memcpy(&control, record_of(f), sizeof control);
+        if (control.guarded >= GPU_WRONG_INDEX) {
+            code = fail_check(f, &control, &err);
+        } else if (f->exchange && control.guarded) { /* nobody is met: to the end */
+            code = flight_go_on(gpu, f, &err);
+            if (code == PL_OK) {
+                flight_append(gpu, f);
+                return;
+            }
+        }
+        failure = &err;
+    }
+    replay->guarded = control.guarded == GPU_GUARDED;
+    replay->exchange = code == PL_OK ? f->exchange : 0;
+    if (code == PL_OK && f->is_timed)
+        replay->forward = gpu->machine->event_seconds(gpu, f->began, f->backward);
+    if (code == PL_OK && !f->exchange && !(control.halts && control.halted))
+        hand_out(f, control.guarded != 0);
+    if (replay->exchange)
+        gpu->replays->waiting = f;
+    else
+        flight_give(gpu, f);
+    replay->done(replay, code == PL_OK ? NULL : failure);
+}
+
+/* Buckets that are ready by now; true: and the replay is over. */
+static int flight_look(pl_gpu_t *gpu, flight_t *f, bool *over, pl_error_t *err)
+{
+    bool passed = true;
+    int code = gpu->machine->event_passed(gpu, f->over, over, err);
+    while (code == PL_OK && !*over && passed && f->told < f->readies) {
+        code = gpu->machine->event_passed(gpu, f->ready[f->told], &passed, err);
+        if (code == PL_OK && passed)
+            f->replay->ready(f->replay, f->buckets[f->told++]);
+    }
+    return code;
+}
+
+void gpu_collect(pl_gpu_t *gpu)
+{
+    replays_t *r = gpu->replays;
+    pl_error_t err = {0};
+    uint64_t count;
+    while (read(gpu->machine->descriptor(gpu), &count, sizeof count) < 0
+           && errno == EINTR)
+        ;
+    while (r->first) {
+        flight_t *f = r->first;
+        bool over = false;
+        const int code = flight_look(gpu, f, &over, &err);
+        if (code == PL_OK && !over)
+            return;
+        r->first = f->next;
+        if (!r->first)
+            r->last = &r->first;
+        flight_end(gpu, f, code == PL_OK ? NULL : &err);
+    }
+}
