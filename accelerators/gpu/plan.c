@@ -136,13 +136,13 @@ static void cut_buckets(compiler_t *c, const int *last, int *bucket, int unit)
         piece->buckets = *bucket;
 }
 
-static void cut_exchange(compiler_t *c, const pl_op_t *op)
+static void cut_exchange(compiler_t *c, int op)
 {
-    gpu_print_record(&c->text, false);
+    gpu_print_record(&c->text, op);
     passage_add(c, PL_REGION_EXCHANGE, 0, c->plan->exchanged.count);
     gpu_piece_t *piece = piece_add(c);
     if (piece)
-        piece->exchange = 1 + op->attr.axis;
+        piece->exchange = 1 + c->lowered.graph.op[op].attr.axis;
 }
 
 /* Before the first unit of backward. */
@@ -214,12 +214,12 @@ static int print_units(compiler_t *c, const int *last, pl_error_t *err)
         if (is_backward(g, from, to))
             cut_forward(c);
         if (g->op[from].code == PL_OP_exchange)
-            cut_exchange(c, &g->op[from]);
+            cut_exchange(c, from);
         else if (!pl_unit_is_nothing(g, c->lifetimes.done, from, to))
             code = print_unit(c, from, to, err);
         cut_buckets(c, last, &bucket, unit);
     }
-    gpu_print_record(&c->text, true);
+    gpu_print_record(&c->text, g->op_count);
     cut_end(c, bucket);
     return code;
 }

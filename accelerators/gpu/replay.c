@@ -464,7 +464,8 @@ static int fail_check(const flight_t *f, const gpu_control_t *found, pl_error_t 
     return pl_index_fail(&check->op, found->index, check->below, err);
 }
 
-/* What a guard came before keeps its value. */
+/* What comes behind a guard that stops the replay keeps no value; one that would have
+ * met other ranks is over there, and has no outputs. */
 static void hand_out(const flight_t *f, bool guarded)
 {
     const pl_plan_t *p = f->plan;
@@ -477,7 +478,7 @@ static void hand_out(const flight_t *f, bool guarded)
         sums += bytes;
         to += p->metric[k].count;
     }
-    for (int k = 0; k < p->outputs; k++) {
+    for (int k = 0; k < p->outputs && !f->exchange; k++) {
         if (f->replay->output[k] && !(guarded && p->output[k].behind))
             memcpy(f->replay->output[k], from, p->output[k].bytes);
         from += aligned(p->output[k].bytes);
@@ -492,22 +493,15 @@ static void flight_end(pl_gpu_t *gpu, flight_t *f, const pl_error_t *failure)
     int code = failure ? failure->code : PL_OK;
     if (!failure) {
         memcpy(&control, record_of(f), sizeof control);
-        if (control.guarded >= GPU_WRONG_INDEX) {
+        if (control.guarded >= GPU_WRONG_INDEX)
             code = fail_check(f, &control, &err);
-        } else if (f->exchange && control.guarded) { /* nobody is met: to the end */
-            code = flight_go_on(gpu, f, &err);
-            if (code == PL_OK) {
-                flight_append(gpu, f);
-                return;
-            }
-        }
         failure = &err;
     }
     replay->guarded = control.guarded == GPU_GUARDED;
-    replay->exchange = code == PL_OK ? f->exchange : 0;
+    replay->exchange = code == PL_OK && !control.guarded ? f->exchange : 0;
     if (code == PL_OK && f->is_timed)
         replay->forward = gpu->machine->event_seconds(gpu, f->began, f->backward);
-    if (code == PL_OK && !f->exchange && !(control.halts && control.halted))
+    if (code == PL_OK && !replay->exchange && !(control.halts && control.halted))
         hand_out(f, control.guarded != 0);
     if (replay->exchange)
         gpu->replays->waiting = f;

@@ -135,9 +135,10 @@ void gpu_print_columns(gpu_text_t *t, int64_t rows, int64_t columns, size_t scra
 /* The unit of element-wise operations [from, to); a guard. */
 void gpu_print_element(gpu_text_t *t, int from, int to);
 void gpu_print_guard(gpu_text_t *t, int op);
-/* How a replay begins and ends: the record of it, with the sums of metrics or without. */
+/* How a replay begins; the record of it, with the metrics that operations before that
+ * one make. */
 void gpu_print_begin(gpu_text_t *t);
-void gpu_print_record(gpu_text_t *t, bool metrics);
+void gpu_print_record(gpu_text_t *t, int before);
 /* Elements [from, from + n) of a region whose elements are halves, to or from what the
  * host has for them. */
 void gpu_print_floats(gpu_text_t *t, int region, pl_dtype_t dtype, size_t from, size_t n,

@@ -85,15 +85,25 @@ void gpu_print_begin(gpu_text_t *t)
     gpu_kernel_end(t, 1, 32);
 }
 
+static bool is_made(const gpu_text_t *t, int32_t value, int before)
+{
+    const pl_value_t *v = &t->g->value[t->fusion->root[value]];
+    return v->source != PL_FROM_OP || v->op < before;
+}
+
 /* Metrics `*next` and behind, as many as one kernel has arguments for, as float64 in the
  * order of the fetches. */
-static void print_sums(gpu_text_t *t, int *next, int64_t *at)
+static void print_sums(gpu_text_t *t, int *next, int64_t *at, int before)
 {
     char text[64];
     for (int metrics = 0; *next < t->g->fetch_count && metrics < METRICS; ++*next) {
         const pl_fetch_t *f = &t->g->fetch[*next];
         if (f->kind != PL_FETCH_FIGURE)
             continue;
+        if (!is_made(t, f->value, before) || !is_made(t, f->weight, before)) {
+            *at += f->sums;
+            continue;
+        }
         const int to = gpu_argument(
             t,
             &(gpu_spot_t){.at = GPU_AT_RECORD,
@@ -117,9 +127,9 @@ static void print_sums(gpu_text_t *t, int *next, int64_t *at)
     }
 }
 
-void gpu_print_record(gpu_text_t *t, bool metrics)
+void gpu_print_record(gpu_text_t *t, int before)
 {
-    int next = metrics ? 0 : t->g->fetch_count;
+    int next = 0;
     int64_t at = 0;
     bool first = true;
     while (first || next < t->g->fetch_count) {
@@ -129,7 +139,7 @@ void gpu_print_record(gpu_text_t *t, bool metrics)
                       gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_RECORD}, "control_t",
                                    true),
                       control_argument(t, false));
-        print_sums(t, &next, &at);
+        print_sums(t, &next, &at, before);
         gpu_kernel_end(t, 1, THREADS);
         first = false;
     }

@@ -1,0 +1,134 @@
+/* gpu_runs.c - tests of whole runs of several ranks on GPUs that are emulated: every
+ * strategy, each format, to the weights that the processor trains */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "machine_emulated.h"
+#include "rig.h"
+#include "tap.h"
+
+/* A bias before a batch norm has no gradient but noise, which AdamW would follow. */
+#define ADAMW "{\"name\": \"adamw\", \"lr\": 0.01}"
+#define SGD "{\"name\": \"sgd\", \"lr\": 0.1, \"momentum\": 0.9}"
+
+typedef struct one {
+    const char *name, *module, *trainer;
+    double tolerance;
+    int nan;
+} one_t;
+
+/* ---- A module whose ranks exchange in the middle of a step ---- */
+
+static void normed_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self;
+    pl_node_t x = pl_linear(g, "fc1", pl_input(g, "x"), 8);
+    x = pl_relu(g, pl_batch_norm(g, "norm", x, 0.1, 1e-5));
+    x = pl_linear(g, "fc2", x, 3);
+    pl_output(g, "logits", x);
+    if (stage == PL_PREDICT)
+        return;
+    pl_loss(g, pl_cross_entropy(g, x, pl_input(g, "y"), NULL));
+}
+
+static const pl_module_ops_t normed = {.name = "normed", .size = 1, .step = normed_step};
+
+/* ---- Runs ---- */
+
+static const one_t runs[] = {
+    {.name = "ddp on two", .trainer = "\"devices\": 2"},
+    {.name = "ddp on four", .trainer = "\"devices\": 4"},
+    {.name = "ddp, three batches a step",
+     .trainer = "\"devices\": 2, \"accumulate_grad_batches\": 3"},
+    {.name = "ddp, small buckets",
+     .trainer = "\"devices\": 2, \"strategy\": {\"name\": \"ddp\", \"bucket_mb\": 0.0001}"},
+    {.name = "ddp, a NaN is skipped",
+     .trainer = "\"devices\": 2, \"nan_policy\": \"skip\"",
+     .nan = 9},
+    {.name = "zero1 on two", .trainer = "\"devices\": 2, \"strategy\": \"zero1\""},
+    {.name = "zero1 on three, clipped",
+     .trainer = "\"devices\": 3, \"strategy\": \"zero1\", \"gradient_clip_val\": 0.1"},
+    {.name = "local_sgd", .trainer = "\"devices\": 2, \"strategy\": \"local_sgd\""},
+    {.name = "elastic",
+     .trainer = "\"devices\": 2, \"strategy\": {\"name\": \"elastic\", \"micro_shards\": 4}"},
+    {.name = "batch norm of all ranks",
+     .module = "{\"name\": \"normed\"}",
+     .trainer = "\"devices\": 2, \"sync_batchnorm\": true"},
+    {.name = "batch norm of all ranks, a NaN is skipped",
+     .module = "{\"name\": \"normed\"}",
+     .trainer = "\"devices\": 2, \"sync_batchnorm\": true, \"nan_policy\": \"skip\"",
+     .nan = 9},
+    {.name = "batch norm of each rank",
+     .module = "{\"name\": \"normed\"}",
+     .trainer = "\"devices\": 2"},
+    {.name = "bf16-mixed",
+     .trainer = "\"devices\": 2, \"precision\": \"bf16-mixed\"",
+     .tolerance = 2e-2},
+    {.name = "bf16-true",
+     .trainer = "\"devices\": 2, \"precision\": \"bf16-true\"",
+     .tolerance = 5e-2},
+    {.name = "64-true",
+     .trainer = "\"devices\": 2, \"precision\": \"64-true\"",
+     .tolerance = 1e-6},
+};
+
+static rig_result_t *train(const one_t *one, const char *accelerator)
+{
+    char trainer[256];
+    snprintf(trainer, sizeof trainer, "%s, \"max_epochs\": 2", one->trainer);
+    return rig_train(&(rig_spec_t){.accelerator = accelerator,
+                                   .module = one->module,
+                                   .optimizer = one->module ? SGD : ADAMW,
+                                   .data = "\"batch_size\": 4",
+                                   .nan = one->nan,
+                                   .trainer = trainer});
+}
+
+static void ranks_train_as_on_the_processor(void)
+{
+    const char *only = getenv("CASE");
+    for (size_t k = 0; k < sizeof runs / sizeof *runs && rig_has("cpu"); k++) {
+        const one_t *one = &runs[k];
+        const double tolerance = one->tolerance > 0 ? one->tolerance : 1e-4;
+        if (only && !strstr(one->name, only))
+            continue;
+        rig_result_t *cpu = train(one, "cpu"), *gpu = train(one, "emulated");
+        is_text(cpu->status, "ok", "%s on the processor: %s", one->name, cpu->error.text);
+        is_text(gpu->status, "ok", "%s on GPUs: %s", one->name, gpu->error.text);
+        const double off = rig_distance(cpu, gpu);
+        ok(off < tolerance, "to the same weights, but for %g", off);
+        is_near(rig_metric(gpu, "train_loss"), rig_metric(cpu, "train_loss"), tolerance,
+                "and the same loss");
+        rig_result_free(cpu), rig_result_free(gpu);
+    }
+}
+
+/* Elastic sums have one order however many ranks there are. */
+static void as_many_ranks_as_there_are_come_to_the_same_bits(void)
+{
+    rig_result_t *result[3] = {NULL};
+    for (int k = 0; k < 3; k++) {
+        char trainer[160];
+        snprintf(trainer, sizeof trainer,
+                 "\"devices\": %d, \"strategy\": {\"name\": \"elastic\", "
+                 "\"micro_shards\": 4}",
+                 1 << k);
+        result[k] = train(&(one_t){.trainer = trainer}, "emulated");
+        ok(rig_same_bits(result[0], result[k]), "%d ranks", 1 << k);
+    }
+    for (int k = 0; k < 3; k++)
+        rig_result_free(result[k]);
+}
+
+static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator},
+                                          {"module", &normed},
+                                          PL_REGISTRATIONS_END};
+
+int main(void)
+{
+    rig_init(parts);
+    run(ranks_train_as_on_the_processor);
+    run(as_many_ranks_as_there_are_come_to_the_same_bits);
+    return tap_done();
+}
