@@ -42,7 +42,8 @@ static const one_t runs[] = {
     {.name = "ddp, three batches a step",
      .trainer = "\"devices\": 2, \"accumulate_grad_batches\": 3"},
     {.name = "ddp, small buckets",
-     .trainer = "\"devices\": 2, \"strategy\": {\"name\": \"ddp\", \"bucket_mb\": 0.0001}"},
+     .trainer =
+         "\"devices\": 2, \"strategy\": {\"name\": \"ddp\", \"bucket_mb\": 0.0001}"},
     {.name = "ddp, a NaN is skipped",
      .trainer = "\"devices\": 2, \"nan_policy\": \"skip\"",
      .nan = 9},
@@ -51,7 +52,8 @@ static const one_t runs[] = {
      .trainer = "\"devices\": 3, \"strategy\": \"zero1\", \"gradient_clip_val\": 0.1"},
     {.name = "local_sgd", .trainer = "\"devices\": 2, \"strategy\": \"local_sgd\""},
     {.name = "elastic",
-     .trainer = "\"devices\": 2, \"strategy\": {\"name\": \"elastic\", \"micro_shards\": 4}"},
+     .trainer =
+         "\"devices\": 2, \"strategy\": {\"name\": \"elastic\", \"micro_shards\": 4}"},
     {.name = "batch norm of all ranks",
      .module = "{\"name\": \"normed\"}",
      .trainer = "\"devices\": 2, \"sync_batchnorm\": true"},

@@ -14,7 +14,7 @@ typedef struct emulated {
     char *folder;  /* of what is compiled */
     int codes;
     struct streams *streams;
-    int told; /* the descriptor */
+    int told;                  /* the descriptor */
     pl_recording_t *recording; /* under way  [NULL] */
 } emulated_t;
 

@@ -26,8 +26,8 @@ typedef struct pl_gpu {
 #define PL_GPU_OPS \
     .close = pl_gpu_close, .region = pl_gpu_region, .borrow = pl_gpu_borrow, \
     .write = pl_gpu_write, .read = pl_gpu_read, .compile = pl_gpu_compile, \
-    .discard = pl_gpu_discard, .replay = pl_gpu_replay, \
-    .descriptor = pl_gpu_descriptor, .collect = pl_gpu_collect
+    .discard = pl_gpu_discard, .replay = pl_gpu_replay, .descriptor = pl_gpu_descriptor, \
+    .collect = pl_gpu_collect
 
 PL_API int pl_gpu_open(void *self, const pl_machine_ops_t *machine,
                        pl_device_info_t *info, pl_error_t *err);

@@ -80,8 +80,7 @@ typedef struct pl_machine_ops {
     int (*event_record)(void *self, pl_event_t *event, pl_stream_t stream,
                         pl_error_t *err);
     /* What comes behind on the stream waits for the event's latest record. */
-    int (*event_wait)(void *self, pl_event_t *event, pl_stream_t stream,
-                      pl_error_t *err);
+    int (*event_wait)(void *self, pl_event_t *event, pl_stream_t stream, pl_error_t *err);
     /* PL_OK sets *passed; an error: the device failed. */
     int (*event_passed)(void *self, pl_event_t *event, bool *passed, pl_error_t *err);
     /* Between two events that have passed. */

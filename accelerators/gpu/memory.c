@@ -163,8 +163,8 @@ static int region_make(pl_gpu_t *gpu, gpu_region_t *region, const char *what,
     if (code == PL_OK && region->mirror && gpu_is_half(region->dtype))
         code = gpu_reserve(gpu, &region->floats, n * sizeof(float), what, err);
     if (code == PL_OK && region->mirror && n && gpu->machine->host_pin)
-        code = gpu->machine->host_pin(gpu, region->mirror,
-                                      n * host_width(region->dtype), err);
+        code = gpu->machine->host_pin(gpu, region->mirror, n * host_width(region->dtype),
+                                      err);
     return code;
 }
 

@@ -69,7 +69,8 @@ static gpu_piece_t *piece_add(compiler_t *c)
         pl_no_memory(&c->text.error);
     if (c->text.error.code != PL_OK)
         return NULL;
-    p->piece[p->pieces] = (gpu_piece_t){.from = p->pieces ? p->piece[p->pieces - 1].to : 0,
+    p->piece[p->pieces] = (gpu_piece_t){.from = p->pieces ? p->piece[p->pieces - 1].to
+                                                          : 0,
                                         .to = c->text.kernels,
                                         .passages = p->outs};
     return &p->piece[p->pieces++];
@@ -299,14 +300,14 @@ static int note_fetches(compiler_t *c, pl_error_t *err)
         const pl_value_t *value = &g->value[f->value];
         const bool behind = is_behind(c, f->value, guard);
         if (f->kind == PL_FETCH_FIGURE) {
-            p->metric[p->metrics++] = (gpu_sums_t){f->sums,
-                                               behind || is_behind(c, f->weight, guard)};
+            p->metric[p->metrics++] =
+                (gpu_sums_t){f->sums, behind || is_behind(c, f->weight, guard)};
             p->sums += f->sums;
         } else {
             p->output[p->outputs++] = (gpu_output_t){gpu_spot_of(&c->text, f->value),
-                                                 (size_t)pl_elements(value->shape)
-                                                     * pl_dtype_size(value->dtype),
-                                                 behind};
+                                                     (size_t)pl_elements(value->shape)
+                                                         * pl_dtype_size(value->dtype),
+                                                     behind};
         }
     }
     return PL_OK;

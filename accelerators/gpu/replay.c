@@ -27,10 +27,10 @@ typedef struct flight {
     char *host;
     size_t bytes;
     int set;
-    int piece;            /* the next */
-    int told;             /* buckets */
-    int exchange;         /* that it waits at, at its end  [0] */
-    bool is_timed;        /* backward has begun */
+    int piece;     /* the next */
+    int told;      /* buckets */
+    int exchange;  /* that it waits at, at its end  [0] */
+    bool is_timed; /* backward has begun */
     pl_event_t *began, *backward, *computed, *over;
     pl_event_t *ready[PL_GRAD_BUCKETS_MOST]; /* [NULL: not made yet] */
     int readies;                             /* that were recorded */

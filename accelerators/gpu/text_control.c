@@ -104,11 +104,12 @@ static void print_sums(gpu_text_t *t, int *next, int64_t *at, int before)
             *at += f->sums;
             continue;
         }
-        const int to = gpu_argument(
-            t,
-            &(gpu_spot_t){.at = GPU_AT_RECORD,
-                          .offset = GPU_RECORD_SUMS + (size_t)*at * sizeof(double)},
-            "double", true);
+        const int to =
+            gpu_argument(t,
+                         &(gpu_spot_t){.at = GPU_AT_RECORD,
+                                       .offset = GPU_RECORD_SUMS
+                                                 + (size_t)*at * sizeof(double)},
+                         "double", true);
         if (f->sums == 2) {
             gpu_print(t, "    if (THREAD == 0) {\n        a%d[0] = (double)%s;\n", to,
                       number_of(t, f->value, text));
