@@ -18,6 +18,17 @@ extern "C" {
  * graph. */
 typedef struct pl_plan pl_plan_t;
 
+/* A graph that is compiled in the background.  Owned by the actor, alive until done. */
+typedef struct pl_compiling {
+    pl_plan_t *plan;                /* out */
+    /* So many of its pieces are compiled; on the accelerator's thread  [nobody wants to
+     * know; need not be called]. */
+    void (*told)(struct pl_compiling *c, int done, int all);
+    /* To be called once, on the accelerator's thread, from collect(); err NULL when it
+     * went well. */
+    void (*done)(struct pl_compiling *c, const pl_error_t *err);
+} pl_compiling_t;
+
 #define PL_STEP_SCALARS 67
 
 /* One replay: what changes from step to step, and what comes back.  Owned by the actor,
@@ -106,13 +117,18 @@ typedef struct pl_accelerator_ops {
     /* Regions the graph refers to must exist and stay.  PL_EUNSUPPORTED names the
      * operator and its path. */
     int (*compile)(void *self, const pl_graph_t *g, pl_plan_t **plan, pl_error_t *err);
+    /* The same where it takes long: done() comes later, and replays of other plans go on.
+     * The graph is there only during the call; on failure done is not called.  [compile
+     * is called] */
+    int (*compile_later)(void *self, const pl_graph_t *g, pl_compiling_t *c,
+                         pl_error_t *err);
     void (*discard)(void *self, pl_plan_t *plan);
     /* Starts a replay; on failure done is not called. Replays run in the order they were
      * started, and what reads or writes regions after them finds them run. */
     int (*replay)(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err);
     /* Of an open device whose replays are done later: a descriptor, there until close(),
-     * that can be read when some are; then collect() is called and calls their done().
-     * [both NULL: done from inside replay()] */
+     * that can be read when some are, or plans; then collect() is called and calls their
+     * done().  [both NULL: done from inside replay()] */
     int (*descriptor)(const void *self);
     void (*collect)(void *self);
 } pl_accelerator_ops_t;

@@ -3,13 +3,11 @@
  * It turns messages into calls of the device's table (accelerator.h) and completions into
  * replies, and knows nothing of what is computed.  A device may complete a replay from
  * inside replay() or later on this thread; replies go out as they come. */
-#include "accelerators/actor.h"
+#include "accelerators/actor_parts.h"
 
 #include <string.h>
 
-#include "accelerators/accelerator.h"
 #include "accelerators/peak.h"
-#include "accelerators/rooms.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -32,7 +30,7 @@ typedef struct half {
  * spare ones, so that a step allocates nothing. */
 typedef struct running {
     half_t first, then;
-    struct device *device;
+    pl_device_t *device;
     pl_call_t *call;
     int left;                                               /* replays not yet done */
     pl_error_t failure;                                     /* the first  [code 0] */
@@ -41,36 +39,9 @@ typedef struct running {
     struct running *next;
 } running_t;
 
-typedef struct compiled {
-    pl_plan_t *plan;
-    size_t sums;                                            /* numbers of all figures */
-    int output_count, bucket_count;
-    size_t sample[PL_FIELDS];                       /* bytes of a sample, of each field */
-    size_t told[PL_FIELDS];                         /* of each output */
-} compiled_t;
-
-typedef struct device {
-    pl_instance_t part;
-    const pl_accelerator_ops_t *ops;
-    pl_device_info_t info;
-    pl_dtype_t dtype[PL_REGIONS];
-    pl_object_t *lent[PL_REGIONS];               /* counted: what regions lie in [none] */
-    bool opened;
-    unsigned told;                                  /* emulated formats that were named */
-    compiled_t *plan;
-    int plan_count, plan_room;
-    running_t *spare;
-    int running;                     /* calls under way */
-    int64_t since;                   /* pl_now() when the newest replay began, or could */
-    bool halted;                     /* a replay that halts could not begin */
-    bool ending;
-    pl_call_t *measuring;                                   /* its peak  [NULL] */
-    pl_rooms_t rooms;
-} device_t;
-
 static void device_collect(void *self)
 {
-    device_t *device = self;
+    pl_device_t *device = self;
     device->ops->collect(device->part.self);
 }
 
@@ -89,7 +60,7 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
     (void)call;
-    device_t *device = self;
+    pl_device_t *device = self;
     const pl_job_t *job = (const pl_job_t *)body->start.context;
     int code = pl_options_part(job->options, &wanted, &device->part, err);
     if (code != PL_OK)
@@ -125,7 +96,7 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
 static int device_allocate(void *self, pl_call_t *call, const pl_body_t *body,
                            pl_error_t *err)
 {
-    device_t *device = self;
+    pl_device_t *device = self;
     const uint32_t region = body->allocate.region;
     const pl_dtype_t dtype = (pl_dtype_t)body->allocate.dtype;
     if (region >= PL_REGIONS || !pl_is_float(dtype))
@@ -150,77 +121,6 @@ static int device_allocate(void *self, pl_call_t *call, const pl_body_t *body,
     return pl_reply_allocate(call, &(pl_allocate_reply_t){0});
 }
 
-static size_t bytes_of(const pl_graph_t *g, const pl_value_t *v)
-{
-    return (size_t)pl_elements(v->shape) / (size_t)g->batch_size
-           * pl_dtype_size(v->dtype);
-}
-
-static void count_fetches(const pl_graph_t *g, compiled_t *compiled)
-{
-    compiled->bucket_count = g->bucket_count;
-    for (int k = 0; k < g->fetch_count; k++)
-        if (g->fetch[k].kind == PL_FETCH_FIGURE)
-            compiled->sums += (size_t)g->fetch[k].sums;
-        else if (compiled->output_count++ < PL_FIELDS)
-            compiled->told[compiled->output_count - 1] =
-                bytes_of(g, &g->value[g->fetch[k].value]);
-    for (int k = 0; k < g->field_count; k++)
-        compiled->sample[k] = (size_t)pl_elements(g->field[k].shape)
-                              * pl_dtype_size(g->field[k].dtype);
-}
-
-/* Said once for each format: who wants speed should know. */
-static void tell_emulated(device_t *device, const pl_graph_t *g)
-{
-    for (int32_t v = 0; v < g->value_count; v++) {
-        const unsigned format = 1u << g->value[v].dtype;
-        if (!(device->info.emulated & ~device->told & format))
-            continue;
-        device->told |= format;
-        pl_log_line(PL_LOG_WARNING, pl_actor_rank(device), pl_actor_name(device),
-                    "%s is emulated on this device: results are correct, but steps take "
-                    "longer than with float32",
-                    pl_dtype_name(g->value[v].dtype));
-    }
-}
-
-static int device_compile(void *self, pl_call_t *call, const pl_body_t *body,
-                          pl_error_t *err)
-{
-    device_t *device = self;
-    const pl_graph_t *g = ((const pl_graph_holder_t *)body->compile.graph)->graph;
-    compiled_t compiled = {0};
-    count_fetches(g, &compiled);
-    if (compiled.sums > PL_SUMS_MOST || compiled.output_count > PL_FIELDS)
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "a plan with %zu sums of metrics and %d outputs: at most %d and "
-                       "%d are possible",
-                       compiled.sums, compiled.output_count, PL_SUMS_MOST, PL_FIELDS);
-    if (PL_GROW(device->plan, device->plan_count, device->plan_room) != PL_OK)
-        return pl_no_memory(err);
-    int code = device->ops->compile(device->part.self, g, &compiled.plan, err);
-    if (code != PL_OK)
-        return pl_pass(err, "plan %s", body->compile.name);
-    tell_emulated(device, g);
-    device->plan[device->plan_count] = compiled;
-    return pl_reply_compile(call, &(pl_compile_reply_t){
-                                      .plan = (uint32_t)device->plan_count++});
-}
-
-/* No replay of it is under way: whoever discards it has heard of their ends. */
-static int device_discard(void *self, pl_call_t *call, const pl_body_t *body,
-                          pl_error_t *err)
-{
-    device_t *device = self;
-    const uint32_t number = body->discard_plan.plan;
-    if (number >= (uint32_t)device->plan_count || !device->plan[number].plan)
-        return pl_fail(err, PL_EINVAL, "there is no plan %u", number);
-    device->ops->discard(device->part.self, device->plan[number].plan);
-    device->plan[number].plan = NULL;
-    return pl_reply_discard_plan(call, &(pl_discard_plan_reply_t){0});
-}
-
 /* ---- replays ---- */
 
 static void running_free(running_t *running)
@@ -232,7 +132,7 @@ static void running_free(running_t *running)
 
 /* With room for so many sums; a spare one grows when a plan has more than those before
  * it. */
-static running_t *running_take(device_t *device, size_t sums)
+static running_t *running_take(pl_device_t *device, size_t sums)
 {
     running_t *running = device->spare;
     if (running)
@@ -279,7 +179,7 @@ static void replay_done(pl_replay_t *replay, const pl_error_t *err)
 {
     half_t *half = (half_t *)replay;
     running_t *running = half->of;
-    device_t *device = running->device;
+    pl_device_t *device = running->device;
     const int64_t since = device->since;
     device->since = pl_now();
     half->seconds = (double)(device->since - since) / 1e9;
@@ -302,7 +202,7 @@ static void replay_ready(pl_replay_t *replay, int buckets)
 }
 
 static int replay_fill(pl_replay_t *replay, const pl_replay_plan_t *msg,
-                       const compiled_t *compiled, pl_error_t *err)
+                       const pl_compiled_t *compiled, pl_error_t *err)
 {
     const pl_batch_t *batch = (const pl_batch_t *)msg->batch;
     pl_outputs_t *outputs = (pl_outputs_t *)msg->outputs;
@@ -321,7 +221,7 @@ static int replay_fill(pl_replay_t *replay, const pl_replay_plan_t *msg,
     return PL_OK;
 }
 
-static const compiled_t *compiled_find(const device_t *device, uint32_t number,
+static const pl_compiled_t *compiled_find(const pl_device_t *device, uint32_t number,
                                        pl_error_t *err)
 {
     if (number < (uint32_t)device->plan_count && device->plan[number].plan)
@@ -331,7 +231,7 @@ static const compiled_t *compiled_find(const device_t *device, uint32_t number,
 }
 
 static int running_fill(running_t *running, const pl_replay_plan_t *msg,
-                        const compiled_t *compiled, const compiled_t *then,
+                        const pl_compiled_t *compiled, const pl_compiled_t *then,
                         pl_error_t *err)
 {
     pl_replay_t *scaled = then ? &running->then.replay : &running->first.replay;
@@ -355,10 +255,10 @@ static int running_fill(running_t *running, const pl_replay_plan_t *msg,
     return replay_fill(&running->first.replay, msg, compiled, err);
 }
 
-static int replay_begin(device_t *device, pl_call_t *call, const pl_replay_plan_t *msg,
+static int replay_begin(pl_device_t *device, pl_call_t *call, const pl_replay_plan_t *msg,
                         pl_error_t *err)
 {
-    const compiled_t *compiled = compiled_find(device, msg->plan, err), *then = NULL;
+    const pl_compiled_t *compiled = compiled_find(device, msg->plan, err), *then = NULL;
     if (!compiled || (msg->then && !(then = compiled_find(device, msg->then - 1, err))))
         return err->code;
     const size_t sums = compiled->sums + (then ? then->sums : 0);
@@ -389,7 +289,7 @@ static int replay_begin(device_t *device, pl_call_t *call, const pl_replay_plan_
 static int device_replay(void *self, pl_call_t *call, const pl_body_t *body,
                          pl_error_t *err)
 {
-    device_t *device = self;
+    pl_device_t *device = self;
     device->halted &= !body->replay_plan.restart;
     if (body->replay_plan.fail_fast && device->halted)
         return pl_reply_replay_plan(call, &(pl_replay_plan_reply_t){.skipped = true});
@@ -403,7 +303,7 @@ static int device_replay(void *self, pl_call_t *call, const pl_body_t *body,
 
 static void peak_known(void *user, double flops, const pl_error_t *err)
 {
-    device_t *device = user;
+    pl_device_t *device = user;
     pl_call_t *call = device->measuring;
     device->measuring = NULL;
     device->running--;
@@ -419,7 +319,7 @@ static int device_measure_peak(void *self, pl_call_t *call, const pl_body_t *bod
                                pl_error_t *err)
 {
     (void)body;
-    device_t *device = self;
+    pl_device_t *device = self;
     if (device->plan_count)
         return pl_fail(err, PL_ESTATE,
                        "the peak can be measured only before plans are compiled");
@@ -433,7 +333,7 @@ static int device_measure_peak(void *self, pl_call_t *call, const pl_body_t *bod
 /* ---- regions to and from the host ---- */
 
 /* Where a region of several ranks lies is for all of them to see. */
-static bool region_adopt(device_t *device, const pl_write_region_t *msg, void *host)
+static bool region_adopt(pl_device_t *device, const pl_write_region_t *msg, void *host)
 {
     if (!msg->take_ownership || msg->offset || device->lent[msg->region]
         || !device->ops->adopt
@@ -446,7 +346,7 @@ static bool region_adopt(device_t *device, const pl_write_region_t *msg, void *h
 static int device_write(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
-    device_t *device = self;
+    pl_device_t *device = self;
     const pl_floats_t *floats = (const pl_floats_t *)body->write_region.floats;
     const uint32_t region = body->write_region.region;
     if (region >= PL_REGIONS
@@ -472,7 +372,7 @@ static int device_write(void *self, pl_call_t *call, const pl_body_t *body,
 static int device_prepare(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
-    device_t *device = self;
+    pl_device_t *device = self;
     uint64_t count[PL_REGIONS];
     if (body->prepare_reads.counts.size != sizeof count)
         return pl_fail(err, PL_EINVAL, "%zu bytes of counts do not fit %d regions",
@@ -486,7 +386,7 @@ static int device_prepare(void *self, pl_call_t *call, const pl_body_t *body,
 static int device_read(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
-    device_t *device = self;
+    pl_device_t *device = self;
     const uint32_t region = body->read_region.region;
     if (region >= PL_REGIONS)
         return pl_fail(err, PL_EINVAL, "there is no region %u", region);
@@ -508,7 +408,7 @@ static int device_read(void *self, pl_call_t *call, const pl_body_t *body,
 /* Replays that were started complete first: they write into memory that others hold. */
 static void device_cancel(void *self, pl_call_t *call)
 {
-    device_t *device = self;
+    pl_device_t *device = self;
     if (pl_is_life(self, call) && device->running == 0)
         pl_actor_end(self, NULL);
     else if (pl_is_life(self, call))
@@ -517,12 +417,13 @@ static void device_cancel(void *self, pl_call_t *call)
 
 static void device_release(void *self)
 {
-    device_t *device = self;
+    pl_device_t *device = self;
     if (device->opened)
         device->ops->close(device->part.self);
     pl_instance_release(&device->part);
     for (int k = 0; k < PL_REGIONS; k++)
         pl_object_unref(device->lent[k]);
+    pl_device_compiles_drop(device);
     while (device->spare) {
         running_t *next = device->spare->next;
         running_free(device->spare);
@@ -534,7 +435,7 @@ static void device_release(void *self)
 
 static const pl_handler_t device_handlers[] = {
     PL_ON(start, device_start),        PL_ON(allocate, device_allocate),
-    PL_ON(compile, device_compile),    PL_ON(discard_plan, device_discard),
+    PL_ON(compile, pl_device_compile), PL_ON(discard_plan, pl_device_discard),
     PL_ON(replay_plan, device_replay), PL_ON(measure_peak, device_measure_peak),
     PL_ON(write_region, device_write), PL_ON(prepare_reads, device_prepare),
     PL_ON(read_region, device_read),   PL_HANDLERS_END,
@@ -542,7 +443,7 @@ static const pl_handler_t device_handlers[] = {
 
 static const pl_actor_ops_t device_actor = {
     .help = "computes on one device",
-    .size = sizeof(device_t),
+    .size = sizeof(pl_device_t),
     .role = "accelerator",
     .level = PL_LEVEL_ACCELERATOR,
     .handlers = device_handlers,

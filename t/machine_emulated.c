@@ -262,7 +262,9 @@ static void text_keep(const char *text)
 {
     static int kept;
     const char *folder = getenv("KERNELS");
-    char *path = folder ? pl_text("%s/%d.k", folder, kept++) : NULL;
+    char *path = folder ? pl_text("%s/%d.k", folder,
+                                  __atomic_fetch_add(&kept, 1, __ATOMIC_RELAXED))
+                        : NULL;
     FILE *file = path ? fopen(path, "w") : NULL;
     if (file) {
         fputs(text, file);
@@ -293,11 +295,11 @@ static int emulated_code_new(void *self, const char *text, pl_binary_t **code,
                              pl_error_t *err)
 {
     emulated_t *e = self;
-    char *source = pl_text("%s/%d.c", e->folder, e->codes),
-         *object = pl_text("%s/%d.so", e->folder, e->codes),
-         *log = pl_text("%s/%d.so.log", e->folder, e->codes);
+    const int number = __atomic_fetch_add(&e->codes, 1, __ATOMIC_RELAXED);
+    char *source = pl_text("%s/%d.c", e->folder, number),
+         *object = pl_text("%s/%d.so", e->folder, number),
+         *log = pl_text("%s/%d.so.log", e->folder, number);
     void *library = NULL;
-    e->codes++;
     text_keep(text);
     if (source && object && log && text_write(source, text))
         library = text_compile(source, object, err);

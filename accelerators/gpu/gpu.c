@@ -1,6 +1,10 @@
 /* gpu.c - an accelerator that is a GPU: opened and closed, its plans and its replays */
 #include "accelerators/gpu/gpu.h"
 
+#include <errno.h>
+#include <unistd.h>
+
+#include "accelerators/gpu/build.h"
 #include "accelerators/gpu/memory.h"
 #include "accelerators/gpu/plan.h"
 #include "accelerators/gpu/replay.h"
@@ -13,7 +17,9 @@ int pl_gpu_open(void *self, const pl_machine_ops_t *machine, pl_device_info_t *i
     int code = machine->open(self, info, err);
     if (code == PL_OK)
         code = gpu_memory_open(gpu, err);
-    return code == PL_OK ? gpu_replays_open(gpu, err) : code;
+    if (code == PL_OK)
+        code = gpu_replays_open(gpu, err);
+    return code == PL_OK ? gpu_builder_open(gpu, info, err) : code;
 }
 
 void pl_gpu_close(void *self)
@@ -21,6 +27,7 @@ void pl_gpu_close(void *self)
     pl_gpu_t *gpu = self;
     if (!gpu->machine)
         return;
+    gpu_builder_close(gpu);
     gpu_drain(gpu, NULL);
     while (gpu->plans)
         gpu_plan_free(gpu, gpu->plans);
@@ -32,7 +39,13 @@ void pl_gpu_close(void *self)
 
 int pl_gpu_compile(void *self, const pl_graph_t *g, pl_plan_t **plan, pl_error_t *err)
 {
-    return gpu_plan_new(self, g, plan, err);
+    return gpu_plan_new(self, g, plan, NULL, err);
+}
+
+int pl_gpu_compile_later(void *self, const pl_graph_t *g, pl_compiling_t *c,
+                         pl_error_t *err)
+{
+    return gpu_plan_new(self, g, NULL, c, err);
 }
 
 void pl_gpu_discard(void *self, pl_plan_t *plan)
@@ -53,5 +66,11 @@ int pl_gpu_descriptor(const void *self)
 
 void pl_gpu_collect(void *self)
 {
-    gpu_collect(self);
+    pl_gpu_t *gpu = self;
+    uint64_t count;
+    while (read(gpu->machine->descriptor(gpu), &count, sizeof count) < 0
+           && errno == EINTR)
+        ;
+    gpu_collect(gpu);
+    gpu_build_collect(gpu);
 }

@@ -20,14 +20,15 @@ typedef struct pl_gpu {
     const pl_machine_ops_t *machine;
     struct pl_gpu_memory *memory;   /* memory.h */
     struct pl_gpu_replays *replays; /* replay.h */
+    struct pl_gpu_builder *builder; /* build.h */
     pl_plan_t *plans;               /* all, for close */
 } pl_gpu_t;
 
 #define PL_GPU_OPS \
     .close = pl_gpu_close, .region = pl_gpu_region, .borrow = pl_gpu_borrow, \
     .write = pl_gpu_write, .read = pl_gpu_read, .compile = pl_gpu_compile, \
-    .discard = pl_gpu_discard, .replay = pl_gpu_replay, .descriptor = pl_gpu_descriptor, \
-    .collect = pl_gpu_collect
+    .compile_later = pl_gpu_compile_later, .discard = pl_gpu_discard, \
+    .replay = pl_gpu_replay, .descriptor = pl_gpu_descriptor, .collect = pl_gpu_collect
 
 PL_API int pl_gpu_open(void *self, const pl_machine_ops_t *machine,
                        pl_device_info_t *info, pl_error_t *err);
@@ -45,6 +46,8 @@ PL_API int pl_gpu_read(void *self, pl_region_t region, size_t offset, void *host
                        size_t n, pl_error_t *err);
 PL_API int pl_gpu_compile(void *self, const pl_graph_t *g, pl_plan_t **plan,
                           pl_error_t *err);
+PL_API int pl_gpu_compile_later(void *self, const pl_graph_t *g, pl_compiling_t *c,
+                                pl_error_t *err);
 PL_API void pl_gpu_discard(void *self, pl_plan_t *plan);
 PL_API int pl_gpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay,
                          pl_error_t *err);

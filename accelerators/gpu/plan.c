@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "accelerators/gpu/build.h"
 #include "accelerators/gpu/replay.h"
 #include "accelerators/plan/lower.h"
 #include "accelerators/plan/rewrite.h"
@@ -205,7 +206,6 @@ static int print_units(compiler_t *c, const int *last, pl_error_t *err)
 {
     const pl_graph_t *g = &c->lowered.graph;
     int code = PL_OK, bucket = 0;
-    gpu_text_begin(&c->text);
     print_ins(c);
     gpu_print_begin(&c->text);
     for (int from = 0, to; from < g->op_count && code == PL_OK; from = to) {
@@ -240,9 +240,9 @@ static int print_plan(compiler_t *c, pl_error_t *err)
     return code;
 }
 
-static int make_code(compiler_t *c, pl_error_t *err)
+/* What the text has for the plan. */
+static int take_text(compiler_t *c, pl_error_t *err)
 {
-    pl_gpu_t *gpu = c->gpu;
     pl_plan_t *p = c->plan;
     if (c->text.error.code != PL_OK)
         return pl_fail(err, c->text.error.code, "%s", c->text.error.text);
@@ -252,16 +252,7 @@ static int make_code(compiler_t *c, pl_error_t *err)
     p->check = c->text.check;
     c->text.kernel = NULL;
     c->text.check = NULL;
-    int code = p->kernels ? gpu->machine->code_new(gpu, c->text.all.text, &p->code, err)
-                          : PL_OK;
-    for (int k = 0; k < p->kernels && code == PL_OK; k++) {
-        pl_launch_t *launch = p->kernel[k].launch;
-        launch->entry = gpu->machine->code_entry(gpu, p->code, p->kernel[k].name, err);
-        code = launch->entry ? PL_OK : PL_EBUG;
-        for (int set = 1; set < GPU_SETS; set++)
-            launch[set] = *launch;
-    }
-    return code;
+    return PL_OK;
 }
 
 static void note_needs(compiler_t *c)
@@ -346,7 +337,7 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
     code = note_fetches(c, err);
     if (code == PL_OK)
         code = print_plan(c, err);
-    return code == PL_OK ? make_code(c, err) : code;
+    return code == PL_OK ? take_text(c, err) : code;
 }
 
 static int reserve(pl_gpu_t *gpu, const pl_plan_t *p, pl_error_t *err)
@@ -365,7 +356,23 @@ static int reserve(pl_gpu_t *gpu, const pl_plan_t *p, pl_error_t *err)
     return code;
 }
 
-int gpu_plan_new(pl_gpu_t *gpu, const pl_graph_t *g, pl_plan_t **plan, pl_error_t *err)
+int gpu_plan_finish(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err)
+{
+    for (int k = 0; k < plan->kernels; k++) {
+        gpu_kernel_t *kernel = &plan->kernel[k];
+        const pl_entry_t *entry = gpu->machine->code_entry(gpu, plan->code[kernel->text],
+                                                           kernel->name, err);
+        if (!entry)
+            return PL_EBUG;
+        kernel->launch[0].entry = entry;
+        for (int set = 1; set < GPU_SETS; set++)
+            kernel->launch[set] = kernel->launch[0];
+    }
+    return reserve(gpu, plan, err);
+}
+
+int gpu_plan_new(pl_gpu_t *gpu, const pl_graph_t *g, pl_plan_t **plan,
+                 pl_compiling_t *caller, pl_error_t *err)
 {
     int code = pl_graph_check(g, err);
     if (code != PL_OK)
@@ -374,8 +381,12 @@ int gpu_plan_new(pl_gpu_t *gpu, const pl_graph_t *g, pl_plan_t **plan, pl_error_
     if (!c.plan)
         return pl_no_memory(err);
     code = compile(&c, g, err);
-    if (code == PL_OK)
-        code = reserve(gpu, c.plan, err);
+    gpu_string_t *text = c.text.text;
+    const int texts = c.text.texts;
+    if (code == PL_OK) {
+        c.text.text = NULL;
+        c.text.texts = 0;
+    }
     gpu_text_release(&c.text);
     pl_lifetimes_release(&c.lifetimes);
     pl_fusion_release(&c.fusion);
@@ -383,11 +394,13 @@ int gpu_plan_new(pl_gpu_t *gpu, const pl_graph_t *g, pl_plan_t **plan, pl_error_
     pl_graph_copy_release(&c.graph);
     c.plan->next = gpu->plans;
     gpu->plans = c.plan;
-    if (code == PL_OK)
-        *plan = c.plan;
-    else
+    if (code != PL_OK) {
         gpu_plan_free(gpu, c.plan);
-    return code;
+        return code;
+    }
+    if (plan)
+        *plan = c.plan;
+    return gpu_build(gpu, c.plan, text, texts, caller, err);
 }
 
 static void recordings_free(pl_gpu_t *gpu, pl_plan_t *plan)
@@ -412,8 +425,10 @@ void gpu_plan_free(pl_gpu_t *gpu, pl_plan_t *plan)
     *link = plan->next;
     gpu_replays_forget(gpu, plan);
     recordings_free(gpu, plan);
-    if (plan->code)
-        gpu->machine->code_free(gpu, plan->code);
+    for (int k = 0; k < plan->codes && plan->code; k++)
+        if (plan->code[k])
+            gpu->machine->code_free(gpu, plan->code[k]);
+    pl_free(plan->code);
     pl_free(plan->kernel);
     pl_free(plan->piece);
     pl_free(plan->out);

@@ -36,7 +36,8 @@ typedef struct gpu_piece {
 
 struct pl_plan {
     pl_plan_t *next;
-    pl_binary_t *code;
+    pl_binary_t **code; /* [codes] */
+    int codes;
     gpu_kernel_t *kernel;
     int kernels;
     gpu_piece_t *piece;
@@ -59,9 +60,12 @@ struct pl_plan {
     unsigned generation; /* of the memory that launches point to */
 };
 
-/* Compiles a graph for a device, which keeps the plan in its list.  PL_EUNSUPPORTED names
- * an operator and its path. */
-int gpu_plan_new(pl_gpu_t *gpu, const pl_graph_t *g, pl_plan_t **plan, pl_error_t *err);
+/* Compiles a graph for a device, which keeps the plan in its list: in the background, for
+ * a caller, or at once.  PL_EUNSUPPORTED names an operator and its path. */
+int gpu_plan_new(pl_gpu_t *gpu, const pl_graph_t *g, pl_plan_t **plan,
+                 pl_compiling_t *caller, pl_error_t *err);
+/* Its kernels are there. */
+int gpu_plan_finish(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err);
 /* Takes the plan out of the device's list, too. */
 void gpu_plan_free(pl_gpu_t *gpu, pl_plan_t *plan);
 

@@ -8,9 +8,7 @@
  * descriptor, and collecting tells how the replay went. */
 #include "accelerators/gpu/replay.h"
 
-#include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -527,10 +525,6 @@ void gpu_collect(pl_gpu_t *gpu)
 {
     replays_t *r = gpu->replays;
     pl_error_t err = {0};
-    uint64_t count;
-    while (read(gpu->machine->descriptor(gpu), &count, sizeof count) < 0
-           && errno == EINTR)
-        ;
     while (r->first) {
         flight_t *f = r->first;
         bool over = false;

@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-enum { FLOATS_THREADS = 256, FLOATS_GROUPS = 1024 };
+enum { FLOATS_THREADS = 256, FLOATS_GROUPS = 1024, TEXT_KERNELS = 12 };
 
 static void no_memory(gpu_text_t *t)
 {
@@ -63,9 +63,15 @@ void gpu_print(gpu_text_t *t, const char *format, ...)
     va_end(args);
 }
 
-void gpu_text_begin(gpu_text_t *t)
+/* The next text, with its head. */
+static void text_begin(gpu_text_t *t)
 {
-    gpu_write(t, &t->all,
+    if (t->error.code == PL_OK && PL_GROW(t->text, t->texts, t->text_room) != PL_OK)
+        no_memory(t);
+    if (t->error.code != PL_OK)
+        return;
+    t->text[t->texts++] = (gpu_string_t){NULL};
+    gpu_write(t, &t->text[t->texts - 1],
               "%s#include \"accelerators/gpu/kernels/dialect.h\"\n"
               "#include \"accelerators/gpu/kernels/%s.k\"\n",
               t->wide ? "#define WIDE 1\n" : "",
@@ -74,7 +80,9 @@ void gpu_text_begin(gpu_text_t *t)
 
 void gpu_text_release(gpu_text_t *t)
 {
-    pl_free(t->all.text);
+    for (int k = 0; k < t->texts; k++)
+        pl_free(t->text[k].text);
+    pl_free(t->text);
     pl_free(t->body.text);
     pl_free(t->kernel);
     pl_free(t->check);
@@ -88,8 +96,10 @@ void gpu_kernel_begin(gpu_text_t *t, const char *what)
         no_memory(t);
     if (t->error.code != PL_OK)
         return;
+    if (t->kernels % TEXT_KERNELS == 0)
+        text_begin(t);
     gpu_kernel_t *kernel = &t->kernel[t->kernels++];
-    *kernel = (gpu_kernel_t){.launch[0].count = 0};
+    *kernel = (gpu_kernel_t){.text = t->texts - 1};
     snprintf(kernel->name, sizeof kernel->name, "%.16s_%d", what, t->kernels);
     t->body.length = 0;
     t->defines = 0;
@@ -245,7 +255,7 @@ void gpu_include(gpu_text_t *t, const char *name)
     gpu_print(t, "#include \"accelerators/gpu/kernels/%s.k\"\n", name);
 }
 
-/* Whether a region changes: what follows a guard may be computed in vain, but not kept. */
+/* Whether a region changes: what follows a guard is computed in vain, but not kept. */
 static bool has_effect(const gpu_text_t *t)
 {
     const gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
@@ -277,22 +287,23 @@ static void kernel_end(gpu_text_t *t, int64_t groups, int threads, int control)
     gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
     kernel->launch[0].groups = groups;
     kernel->launch[0].threads = threads;
-    gpu_write(t, &t->all, "\nKERNEL void BOUNDS(%d) %s(", threads, kernel->name);
+    gpu_string_t *text = &t->text[kernel->text];
+    gpu_write(t, text, "\nKERNEL void BOUNDS(%d) %s(", threads, kernel->name);
     for (int k = 0; k < kernel->launch[0].count; k++)
-        gpu_write(t, &t->all, "%sGLOBAL %s%s *a%d", k ? ", " : "",
+        gpu_write(t, text, "%sGLOBAL %s%s *a%d", k ? ", " : "",
                   t->written[k] ? "" : "const ", t->type[k], k);
-    gpu_write(t, &t->all, ")\n{\n");
+    gpu_write(t, text, ")\n{\n");
     if (control >= 0)
-        gpu_write(t, &t->all, "    if (a%d->guarded)\n        return;\n", control);
+        gpu_write(t, text, "    if (a%d->guarded)\n        return;\n", control);
     if (t->body.length)
-        gpu_write(t, &t->all, "%s", t->body.text);
-    gpu_write(t, &t->all,
+        gpu_write(t, text, "%s", t->body.text);
+    gpu_write(t, text,
               "}\n#ifdef EMULATOR\nvoid %s_enter(void *user)\n{\n"
               "    const uint64_t *a = user;\n    %s(",
               kernel->name, kernel->name);
     for (int k = 0; k < kernel->launch[0].count; k++)
-        gpu_write(t, &t->all, "%s(void *)a[%d]", k ? ", " : "", k);
-    gpu_write(t, &t->all, ");\n}\n#endif\n");
+        gpu_write(t, text, "%s(void *)a[%d]", k ? ", " : "", k);
+    gpu_write(t, text, ");\n}\n#endif\n");
 }
 
 void gpu_print_floats(gpu_text_t *t, int region, pl_dtype_t dtype, size_t from, size_t n,

@@ -36,6 +36,7 @@ enum { GPU_RECORD_SUMS = 32 };
 
 typedef struct gpu_kernel {
     char name[32];
+    int text;                     /* the one it stands in */
     pl_launch_t launch[GPU_SETS]; /* entry and addresses are filled in when the code is
                                      there, and when memory moves */
     gpu_spot_t spot[PL_LAUNCH_ADDRESSES];
@@ -60,10 +61,12 @@ typedef struct gpu_text {
     const pl_view_t *look; /* of the lowered graph */
     const pl_fusion_t *fusion;
     const pl_home_t *home;
-    const bool *done;       /* [operations] assigns that are nothing */
-    bool wide;              /* numbers in registers are float64 */
-    gpu_string_t all, body; /* the kernels so far; the one at hand */
-    gpu_kernel_t *kernel;   /* [kernels] */
+    const bool *done;   /* [operations] assigns that are nothing */
+    bool wide;          /* numbers in registers are float64 */
+    gpu_string_t *text; /* [texts] kernels that are compiled together */
+    int texts, text_room;
+    gpu_string_t body;    /* of the kernel at hand */
+    gpu_kernel_t *kernel; /* [kernels] */
     int kernels, room;
     const char *type[PL_LAUNCH_ADDRESSES]; /* of the arguments of the one at hand */
     bool written[PL_LAUNCH_ADDRESSES];
@@ -75,9 +78,7 @@ typedef struct gpu_text {
     pl_error_t error; /* the first  [code 0] */
 } gpu_text_t;
 
-/* Puts the text's head down.  Whatever fails is kept in `error`, and the rest does
- * nothing. */
-void gpu_text_begin(gpu_text_t *t);
+/* Whatever fails is kept in `error`, and the rest does nothing. */
 void gpu_text_release(gpu_text_t *t);
 
 /* Adds to a string of the text's. */

@@ -1,0 +1,47 @@
+/* actor_parts.h - what the accelerator actor consists of, for its files */
+#ifndef PL_ACCELERATORS_ACTOR_PARTS_H
+#define PL_ACCELERATORS_ACTOR_PARTS_H
+
+#include "accelerators/accelerator.h"
+#include "accelerators/actor.h"
+#include "accelerators/rooms.h"
+#include "base/options.h"
+#include "runtime/actor.h"
+
+typedef struct pl_compiled {
+    pl_plan_t *plan;
+    size_t sums;                                            /* numbers of all figures */
+    int output_count, bucket_count;
+    size_t sample[PL_FIELDS];                       /* bytes of a sample, of each field */
+    size_t told[PL_FIELDS];                         /* of each output */
+} pl_compiled_t;
+
+typedef struct pl_device {
+    pl_instance_t part;
+    const pl_accelerator_ops_t *ops;
+    pl_device_info_t info;
+    pl_dtype_t dtype[PL_REGIONS];
+    pl_object_t *lent[PL_REGIONS];               /* counted: what regions lie in [none] */
+    bool opened;
+    unsigned told;                                  /* emulated formats that were named */
+    pl_compiled_t *plan;
+    int plan_count, plan_room;
+    struct compile *compiles;                       /* under way: actor_plans.c */
+    struct running *spare;
+    int running;                     /* calls under way */
+    int64_t since;                   /* pl_now() when the newest replay began, or could */
+    bool halted;                     /* a replay that halts could not begin */
+    bool ending;
+    pl_call_t *measuring;                                   /* its peak  [NULL] */
+    pl_rooms_t rooms;
+} pl_device_t;
+
+/* actor_plans.c: plans are compiled, at once or in the background, and discarded. */
+int pl_device_compile(void *self, pl_call_t *call, const pl_body_t *body,
+                      pl_error_t *err);
+int pl_device_discard(void *self, pl_call_t *call, const pl_body_t *body,
+                      pl_error_t *err);
+/* Those under way, which the device has forgotten. */
+void pl_device_compiles_drop(pl_device_t *device);
+
+#endif

@@ -1,0 +1,176 @@
+/* actor_plans.c - plans of the accelerator actor: compiled, at once or in the background,
+ * and discarded */
+#include <stdio.h>
+
+#include "accelerators/actor_parts.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "runtime/cargo.h"
+#include "tensor/operators.h"
+
+static const int64_t LINES_APART = 2 * PL_SECOND;
+
+/* A plan that is compiled in the background. */
+typedef struct compile {
+    pl_compiling_t compiling; /* first: done() gets it back */
+    struct compile *next;
+    pl_device_t *device;
+    pl_call_t *call;
+    pl_compiled_t compiled;
+    unsigned formats; /* of the graph: 1 << pl_dtype_t */
+    char name[32];
+    int64_t said; /* pl_now() of the last line */
+} compile_t;
+
+static size_t bytes_of(const pl_graph_t *g, const pl_value_t *v)
+{
+    return (size_t)pl_elements(v->shape) / (size_t)g->batch_size
+           * pl_dtype_size(v->dtype);
+}
+
+static void count_fetches(const pl_graph_t *g, pl_compiled_t *compiled)
+{
+    compiled->bucket_count = g->bucket_count;
+    for (int k = 0; k < g->fetch_count; k++)
+        if (g->fetch[k].kind == PL_FETCH_FIGURE)
+            compiled->sums += (size_t)g->fetch[k].sums;
+        else if (compiled->output_count++ < PL_FIELDS)
+            compiled->told[compiled->output_count - 1] =
+                bytes_of(g, &g->value[g->fetch[k].value]);
+    for (int k = 0; k < g->field_count; k++)
+        compiled->sample[k] = (size_t)pl_elements(g->field[k].shape)
+                              * pl_dtype_size(g->field[k].dtype);
+}
+
+static unsigned formats_of(const pl_graph_t *g)
+{
+    unsigned formats = 0;
+    for (int32_t v = 0; v < g->value_count; v++)
+        formats |= 1u << g->value[v].dtype;
+    return formats;
+}
+
+/* Said once for each format: who wants speed should know. */
+static void tell_emulated(pl_device_t *device, unsigned formats)
+{
+    const unsigned fresh = formats & device->info.emulated & ~device->told;
+    device->told |= fresh;
+    for (unsigned format = 0; format < 32; format++)
+        if (fresh & 1u << format)
+            pl_log_line(PL_LOG_WARNING, pl_actor_rank(device), pl_actor_name(device),
+                        "%s is emulated on this device: results are correct, but steps "
+                        "take longer than with float32",
+                        pl_dtype_name((pl_dtype_t)format));
+}
+
+static int compiled_add(pl_device_t *device, pl_call_t *call,
+                        const pl_compiled_t *compiled, unsigned formats, pl_error_t *err)
+{
+    if (PL_GROW(device->plan, device->plan_count, device->plan_room) != PL_OK)
+        return pl_no_memory(err);
+    tell_emulated(device, formats);
+    device->plan[device->plan_count] = *compiled;
+    return pl_reply_compile(call, &(pl_compile_reply_t){
+                                      .plan = (uint32_t)device->plan_count++});
+}
+
+/* ---- in the background ---- */
+
+static void compile_told(pl_compiling_t *compiling, int done, int all)
+{
+    compile_t *c = (compile_t *)compiling;
+    const int64_t now = pl_now();
+    pl_progress_compile(c->call, &(pl_compile_progress_t){.done = (uint32_t)done,
+                                                          .all = (uint32_t)all});
+    if (now - c->said < LINES_APART)
+        return;
+    c->said = now;
+    if (pl_actor_rank(c->device) == 0)
+        pl_log_line(PL_LOG_INFO, 0, pl_actor_name(c->device),
+                    "compiling plan %s: %d of %d pieces", c->name, done, all);
+}
+
+static void compile_free(compile_t *c)
+{
+    compile_t **link = &c->device->compiles;
+    while (*link != c)
+        link = &(*link)->next;
+    *link = c->next;
+    pl_free(c);
+}
+
+static void compile_done(pl_compiling_t *compiling, const pl_error_t *failure)
+{
+    compile_t *c = (compile_t *)compiling;
+    pl_error_t err = failure ? *failure : (pl_error_t){0};
+    c->compiled.plan = compiling->plan;
+    if (failure)
+        pl_pass(&err, "plan %s", c->name);
+    else
+        compiled_add(c->device, c->call, &c->compiled, c->formats, &err);
+    if (err.code != PL_OK)
+        pl_call_fail(c->call, &err);
+    compile_free(c);
+}
+
+static int compile_later(pl_device_t *device, pl_call_t *call, const pl_compile_t *msg,
+                         const pl_graph_t *g, const pl_compiled_t *compiled,
+                         pl_error_t *err)
+{
+    compile_t *c = pl_alloc(sizeof *c);
+    if (!c)
+        return pl_no_memory(err);
+    *c = (compile_t){.compiling = {.told = compile_told, .done = compile_done},
+                     .next = device->compiles,
+                     .device = device,
+                     .call = call,
+                     .compiled = *compiled,
+                     .formats = formats_of(g),
+                     .said = pl_now()};
+    snprintf(c->name, sizeof c->name, "%s", msg->name);
+    device->compiles = c;
+    int code = device->ops->compile_later(device->part.self, g, &c->compiling, err);
+    if (code == PL_OK)
+        return PL_OK;
+    compile_free(c);
+    return pl_pass(err, "plan %s", msg->name);
+}
+
+int pl_device_compile(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    pl_device_t *device = self;
+    const pl_graph_t *g = ((const pl_graph_holder_t *)body->compile.graph)->graph;
+    pl_compiled_t compiled = {0};
+    count_fetches(g, &compiled);
+    if (compiled.sums > PL_SUMS_MOST || compiled.output_count > PL_FIELDS)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "a plan with %zu sums of metrics and %d outputs: at most %d and "
+                       "%d are possible",
+                       compiled.sums, compiled.output_count, PL_SUMS_MOST, PL_FIELDS);
+    if (device->ops->compile_later)
+        return compile_later(device, call, &body->compile, g, &compiled, err);
+    int code = device->ops->compile(device->part.self, g, &compiled.plan, err);
+    if (code != PL_OK)
+        return pl_pass(err, "plan %s", body->compile.name);
+    return compiled_add(device, call, &compiled, formats_of(g), err);
+}
+
+/* No replay of it is under way: whoever discards it has heard of their ends. */
+int pl_device_discard(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    pl_device_t *device = self;
+    const uint32_t number = body->discard_plan.plan;
+    if (number >= (uint32_t)device->plan_count || !device->plan[number].plan)
+        return pl_fail(err, PL_EINVAL, "there is no plan %u", number);
+    device->ops->discard(device->part.self, device->plan[number].plan);
+    device->plan[number].plan = NULL;
+    return pl_reply_discard_plan(call, &(pl_discard_plan_reply_t){0});
+}
+
+void pl_device_compiles_drop(pl_device_t *device)
+{
+    while (device->compiles)
+        compile_free(device->compiles);
+}

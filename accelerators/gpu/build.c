@@ -1,0 +1,228 @@
+/* build.c - kernels of plans made from their texts, by threads in the background
+ *
+ * A compiler of kernels takes a tenth of a second for each: a plan's kernels stand in
+ * several texts, which some threads compile while the accelerator's own thread goes on.
+ * After each text they write to the machine's descriptor, and the accelerator collects
+ * what is ready. */
+#include "accelerators/gpu/build.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+enum { THREADS_MOST = 4 };
+
+/* A plan whose kernels are being made. */
+typedef struct building {
+    struct building *next;
+    pl_plan_t *plan;
+    pl_compiling_t *caller; /* NULL: it waits */
+    gpu_string_t *text;     /* [texts] */
+    int texts, begun, ended, told;
+    pl_error_t error; /* the first  [code 0] */
+} building_t;
+
+typedef struct pl_gpu_builder {
+    pl_gpu_t *gpu;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pthread_t thread[THREADS_MOST];
+    int threads, most;
+    bool is_ending;
+    building_t *first, **last; /* in order */
+} builder_t;
+
+/* With the lock: the next text that nobody compiles yet. */
+static building_t *work_find(builder_t *builder)
+{
+    building_t *b = builder->first;
+    while (b && b->begun == b->texts)
+        b = b->next;
+    return b;
+}
+
+static void text_build(builder_t *builder, building_t *b)
+{
+    const int k = b->begun++;
+    pl_gpu_t *gpu = builder->gpu;
+    pl_error_t err = {0};
+    const uint64_t one = 1;
+    pthread_mutex_unlock(&builder->lock);
+    const int code = gpu->machine->code_new(gpu, b->text[k].text, &b->plan->code[k],
+                                            &err);
+    pthread_mutex_lock(&builder->lock);
+    if (code != PL_OK && b->error.code == PL_OK)
+        b->error = err;
+    b->ended++;
+    pthread_cond_broadcast(&builder->changed);
+    if (b->caller && write(gpu->machine->descriptor(gpu), &one, sizeof one) < 0)
+        b->error.code = PL_EIO;
+}
+
+static void *thread_run(void *user)
+{
+    builder_t *builder = user;
+    pthread_mutex_lock(&builder->lock);
+    while (!builder->is_ending) {
+        building_t *b = work_find(builder);
+        if (b)
+            text_build(builder, b);
+        else
+            pthread_cond_wait(&builder->changed, &builder->lock);
+    }
+    pthread_mutex_unlock(&builder->lock);
+    return NULL;
+}
+
+int gpu_builder_open(pl_gpu_t *gpu, const pl_device_info_t *info, pl_error_t *err)
+{
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN)
+                       / (info->ranks > 1 ? info->ranks : 1);
+    builder_t *builder = pl_alloc(sizeof *builder);
+    if (!builder)
+        return pl_no_memory(err);
+    builder->gpu = gpu;
+    builder->last = &builder->first;
+    builder->most = cores < 1 ? 1 : cores < THREADS_MOST ? (int)cores : THREADS_MOST;
+    pthread_mutex_init(&builder->lock, NULL);
+    pthread_cond_init(&builder->changed, NULL);
+    gpu->builder = builder;
+    return PL_OK;
+}
+
+static building_t *building_free(building_t *b)
+{
+    building_t *next = b->next;
+    for (int k = 0; k < b->texts; k++)
+        pl_free(b->text[k].text);
+    pl_free(b->text);
+    pl_free(b);
+    return next;
+}
+
+void gpu_builder_close(pl_gpu_t *gpu)
+{
+    builder_t *builder = gpu->builder;
+    if (!builder)
+        return;
+    pthread_mutex_lock(&builder->lock);
+    builder->is_ending = true;
+    pthread_cond_broadcast(&builder->changed);
+    pthread_mutex_unlock(&builder->lock);
+    for (int k = 0; k < builder->threads; k++)
+        pthread_join(builder->thread[k], NULL);
+    while (builder->first)
+        builder->first = building_free(builder->first);
+    pthread_cond_destroy(&builder->changed);
+    pthread_mutex_destroy(&builder->lock);
+    pl_free(builder);
+    gpu->builder = NULL;
+}
+
+/* One more while there are texts for it.  The accelerator's thread blocks all signals,
+ * and so do they. */
+static int threads_start(builder_t *builder, int texts, pl_error_t *err)
+{
+    while (builder->threads < builder->most && builder->threads < texts) {
+        pthread_t *thread = &builder->thread[builder->threads];
+        if (pthread_create(thread, NULL, thread_run, builder) == 0)
+            pthread_setname_np(builder->thread[builder->threads++], "kernels");
+        else if (builder->threads)
+            break;
+        else
+            return pl_fail(err, PL_ENOMEM, "no thread can be started to compile kernels");
+    }
+    return PL_OK;
+}
+
+/* With the lock: takes it out of the list. */
+static void building_take(builder_t *builder, building_t *b)
+{
+    building_t **link = &builder->first;
+    while (*link != b)
+        link = &(*link)->next;
+    *link = b->next;
+    if (!*link)
+        builder->last = link;
+}
+
+static int building_end(pl_gpu_t *gpu, building_t *b, pl_error_t *err)
+{
+    int code = b->error.code;
+    if (code != PL_OK && err)
+        *err = b->error;
+    if (code == PL_OK)
+        code = gpu_plan_finish(gpu, b->plan, err);
+    if (code != PL_OK)
+        gpu_plan_free(gpu, b->plan);
+    building_free(b);
+    return code;
+}
+
+int gpu_build(pl_gpu_t *gpu, pl_plan_t *plan, gpu_string_t *text, int texts,
+              pl_compiling_t *caller, pl_error_t *err)
+{
+    builder_t *builder = gpu->builder;
+    building_t *b = pl_alloc(sizeof *b);
+    plan->code = pl_alloc_array((size_t)texts, sizeof *plan->code);
+    plan->codes = texts;
+    if (!b || !plan->code || threads_start(builder, texts, err) != PL_OK) {
+        for (int k = 0; k < texts; k++)
+            pl_free(text[k].text);
+        pl_free(text);
+        pl_free(b);
+        gpu_plan_free(gpu, plan);
+        return pl_no_memory(err);
+    }
+    *b = (building_t){.plan = plan, .caller = caller, .text = text, .texts = texts};
+    pthread_mutex_lock(&builder->lock);
+    *builder->last = b;
+    builder->last = &b->next;
+    pthread_cond_broadcast(&builder->changed);
+    while (!caller && b->ended < b->texts)
+        pthread_cond_wait(&builder->changed, &builder->lock);
+    if (!caller)
+        building_take(builder, b);
+    pthread_mutex_unlock(&builder->lock);
+    return caller ? PL_OK : building_end(gpu, b, err);
+}
+
+/* With the lock: one that has something to tell, out of the list when it is ready. */
+static building_t *news_find(builder_t *builder, bool *ready)
+{
+    building_t *b = builder->first;
+    while (b && (!b->caller || b->told == b->ended))
+        b = b->next;
+    *ready = b && b->ended == b->texts;
+    if (b)
+        b->told = b->ended;
+    if (*ready)
+        building_take(builder, b);
+    return b;
+}
+
+void gpu_build_collect(pl_gpu_t *gpu)
+{
+    builder_t *builder = gpu->builder;
+    bool ready = true;
+    for (;;) {
+        pthread_mutex_lock(&builder->lock);
+        building_t *b = news_find(builder, &ready);
+        pthread_mutex_unlock(&builder->lock);
+        if (!b)
+            return;
+        pl_compiling_t *caller = b->caller;
+        if (!ready) {
+            if (caller->told)
+                caller->told(caller, b->told, b->texts);
+            continue;
+        }
+        pl_error_t err = {0};
+        pl_plan_t *plan = b->plan;
+        const int code = building_end(gpu, b, &err);
+        caller->plan = code == PL_OK ? plan : NULL;
+        caller->done(caller, code == PL_OK ? NULL : &err);
+    }
+}
