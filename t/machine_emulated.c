@@ -1,36 +1,19 @@
 /* machine_emulated.c - an accelerator whose GPU is the emulator */
 #include "machine_emulated.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "t/emulated_code.h"
 #include "t/emulator.h"
 #include "t/streams.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
-
-#ifdef __SANITIZE_ADDRESS__
-#define WATCH "-fsanitize=address,undefined "
-#else
-#define WATCH ""
-#endif
-
-struct pl_binary {
-    void *library;
-    pl_entry_t *entries; /* a list */
-};
-
-struct pl_entry {
-    pl_entry_t *next;
-    void (*enter)(void *addresses);
-};
 
 /* The emulator has one thread of its own. */
 static pthread_mutex_t at_work = PTHREAD_MUTEX_INITIALIZER;
@@ -41,13 +24,7 @@ static int opened;
 static int emulated_open(void *self, pl_device_info_t *info, pl_error_t *err)
 {
     emulated_t *e = self;
-    const char *around = getenv("TMPDIR");
-    char *folder = pl_text("%s/emulated.XXXXXX", around ? around : "/tmp");
-    if (!folder || !mkdtemp(folder)) {
-        pl_text_free(folder);
-        return pl_fail(err, PL_EIO, "no folder for kernels can be made: %m");
-    }
-    e->folder = folder;
+    (void)err;
     e->seed = 1000003u * (uint64_t)__atomic_add_fetch(&opened, 1, __ATOMIC_RELAXED);
     e->streams = streams_new(e->seed);
     e->told = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -66,10 +43,6 @@ static void emulated_close(void *self)
     if (e->streams)
         streams_free(e->streams), close(e->told);
     e->streams = NULL;
-    if (e->folder)
-        rmdir(e->folder);
-    pl_text_free(e->folder);
-    e->folder = NULL;
 }
 
 /* ---- Memory ---- */
@@ -247,108 +220,35 @@ static int emulated_descriptor(const void *self)
 
 /* ---- Code ---- */
 
-static bool text_write(const char *path, const char *text)
-{
-    FILE *file = fopen(path, "w");
-    if (!file)
-        return false;
-    fprintf(file, "#include \"t/emulator.h\"\n%s", text);
-    return fclose(file) == 0;
-}
-
-/* With KERNELS in the environment the texts are kept in that folder as NUMBER.k, to be
- * read or to be compiled by another compiler. */
-static void text_keep(const char *text)
-{
-    static int kept;
-    const char *folder = getenv("KERNELS");
-    char *path = folder ? pl_text("%s/%d.k", folder,
-                                  __atomic_fetch_add(&kept, 1, __ATOMIC_RELAXED))
-                        : NULL;
-    FILE *file = path ? fopen(path, "w") : NULL;
-    if (file) {
-        fputs(text, file);
-        fclose(file);
-    }
-    pl_text_free(path);
-}
-
-/* By the compiler that built the tests; each float operation is rounded by itself. */
-static void *text_compile(const char *source, const char *object, pl_error_t *err)
-{
-    const char *compiler = getenv("CC"), *top = getenv("top_srcdir");
-    char *command =
-        pl_text("%s -x c -std=gnu11 -O1 -w -fPIC -shared -ffp-contract=off " WATCH
-                "-DEMULATOR_LOADED -I'%s' -I'%s/engine' '%s' -o '%s' -lm 2>'%s.log'",
-                compiler && *compiler ? compiler : "cc", top ? top : "..",
-                top ? top : "..", source, object, object);
-    const int status = command ? system(command) : -1;
-    pl_text_free(command);
-    void *library = status == 0 ? dlopen(object, RTLD_NOW | RTLD_LOCAL) : NULL;
-    if (!library)
-        pl_fail(err, PL_EBUG, "%s cannot be compiled (status %d), see %s.log", source,
-                status, object);
-    return library;
-}
-
 static int emulated_code_new(void *self, const char *text, pl_binary_t **code,
                              pl_error_t *err)
 {
-    emulated_t *e = self;
-    const int number = __atomic_fetch_add(&e->codes, 1, __ATOMIC_RELAXED);
-    char *source = pl_text("%s/%d.c", e->folder, number),
-         *object = pl_text("%s/%d.so", e->folder, number),
-         *log = pl_text("%s/%d.so.log", e->folder, number);
-    void *library = NULL;
-    text_keep(text);
-    if (source && object && log && text_write(source, text))
-        library = text_compile(source, object, err);
-    else
-        pl_fail(err, PL_EIO, "%s cannot be written: %m", source ? source : "");
-    if (library) {
-        unlink(source), unlink(object), unlink(log);
-        const emulator_calls_t **calls = dlsym(library, "emulator_calls");
-        *calls = &emulator_own_calls;
-        *code = pl_alloc(sizeof **code);
-        (*code)->library = library;
-    }
-    pl_text_free(source), pl_text_free(object), pl_text_free(log);
-    return library ? PL_OK : PL_EBUG;
+    (void)self;
+    *code = emulated_code_load(text, err);
+    return *code ? PL_OK : err->code;
 }
 
 static void emulated_code_free(void *self, pl_binary_t *code)
 {
     (void)self;
-    while (code->entries) {
-        pl_entry_t *next = code->entries->next;
-        pl_free(code->entries);
-        code->entries = next;
-    }
-    dlclose(code->library);
-    pl_free(code);
+    emulated_code_release(code);
 }
 
 static const pl_entry_t *emulated_code_entry(void *self, pl_binary_t *code,
                                              const char *name, pl_error_t *err)
 {
     (void)self;
-    char symbol[64];
-    snprintf(symbol, sizeof symbol, "%s_enter", name);
-    pl_entry_t *entry = pl_alloc(sizeof *entry);
-    *(void **)&entry->enter = dlsym(code->library, symbol);
-    entry->next = code->entries;
-    code->entries = entry;
-    if (entry->enter)
-        return entry;
-    pl_fail(err, PL_EBUG, "there is no kernel %s", name);
-    return NULL;
+    const pl_entry_t *entry = emulated_code_find(code, name);
+    if (!entry)
+        pl_fail(err, PL_EBUG, "there is no kernel %s", name);
+    return entry;
 }
 
 /* ---- Launches ---- */
 
 typedef struct launching {
     pl_launch_t launch;
-    void (*enter)(void *addresses);
+    emulated_enter_t *enter;
     uint64_t seed;
 } launching_t;
 

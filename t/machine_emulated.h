@@ -1,8 +1,7 @@
 /* machine_emulated.h - an accelerator whose GPU is the emulator: kernels are compiled by
  * the C compiler and run by fibers, later and in any order that streams allow
  *
- * Registered as "emulated" by a test that wants it.  The environment names what compiles
- * (CC, "cc") and where the sources are (top_srcdir). */
+ * Registered as "emulated" by a test that wants it. */
 #ifndef T_MACHINE_EMULATED_H
 #define T_MACHINE_EMULATED_H
 
@@ -11,8 +10,6 @@
 typedef struct emulated {
     pl_gpu_t gpu;  /* first */
     uint64_t seed; /* of the order of threads */
-    char *folder;  /* of what is compiled */
-    int codes;
     struct streams *streams;
     int told;                  /* the descriptor */
     pl_recording_t *recording; /* under way  [NULL] */

@@ -47,6 +47,8 @@ static int print_unit(compiler_t *c, int from, int to, pl_error_t *err)
     char where[128];
     from = pl_unit_first(g, from, to);
     const pl_op_t *op = &g->op[from];
+    c->text.from = from;
+    c->text.to = to;
     if (pl_is_elementwise(g, op))
         gpu_print_element(&c->text, from, to);
     else if (op->code == PL_OP_guard)
@@ -218,6 +220,7 @@ static int print_units(compiler_t *c, const int *last, pl_error_t *err)
             cut_exchange(c, from);
         else if (!pl_unit_is_nothing(g, c->lifetimes.done, from, to))
             code = print_unit(c, from, to, err);
+        c->text.from = c->text.to = 0;
         cut_buckets(c, last, &bucket, unit);
     }
     gpu_print_record(&c->text, g->op_count);

@@ -1,6 +1,7 @@
 /* text.c - kernels of a plan as text: names, arguments and types */
 #include "accelerators/gpu/text.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -84,6 +85,7 @@ void gpu_text_release(gpu_text_t *t)
         pl_free(t->text[k].text);
     pl_free(t->text);
     pl_free(t->body.text);
+    pl_free(t->ahead.text);
     pl_free(t->kernel);
     pl_free(t->check);
 }
@@ -101,7 +103,7 @@ void gpu_kernel_begin(gpu_text_t *t, const char *what)
     gpu_kernel_t *kernel = &t->kernel[t->kernels++];
     *kernel = (gpu_kernel_t){.text = t->texts - 1};
     snprintf(kernel->name, sizeof kernel->name, "%.16s_%d", what, t->kernels);
-    t->body.length = 0;
+    t->body.length = t->ahead.length = 0;
     t->defines = 0;
 }
 
@@ -255,6 +257,74 @@ void gpu_include(gpu_text_t *t, const char *name)
     gpu_print(t, "#include \"accelerators/gpu/kernels/%s.k\"\n", name);
 }
 
+/* "GLOBAL const float *a0, …", broken before column 90. */
+static void print_parameters(gpu_text_t *t, gpu_string_t *to)
+{
+    const gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
+    size_t line = to->length;
+    while (line > 0 && to->text[line - 1] != '\n')
+        line--;
+    for (int k = 0; k < kernel->launch[0].count; k++) {
+        const char *kind = t->written[k] ? "" : "const ";
+        const size_t next = strlen(kind) + strlen(t->type[k]) + 16;
+        const bool breaks = to->length - line + next > 90;
+        if (k)
+            gpu_write(t, to, breaks ? ",\n    " : ", ");
+        if (k && breaks)
+            line = to->length - 4;
+        gpu_write(t, to, "GLOBAL %s%s *a%d", kind, t->type[k], k);
+    }
+}
+
+/* The level of a line is that of its braces; a statement that an if or a for above it
+ * needs stands one deeper. */
+static void print_indented(gpu_text_t *t, gpu_string_t *to)
+{
+    int depth = 1, under = 0;
+    for (const char *line = t->body.text; *line;) {
+        line += strspn(line, " ");
+        const size_t length = strcspn(line, "\n");
+        const bool plain = length && *line != '#';
+        const int level = !plain         ? 0
+                          : *line == '}' ? depth - 1
+                          : *line == '{' ? depth
+                                         : depth + under;
+        gpu_write(t, to, "%*s%.*s\n", level * 4, "", (int)length, line);
+        for (size_t k = 0; k < length && plain; k++)
+            depth += (line[k] == '{') - (line[k] == '}');
+        if (plain)
+            under = strchr(";{}", line[length - 1]) ? 0 : under + 1;
+        line += length + (line[length] == '\n');
+    }
+}
+
+/* Texts of users in a comment or a literal: nothing that could end it. */
+static void print_word(gpu_text_t *t, gpu_string_t *to, const char *word)
+{
+    for (; *word; word++)
+        gpu_write(t, to, "%c",
+                  isalnum((unsigned char)*word) || strchr("_.-", *word) ? *word : '.');
+}
+
+/* "element_3: add, relu; h.0.fc1": what the kernel at hand computes. */
+static void print_title(gpu_text_t *t, gpu_string_t *to)
+{
+    int named = 0;
+    gpu_write(t, to, "\n/* ---- %s", t->kernel[t->kernels - 1].name);
+    for (int i = t->from; i < t->to && named < 8; i++) {
+        const pl_op_t *op = &t->g->op[i];
+        if (op->code == PL_OP_reshape)
+            continue;
+        gpu_write(t, to, named++ ? ", " : ": ");
+        print_word(t, to, pl_op_name(op));
+    }
+    if (t->from < t->to && *t->g->op[t->from].path) {
+        gpu_write(t, to, "; ");
+        print_word(t, to, t->g->op[t->from].path);
+    }
+    gpu_write(t, to, " ---- */\n");
+}
+
 /* Whether a region changes: what follows a guard is computed in vain, but not kept. */
 static bool has_effect(const gpu_text_t *t)
 {
@@ -288,22 +358,20 @@ static void kernel_end(gpu_text_t *t, int64_t groups, int threads, int control)
     kernel->launch[0].groups = groups;
     kernel->launch[0].threads = threads;
     gpu_string_t *text = &t->text[kernel->text];
-    gpu_write(t, text, "\nKERNEL void BOUNDS(%d) %s(", threads, kernel->name);
-    for (int k = 0; k < kernel->launch[0].count; k++)
-        gpu_write(t, text, "%sGLOBAL %s%s *a%d", k ? ", " : "",
-                  t->written[k] ? "" : "const ", t->type[k], k);
+    print_title(t, text);
+    if (t->ahead.length)
+        gpu_write(t, text, "%s", t->ahead.text);
+    gpu_write(t, text, "KERNEL void BOUNDS(%d) %s(", threads, kernel->name);
+    print_parameters(t, text);
     gpu_write(t, text, ")\n{\n");
     if (control >= 0)
         gpu_write(t, text, "    if (a%d->guarded)\n        return;\n", control);
     if (t->body.length)
-        gpu_write(t, text, "%s", t->body.text);
-    gpu_write(t, text,
-              "}\n#ifdef EMULATOR\nvoid %s_enter(void *user)\n{\n"
-              "    const uint64_t *a = user;\n    %s(",
-              kernel->name, kernel->name);
+        print_indented(t, text);
+    gpu_write(t, text, "}\nENTER(%s", kernel->name);
     for (int k = 0; k < kernel->launch[0].count; k++)
-        gpu_write(t, text, "%s(void *)a[%d]", k ? ", " : "", k);
-    gpu_write(t, text, ");\n}\n#endif\n");
+        gpu_write(t, text, ", (void *)a[%d]", k);
+    gpu_write(t, text, ")\n");
 }
 
 void gpu_print_floats(gpu_text_t *t, int region, pl_dtype_t dtype, size_t from, size_t n,
@@ -323,14 +391,14 @@ void gpu_print_floats(gpu_text_t *t, int region, pl_dtype_t dtype, size_t from, 
                                                   .offset = from * sizeof(float)},
                                     "float", to_host);
     gpu_print(t,
-              "    for (int64_t i = (int64_t)GROUP * THREADS + THREAD; i < %lld;\n"
-              "         i += (int64_t)GROUPS * THREADS)\n",
+              "for (int64_t i = GROUP * THREADS + THREAD; i < %lld; i += GROUPS * "
+              "THREADS)\n",
               (long long)n);
     if (to_host)
-        gpu_print(t, "        a%d[i] = load_%s(a%d, i);\n", floats, gpu_suffix(dtype),
+        gpu_print(t, "a%d[i] = load_%s(a%d, i);\n", floats, gpu_suffix(dtype),
                   halves);
     else
-        gpu_print(t, "        store_%s(a%d, i, a%d[i]);\n", gpu_suffix(dtype), halves,
+        gpu_print(t, "store_%s(a%d, i, a%d[i]);\n", gpu_suffix(dtype), halves,
                   floats);
     kernel_end(t, groups < FLOATS_GROUPS ? groups : FLOATS_GROUPS, FLOATS_THREADS, -1);
 }

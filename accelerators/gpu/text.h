@@ -63,9 +63,11 @@ typedef struct gpu_text {
     const pl_home_t *home;
     const bool *done;   /* [operations] assigns that are nothing */
     bool wide;          /* numbers in registers are float64 */
+    int from, to;       /* operations of the unit at hand */
     gpu_string_t *text; /* [texts] kernels that are compiled together */
     int texts, text_room;
-    gpu_string_t body;    /* of the kernel at hand */
+    gpu_string_t ahead;   /* what stands before the kernel at hand */
+    gpu_string_t body;    /* of the kernel at hand; indented when it is whole */
     gpu_kernel_t *kernel; /* [kernels] */
     int kernels, room;
     const char *type[PL_LAUNCH_ADDRESSES]; /* of the arguments of the one at hand */

@@ -21,8 +21,8 @@
 enum {
     THREADS = 256,
     GROUPS_MOST = 4096,
-    BLOCK = 4096, /* elements of a partial sum */
-    KNOWN = 192,  /* values of a unit, at most */
+    BLOCK = 4096,                                          /* elements of a partial sum */
+    KNOWN = 192,                                           /* values of a unit, at most */
     TOTALS = 4,
 };
 
@@ -30,27 +30,27 @@ enum {
 typedef struct known {
     int32_t value;
     int number;
-    pl_view_t repeat; /* how it repeats  [rank 0: element by element] */
+    pl_view_t repeat;                   /* how it repeats  [rank 0: element by element] */
 } known_t;
 
 typedef struct store {
     gpu_spot_t spot;
     pl_dtype_t dtype;
-    int number; /* of the register */
+    int number;                                             /* of the register */
 } store_t;
 
 typedef struct unit {
     gpu_text_t *t;
-    int from, to; /* operations */
+    int from, to;                                           /* operations */
     int64_t n;
-    int width; /* elements at a time */
+    int width;                                              /* elements at a time */
     known_t known[KNOWN];
     int known_count, registers;
     store_t store[KNOWN];
     int stores;
     const pl_op_t *total[TOTALS];
-    int totals, totals_ahead; /* printed; of the unit */
-    gpu_string_t loop;        /* the lines */
+    int totals, totals_ahead;                               /* printed; of the unit */
+    gpu_string_t loop;                                      /* the lines */
 } unit_t;
 
 static const pl_value_t *value_of(const unit_t *u, int32_t value)
@@ -171,22 +171,21 @@ static int load(unit_t *u, int32_t root, const pl_view_t *repeat)
     if (t->error.code != PL_OK)
         return r;
     if (u->width == 1) {
-        gpu_print(t, "        const real v%d = (real)load_%s(a%d, ", r, suffix, a);
+        gpu_print(t, "const real v%d = (real)load_%s(a%d, ", r, suffix, a);
         print_place(u, repeat, "i");
     } else if (reads == READS_EACH) {
         gpu_print(t,
-                  "        four_t v%d;\n        for (int k = 0; k < 4; k++)\n"
-                  "            v%d.at[k] = (real)load_%s(a%d, ",
+                  "four_t v%d;\nfor (int k = 0; k < 4; k++)\n"
+                  "v%d.at[k] = (real)load_%s(a%d, ",
                   r, r, suffix, a);
         print_place(u, repeat, "(i + k)");
     } else if (reads == READS_FOUR) {
-        gpu_print(t, "        const four_t v%d = load4_%s(a%d, ", r, suffix, a);
+        gpu_print(t, "const four_t v%d = load4_%s(a%d, ", r, suffix, a);
         print_place(u, repeat, "i");
     } else {
-        gpu_print(t, "        const real s%d = (real)load_%s(a%d, ", r, suffix, a);
+        gpu_print(t, "const real s%d = (real)load_%s(a%d, ", r, suffix, a);
         print_place(u, repeat, "i");
-        gpu_print(t, "        const four_t v%d = {{s%d, s%d, s%d, s%d}};\n", r, r, r, r,
-                  r);
+        gpu_print(t, "const four_t v%d = {{s%d, s%d, s%d, s%d}};\n", r, r, r, r, r);
     }
     return r;
 }
@@ -198,8 +197,12 @@ static const char *operand(unit_t *u, const pl_op_t *op, int k, char text[48])
     const int32_t value = op->input[k], root = t->fusion->root[value];
     const pl_value_t *v = value_of(u, root);
     pl_view_t repeat = {.shape = {.rank = 0}};
-    if (v->source == PL_FROM_CONSTANT)
-        return gpu_number(t, v->constant, text);
+    if (v->source == PL_FROM_CONSTANT) {
+        char number[40];
+        gpu_number(t, v->constant, number);
+        snprintf(text, 48, *number == '-' ? "(%s)" : "%s", number);
+        return text;
+    }
     if (v->source == PL_FROM_SCALAR) {
         const int a = gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_STEP}, "step_t", false);
         snprintf(text, 48, "(%sa%d->scalar[%d])", t->wide ? "" : "(float)", a, v->index);
@@ -241,24 +244,45 @@ static void add_store(unit_t *u, const gpu_spot_t *spot, pl_dtype_t dtype, int n
         u->store[u->stores++] = (store_t){*spot, dtype, number};
 }
 
+/* A formula with its operands: "x *y" as "v0 * v1". */
+static void print_formula(unit_t *u, const char *formula, const char *x, const char *y,
+                          const char *f)
+{
+    while (*formula) {
+        const size_t word = strspn(formula, "abcdefghijklmnopqrstuvwxyz"
+                                            "ABCDEFGHIJKLMNOPQRSTUVWXYZ_.0123456789");
+        const size_t length = word ? word : 1;
+        const char *operand = length > 1        ? NULL
+                              : *formula == 'x' ? x
+                              : *formula == 'y' ? y
+                              : *formula == 'f' ? f
+                                                : NULL;
+        if (operand)
+            loop_print(u, "%s", operand);
+        else
+            loop_print(u, "%.*s%s", (int)length, formula,
+                       *formula == '*' && formula[1] != ' ' ? " " : "");
+        formula += length;
+    }
+}
+
 /* A result in a register of its own: rounded to its type, unless it is of that type
  * anyhow. */
 static int result(unit_t *u, pl_dtype_t dtype, bool exact, const char *x, const char *y,
                   const char *f, const char *formula)
 {
     const int r = u->registers++;
-    const char *const at = u->width == 1 ? "" : ".at[k]";
-    gpu_print(u->t, "        %s v%d;\n", u->width == 1 ? "real" : "four_t", r);
-    loop_print(u, "            {\n                const real x = %s", x);
-    if (y)
-        loop_print(u, ", y = %s", y);
-    if (f)
-        loop_print(u, ", f = %s", f);
-    if (exact || dtype == (u->t->wide ? PL_F64 : PL_F32))
-        loop_print(u, ";\n                v%d%s = %s;\n            }\n", r, at, formula);
-    else
-        loop_print(u, ";\n                v%d%s = round_%s(%s);\n            }\n", r, at,
-                   gpu_suffix(dtype), formula);
+    const bool rounds = !exact && dtype != (u->t->wide ? PL_F64 : PL_F32);
+    if (u->width == 1) {
+        loop_print(u, "const real v%d = ", r);
+    } else {
+        gpu_print(u->t, "four_t v%d;\n", r);
+        loop_print(u, "v%d.at[k] = ", r);
+    }
+    if (rounds)
+        loop_print(u, "round_%s(", gpu_suffix(dtype));
+    print_formula(u, formula, x, y, f);
+    loop_print(u, rounds ? ");\n" : ";\n");
     return r;
 }
 
@@ -268,8 +292,8 @@ static void dropout_words(unit_t *u, const pl_op_t *op, int number)
     gpu_text_t *t = u->t;
     const int a = gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_STEP}, "step_t", false);
     gpu_print(t,
-              "        const uint64_t key%d = mix(a%d->seed, 0x%llxull);\n"
-              "        const words_t words%d = philox((uint64_t)i / 4, a%d->step, "
+              "const uint64_t key%d = mix(a%d->seed, 0x%llxull);\n"
+              "const words_t words%d = philox((uint64_t)i / 4, a%d->step, "
               "a%d->shard, (uint32_t)key%d, (uint32_t)(key%d >> 32));\n",
               number, a, (unsigned long long)op->attr.stream, number, a, a, number,
               number);
@@ -294,8 +318,8 @@ static void print_total(unit_t *u, const pl_op_t *op, const char *x)
         return;
     }
     loop_print(u,
-               op->code == PL_OP_norm ? "            total%1$d += (double)%2$s * %2$s;\n"
-                                      : "            total%1$d += %2$s;\n",
+               op->code == PL_OP_norm ? "total%1$d += (double)%2$s * %2$s;\n"
+                                      : "total%1$d += %2$s;\n",
                u->totals, x);
     u->total[u->totals++] = op;
 }
@@ -393,18 +417,17 @@ static void print_block_end(unit_t *u)
     const int a = blocks > 1 ? partials(u, true) : 0;
     for (int k = 0; k < u->totals; k++) {
         gpu_print(t,
-                  "        const double sum%d = group_sum64((double)total%d, rows);\n"
-                  "        if (THREAD == 0)\n            ",
+                  "const double sum%d = group_sum64((double)total%d, rows);\n"
+                  "if (THREAD == 0) {\n",
                   k, k);
         if (blocks > 1) {
             gpu_print(t, "a%d[%lld + block] = sum%d;\n", a, (long long)(k * blocks), k);
         } else {
             char sum[16];
             snprintf(sum, sizeof sum, "sum%d", k);
-            gpu_print(t, "{\n                ");
             print_sum(u, k, sum);
-            gpu_print(t, "            }\n");
         }
+        gpu_print(t, "}\n");
     }
 }
 
@@ -416,15 +439,15 @@ static void print_totals(unit_t *u)
     gpu_kernel_begin(t, "totals");
     const int a = partials(u, false);
     gpu_print(t,
-              "    LOCAL_ARRAY(double, rows, GROUP_ROWS);\n    double sum = 0.0;\n"
-              "    for (int64_t block = THREAD; block < %lld; block += THREADS)\n"
-              "        sum += a%d[GROUP * %lld + block];\n"
-              "    sum = group_sum64(sum, rows);\n    if (THREAD)\n        return;\n",
+              "LOCAL_ARRAY(double, rows, GROUP_ROWS);\ndouble sum = 0.0;\n"
+              "for (int64_t block = THREAD; block < %lld; block += THREADS)\n"
+              "sum += a%d[GROUP * %lld + block];\n"
+              "sum = group_sum64(sum, rows);\nif (THREAD)\nreturn;\n",
               (long long)blocks, a, (long long)blocks);
     for (int k = 0; k < u->totals; k++) {
-        gpu_print(t, "    if (GROUP == %d) {\n        ", k);
+        gpu_print(t, "if (GROUP == %d) {\n", k);
         print_sum(u, k, "sum");
-        gpu_print(t, "    }\n");
+        gpu_print(t, "}\n");
     }
     gpu_kernel_end(t, u->totals, THREADS);
 }
@@ -461,7 +484,7 @@ static void print_stores(unit_t *u)
     for (int k = 0; k < u->stores; k++) {
         const store_t *s = &u->store[k];
         const int a = gpu_argument(t, &s->spot, gpu_type(s->dtype), true);
-        gpu_print(t, "        store%s_%s(a%d, i, v%d);\n", u->width == 4 ? "4" : "",
+        gpu_print(t, "store%s_%s(a%d, i, v%d);\n", u->width == 4 ? "4" : "",
                   gpu_suffix(s->dtype), a, s->number);
     }
 }
@@ -471,34 +494,35 @@ static void print_head(unit_t *u, int threads)
     gpu_text_t *t = u->t;
     const int step = threads * u->width;
     if (!u->totals_ahead) {
-        gpu_print(
-            t,
-            "    for (int64_t i = (GROUP * %d + THREAD) * %d; i < %lld; i += GROUPS * "
-            "%d) {\n",
-            threads, u->width, (long long)u->n, step);
+        gpu_print(t,
+                  u->width == 1
+                      ? "for (int64_t i = GROUP * %d + THREAD; i < %lld; i += GROUPS * "
+                        "%d) {\n"
+                      : "for (int64_t i = (GROUP * %d + THREAD) * 4; i < %lld; i += "
+                        "GROUPS * %d) {\n",
+                  threads, (long long)u->n, step);
         return;
     }
     gpu_print(t,
-              "    LOCAL_ARRAY(double, rows, GROUP_ROWS);\n"
-              "    for (int64_t block = GROUP; block < %lld; block += GROUPS) {\n"
-              "        const int64_t end = block < %lld ? (block + 1) * %d : %lld;\n",
+              "LOCAL_ARRAY(double, rows, GROUP_ROWS);\n"
+              "for (int64_t block = GROUP; block < %lld; block += GROUPS) {\n"
+              "const int64_t end = block < %lld ? (block + 1) * %d : %lld;\n",
               (long long)blocks_of(u), (long long)blocks_of(u) - 1, BLOCK,
               (long long)u->n);
     for (int k = 0; k < u->totals_ahead; k++)
-        gpu_print(t, "        double total%d = 0.0;\n", k);
+        gpu_print(t, "double total%d = 0.0;\n", k);
     gpu_print(t,
-              "        for (int64_t i = block * %d + THREAD * %d; i < end; i += %d) {\n",
-              BLOCK, u->width, step);
+              u->width == 1
+                  ? "for (int64_t i = block * %d + THREAD; i < end; i += %d) {\n"
+                  : "for (int64_t i = block * %d + THREAD * 4; i < end; i += %d) {\n",
+              BLOCK, step);
 }
 
 static void print_lines(unit_t *u)
 {
     gpu_text_t *t = u->t;
     const char *const lines = u->loop.length ? u->loop.text : "";
-    gpu_print(t,
-              u->width == 4 ? "        for (int k = 0; k < 4; k++) {\n%s        }\n"
-                            : "%s",
-              lines);
+    gpu_print(t, u->width == 4 ? "for (int k = 0; k < 4; k++) {\n%s}\n" : "%s", lines);
 }
 
 static void print_unit(unit_t *u)
@@ -514,10 +538,10 @@ static void print_unit(unit_t *u)
             print_op(u, i);
     print_lines(u);
     print_stores(u);
-    gpu_print(t, "    }\n");
+    gpu_print(t, "}\n");
     if (u->totals) {
         print_block_end(u);
-        gpu_print(t, "    }\n");
+        gpu_print(t, "}\n");
     }
     gpu_kernel_end(t, groups < GROUPS_MOST ? groups : GROUPS_MOST, threads);
     if (u->totals && blocks_of(u) > 1)

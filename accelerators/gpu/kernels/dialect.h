@@ -17,9 +17,16 @@
 #define KERNEL static
 #define LOCAL_ARRAY(type, name, count) \
     type *const name = emulator_local(#name, (count) * sizeof(type))
+#define ENTER(kernel, ...) \
+    void kernel##_enter(void *user) \
+    { \
+        const uint64_t *a = user; \
+        kernel(__VA_ARGS__); \
+    }
 #else
 #define KERNEL extern "C" __global__
 #define LOCAL_ARRAY(type, name, count) __shared__ type name[count]
+#define ENTER(kernel, ...) /* of the emulator: the kernel with a list of addresses */
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;
