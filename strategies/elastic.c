@@ -152,7 +152,7 @@ static int figures_make(pl_elastic_t *e, pl_error_t *err)
 }
 
 static int elastic_compute(pl_replica_t *r, const pl_replay_plan_t *msg,
-                           pl_part_of_round_t *of, pl_error_t *err)
+                           pl_objective_state_t *of, pl_error_t *err)
 {
     pl_elastic_t *e = (pl_elastic_t *)r;
     if (figures_make(e, err) != PL_OK)

@@ -3,7 +3,7 @@
 #define PL_STRATEGIES_ELASTIC_PARTS_H
 
 #include "strategies/ddp_parts.h"
-#include "strategies/replica_rounds.h"
+#include "strategies/replica_train.h"
 #include "strategies/shards.h"
 
 /* Its own plans: before a batch; at its end, where steps have several of them for one
@@ -22,7 +22,7 @@ typedef struct pl_elastic {
     pl_fold_t fold[PL_FOLDS_MOST];                /* that occur */
     int folds, combines;
 
-    pl_part_of_round_t *of;                                 /* the batch under way: */
+    pl_objective_state_t *of;                               /* the batch under way: */
     pl_replay_plan_t msg;
     pl_stack_t stack;                                       /* of what is sent */
     int sent, back;                                         /* replays */

@@ -538,7 +538,7 @@ int pl_replica_take_layout(pl_replica_t *r, pl_call_t *call, pl_layout_t *layout
         return code;
     pl_object_unref(r->layout);
     r->layout = pl_object_ref(layout);
-    pl_rounds_begin_anew(r);
+    pl_train_reset(r);
     plans_drop(r);
     const int there = r->plan_count;
     code = plans_list(r, err);
@@ -565,8 +565,8 @@ int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
     r->facts = pl_strdup(setup->facts);
     r->accelerator = pl_peer(r, "accelerator");
     r->model = pl_model_new(err);
-    r->rounds = pl_rounds_new(err);
-    code = r->facts && r->model && r->rounds ? parts_bind(r, err) : pl_no_memory(err);
+    r->pipeline = pl_pipeline_new(err);
+    code = r->facts && r->model && r->pipeline ? parts_bind(r, err) : pl_no_memory(err);
     if (code == PL_OK)
         code = pl_replica_bind_norms(r, err);
     return code == PL_OK ? setup_describe(r, err) : code;
@@ -577,7 +577,7 @@ void pl_replica_release(pl_replica_t *r)
     for (int k = 0; k < r->plan_count; k++)
         pl_free(r->plan[k].fetch);
     pl_replica_drop_forwards(r);
-    pl_rounds_free(r->rounds);
+    pl_pipeline_free(r->pipeline);
     pl_free(r->spent_by);
     pl_model_free(r->model);
     pl_replica_release_steps(r);

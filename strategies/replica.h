@@ -89,7 +89,7 @@ typedef struct pl_replica_calls {
 } pl_replica_calls_t;
 
 typedef struct pl_replica pl_replica_t;
-struct pl_part_of_round;
+struct pl_objective_state;
 
 /* Where each batch is cut into micro-shards, which the ranks share out: each is replayed
  * by itself, so that nothing depends on which rank has it. */
@@ -149,7 +149,7 @@ typedef struct pl_replica_meets {
     /* Forward and backward of a batch: the message of a plain replay, which lacks the
      * plan; ends with pl_replica_computed().  [a plain replay] */
     int (*compute)(pl_replica_t *r, const pl_replay_plan_t *msg,
-                   struct pl_part_of_round *of, pl_error_t *err);
+                   struct pl_objective_state *of, pl_error_t *err);
     /* A batch is evaluated: called when that begins, and again when it is done.  Gathers
      * in the order of the first calls, then pl_replica_gathered(). */
     int (*gather)(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err);
@@ -201,7 +201,7 @@ struct pl_replica {
     pl_replica_plan_t plan[PL_PLANS_MOST];
     int plan_count;
 
-    struct pl_rounds *rounds;             /* training steps under way: replica_rounds.h */
+    struct pl_pipeline *pipeline;         /* training steps in flight: replica_train.h */
     pl_forward_t *forward;                /* batches being evaluated: replica_forward.c */
 
     pl_replica_calls_t calls;                       /* of setup, an export or an import */
@@ -238,11 +238,16 @@ PL_API int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_bat
 
 PL_API void pl_replica_prepared(pl_replica_t *r, const pl_error_t *failure);
 /* As the reply to a replay; guarded: it did not run; forward, and all of it: seconds. */
-PL_API void pl_replica_computed(pl_replica_t *r, struct pl_part_of_round *of,
+PL_API void pl_replica_computed(pl_replica_t *r, struct pl_objective_state *of,
                                 bool guarded, double forward, double seconds,
                                 const pl_error_t *failure);
 PL_API void pl_replica_exchanged(pl_replica_t *r, const pl_error_t *failure);
-/* halt: as in the reply to train_batch. */
+/* Of reduce() and stepped(), for the oldest step that waits for one of them.  Ordered:
+ * replays that are sent from now on run behind it, so the replica sends them.  Told: it
+ * is over, and its results are on the host; halt: as in the reply to train_batch.
+ * Reduced: both at once. */
+PL_API void pl_replica_ordered(pl_replica_t *r);
+PL_API void pl_replica_told(pl_replica_t *r, const pl_error_t *failure, bool halt);
 PL_API void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt);
 PL_API void pl_replica_gathered(pl_replica_t *r, pl_forward_t *forward,
                                 const pl_error_t *failure, bool halt);

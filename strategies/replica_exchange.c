@@ -10,7 +10,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/run.h"
-#include "strategies/replica_rounds.h"
+#include "strategies/replica_train.h"
 #include "tensor/model.h"
 #include "tensor/operators.h"
 
@@ -126,13 +126,13 @@ void pl_replica_exchange_nothing(const pl_replica_t *r, int step, pl_graph_t *g)
     }
 }
 
-const pl_replica_plan_t *pl_part_empty_plan(const pl_replica_t *r,
-                                            const pl_part_of_round_t *part)
+const pl_replica_plan_t *pl_train_empty_plan(const pl_replica_t *r,
+                                             const pl_objective_state_t *o)
 {
-    const pl_replica_plan_t *plan = pl_replica_plan_of(r, PL_PLAN_EMPTY, part->step);
-    const bool accumulates = part->round->shard > 0;
+    const pl_replica_plan_t *plan = pl_replica_plan_of(r, PL_PLAN_EMPTY, o->objective);
+    const bool accumulates = o->inflight->micro_batch > 0;
     while (plan < r->plan + r->plan_count
-           && (plan->kind != PL_PLAN_EMPTY || plan->step != part->step
+           && (plan->kind != PL_PLAN_EMPTY || plan->step != o->objective
                || plan->accumulate != accumulates))
         plan++;
     return plan;
@@ -140,26 +140,24 @@ const pl_replica_plan_t *pl_part_empty_plan(const pl_replica_t *r,
 
 /* ---- in a step ---- */
 
-int pl_part_buckets(const pl_replica_t *r, const pl_part_of_round_t *part, int ready)
+int pl_train_buckets(const pl_replica_t *r, const pl_objective_state_t *o, int ready)
 {
-    const pl_replica_step_t *step = &r->step[part->step];
-    const int most = part->exchanged < step->exchanges
-                         ? step->exchange[part->exchanged].buckets
-                         : r->bucket_count;
+    const pl_replica_step_t *step = &r->step[o->objective];
+    const int most = o->exchanged < step->exchanges ? step->exchange[o->exchanged].buckets
+                                                    : r->bucket_count;
     return ready < most ? ready : most;
 }
 
-int pl_part_exchange(pl_replica_t *r, pl_part_of_round_t *part, int number,
-                     pl_error_t *err)
+int pl_train_exchange(pl_replica_t *r, pl_objective_state_t *o, int number,
+                      pl_error_t *err)
 {
-    const pl_replica_step_t *step = &r->step[part->step];
-    if (number != part->exchanged + 1 || number > step->exchanges)
+    const pl_replica_step_t *step = &r->step[o->objective];
+    if (number != o->exchanged + 1 || number > step->exchanges)
         return other_norms(err);
-    if (part->round->step_due && r->meets->ready)
-        r->meets->ready(r, pl_part_buckets(r, part, r->bucket_count));
-    part->exchanged = number;
-    r->rounds->exchanging = part;
-    pl_actor_does(r, part->round->call);
-    pl_rounds_meeting(r);
+    if (o->inflight->step_due && r->meets->ready)
+        r->meets->ready(r, pl_train_buckets(r, o, r->bucket_count));
+    o->exchanged = number;
+    pl_actor_does(r, o->inflight->call);
+    pl_train_meeting(r);
     return r->meets->exchange(r, &step->exchange[number - 1], err);
 }

@@ -106,7 +106,7 @@ static void remade_all(pl_replica_t *r)
     const bool again = r->freezes_again;
     r->freezes_again = false;
     if (!again || remake(r, remade, &err) != PL_OK)
-        pl_rounds_release(r, again ? &err : NULL);
+        pl_train_release(r, again ? &err : NULL);
 }
 
 static void remade(void *self, const pl_answer_t *answer)
@@ -117,7 +117,7 @@ static void remade(void *self, const pl_answer_t *answer)
     if (well)
         remade_all(r);
     else if (!r->freezing.pending && answer->kind != PL_ANSWER_PROGRESS)
-        pl_rounds_release(r, &r->freezing.failure);
+        pl_train_release(r, &r->freezing.failure);
 }
 
 /* Steps wait until it is done: nobody else has to. */
@@ -128,7 +128,7 @@ static int remake_begin(pl_replica_t *r, pl_error_t *err)
         r->freezes_again = true;
         return PL_OK;
     }
-    if ((code = pl_rounds_hold(r, err)) == PL_OK)
+    if ((code = pl_train_hold(r, err)) == PL_OK)
         code = pl_replica_begin_calls(&r->freezing, NULL, err);
     return code == PL_OK ? remake(r, remade, err) : code;
 }
@@ -145,7 +145,7 @@ int pl_replica_freeze(pl_replica_t *r, pl_call_t *call, const pl_freeze_t *msg,
     if (code == PL_OK)
         return pl_reply_freeze(call,
                                &(pl_freeze_reply_t){.trained = trained_elements(r)});
-    pl_rounds_release(r, err);
+    pl_train_release(r, err);
     return code;
 }
 

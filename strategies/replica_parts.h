@@ -104,21 +104,21 @@ int pl_replica_check_patterns(const struct pl_model *model, const char *patterns
 /* Regions that the optimizers need: as many as the one that needs most. */
 int pl_replica_slots(const pl_replica_t *r);
 
-/* ---- Training: replica_train.c, replica_rounds.c ---- */
+/* ---- Training: replica_train.c, replica_results.c ---- */
 
 /* Before the first step, and at the end. */
-struct pl_rounds *pl_rounds_new(pl_error_t *err);
-void pl_rounds_free(struct pl_rounds *rounds);
+struct pl_pipeline *pl_pipeline_new(pl_error_t *err);
+void pl_pipeline_free(struct pl_pipeline *pipeline);
 
 /* At the end: evaluations that nobody has answered. */
 void pl_replica_drop_forwards(pl_replica_t *r);
 
 /* Between two passes: what failed in the last one is over. */
-void pl_rounds_begin_anew(pl_replica_t *r);
+void pl_train_reset(pl_replica_t *r);
 /* Lets no step begin; PL_EBUSY: some are under way. */
-int pl_rounds_hold(pl_replica_t *r, pl_error_t *err);
+int pl_train_hold(pl_replica_t *r, pl_error_t *err);
 /* Those that came meanwhile begin; or, after a failure, they and all to come fail. */
-void pl_rounds_release(pl_replica_t *r, const pl_error_t *failure);
+void pl_train_release(pl_replica_t *r, const pl_error_t *failure);
 
 /* ---- Plans that no module describes: replica_own.c ---- */
 

@@ -7,46 +7,46 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "strategies/replica_rounds.h"
+#include "strategies/replica_train.h"
 
 enum { LOOK_MS = 10 };
 
-void pl_rounds_spending(pl_replica_t *r)
+void pl_train_spending(pl_replica_t *r)
 {
-    r->rounds->since = pl_now();
+    r->pipeline->since = pl_now();
 }
 
 /* Seconds since that, or since the last time. */
 static double passed(pl_replica_t *r)
 {
-    const int64_t since = r->rounds->since;
-    pl_rounds_spending(r);
-    return (double)(r->rounds->since - since) / 1e9;
+    const int64_t since = r->pipeline->since;
+    pl_train_spending(r);
+    return (double)(r->pipeline->since - since) / 1e9;
 }
 
-void pl_rounds_spent(pl_replica_t *r, pl_spent_t kind, double forward, double seconds)
+void pl_train_spent(pl_replica_t *r, pl_spent_t kind, double forward, double seconds)
 {
-    pl_rounds_t *rounds = r->rounds;
+    pl_pipeline_t *pipeline = r->pipeline;
     const double here = passed(r);
     seconds = seconds > 0 ? seconds : here;
     forward = forward < seconds ? forward : seconds;
-    rounds->passed += here;
-    rounds->ran[PL_SPENT_FORWARD] += forward;
-    rounds->ran[kind] += seconds - forward;
+    pipeline->passed += here;
+    pipeline->ran[PL_SPENT_FORWARD] += forward;
+    pipeline->ran[kind] += seconds - forward;
 }
 
 /* When answers come tells nothing of what each ran: one may wait for the next.  What lies
  * between replays is of all, by their share. */
-void pl_rounds_share(pl_replica_t *r)
+void pl_train_share(pl_replica_t *r)
 {
-    pl_rounds_t *rounds = r->rounds;
+    pl_pipeline_t *pipeline = r->pipeline;
     double all = 0;
     for (int k = 0; k < PL_SPENT_KINDS; k++)
-        all += rounds->ran[k];
+        all += pipeline->ran[k];
     for (int k = 0; k < PL_SPENT_KINDS && all > 0; k++)
-        r->spent[k] += rounds->passed * rounds->ran[k] / all;
-    rounds->passed = 0;
-    memset(rounds->ran, 0, sizeof rounds->ran);
+        r->spent[k] += pipeline->passed * pipeline->ran[k] / all;
+    pipeline->passed = 0;
+    memset(pipeline->ran, 0, sizeof pipeline->ran);
 }
 
 /* ---- while the ranks meet ---- */
@@ -55,57 +55,58 @@ static void look(void *self);
 
 static void look_later(pl_replica_t *r)
 {
-    r->rounds->looks = r->rounds->looks || pl_after(r, LOOK_MS, look, NULL) == PL_OK;
+    r->pipeline->looks = r->pipeline->looks || pl_after(r, LOOK_MS, look, NULL) == PL_OK;
 }
 
 /* Timers may be a bit late. */
-static void absence_count(pl_rounds_t *rounds)
+static void absence_count(pl_pipeline_t *pipeline)
 {
-    const int64_t now = pl_now(), late = now - rounds->looked - LOOK_MS * PL_MILLISECOND;
+    const int64_t now = pl_now(),
+                  late = now - pipeline->looked - LOOK_MS * PL_MILLISECOND;
     if (late > LOOK_MS * PL_MILLISECOND)
-        rounds->absent += late;
-    rounds->looked = now;
+        pipeline->absent += late;
+    pipeline->looked = now;
 }
 
 static void look(void *self)
 {
     pl_replica_t *r = self;
-    r->rounds->looks = false;
-    if (!r->rounds->meeting)
+    r->pipeline->looks = false;
+    if (!r->pipeline->meeting)
         return;
-    absence_count(r->rounds);
+    absence_count(r->pipeline);
     look_later(r);
 }
 
 static void looks_begin(pl_replica_t *r)
 {
-    r->rounds->meeting = true;
-    r->rounds->looked = pl_now();
+    r->pipeline->meeting = true;
+    r->pipeline->looked = pl_now();
     look_later(r);
 }
 
 /* What it was absent since. */
 static double looks_end(pl_replica_t *r)
 {
-    if (r->rounds->meeting)
-        absence_count(r->rounds);
-    const double absent = (double)r->rounds->absent / 1e9;
-    r->rounds->meeting = false;
-    r->rounds->absent = 0;
+    if (r->pipeline->meeting)
+        absence_count(r->pipeline);
+    const double absent = (double)r->pipeline->absent / 1e9;
+    r->pipeline->meeting = false;
+    r->pipeline->absent = 0;
     r->spent[PL_SPENT_ABSENT] += absent;
     return absent;
 }
 
-void pl_rounds_meeting(pl_replica_t *r)
+void pl_train_meeting(pl_replica_t *r)
 {
     if (!r->meets)
         return;
-    pl_rounds_share(r);
-    pl_rounds_spending(r);
+    pl_train_share(r);
+    pl_train_spending(r);
     looks_begin(r);
 }
 
-void pl_rounds_met(pl_replica_t *r)
+void pl_train_met(pl_replica_t *r)
 {
     const double absent = looks_end(r);
     if (r->meets)
@@ -114,12 +115,12 @@ void pl_rounds_met(pl_replica_t *r)
 
 void pl_replica_waits(pl_replica_t *r)
 {
-    if (r->rounds && r->meets && !r->rounds->meeting)
+    if (r->pipeline && r->meets && !r->pipeline->meeting)
         looks_begin(r);
 }
 
 void pl_replica_waited(pl_replica_t *r)
 {
-    if (r->rounds && !r->rounds->reducing)
+    if (r->pipeline && !pl_train_owing(r, PL_STAGES_OF_RANKS))
         looks_end(r);
 }

@@ -1,457 +1,556 @@
-/* replica_train.c - a training step of a replica, from its batch to its reply
+/* replica_train.c - a training step of a replica, from its batch to its results
  *
  * A step is two replays: forward_backward, and optimizer_step when one is due; so is
- * each of several steps of a module, one after the other.  All are sent at once, the
- * two in one call; the accelerator takes them in order.  Of several ranks each waits
- * between the two until all have added up what they have.  One that is not finite is
- * guarded there: it changes nothing, and what was sent behind it does not run.  Its
- * gradients stay where they are, so the first bad tensor can be looked up and named;
- * then the step fails, or is told as skipped and those behind it are sent once more. */
+ * each of several objectives of a module, one after the other.  A replica without other
+ * ranks sends all at once, the two in one call; the accelerator takes them in order.
+ * With several ranks each waits between the two until all have summed what they have.
+ * step.h says which events a step goes through; this file makes the calls, and turns
+ * their answers into events.
+ *
+ * An optimizer step that is not finite changes nothing, and what was sent behind it does
+ * not run: replica_results.c. */
 #include <math.h>
 #include <string.h>
 
 #include "accelerators/accelerator.h"
 #include "base/error.h"
 #include "base/run.h"
-#include "strategies/replica_rounds.h"
+#include "strategies/replica_train.h"
 #include "tensor/model.h"
 
-static void rounds_go_on(pl_replica_t *r);
-static void part_exchange(pl_replica_t *r, pl_part_of_round_t *part, int number);
+static void advance(pl_replica_t *r);
 
-/* ---- replays ---- */
+/* ---- events ---- */
 
-static void replay_ended(pl_replica_t *r, pl_round_t *round, const pl_error_t *failure)
+bool pl_train_take(pl_replica_t *r, pl_objective_state_t *o, pl_step_event_t event)
 {
-    if (failure && round->failure.code == PL_OK)
-        round->failure = *failure;
-    r->rounds->out--;
-    if (--round->pending == 0)
-        pl_rounds_settle(r);
-    if (r->rounds->out == 0 && r->rounds->awaits) {
-        r->rounds->awaits = false;
-        pl_rounds_looked(r);
+    pl_error_t err = {0};
+    if (pl_step_take(&o->step, event, &err) == PL_OK)
+        return true;
+    pl_actor_end(r, &err);
+    return false;
+}
+
+void pl_train_pipeline_take(pl_replica_t *r, pl_pipeline_event_t event)
+{
+    pl_error_t err = {0};
+    pl_pipeline_t *pipeline = r->pipeline;
+    if (pl_pipeline_take(&pipeline->state, event, &err) != PL_OK) {
+        pl_actor_end(r, &err);
+    } else if (pipeline->state != PL_PIPELINE_OPEN) {
+        pipeline->sending = NULL;
+        pipeline->objective = 0;
     }
 }
 
-static void round_answered(pl_replica_t *r, pl_round_t *round, const pl_answer_t *answer)
+void pl_train_fail(pl_replica_t *r, pl_inflight_t *inflight, const pl_error_t *failure)
 {
-    if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
-        replay_ended(r, round, answer->kind == PL_ANSWER_ERROR ? answer->error : NULL);
+    if (inflight->failure.code == PL_OK)
+        inflight->failure = *failure;
+    pl_train_pipeline_take(r, PL_PIPELINE_ON_FAULT);
 }
 
-/* After a failure, and until it is clear what was not finite. */
-static void rounds_hold_back(pl_replica_t *r)
+static void stage_fail(pl_replica_t *r, pl_objective_state_t *o, pl_step_stage_t stage,
+                       const pl_error_t *failure)
 {
-    if (r->rounds->sending && r->rounds->sending->begun)
-        r->rounds->sending->pending--;
-    r->rounds->sending = NULL;
-    r->rounds->part = 0;
-    r->rounds->held_back = true;
+    pl_train_take(r, o, pl_step_event_of(stage, PL_STEP_ON_COMPUTE_FAILED));
+    pl_train_fail(r, o->inflight, failure);
 }
 
-static void buckets_ready(pl_replica_t *r, const pl_part_of_round_t *part, int buckets)
+static void skip(pl_replica_t *r, pl_objective_state_t *o, pl_step_event_t event)
 {
-    if (part->round->step_due && r->meets && r->meets->ready)
-        r->meets->ready(r, pl_part_buckets(r, part, buckets));
+    pl_train_take(r, o, event);
+    pl_train_pipeline_take(r, PL_PIPELINE_ON_FAULT);
 }
 
-/* Unless the optimizer step has been sent behind it already. */
-static void part_computed(pl_part_of_round_t *part)
+/* Gradients and figures of this rank are here. */
+static void compute_end(pl_replica_t *r, pl_objective_state_t *o)
 {
-    if (part->phase == PL_PART_COMPUTES)
-        part->phase = PL_PART_COMPUTED;
+    if (o->step.state == PL_STEP_COMPUTING)
+        pl_train_take(r, o, PL_STEP_ON_COMPUTE_ORDERED);
+    pl_train_take(r, o, PL_STEP_ON_COMPUTE_TOLD);
+    if (r->meets && !pl_train_syncs_batches(r))
+        pl_train_carry(r, o);
 }
 
-static void batch_told(const pl_replica_t *r, const pl_part_of_round_t *part,
-                       pl_bytes_t figures)
+/* ---- replays ---- */
+
+static void replay_begun(pl_replica_t *r)
+{
+    if (!r->pipeline->replays++)
+        pl_train_spending(r);
+}
+
+static void replay_ended(pl_replica_t *r)
+{
+    advance(r);
+    r->pipeline->replays--;
+    pl_train_settle(r);
+}
+
+static void buckets_ready(pl_replica_t *r, const pl_objective_state_t *o, int buckets)
+{
+    if (o->inflight->step_due && r->meets && r->meets->ready)
+        r->meets->ready(r, pl_train_buckets(r, o, buckets));
+}
+
+static void figures_keep(const pl_replica_t *r, const pl_objective_state_t *o,
+                         pl_bytes_t figures)
 {
     if (figures.size)
-        memcpy(part->round->figures + pl_figures_before(r, part->step), figures.data,
+        memcpy(o->inflight->figures + pl_figures_before(r, o->objective), figures.data,
                figures.size);
+}
+
+static void exchange_begin(pl_replica_t *r, pl_objective_state_t *o, int number)
+{
+    pl_error_t err = {0};
+    pl_train_take(r, o, PL_STEP_ON_EXCHANGE_BEGUN);
+    if (pl_train_exchange(r, o, number, &err) == PL_OK)
+        return;
+    stage_fail(r, o, PL_STAGE_COMPUTE, &err);
+    replay_ended(r);
+}
+
+void pl_replica_computed(pl_replica_t *r, pl_objective_state_t *of, bool guarded,
+                         double forward, double seconds, const pl_error_t *failure)
+{
+    pl_train_spent(r, PL_SPENT_BACKWARD, forward, seconds);
+    if (failure)
+        stage_fail(r, of, PL_STAGE_COMPUTE, failure);
+    else if (guarded)
+        skip(r, of, PL_STEP_ON_COMPUTE_SKIPPED);
+    else
+        compute_end(r, of);
+    replay_ended(r);
 }
 
 static void forward_backward_answered(void *self, const pl_answer_t *answer)
 {
-    pl_part_of_round_t *part = answer->context;
-    if (answer->kind == PL_ANSWER_PROGRESS) {
-        buckets_ready(self, part, (int)answer->body->replay_plan_progress.buckets);
-    } else if (answer->kind == PL_ANSWER_REPLY) {
-        const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
-        pl_rounds_spent(self, PL_SPENT_BACKWARD, reply->forward, reply->seconds);
-        if (reply->collective) {
-            part_exchange(self, part, (int)reply->collective);
-            return;
-        }
-        batch_told(self, part, reply->metrics);
-        if (!reply->skipped)
-            part_computed(part);
-        rounds_go_on(self);
-    } else if (answer->kind == PL_ANSWER_ERROR) {
-        rounds_hold_back(self);
+    pl_replica_t *r = self;
+    pl_objective_state_t *o = answer->context;
+    if (answer->kind == PL_ANSWER_PROGRESS)
+        buckets_ready(r, o, (int)answer->body->replay_plan_progress.buckets);
+    if (answer->kind == PL_ANSWER_ERROR) {
+        stage_fail(r, o, PL_STAGE_COMPUTE, answer->error);
+        replay_ended(r);
     }
-    round_answered(self, part->round, answer);
+    if (answer->kind != PL_ANSWER_REPLY)
+        return;
+    const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
+    if (reply->collective) {
+        pl_train_spent(r, PL_SPENT_BACKWARD, reply->forward, reply->seconds);
+        exchange_begin(r, o, (int)reply->collective);
+        return;
+    }
+    figures_keep(r, o, reply->metrics);
+    pl_replica_computed(r, o, reply->skipped, reply->forward, reply->seconds, NULL);
 }
 
-void pl_replica_computed(pl_replica_t *r, pl_part_of_round_t *of, bool guarded,
-                         double forward, double seconds, const pl_error_t *failure)
-{
-    if (!guarded && !failure)
-        part_computed(of);
-    pl_rounds_spent(r, PL_SPENT_BACKWARD, forward, seconds);
-    if (failure)
-        rounds_hold_back(r);
-    else
-        rounds_go_on(r);
-    replay_ended(r, of->round, failure);
-}
-
-/* Figures of the part that are batches'. */
-static void part_follow(pl_replica_t *r, pl_part_of_round_t *part)
-{
-    const size_t from = pl_figures_before(r, part->step);
-    pl_part_follow(r, part, part->round->figures + from,
-                   pl_figures_before(r, part->step + 1) - from);
-}
-
-static void optimizer_told(pl_replica_t *r, pl_part_of_round_t *part, bool guarded,
-                           pl_bytes_t bytes)
+static void update_end(pl_replica_t *r, pl_objective_state_t *o, bool skipped,
+                       pl_bytes_t bytes)
 {
     double figures[8] = {0};                             /* four pairs: see optimizer.h */
     if (bytes.size)
         memcpy(figures, bytes.data,
                bytes.size < sizeof figures ? bytes.size : sizeof figures);
-    part->loss = figures[0];
-    part->norm = figures[2];
-    part->scaling[0] = figures[4];
-    part->scaling[1] = figures[6];
-    part->guarded = guarded;
-    r->step[part->step].made += !guarded;
+    o->loss = figures[0];
+    o->norm = figures[2];
+    o->scaling[0] = figures[4];
+    o->scaling[1] = figures[6];
+    if (skipped) {
+        skip(r, o, PL_STEP_ON_UPDATE_SKIPPED);
+        return;
+    }
+    r->step[o->objective].made++;
+    if (o->step.state == PL_STEP_UPDATING)
+        pl_train_take(r, o, PL_STEP_ON_UPDATE_ORDERED);
+    pl_train_take(r, o, PL_STEP_ON_UPDATE_TOLD);
+}
+
+/* What follows a step that was made comes even if nothing else is sent any more. */
+static void follow(pl_replica_t *r, pl_objective_state_t *o)
+{
+    const size_t from = pl_figures_before(r, o->objective);
+    pl_train_follow(r, o, o->inflight->figures + from,
+                    pl_figures_before(r, o->objective + 1) - from);
 }
 
 static void optimizer_answered(void *self, const pl_answer_t *answer)
 {
-    pl_part_of_round_t *part = answer->context;
+    pl_replica_t *r = self;
+    pl_objective_state_t *o = answer->context;
     if (answer->kind == PL_ANSWER_REPLY) {
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
-        pl_rounds_spent(self, PL_SPENT_OPTIMIZER, 0, reply->seconds);
-        optimizer_told(self, part, reply->skipped, reply->metrics);
-        if (part->guarded)
-            rounds_hold_back(self);
-        else if (pl_rounds_follow(self))
-            part_follow(self, part);
+        pl_train_spent(r, PL_SPENT_OPTIMIZER, 0, reply->seconds);
+        update_end(r, o, reply->skipped, reply->metrics);
+        if (o->step.state == PL_STEP_UPDATED && pl_train_follows(r))
+            follow(r, o);
+        replay_ended(r);
     } else if (answer->kind == PL_ANSWER_ERROR) {
-        rounds_hold_back(self);
+        stage_fail(r, o, PL_STAGE_UPDATE, answer->error);
+        replay_ended(r);
     }
-    round_answered(self, part->round, answer);
 }
 
 /* Both replays: the batch's figures, then the optimizer's. */
 static void step_answered(void *self, const pl_answer_t *answer)
 {
-    pl_part_of_round_t *part = answer->context;
+    pl_replica_t *r = self;
+    pl_objective_state_t *o = answer->context;
     if (answer->kind == PL_ANSWER_REPLY) {
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
         pl_bytes_t batch = reply->metrics, optimizer = {0};
-        const size_t count = pl_figures_before(self, part->step + 1)
-                             - pl_figures_before(self, part->step);
+        const size_t count = pl_figures_before(r, o->objective + 1)
+                             - pl_figures_before(r, o->objective);
         if (batch.size > count * sizeof(double)) {
             batch.size = count * sizeof(double);
             optimizer = (pl_bytes_t){(const char *)reply->metrics.data + batch.size,
                                      reply->metrics.size - batch.size};
         }
-        batch_told(self, part, batch);
-        optimizer_told(self, part, reply->skipped, optimizer);
-        pl_rounds_spent(self, PL_SPENT_BACKWARD, reply->forward, reply->seconds);
-        pl_rounds_spent(self, PL_SPENT_OPTIMIZER, 0, reply->then);
+        figures_keep(r, o, batch);
+        pl_train_spent(r, PL_SPENT_BACKWARD, reply->forward, reply->seconds);
+        pl_train_spent(r, PL_SPENT_OPTIMIZER, 0, reply->then);
+        compute_end(r, o);
+        update_end(r, o, reply->skipped, optimizer);
+        replay_ended(r);
+    } else if (answer->kind == PL_ANSWER_ERROR) {
+        stage_fail(r, o, PL_STAGE_COMPUTE, answer->error);
+        stage_fail(r, o, PL_STAGE_UPDATE, answer->error);
+        replay_ended(r);
     }
-    if (answer->kind == PL_ANSWER_ERROR
-        || (answer->kind == PL_ANSWER_REPLY && part->guarded))
-        rounds_hold_back(self);
-    round_answered(self, part->round, answer);
 }
 
 /* Of an empty batch the gradients are zeros, which need not be added to others. */
 static const pl_replica_plan_t *plan_of(const pl_replica_t *r,
-                                        const pl_part_of_round_t *part, pl_error_t *err)
+                                        const pl_objective_state_t *o, pl_error_t *err)
 {
-    const pl_round_t *round = part->round;
+    const pl_inflight_t *f = o->inflight;
     const pl_replica_plan_t like = {.stage = PL_TRAIN,
-                                    .step = part->step,
-                                    .size = {round->batch->count, round->batch->length},
-                                    .accumulate = round->shard > 0};
-    if (r->meets && !round->batch->count)
-        return pl_part_empty_plan(r, part);
+                                    .step = o->objective,
+                                    .size = {f->batch->count, f->batch->length},
+                                    .accumulate = f->micro_batch > 0};
+    if (r->meets && !f->batch->count)
+        return pl_train_empty_plan(r, o);
     return pl_replica_plan(r, &like, err);
 }
 
 /* An optimizer counts the steps that it made: none of another objective, and none that
  * was skipped.  Zeros at the end are not sent: they are most of the scalars. */
-static int optimizer_fill(pl_replica_t *r, const pl_part_of_round_t *part,
+static int optimizer_fill(pl_replica_t *r, const pl_objective_state_t *o,
                           double scalars[static PL_STEP_SCALARS], pl_bytes_t *told,
                           pl_error_t *err)
 {
     size_t count = PL_STEP_SCALARS;
-    pl_optimizer_t *optimizer = r->step[part->step].optimizer;
+    pl_optimizer_t *optimizer = r->step[o->objective].optimizer;
     memset(scalars, 0, PL_STEP_SCALARS * sizeof *scalars);
-    if (!isnan(part->momentum) && pl_optimizer_cycle(optimizer, part->momentum, err) < 0)
+    if (!isnan(o->momentum) && pl_optimizer_cycle(optimizer, o->momentum, err) < 0)
         return err->code;
-    pl_optimizer_scalars(optimizer, part->lr_factor, ++r->step[part->step].sent, scalars);
-    scalars[PL_SCALAR_AVERAGE] = part->round->average_share;
+    pl_optimizer_scalars(optimizer, o->lr_factor, ++r->step[o->objective].sent, scalars);
+    scalars[PL_SCALAR_AVERAGE] = o->inflight->average_share;
     while (count && scalars[count - 1] == 0)
         count--;
     *told = (pl_bytes_t){scalars, count * sizeof *scalars};
     return PL_OK;
 }
 
-static uint32_t optimizer_plan(const pl_replica_t *r, const pl_part_of_round_t *part)
+static uint32_t optimizer_plan(const pl_replica_t *r, const pl_objective_state_t *o)
 {
-    return pl_replica_plan_of(r, PL_PLAN_OPTIMIZER, part->step)->number;
+    return pl_replica_plan_of(r, PL_PLAN_OPTIMIZER, o->objective)->number;
 }
 
 /* Nothing comes between its two replays: they are one call. */
-static bool part_is_whole(const pl_replica_t *r, const pl_part_of_round_t *part)
+static bool is_whole(const pl_replica_t *r, const pl_objective_state_t *o)
 {
-    return !r->meets && part->round->step_due;
+    return !r->meets && o->inflight->step_due;
 }
 
 /* All of it, up to the first exchange; or what is behind the newest. */
-static int batch_replay(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err)
+static int batch_replay(pl_replica_t *r, pl_objective_state_t *o, pl_error_t *err)
 {
-    const pl_round_t *round = part->round;
-    const bool whole = part_is_whole(r, part);
+    const pl_inflight_t *f = o->inflight;
+    const bool whole = is_whole(r, o);
     const pl_how_t how = {.on_answer = whole ? step_answered : forward_backward_answered,
-                          .context = part};
+                          .context = o};
     double scalars[PL_STEP_SCALARS];
-    pl_actor_does(r, round->call);
+    pl_actor_does(r, f->call);
     pl_replay_plan_t msg = {.what = whole ? "training_step" : "forward_backward",
                             .seed = (uint64_t)r->job->trainer->seed,
-                            .step = round->number,
-                            .micro_batch = round->shard,
+                            .step = f->number,
+                            .micro_batch = f->micro_batch,
                             .fail_fast = true,
-                            .restart = r->rounds->resumes,
-                            .continues = part->exchanged > 0,
-                            .batch = &round->batch->object};
+                            .restart = r->pipeline->restart,
+                            .continues = o->exchanged > 0,
+                            .batch = &f->batch->object};
     if (r->meets && r->meets->compute)
-        return r->meets->compute(r, &msg, part, err);
-    const pl_replica_plan_t *plan = plan_of(r, part, err);
+        return r->meets->compute(r, &msg, o, err);
+    const pl_replica_plan_t *plan = plan_of(r, o, err);
     if (!plan)
         return err->code;
     if (whole) {
-        if (optimizer_fill(r, part, scalars, &msg.scalars, err) != PL_OK)
+        if (optimizer_fill(r, o, scalars, &msg.scalars, err) != PL_OK)
             return err->code;
-        msg.then = optimizer_plan(r, part) + 1;
+        msg.then = optimizer_plan(r, o) + 1;
     }
     msg.plan = plan->number;
     msg.micro_batch = msg.micro_batch * (r->ranks ? r->ranks : 1) + r->rank;
     return pl_call_replay_plan(r, r->accelerator, &msg, how, err) ? PL_OK : err->code;
 }
 
-/* The replay that waits is not to go on. */
-static void exchange_failed(pl_replica_t *r, pl_part_of_round_t *part,
-                            const pl_error_t *failure)
-{
-    rounds_hold_back(r);
-    replay_ended(r, part->round, failure);
-}
-
-static void part_exchange(pl_replica_t *r, pl_part_of_round_t *part, int number)
-{
-    pl_error_t err = {0};
-    if (pl_part_exchange(r, part, number, &err) != PL_OK)
-        exchange_failed(r, part, &err);
-}
-
 void pl_replica_exchanged(pl_replica_t *r, const pl_error_t *failure)
 {
     pl_error_t err = failure ? *failure : (pl_error_t){0};
-    pl_part_of_round_t *part = r->rounds->exchanging;
-    pl_rounds_met(r);
-    if (failure || batch_replay(r, part, &err) != PL_OK)
-        exchange_failed(r, part, &err);
-}
-
-static int send_forward_backward(pl_replica_t *r, pl_part_of_round_t *part,
-                                 pl_error_t *err)
-{
-    const pl_round_t *round = part->round;
-    if (!round->batch->count && round->shard > 0 && !pl_rounds_each(r)
-        && !r->step[part->step].exchanges) {
-        part_computed(part);
-        return PL_OK;
+    pl_objective_state_t *o = pl_train_owing(r, 1u << PL_STAGE_COMPUTE);
+    pl_train_met(r);
+    if (!o) {
+        pl_fail(&err, PL_EBUG, "the ranks have exchanged, and no training step waits");
+        pl_actor_end(r, &err);
+        return;
     }
-    part->exchanged = 0;
-    if (batch_replay(r, part, err) != PL_OK)
-        return err->code;
-    part->round->pending++;
-    if (!r->rounds->out++)
-        pl_rounds_spending(r);
-    r->rounds->resumes = false;
-    return PL_OK;
-}
-
-static int send_optimizer_step(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err)
-{
-    double scalars[PL_STEP_SCALARS];
-    pl_bytes_t told;
-    if (optimizer_fill(r, part, scalars, &told, err) != PL_OK)
-        return err->code;
-    const pl_replay_plan_t msg = {.plan = optimizer_plan(r, part),
-                                  .what = "optimizer_step",
-                                  .seed = (uint64_t)r->job->trainer->seed,
-                                  .step = part->round->number,
-                                  .fail_fast = true,
-                                  .scalars = told};
-    const pl_how_t how = {.on_answer = optimizer_answered, .context = part};
-    pl_actor_does(r, part->round->call);
-    if (!pl_call_replay_plan(r, r->accelerator, &msg, how, err))
-        return err->code;
-    part->round->pending++;
-    if (!r->rounds->out++)
-        pl_rounds_spending(r);
-    return PL_OK;
+    if (!failure
+        && (!pl_train_take(r, o, PL_STEP_ON_EXCHANGED)
+            || batch_replay(r, o, &err) == PL_OK))
+        return;
+    stage_fail(r, o, PL_STAGE_COMPUTE, &err);
+    replay_ended(r);
 }
 
 /* ---- sending ---- */
 
-enum { WAITS = 1 };                         /* besides PL_OK: something is to end first */
-
-static int part_compute(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err)
+static bool needs_no_replay(const pl_replica_t *r, const pl_objective_state_t *o)
 {
-    part->phase = PL_PART_COMPUTES;
-    part->guarded = false;
-    if (r->meets && pl_rounds_carry(r, err) != PL_OK)
-        return err->code;
-    if (send_forward_backward(r, part, err) != PL_OK)
-        return err->code;
-    if (part_is_whole(r, part))
-        part->phase = PL_PART_STEPS;
-    return PL_OK;
+    return !o->inflight->batch->count && o->inflight->micro_batch > 0
+           && !pl_train_syncs_batches(r) && !r->step[o->objective].exchanges;
 }
 
-static int part_meet(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err)
+static void compute(pl_replica_t *r, pl_objective_state_t *o)
 {
-    part->phase = PL_PART_MEETS;
-    if (!pl_rounds_each(r))
-        pl_part_carry(r, part);
-    if (!pl_rounds_each(r) && !part->round->step_due)
-        return PL_OK;
-    pl_rounds_meeting(r);
-    return pl_part_meet(r, part, err) == PL_OK ? WAITS : err->code;
-}
-
-static int part_step(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err)
-{
-    part->phase = PL_PART_STEPS;
-    if (!part->round->step_due)
-        return PL_OK;
-    if (send_optimizer_step(r, part, err) != PL_OK)
-        return err->code;
-    return pl_rounds_follow(r) ? WAITS : PL_OK;
-}
-
-/* One of the module's steps, as far as it can be; PL_OK: the whole of it. */
-static int part_send(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err)
-{
-    if (part->phase == PL_PART_UNSENT && part_compute(r, part, err) != PL_OK)
-        return err->code;
-    switch (part->phase) {
-    case PL_PART_COMPUTES: return r->meets ? WAITS : part_step(r, part, err);
-    case PL_PART_COMPUTED:
-        return r->meets ? part_meet(r, part, err) : part_step(r, part, err);
-    case PL_PART_MET: return part_step(r, part, err);
-    case PL_PART_STEPS: return r->meets ? WAITS : PL_OK;
-    case PL_PART_FOLLOWED: return PL_OK;
-    default: return WAITS;
-    }
-}
-
-/* What could not be sent fails the round, once all that was sent has come back. */
-static bool round_go_on(pl_replica_t *r, pl_round_t *round)
-{
+    pl_error_t err = {0};
     int code = PL_OK;
-    if (!round->begun) {
-        round->begun = true;
-        round->pending++;
-    }
-    for (; r->rounds->part < r->steps && code == PL_OK; r->rounds->part++) {
-        pl_part_of_round_t *part = &round->part[r->rounds->part];
-        if (pl_part_is_due(r, part))
-            code = part_send(r, part, &round->failure);
-        if (code == WAITS)
-            return false;
-    }
-    if (code != PL_OK) {
-        rounds_hold_back(r);
-        return false;
-    }
-    r->rounds->part = 0;
-    round->pending--;
-    return true;
-}
-
-static void rounds_go_on(pl_replica_t *r)
-{
-    pl_rounds_t *rounds = r->rounds;
-    while (rounds->sending && !rounds->reducing && !rounds->looking && !rounds->held
-           && !rounds->ended_by && round_go_on(r, rounds->sending))
-        rounds->sending = rounds->sending->next;
-}
-
-/* What the ranks have met for: the sums, or what follows the optimizer step. */
-static void part_met(pl_replica_t *r, pl_part_of_round_t *part)
-{
-    if (part->phase == PL_PART_STEPS) {
-        part->phase = PL_PART_FOLLOWED;
+    pl_train_take(r, o, PL_STEP_ON_COMPUTE_SENT);
+    if (r->meets)
+        code = pl_train_carry_new(r, &err);
+    if (code == PL_OK && needs_no_replay(r, o)) {
+        compute_end(r, o);
         return;
     }
-    part->phase = PL_PART_MET;
-    if (pl_rounds_each(r))
-        pl_part_carry(r, part);
+    o->exchanged = 0;
+    if (code == PL_OK)
+        code = batch_replay(r, o, &err);
+    if (code != PL_OK) {
+        stage_fail(r, o, PL_STAGE_COMPUTE, &err);
+        return;
+    }
+    replay_begun(r);
+    r->pipeline->restart = false;
+    if (!r->meets)
+        pl_train_take(r, o, PL_STEP_ON_COMPUTE_ORDERED);
+    if (is_whole(r, o)) {
+        pl_train_take(r, o, PL_STEP_ON_UPDATE_SENT);
+        pl_train_take(r, o, PL_STEP_ON_UPDATE_ORDERED);
+    }
+}
+
+/* It may be over before reduce() returns. */
+static void reduce(pl_replica_t *r, pl_objective_state_t *o)
+{
+    const size_t from = pl_figures_before(r, o->objective),
+                 to = pl_figures_before(r, o->objective + 1);
+    const pl_replica_sums_t sums = {.step = o->objective,
+                                    .number = o->inflight->number,
+                                    .batch = o->inflight->micro_batch,
+                                    .is_last = o->inflight->step_due,
+                                    .has_samples = r->pipeline->has_samples[o->objective],
+                                    .figures = o->inflight->figures + from,
+                                    .figure_count = to - from};
+    pl_error_t err = {0};
+    pl_train_take(r, o, PL_STEP_ON_REDUCE_SENT);
+    pl_train_meeting(r);
+    pl_actor_does(r, o->inflight->call);
+    if (r->meets->reduce(r, &sums, &err) == PL_OK)
+        return;
+    pl_train_met(r);
+    stage_fail(r, o, PL_STAGE_REDUCE, &err);
+}
+
+/* The device orders it at once, unless the host has ranks synchronize behind it. */
+static void update(pl_replica_t *r, pl_objective_state_t *o)
+{
+    double scalars[PL_STEP_SCALARS];
+    pl_error_t err = {0};
+    pl_replay_plan_t msg = {.plan = optimizer_plan(r, o),
+                            .what = "optimizer_step",
+                            .seed = (uint64_t)r->job->trainer->seed,
+                            .step = o->inflight->number,
+                            .fail_fast = true};
+    const pl_how_t how = {.on_answer = optimizer_answered, .context = o};
+    pl_train_take(r, o, PL_STEP_ON_UPDATE_SENT);
+    pl_actor_does(r, o->inflight->call);
+    if (optimizer_fill(r, o, scalars, &msg.scalars, &err) != PL_OK
+        || !pl_call_replay_plan(r, r->accelerator, &msg, how, &err)) {
+        stage_fail(r, o, PL_STAGE_UPDATE, &err);
+        return;
+    }
+    replay_begun(r);
+    if (!pl_train_follows(r))
+        pl_train_take(r, o, PL_STEP_ON_UPDATE_ORDERED);
+}
+
+/* Ranks may have things in common only behind an optimizer step: then nothing else
+ * begins before that is over. */
+void pl_train_follow(pl_replica_t *r, pl_objective_state_t *o, double *figures,
+                     size_t count)
+{
+    pl_error_t err = {0};
+    const pl_replica_sums_t sums = {.step = o->objective,
+                                    .number = o->inflight->number,
+                                    .has_samples = r->pipeline->has_samples[o->objective],
+                                    .figures = figures,
+                                    .figure_count = count};
+    pl_train_take(r, o, PL_STEP_ON_FOLLOW_SENT);
+    pl_actor_does(r, o->inflight->call);
+    pl_train_meeting(r);
+    if (r->meets->stepped(r, &sums, &err) != PL_OK)
+        pl_replica_told(r, &err, false);
+}
+
+/* What comes next, if the objective waits for nothing. */
+static bool objective_send(pl_replica_t *r, pl_objective_state_t *o)
+{
+    const bool is_due = o->inflight->step_due;
+    switch (o->step.state) {
+    case PL_STEP_UNSENT: compute(r, o); return true;
+    case PL_STEP_COMPUTED:
+        if (r->meets && (is_due || pl_train_syncs_batches(r)))
+            reduce(r, o);
+        else if (is_due)
+            update(r, o);
+        else
+            pl_train_take(r, o, PL_STEP_ON_ALL_SENT);
+        return true;
+    case PL_STEP_REDUCED:
+        if (is_due)
+            update(r, o);
+        else
+            pl_train_take(r, o, PL_STEP_ON_ALL_SENT);
+        return true;
+    case PL_STEP_UPDATED:
+        if (pl_train_follows(r))
+            follow(r, o);
+        else
+            pl_train_take(r, o, PL_STEP_ON_ALL_SENT);
+        return true;
+    case PL_STEP_FOLLOWED: pl_train_take(r, o, PL_STEP_ON_ALL_SENT); return true;
+    default: return false;
+    }
+}
+
+/* The first objective that is not sent whole; NULL: none may be sent. */
+static pl_objective_state_t *objective_next(pl_replica_t *r)
+{
+    pl_pipeline_t *pipeline = r->pipeline;
+    for (pl_inflight_t *f; (f = pipeline->sending); pipeline->sending = f->next) {
+        if (f->failure.code != PL_OK) {
+            pl_train_pipeline_take(r, PL_PIPELINE_ON_FAULT);
+            return NULL;
+        }
+        for (; pipeline->objective < r->steps; pipeline->objective++) {
+            pl_objective_state_t *o = &f->objective[pipeline->objective];
+            if (pl_objective_is_due(r, o) && o->step.state != PL_STEP_SENT)
+                return o;
+        }
+        pipeline->objective = 0;
+    }
+    return NULL;
+}
+
+static void advance(pl_replica_t *r)
+{
+    pl_objective_state_t *o;
+    while ((o = objective_next(r)) && objective_send(r, o))
+        continue;
+}
+
+void pl_train_again(pl_replica_t *r, int objective)
+{
+    int from = objective;
+    for (int k = 0; k < r->steps; k++)
+        r->step[k].sent = r->step[k].made;
+    for (pl_inflight_t *f = r->pipeline->first; f; f = f->next, from = 0)
+        for (int k = from; k < r->steps && f->failure.code == PL_OK; k++)
+            pl_train_take(r, &f->objective[k], PL_STEP_ON_AGAIN);
+    if (r->pipeline->state != PL_PIPELINE_OPEN)
+        return;
+    r->pipeline->sending = r->pipeline->first;
+    r->pipeline->objective = objective;
+    advance(r);
+}
+
+/* ---- what the ranks do together ---- */
+
+/* The oldest that waits for the other ranks: for its sums to be ordered, or told.  What a
+ * skipped or failed one waits for need not be ordered any more. */
+static pl_objective_state_t *syncing(pl_replica_t *r, bool to_order)
+{
+    pl_error_t err = {0};
+    for (pl_inflight_t *f = r->pipeline->first; f && to_order; f = f->next)
+        for (int k = 0; k < r->steps; k++)
+            if (f->objective[k].step.state == PL_STEP_REDUCING
+                || f->objective[k].step.state == PL_STEP_FOLLOWING)
+                return &f->objective[k];
+    pl_objective_state_t *o = pl_train_owing(r, PL_STAGES_OF_RANKS);
+    if (o)
+        return o;
+    pl_fail(&err, PL_EBUG, "the ranks have synchronized, and no training step waits");
+    pl_actor_end(r, &err);
+    return NULL;
+}
+
+/* Its sums are told before what follows the update, which may be ordered earlier. */
+static bool syncing_order(pl_replica_t *r)
+{
+    pl_objective_state_t *o = syncing(r, true);
+    return o
+           && pl_train_take(r, o,
+                            o->step.state != PL_STEP_FOLLOWING
+                                    && pl_step_owes(&o->step, PL_STAGE_REDUCE)
+                                ? PL_STEP_ON_REDUCE_ORDERED
+                                : PL_STEP_ON_FOLLOW_ORDERED);
+}
+
+void pl_replica_ordered(pl_replica_t *r)
+{
+    if (syncing_order(r))
+        advance(r);
+}
+
+void pl_replica_told(pl_replica_t *r, const pl_error_t *failure, bool halt)
+{
+    pl_objective_state_t *o = syncing(r, false);
+    pl_train_met(r);
+    if (!o)
+        return;
+    const pl_step_stage_t stage = pl_step_owes(&o->step, PL_STAGE_REDUCE)
+                                      ? PL_STAGE_REDUCE
+                                      : PL_STAGE_FOLLOW;
+    o->inflight->halt |= halt;
+    if (failure)
+        stage_fail(r, o, stage, failure);
+    else if (pl_train_take(r, o, pl_step_event_of(stage, PL_STEP_ON_COMPUTE_TOLD))
+             && stage == PL_STAGE_REDUCE && pl_train_syncs_batches(r))
+        pl_train_carry(r, o);
+    if (r->pipeline->state == PL_PIPELINE_FOLLOWING) {
+        pl_train_followed(r);
+        return;
+    }
+    advance(r);
+    pl_train_settle(r);
 }
 
 void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt)
 {
-    pl_rounds_t *rounds = r->rounds;
-    pl_round_t *round = rounds->sending;
-    rounds->reducing = false;
-    pl_rounds_met(r);
-    if (rounds->looking) {
-        pl_rounds_followed(r, failure, halt);
-        return;
-    }
-    if (!round)
-        return;
-    round->halt |= halt;
-    if (failure && round->failure.code == PL_OK)
-        round->failure = *failure;
-    if (failure)
-        rounds_hold_back(r);
-    else
-        part_met(r, &round->part[rounds->part]);
-    rounds_go_on(r);
-    pl_rounds_settle(r);
-}
-
-void pl_rounds_again(pl_replica_t *r, int objective)
-{
-    pl_rounds_t *rounds = r->rounds;
-    int from = objective;
-    for (int k = 0; k < r->steps; k++)
-        r->step[k].sent = r->step[k].made;
-    for (pl_round_t *round = rounds->first; round; round = round->next) {
-        round->begun = from > 0;
-        round->pending = from > 0;
-        for (; from < r->steps; from++) {
-            round->part[from].phase = PL_PART_UNSENT;
-            round->part[from].guarded = false;
-        }
-        from = 0;
-    }
-    rounds->sending = rounds->first;
-    rounds->part = objective;
-    rounds->held_back = false;
-    rounds_go_on(r);
+    if (failure || syncing_order(r))
+        pl_replica_told(r, failure, halt);
 }
 
 /* ---- a batch ---- */
@@ -459,81 +558,42 @@ void pl_rounds_again(pl_replica_t *r, int objective)
 int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *msg,
                      pl_error_t *err)
 {
-    pl_rounds_t *rounds = r->rounds;
-    if (rounds->failure.code != PL_OK)
-        return pl_fail(err, rounds->failure.code, "%s", rounds->failure.text);
-    if (rounds->ended_by)
-        return pl_rounds_fail_behind(rounds, msg->global_step, err);
-    pl_round_t *round = pl_round_take(r, err);
-    if (!round)
+    pl_pipeline_t *pipeline = r->pipeline;
+    if (pipeline->failure.code != PL_OK)
+        return pl_fail(err, pipeline->failure.code, "%s", pipeline->failure.text);
+    if (pipeline->ended_by)
+        return pl_train_fail_behind(pipeline, msg->global_step, err);
+    pl_inflight_t *f = pl_inflight_take(r, err);
+    if (!f)
         return PL_ENOMEM;
     r->spent[PL_SPENT_DATA] += msg->waited;
-    if (!rounds->was_asked)
+    if (!pipeline->has_begun)
         pl_replica_check_average(r, msg);
-    rounds->was_asked = true;
-    *round = (pl_round_t){.figures = round->figures,
-                          .call = call,
-                          .batch = (pl_batch_t *)msg->batch,
-                          .number = msg->global_step,
-                          .shard = msg->micro_batch,
-                          .step_due = msg->step_due,
-                          .may_skip = msg->may_skip,
-                          .average_share = pl_replica_average_share(r, msg)};
+    pipeline->has_begun = true;
+    *f = (pl_inflight_t){.figures = f->figures,
+                         .call = call,
+                         .batch = (pl_batch_t *)msg->batch,
+                         .number = msg->global_step,
+                         .micro_batch = msg->micro_batch,
+                         .step_due = msg->step_due,
+                         .may_skip = msg->may_skip,
+                         .average_share = pl_replica_average_share(r, msg)};
     for (int k = 0; k < r->steps && r->step[k].made == PL_STEPS_UNKNOWN; k++)
         r->step[k].made = r->step[k].sent = (msg->global_step - 1)
                                             / (uint64_t)r->step[k].every;
     for (int k = 0; k < r->steps; k++)
-        round->part[k] = (pl_part_of_round_t){.round = round,
-                                              .step = k,
-                                              .lr_factor = pl_replica_rate(r, k, msg),
-                                              .momentum = pl_replica_momentum(r, k, msg)};
+        f->objective[k] =
+            (pl_objective_state_t){.inflight = f,
+                                   .objective = k,
+                                   .lr_factor = pl_replica_rate(r, k, msg),
+                                   .momentum = pl_replica_momentum(r, k, msg)};
     if (r->steps > 1)                                       /* not all are due */
-        memset(round->figures, 0, pl_figures_count(r) * sizeof *round->figures);
-    *rounds->last = round;
-    rounds->last = &round->next;
-    if (!rounds->sending && !rounds->held_back)
-        rounds->sending = round;
-    rounds_go_on(r);
-    pl_rounds_settle(r);
+        memset(f->figures, 0, pl_figures_count(r) * sizeof *f->figures);
+    *pipeline->last = f;
+    pipeline->last = &f->next;
+    if (!pipeline->sending && pipeline->state == PL_PIPELINE_OPEN)
+        pipeline->sending = f;
+    advance(r);
+    pl_train_settle(r);
     return PL_OK;
-}
-
-/* ---- between two steps ---- */
-
-void pl_rounds_begin_anew(pl_replica_t *r)
-{
-    if (r->rounds->ended_by && !r->rounds->first) {
-        r->rounds->sending = NULL;
-        r->rounds->part = 0;
-        r->rounds->held_back = false;
-        r->rounds->resumes = true;
-        r->failure.code = PL_OK;
-        for (int k = 0; k < r->steps; k++)
-            r->step[k].sent = r->step[k].made;
-    }
-    if (!r->rounds->first)
-        r->rounds->ended_by = 0;
-}
-
-int pl_rounds_hold(pl_replica_t *r, pl_error_t *err)
-{
-    if (r->rounds->first)
-        return pl_fail(err, PL_EBUSY,
-                       "parameters can be frozen only between two steps, and some steps "
-                       "are running");
-    r->rounds->held = true;
-    return PL_OK;
-}
-
-void pl_rounds_release(pl_replica_t *r, const pl_error_t *failure)
-{
-    pl_rounds_t *rounds = r->rounds;
-    rounds->held = false;
-    if (failure)
-        rounds->failure = *failure;
-    for (pl_round_t *round = rounds->first; round && failure; round = round->next)
-        round->failure = *failure;
-    if (!failure)
-        pl_rounds_again(r, 0);
-    pl_rounds_settle(r);
 }

@@ -1,0 +1,176 @@
+/* step.c - the state machine of training steps: its transitions
+ *
+ * A table for each machine; a pair of state and event that it lacks is a bug. */
+#include "strategies/step.h"
+
+/* ---- one objective of a step ---- */
+
+enum { STAGE_EVENTS = 4, STAGES = PL_STAGE_FOLLOW + 1 };
+
+#define TO(state) (PL_STEP_##state + 1)
+#define ON(event) [PL_STEP_ON_##event]
+
+/* What was sent before a step was skipped or failed may come into order later. */
+#define ORDERED_LATE(state) \
+    ON(COMPUTE_ORDERED) = TO(state), ON(REDUCE_ORDERED) = TO(state), \
+    ON(UPDATE_ORDERED) = TO(state), ON(FOLLOW_ORDERED) = TO(state)
+
+/* How far it is sent.  Results are not here: what is owed decides about them. */
+static const unsigned char step_next[PL_STEP_STATES][PL_STEP_EVENTS] = {
+    [PL_STEP_UNSENT] = {ON(COMPUTE_SENT) = TO(COMPUTING), ON(AGAIN) = TO(UNSENT)},
+    [PL_STEP_COMPUTING] = {ON(COMPUTE_ORDERED) = TO(COMPUTED),
+                           ON(EXCHANGE_BEGUN) = TO(EXCHANGING)},
+    [PL_STEP_EXCHANGING] = {ON(EXCHANGED) = TO(COMPUTING)},
+    [PL_STEP_COMPUTED] = {ON(REDUCE_SENT) = TO(REDUCING), ON(UPDATE_SENT) = TO(UPDATING),
+                          ON(ALL_SENT) = TO(SENT), ON(AGAIN) = TO(UNSENT)},
+    [PL_STEP_REDUCING] = {ON(REDUCE_ORDERED) = TO(REDUCED)},
+    [PL_STEP_REDUCED] = {ON(UPDATE_SENT) = TO(UPDATING), ON(ALL_SENT) = TO(SENT),
+                         ON(AGAIN) = TO(UNSENT)},
+    [PL_STEP_UPDATING] = {ON(UPDATE_ORDERED) = TO(UPDATED)},
+    [PL_STEP_UPDATED] = {ON(FOLLOW_SENT) = TO(FOLLOWING), ON(ALL_SENT) = TO(SENT),
+                         ON(AGAIN) = TO(UNSENT)},
+    [PL_STEP_FOLLOWING] = {ON(FOLLOW_ORDERED) = TO(FOLLOWED)},
+    [PL_STEP_FOLLOWED] = {ON(ALL_SENT) = TO(SENT), ON(AGAIN) = TO(UNSENT)},
+    [PL_STEP_SENT] = {ON(AGAIN) = TO(UNSENT)},
+    [PL_STEP_SKIPPED] = {ORDERED_LATE(SKIPPED), ON(FOLLOW_SENT) = TO(SKIPPED),
+                         ON(ALL_SENT) = TO(SENT), ON(AGAIN) = TO(UNSENT)},
+    [PL_STEP_FAILED] = {ORDERED_LATE(FAILED)},
+};
+
+static int step_refuse(const pl_step_t *step, pl_step_event_t event, pl_error_t *err)
+{
+    return pl_fail(err, PL_EBUG,
+                   "event \"%s\" cannot come in state \"%s\" of a training step, which "
+                   "waits for the results of%s%s%s%s%s",
+                   pl_step_event_name(event), pl_step_state_name(step->state),
+                   step->owed ? "" : " nothing",
+                   pl_step_owes(step, PL_STAGE_COMPUTE) ? " compute" : "",
+                   pl_step_owes(step, PL_STAGE_REDUCE) ? " reduce" : "",
+                   pl_step_owes(step, PL_STAGE_UPDATE) ? " update" : "",
+                   pl_step_owes(step, PL_STAGE_FOLLOW) ? " follow" : "");
+}
+
+/* Whether a stage has come into order, so that its results may come. */
+static bool is_ordered(pl_step_state_t state, pl_step_stage_t stage)
+{
+    static const pl_step_state_t under_way[STAGES] = {
+        [PL_STAGE_COMPUTE] = PL_STEP_COMPUTING,
+        [PL_STAGE_REDUCE] = PL_STEP_REDUCING,
+        [PL_STAGE_UPDATE] = PL_STEP_UPDATING,
+        [PL_STAGE_FOLLOW] = PL_STEP_FOLLOWING,
+    };
+    return state != under_way[stage]
+           && !(stage == PL_STAGE_COMPUTE && state == PL_STEP_EXCHANGING);
+}
+
+/* A failure stays one, whatever else comes. */
+static void result_take(pl_step_t *step, pl_step_stage_t stage, pl_step_state_t to)
+{
+    step->owed &= ~(1u << stage);
+    if (step->state != PL_STEP_FAILED)
+        step->state = to;
+}
+
+int pl_step_take(pl_step_t *step, pl_step_event_t event, pl_error_t *err)
+{
+    const bool of_stage = event < STAGES * STAGE_EVENTS;
+    const pl_step_event_t kind = of_stage ? event % STAGE_EVENTS : event;
+    const pl_step_stage_t stage = of_stage ? event / STAGE_EVENTS
+                                  : event == PL_STEP_ON_UPDATE_SKIPPED ? PL_STAGE_UPDATE
+                                                                       : PL_STAGE_COMPUTE;
+    const bool owes = pl_step_owes(step, stage);
+    const int next = step_next[step->state][event];
+    switch (kind) {
+    case PL_STEP_ON_COMPUTE_TOLD:
+        if (!owes || !is_ordered(step->state, stage))
+            return step_refuse(step, event, err);
+        result_take(step, stage, step->state);
+        return PL_OK;
+    case PL_STEP_ON_COMPUTE_FAILED:
+    case PL_STEP_ON_COMPUTE_SKIPPED:
+    case PL_STEP_ON_UPDATE_SKIPPED:
+        if (!owes)
+            return step_refuse(step, event, err);
+        result_take(step, stage,
+                    kind == PL_STEP_ON_COMPUTE_FAILED ? PL_STEP_FAILED : PL_STEP_SKIPPED);
+        return PL_OK;
+    default: break;
+    }
+    if (!next || (kind == PL_STEP_ON_COMPUTE_SENT && owes)
+        || (kind == PL_STEP_ON_COMPUTE_ORDERED && !owes)
+        || (kind == PL_STEP_ON_AGAIN && step->owed))
+        return step_refuse(step, event, err);
+    if (kind == PL_STEP_ON_COMPUTE_SENT)
+        step->owed |= 1u << stage;
+    step->state = (pl_step_state_t)(next - 1);
+    return PL_OK;
+}
+
+/* ---- the steps in flight ---- */
+
+#undef TO
+#undef ON
+#define TO(state) (PL_PIPELINE_##state + 1)
+#define ON(event) [PL_PIPELINE_ON_##event]
+
+/* Steps that came before a fault may bring more of them. */
+static const unsigned char pipeline_next[PL_PIPELINE_STATES][PL_PIPELINE_EVENTS] = {
+    [PL_PIPELINE_OPEN] = {ON(FAULT) = TO(DRAINING), ON(HOLD) = TO(HELD),
+                          ON(RESET) = TO(OPEN), ON(BREAK) = TO(BROKEN)},
+    [PL_PIPELINE_DRAINING] = {ON(FAULT) = TO(DRAINING), ON(DIAGNOSE) = TO(DIAGNOSING),
+                              ON(END) = TO(ENDED), ON(BREAK) = TO(BROKEN)},
+    [PL_PIPELINE_DIAGNOSING] = {ON(FAULT) = TO(DIAGNOSING), ON(FOLLOW) = TO(FOLLOWING),
+                                ON(RESUME) = TO(OPEN), ON(END) = TO(ENDED),
+                                ON(BREAK) = TO(DIAGNOSING)},
+    [PL_PIPELINE_FOLLOWING] = {ON(FAULT) = TO(FOLLOWING), ON(RESUME) = TO(OPEN),
+                               ON(END) = TO(ENDED), ON(BREAK) = TO(FOLLOWING)},
+    [PL_PIPELINE_HELD] = {ON(RELEASE) = TO(OPEN), ON(RESET) = TO(HELD),
+                          ON(BREAK) = TO(BROKEN)},
+    [PL_PIPELINE_ENDED] = {ON(FAULT) = TO(ENDED), ON(HOLD) = TO(ENDED_HELD),
+                           ON(RESET) = TO(OPEN), ON(BREAK) = TO(BROKEN)},
+    [PL_PIPELINE_ENDED_HELD] = {ON(RELEASE) = TO(ENDED), ON(RESET) = TO(HELD),
+                                ON(BREAK) = TO(BROKEN)},
+    [PL_PIPELINE_BROKEN] = {ON(FAULT) = TO(BROKEN), ON(END) = TO(BROKEN),
+                            ON(HOLD) = TO(BROKEN), ON(RELEASE) = TO(BROKEN),
+                            ON(RESET) = TO(BROKEN), ON(BREAK) = TO(BROKEN)},
+};
+
+int pl_pipeline_take(pl_pipeline_state_t *state, pl_pipeline_event_t event,
+                     pl_error_t *err)
+{
+    const int next = pipeline_next[*state][event];
+    if (!next)
+        return pl_fail(err, PL_EBUG,
+                       "event \"%s\" cannot come in state \"%s\" of the steps in flight",
+                       pl_pipeline_event_name(event), pl_pipeline_state_name(*state));
+    *state = (pl_pipeline_state_t)(next - 1);
+    return PL_OK;
+}
+
+/* ---- names, for errors ---- */
+
+#define PL_X(name, text) text,
+
+const char *pl_step_state_name(pl_step_state_t state)
+{
+    static const char *const names[] = {PL_STEP_STATE_LIST(PL_X)};
+    return names[state];
+}
+
+const char *pl_step_event_name(pl_step_event_t event)
+{
+    static const char *const names[] = {PL_STEP_EVENT_LIST(PL_X)};
+    return names[event];
+}
+
+const char *pl_pipeline_state_name(pl_pipeline_state_t state)
+{
+    static const char *const names[] = {PL_PIPELINE_STATE_LIST(PL_X)};
+    return names[state];
+}
+
+const char *pl_pipeline_event_name(pl_pipeline_event_t event)
+{
+    static const char *const names[] = {PL_PIPELINE_EVENT_LIST(PL_X)};
+    return names[event];
+}

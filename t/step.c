@@ -1,0 +1,368 @@
+/* step.c - tests of strategies/step.c and replica_train.c: the state machine of training
+ * steps, alone and in a run whose results come late */
+#include "strategies/step.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rig.h"
+#include "strategies/replica.h"
+#include "strategies/strategies.h"
+#include "tap.h"
+
+/* ---- Every event in every state ---- */
+
+/* How far a step is sent: what may come, and where it leads.  "again" besides: below. */
+static const char *const sending[] = {
+    "unsent, compute sent, computing",
+    "computing, compute ordered, computed",
+    "computing, exchange begun, exchanging",
+    "exchanging, exchanged, computing",
+    "computed, reduce sent, reducing",
+    "computed, update sent, updating",
+    "computed, all sent, sent",
+    "reducing, reduce ordered, reduced",
+    "reduced, update sent, updating",
+    "reduced, all sent, sent",
+    "updating, update ordered, updated",
+    "updated, follow sent, following",
+    "updated, all sent, sent",
+    "following, follow ordered, followed",
+    "followed, all sent, sent",
+    "skipped, follow sent, skipped",
+    "skipped, all sent, sent",
+    "skipped, compute ordered, skipped",
+    "skipped, reduce ordered, skipped",
+    "skipped, update ordered, skipped",
+    "skipped, follow ordered, skipped",
+    "failed, compute ordered, failed",
+    "failed, reduce ordered, failed",
+    "failed, update ordered, failed",
+    "failed, follow ordered, failed",
+};
+
+/* Behind a skipped step a step may be sent again from these, once it owes nothing. */
+static const char again_from[] =
+    " unsent computed reduced updated followed sent skipped ";
+
+static const char *const stages[] = {"compute", "reduce", "update", "follow"};
+
+/* In which states a stage is on its way into order: its results cannot come yet. */
+static const char *const under_way[] = {" computing exchanging ", " reducing ",
+                                        " updating ", " following "};
+
+static bool is_among(const char *words, const char *word)
+{
+    char spaced[32];
+    snprintf(spaced, sizeof spaced, " %s ", word);
+    return strstr(words, spaced);
+}
+
+/* Where an event of how far a step is sent leads, or NULL. */
+static const char *sending_to(const char *state, const char *event)
+{
+    char from[64];
+    snprintf(from, sizeof from, "%s, %s, ", state, event);
+    for (size_t k = 0; k < sizeof sending / sizeof *sending; k++)
+        if (!strncmp(sending[k], from, strlen(from)))
+            return sending[k] + strlen(from);
+    return NULL;
+}
+
+/* What is to come of an event: the state's name, or NULL where it cannot come; and which
+ * stages are owed then. */
+static const char *expected(const char *state, const char *event, unsigned *owed)
+{
+    char what[16] = "";
+    int stage = -1;
+    for (int k = 0; k < 4; k++)
+        if (!strncmp(event, stages[k], strlen(stages[k]))) {
+            stage = k;
+            snprintf(what, sizeof what, "%s", event + strlen(stages[k]) + 1);
+        }
+    const unsigned bit = stage < 0 ? 0 : 1u << stage;
+    const bool owes = *owed & bit, failed = !strcmp(state, "failed");
+    if (!strcmp(what, "told") || !strcmp(what, "failed") || !strcmp(what, "skipped")) {
+        if (!owes || (!strcmp(what, "told") && is_among(under_way[stage], state)))
+            return NULL;
+        *owed &= ~bit;
+        return failed || !strcmp(what, "told") ? state : what;
+    }
+    if (!strcmp(event, "again"))
+        return !*owed && is_among(again_from, state) ? "unsent" : NULL;
+    const char *to = sending_to(state, event);
+    if (!to || (!strcmp(what, "sent") && owes) || (!strcmp(what, "ordered") && !owes))
+        return NULL;
+    if (!strcmp(what, "sent"))
+        *owed |= bit;
+    return to;
+}
+
+static bool step_is_right(pl_step_state_t state, unsigned owed, pl_step_event_t event)
+{
+    pl_step_t step = {state, owed};
+    pl_error_t err = {0};
+    unsigned left = owed;
+    const char *from = pl_step_state_name(state), *name = pl_step_event_name(event),
+               *to = expected(from, name, &left);
+    const int code = pl_step_take(&step, event, &err);
+    const bool is_right = to ? code == PL_OK
+                                   && !strcmp(pl_step_state_name(step.state), to)
+                                   && step.owed == left
+                             : code == PL_EBUG && step.state == state && step.owed == owed
+                                   && strstr(err.text, from) && strstr(err.text, name);
+    if (!is_right)
+        tap_diag("%s, owed %x, %s: code %d, %s, owed %x; expected %s, owed %x", from,
+                 owed, name, code, pl_step_state_name(step.state), step.owed,
+                 to ? to : "a bug", left);
+    return is_right;
+}
+
+static void a_step_takes_the_events_of_its_state_and_refuses_others(void)
+{
+    int wrong = 0, taken = 0;
+    for (int state = 0; state < PL_STEP_STATES; state++)
+        for (unsigned owed = 0; owed < 16; owed++)
+            for (int event = 0; event < PL_STEP_EVENTS; event++) {
+                wrong += !step_is_right(state, owed, event);
+                taken++;
+            }
+    is_int(taken, 13 * 16 * 22, "each event, in each state, whatever is owed");
+    is_int(wrong, 0,
+           "leads where the machine's drawing says, or is a bug that names both");
+}
+
+/* The steps in flight: where each event leads from each state, in the order of
+ * PL_PIPELINE_EVENT_LIST; "-": it cannot come. */
+static const char *const pipeline[PL_PIPELINE_STATES][PL_PIPELINE_EVENTS] = {
+    {"draining", "-", "-", "-", "-", "held", "-", "open", "broken"},
+    {"draining", "diagnosing", "-", "-", "ended", "-", "-", "-", "broken"},
+    {"diagnosing", "-", "following", "open", "ended", "-", "-", "-", "diagnosing"},
+    {"following", "-", "-", "open", "ended", "-", "-", "-", "following"},
+    {"-", "-", "-", "-", "-", "-", "open", "held", "broken"},
+    {"ended", "-", "-", "-", "-", "ended and held", "-", "open", "broken"},
+    {"-", "-", "-", "-", "-", "-", "ended", "held", "broken"},
+    {"broken", "-", "-", "-", "broken", "broken", "broken", "broken", "broken"},
+};
+
+static void the_steps_in_flight_take_the_events_of_their_state(void)
+{
+    int wrong = 0;
+    for (int from = 0; from < PL_PIPELINE_STATES; from++)
+        for (int event = 0; event < PL_PIPELINE_EVENTS; event++) {
+            pl_pipeline_state_t state = from;
+            pl_error_t err = {0};
+            const char *to = pipeline[from][event];
+            const bool legal = strcmp(to, "-") != 0;
+            const int code = pl_pipeline_take(&state, event, &err);
+            const bool is_right =
+                legal ? code == PL_OK && !strcmp(pl_pipeline_state_name(state), to)
+                      : code == PL_EBUG && (int)state == from
+                            && strstr(err.text, pl_pipeline_state_name(from))
+                            && strstr(err.text, pl_pipeline_event_name(event));
+            if (!is_right)
+                tap_diag("%s, %s: code %d, %s; expected %s", pl_pipeline_state_name(from),
+                         pl_pipeline_event_name(event), code,
+                         pl_pipeline_state_name(state), to);
+            wrong += !is_right;
+        }
+    is_int(wrong, 0, "each event in each state leads where the drawing says");
+}
+
+/* ---- A strategy whose sums are in order at once, and told late ---- */
+
+enum { LATE_MOST = 8, METRICS_MOST = 8 };
+
+typedef struct late {
+    pl_replica_t replica;                                   /* first: see replica.h */
+    pl_replica_meets_t meets;
+    int64_t told_after;                                     /* option: sums, or follows */
+    bool follows, tells_twice;                              /* options */
+    struct {
+        double *figures, kept[METRICS_MOST];                /* held back until told */
+        size_t count;
+    } sum[LATE_MOST];
+    int waiting;
+    bool waits;                                             /* for the timer */
+} late_t;
+
+static int most_ahead;                              /* sums that were not told, at once */
+static int followed;
+
+/* All of them; what the host has to know comes with it. */
+static void late_tell(void *self)
+{
+    late_t *late = self;
+    late->waits = false;
+    while (late->waiting) {
+        const int count = late->waiting--;
+        if (late->sum[0].figures)
+            memcpy(late->sum[0].figures, late->sum[0].kept,
+                   late->sum[0].count * sizeof(double));
+        memmove(late->sum, late->sum + 1, (size_t)(count - 1) * sizeof *late->sum);
+        pl_replica_told(&late->replica, NULL, false);
+    }
+}
+
+static int late_keep(late_t *late, const pl_replica_sums_t *sums, pl_error_t *err)
+{
+    const int k = late->waiting++;
+    late->sum[k].figures = sums->figures;
+    late->sum[k].count = sums->figures ? sums->figure_count : 0;
+    for (size_t i = 0; i < late->sum[k].count; i++) {
+        late->sum[k].kept[i] = sums->figures[i];
+        sums->figures[i] = 0;
+    }
+    most_ahead = late->waiting > most_ahead ? late->waiting : most_ahead;
+    if (!late->waits && pl_after(late, 20, late_tell, NULL) != PL_OK)
+        return pl_fail(err, PL_ENOMEM, "no timer");
+    late->waits = true;
+    pl_replica_ordered(&late->replica);
+    if (late->waiting >= late->told_after)
+        late_tell(late);
+    return PL_OK;
+}
+
+static int late_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
+{
+    return late_keep((late_t *)r, sums, err);
+}
+
+static int late_stepped(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
+{
+    late_t *late = (late_t *)r;
+    followed++;
+    if (late->tells_twice)
+        pl_replica_reduced(r, NULL, false);
+    return late_keep(late, &(pl_replica_sums_t){.step = sums->step}, err);
+}
+
+static int late_prepare(pl_replica_t *r, pl_error_t *err)
+{
+    (void)err;
+    pl_replica_prepared(r, NULL);
+    return PL_OK;
+}
+
+static int late_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)call, (void)body, (void)err;
+    late_t *late = self;
+    late->meets = (pl_replica_meets_t){.prepare = late_prepare, .reduce = late_reduce};
+    if (late->follows || late->tells_twice)
+        late->meets.stepped = late_stepped;
+    late->replica.meets = &late->meets;
+    pl_actor_ready(self);
+    return PL_OK;
+}
+
+/* Steps that are not finite are skipped, whatever the loop says. */
+static int late_train(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    pl_train_batch_t msg = body->train_batch;
+    msg.may_skip = true;
+    return pl_replica_train(self, call, &msg, err);
+}
+
+static const pl_option_t late_options[] = {
+    PL_INT(late_t, told_after, "1", "1..8", "results that are reported together"),
+    PL_BOOL(late_t, follows, "false", "ranks synchronize behind each step"),
+    PL_BOOL(late_t, tells_twice, "false", "that synchronization is reported twice"),
+    PL_OPTIONS_END,
+};
+
+static const pl_handler_t late_handlers[] = {
+    PL_ON(start, late_start),
+    PL_ON(train_batch, late_train),
+    PL_HANDLERS_END,
+};
+
+static const pl_actor_ops_t late_strategy = {.name = "late",
+                                             .help = "single; results come late",
+                                             .size = sizeof(late_t),
+                                             .options = late_options,
+                                             .role = "strategy",
+                                             .devices_most = 1,
+                                             .level = PL_LEVEL_STRATEGY,
+                                             .handlers = late_handlers,
+                                             .base = &pl_single_strategy};
+
+#define RUN "\"log_every_n_steps\": 100, \"num_sanity_val_steps\": 0, \"depth\": 4, "
+#define LATE(options) "\"strategy\": {\"name\": \"late\", " options "}, " RUN
+
+static rig_result_t *fit(const char *script, const char *trainer)
+{
+    rig_t *rig = rig_new(.script = script, .data = "\"batch_size\": 5",
+                         .optimizer = "{\"name\": \"adam\", \"lr\": 0.01}",
+                         .trainer = trainer);
+    most_ahead = followed = 0;
+    rig_result_t *result = rig_keep(rig_fit(rig));
+    is_text(result->status, "ok", "it trains: %s", trainer);
+    rig_free(&rig);
+    return result;
+}
+
+static void is_same(rig_result_t *a, rig_result_t *b, const char *what)
+{
+    ok(rig_same_bits(a, b), "%s: the same weights", what);
+    ok(rig_metric(a, "train_loss") == rig_metric(b, "train_loss"), "and the same loss");
+    is_int((long)a->global_step, (long)b->global_step, "after as many steps");
+    rig_result_free(a);
+    rig_result_free(b);
+}
+
+static void steps_are_sent_before_the_sums_before_them_are_told(void)
+{
+    rig_result_t *late = fit("", LATE("\"told_after\": 2") "\"max_steps\": 8");
+    is_int(most_ahead, 2, "the second is summed before the first has results");
+    is_same(late, fit("", RUN "\"max_steps\": 8"), "told late");
+    late = fit("", LATE("\"told_after\": 4") "\"max_steps\": 8");
+    is_int(most_ahead, 4, "as many as are in flight");
+    is_same(late, fit("", RUN "\"max_steps\": 8"), "told later still");
+    is_same(fit("", LATE("\"told_after\": 1") "\"max_steps\": 7"),
+            fit("", RUN "\"max_steps\": 7"), "told at once");
+    is_same(
+        fit("",
+            LATE("\"told_after\": 2") "\"accumulate_grad_batches\": 2, \"max_steps\": 4"),
+        fit("", RUN "\"accumulate_grad_batches\": 2, \"max_steps\": 4"),
+        "of several batches");
+}
+
+static void a_step_that_is_skipped_waits_for_what_is_told_late(void)
+{
+    static const char script[] = "step 5 of forward_backward gives nan in fc1.weight";
+    is_same(fit(script, LATE("\"told_after\": 3") "\"max_steps\": 9"),
+            fit(script, LATE("\"told_after\": 1") "\"max_steps\": 9"),
+            "one of them is skipped");
+    rig_result_t *late =
+        fit(script, LATE("\"told_after\": 2, \"follows\": true") "\"max_steps\": 9");
+    is_int(followed, 9, "what follows a step follows a skipped one, too");
+    is_same(late, fit(script, LATE("\"told_after\": 1") "\"max_steps\": 9"),
+            "followed late");
+}
+
+static void a_strategy_that_tells_what_nothing_waits_for_ends_the_run(void)
+{
+    rig_t *rig = rig_new(.data = "\"batch_size\": 5",
+                         .trainer = LATE("\"tells_twice\": true") "\"max_steps\": 4");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "failed", "the run fails");
+    is_int(result->error.code, PL_EBUG, "as a bug");
+    like(result->error.text, "no training step waits|cannot come in state",
+         "which names what cannot be");
+    rig_free(&rig);
+}
+
+int main(void)
+{
+    const pl_registration_t parts[] = {{"strategy", &late_strategy},
+                                       PL_REGISTRATIONS_END};
+    rig_init(parts);
+    run(a_step_takes_the_events_of_its_state_and_refuses_others);
+    run(the_steps_in_flight_take_the_events_of_their_state);
+    run(steps_are_sent_before_the_sums_before_them_are_told);
+    run(a_step_that_is_skipped_waits_for_what_is_told_late);
+    run(a_strategy_that_tells_what_nothing_waits_for_ends_the_run);
+    return tap_done();
+}
