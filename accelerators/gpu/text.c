@@ -133,6 +133,8 @@ int gpu_argument(gpu_text_t *t, const gpu_spot_t *spot, const char *type, bool w
         t->written[k] = false;
     }
     t->written[k] |= writes;
+    if (kernel->spot[k].bytes < spot->bytes)
+        kernel->spot[k].bytes = spot->bytes;
     return k;
 }
 
@@ -202,7 +204,10 @@ void gpu_define_scratch(gpu_text_t *t, const char *name, size_t offset, int64_t 
     if (t->scratch < end)
         t->scratch = end;
     gpu_define(t, name, "a%d",
-               gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_SCRATCH, .offset = offset},
+               gpu_argument(t,
+                            &(gpu_spot_t){.at = GPU_AT_SCRATCH,
+                                          .offset = offset,
+                                          .bytes = (size_t)count * sizeof(double)},
                             "double", true));
 }
 
@@ -408,18 +413,26 @@ void gpu_print_floats(gpu_text_t *t, int region, pl_dtype_t dtype, size_t from, 
 gpu_spot_t gpu_spot_of(const gpu_text_t *t, int32_t value)
 {
     const pl_home_t *home = &t->home[value];
-    const pl_value_t *root = &t->g->value[home->root];
-    if (home->place == PL_PLACE_ARENA)
-        return (gpu_spot_t){.at = GPU_AT_ARENA, .offset = (size_t)home->offset};
-    if (home->place == PL_PLACE_TARGET)
-        return (gpu_spot_t){.at = GPU_AT_REGION,
-                            .index = (int)home->region,
-                            .offset = (size_t)home->offset * pl_dtype_size(root->dtype)};
-    if (root->source == PL_FROM_INPUT)
-        return (gpu_spot_t){.at = GPU_AT_INPUT, .index = root->index};
-    return (gpu_spot_t){.at = GPU_AT_REGION,
-                        .index = root->index,
-                        .offset = (size_t)root->offset * pl_dtype_size(root->dtype)};
+    const pl_value_t *v = &t->g->value[value], *root = &t->g->value[home->root];
+    const size_t width = pl_dtype_size(root->dtype);
+    const int64_t own = pl_elements(v->shape), all = pl_elements(root->shape);
+    gpu_spot_t spot = {.bytes = (size_t)(own < all ? own : all) * width};
+    if (home->place == PL_PLACE_ARENA) {
+        spot.at = GPU_AT_ARENA;
+        spot.offset = (size_t)home->offset;
+    } else if (home->place == PL_PLACE_TARGET) {
+        spot.at = GPU_AT_REGION;
+        spot.index = (int)home->region;
+        spot.offset = (size_t)home->offset * width;
+    } else if (root->source == PL_FROM_INPUT) {
+        spot.at = GPU_AT_INPUT;
+        spot.index = root->index;
+    } else {
+        spot.at = GPU_AT_REGION;
+        spot.index = root->index;
+        spot.offset = (size_t)root->offset * width;
+    }
+    return spot;
 }
 
 const char *gpu_type(pl_dtype_t dtype)

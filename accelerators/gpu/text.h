@@ -27,6 +27,7 @@ typedef struct gpu_spot {
     } at;
     int index;
     size_t offset; /* bytes */
+    size_t bytes;  /* of a value: what a kernel reads or writes of it, at most */
 } gpu_spot_t;
 
 /* Replays take turns with their step blocks, batches and records. */

@@ -406,7 +406,8 @@ static int partials(unit_t *u, bool writes)
     const size_t bytes = (size_t)blocks_of(u) * (size_t)u->totals * sizeof(double);
     if (u->t->scratch < bytes)
         u->t->scratch = bytes;
-    return gpu_argument(u->t, &(gpu_spot_t){.at = GPU_AT_SCRATCH}, "double", writes);
+    return gpu_argument(u->t, &(gpu_spot_t){.at = GPU_AT_SCRATCH, .bytes = bytes}, "double",
+                        writes);
 }
 
 /* Behind the loop of a block. */
