@@ -123,7 +123,8 @@ static tally_t count(paper_t *paper, const pl_graph_t *g, const char *what)
         const gpu_kernel_t *kernel = &plan->kernel[k];
         double bytes = 0;
         for (int i = 0; i < kernel->launch[0].count; i++)
-            bytes += (double)kernel->spot[i].bytes;
+            bytes += (double)kernel->spot[i].bytes
+                     * (kernel->spot[i].reads + kernel->spot[i].writes);
         tally.bytes += bytes;
         if (getenv("SHOW"))
             tap_diag("%-28s %9.2f MB", kernel->name, bytes / 1e6);

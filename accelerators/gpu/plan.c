@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "accelerators/gpu/build.h"
+#include "accelerators/gpu/refine.h"
 #include "accelerators/gpu/replay.h"
 #include "accelerators/plan/lower.h"
 #include "accelerators/plan/rewrite.h"
@@ -318,6 +319,8 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
         pl_rewrite(&c->graph);
         code = pl_lower(&c->lowered, &c->graph, err);
     }
+    if (code == PL_OK)
+        code = gpu_refine(&c->lowered.graph, err);
     if (code == PL_OK)
         code = pl_fuse(&c->fusion, &c->lowered.graph, &limits, err);
     if (code == PL_OK) {

@@ -130,9 +130,9 @@ int gpu_argument(gpu_text_t *t, const gpu_spot_t *spot, const char *type, bool w
         kernel->spot[k] = *spot;
         kernel->launch[0].count++;
         t->type[k] = type;
-        t->written[k] = false;
     }
-    t->written[k] |= writes;
+    kernel->spot[k].writes |= writes;
+    kernel->spot[k].reads |= !writes;
     if (kernel->spot[k].bytes < spot->bytes)
         kernel->spot[k].bytes = spot->bytes;
     return k;
@@ -270,7 +270,7 @@ static void print_parameters(gpu_text_t *t, gpu_string_t *to)
     while (line > 0 && to->text[line - 1] != '\n')
         line--;
     for (int k = 0; k < kernel->launch[0].count; k++) {
-        const char *kind = t->written[k] ? "" : "const ";
+        const char *kind = kernel->spot[k].writes ? "" : "const ";
         const size_t next = strlen(kind) + strlen(t->type[k]) + 16;
         const bool breaks = to->length - line + next > 90;
         if (k)
@@ -336,7 +336,7 @@ static bool has_effect(const gpu_text_t *t)
     const gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
     int k = 0;
     while (k < kernel->launch[0].count
-           && !(kernel->spot[k].at == GPU_AT_REGION && t->written[k]))
+           && !(kernel->spot[k].at == GPU_AT_REGION && kernel->spot[k].writes))
         k++;
     return k < kernel->launch[0].count;
 }

@@ -28,6 +28,7 @@ typedef struct gpu_spot {
     int index;
     size_t offset; /* bytes */
     size_t bytes;  /* of a value: what a kernel reads or writes of it, at most */
+    bool reads, writes;
 } gpu_spot_t;
 
 /* Replays take turns with their step blocks, batches and records. */
@@ -72,7 +73,6 @@ typedef struct gpu_text {
     gpu_kernel_t *kernel; /* [kernels] */
     int kernels, room;
     const char *type[PL_LAUNCH_ADDRESSES]; /* of the arguments of the one at hand */
-    bool written[PL_LAUNCH_ADDRESSES];
     char defined[GPU_DEFINES][24]; /* names of macros of the one at hand */
     int defines;
     gpu_check_t *check; /* [checks] */

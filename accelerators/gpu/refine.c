@@ -1,0 +1,187 @@
+/* refine.c - casts of a lowered graph that need no kernel of their own
+ *
+ * A kernel converts what it loads and what it stores, so a cast beside an operation that
+ * is no unit of element-wise ones costs nothing when that operation takes it over. */
+#include "accelerators/gpu/refine.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+typedef struct refining {
+    pl_graph_t *g;
+    int32_t *is;     /* [values] what stands for it: itself, or another */
+    int *readers;    /* [values] operations and fetches */
+    int32_t *reader; /* [values] the last operation that reads it  [-1] */
+} refining_t;
+
+static bool is_product(pl_opcode_t code)
+{
+    return code == PL_OP_matmul || code == PL_OP_linear || code == PL_OP_conv2d
+           || code == PL_OP_conv2d_grad_w || code == PL_OP_conv2d_grad_x;
+}
+
+/* Operations whose kernels load and store any floating-point type: not those that a
+ * library may compute, which wants one type. */
+static bool takes_any(pl_opcode_t code)
+{
+    switch (code) {
+    case PL_OP_layer_norm:
+    case PL_OP_layer_norm_grad:
+    case PL_OP_batch_norm:
+    case PL_OP_batch_norm_with:
+    case PL_OP_batch_norm_grad:
+    case PL_OP_softmax:
+    case PL_OP_softmax_grad:
+    case PL_OP_cross_entropy:
+    case PL_OP_cross_entropy_grad:
+    case PL_OP_correct:
+    case PL_OP_sum:
+    case PL_OP_embedding:
+    case PL_OP_embedding_grad:
+    case PL_OP_permute:
+    case PL_OP_concat:
+    case PL_OP_slice_grad: return true;
+    default: return false;
+    }
+}
+
+static bool is_wider(pl_dtype_t a, pl_dtype_t b)
+{
+    return pl_dtype_size(a) > pl_dtype_size(b);
+}
+
+static void count_readers(refining_t *r)
+{
+    const pl_graph_t *g = r->g;
+    for (int32_t v = 0; v < g->value_count; v++)
+        r->readers[v] = 0, r->reader[v] = -1;
+    for (int i = 0; i < g->op_count; i++)
+        for (int k = 0; k < g->op[i].input_count; k++) {
+            r->readers[r->is[g->op[i].input[k]]]++;
+            r->reader[r->is[g->op[i].input[k]]] = i;
+        }
+    for (int i = 0; i < g->fetch_count; i++) {
+        r->readers[r->is[g->fetch[i].value]] += 2;
+        if (g->fetch[i].kind == PL_FETCH_FIGURE)
+            r->readers[r->is[g->fetch[i].weight]] += 2;
+    }
+}
+
+/* An operation that reads what a cast has widened reads what the cast does. */
+static void widen(refining_t *r)
+{
+    const pl_graph_t *g = r->g;
+    for (int i = 0; i < g->op_count; i++)
+        for (int k = 0; k < g->op[i].input_count && takes_any(g->op[i].code); k++) {
+            const pl_value_t *v = &g->value[g->op[i].input[k]];
+            const pl_op_t *cast = v->source == PL_FROM_OP ? &g->op[v->op] : NULL;
+            if (cast && cast->code == PL_OP_cast
+                && pl_is_float(g->value[cast->input[0]].dtype)
+                && is_wider(v->dtype, g->value[cast->input[0]].dtype))
+                g->op[i].input[k] = cast->input[0];
+        }
+}
+
+/* Whether all that reads a value assigns it to gradients. */
+static bool is_gradient(const refining_t *r, int32_t value)
+{
+    const pl_graph_t *g = r->g;
+    if (r->readers[value] != 1 || r->reader[value] < 0)
+        return false;
+    const pl_op_t *op = &g->op[r->reader[value]];
+    if (op->code == PL_OP_reshape)
+        return is_gradient(r, op->output[0]);
+    return op->code == PL_OP_assign && g->value[op->input[0]].index == PL_REGION_GRADS;
+}
+
+/* Whether an operation may make its result in the type of the cast behind it. */
+static bool takes_over(const refining_t *r, const pl_op_t *maker, const pl_op_t *cast)
+{
+    const pl_value_t *to = &r->g->value[cast->output[0]],
+                     *from = &r->g->value[cast->input[0]];
+    if (!pl_is_float(from->dtype) || !pl_is_float(to->dtype))
+        return false;
+    if (is_wider(to->dtype, from->dtype))
+        return is_product(maker->code) && is_gradient(r, cast->output[0]);
+    return takes_any(maker->code);
+}
+
+/* The one reader of a value where reshapes lie between: a cast, or -1. */
+static int only_cast(const refining_t *r, int32_t value)
+{
+    while (r->readers[value] == 1 && r->reader[value] >= 0) {
+        const pl_op_t *op = &r->g->op[r->reader[value]];
+        if (op->code == PL_OP_cast)
+            return r->reader[value];
+        if (op->code != PL_OP_reshape)
+            return -1;
+        value = op->output[0];
+    }
+    return -1;
+}
+
+static void take_over(refining_t *r, int32_t value, const pl_op_t *cast)
+{
+    pl_graph_t *g = r->g;
+    const pl_dtype_t dtype = g->value[cast->output[0]].dtype;
+    int32_t last = value;
+    g->value[value].dtype = dtype;
+    while (g->op[r->reader[last]].code == PL_OP_reshape) {
+        last = g->op[r->reader[last]].output[0];
+        g->value[last].dtype = dtype;
+    }
+    r->is[cast->output[0]] = last;
+}
+
+static void narrow(refining_t *r)
+{
+    const pl_graph_t *g = r->g;
+    for (int i = 0; i < g->op_count; i++) {
+        if (!takes_any(g->op[i].code) && !is_product(g->op[i].code))
+            continue;
+        const int cast = only_cast(r, g->op[i].output[0]);
+        if (cast >= 0 && takes_over(r, &g->op[i], &g->op[cast]))
+            take_over(r, g->op[i].output[0], &g->op[cast]);
+    }
+}
+
+/* What is a cast that was taken over is read where its result is now. */
+static void rename_all(refining_t *r)
+{
+    pl_graph_t *g = r->g;
+    for (int32_t v = 0; v < g->value_count; v++)
+        while (r->is[v] != r->is[r->is[v]])
+            r->is[v] = r->is[r->is[v]];
+    for (int i = 0; i < g->op_count; i++)
+        for (int k = 0; k < g->op[i].input_count; k++)
+            g->op[i].input[k] = r->is[g->op[i].input[k]];
+    for (int i = 0; i < g->fetch_count; i++) {
+        g->fetch[i].value = r->is[g->fetch[i].value];
+        if (g->fetch[i].kind == PL_FETCH_FIGURE)
+            g->fetch[i].weight = r->is[g->fetch[i].weight];
+    }
+}
+
+int gpu_refine(pl_graph_t *g, pl_error_t *err)
+{
+    const size_t values = (size_t)g->value_count;
+    refining_t r = {.g = g,
+                    .is = pl_alloc_array(values, sizeof *r.is),
+                    .readers = pl_alloc_array(values, sizeof *r.readers),
+                    .reader = pl_alloc_array(values, sizeof *r.reader)};
+    const bool whole = r.is && r.readers && r.reader;
+    for (int32_t v = 0; v < g->value_count && whole; v++)
+        r.is[v] = v;
+    if (whole) {
+        widen(&r);
+        pl_graph_prune(g);
+        count_readers(&r);
+        narrow(&r);
+        rename_all(&r);
+        pl_graph_prune(g);
+    }
+    pl_free(r.is);
+    pl_free(r.readers);
+    pl_free(r.reader);
+    return whole ? PL_OK : pl_no_memory(err);
+}
