@@ -206,6 +206,8 @@ static int call_compile(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t *g,
         pl_graph_free(g);
         return code;
     }
+    if (plan->kind == PL_PLAN_BATCH && plan->stage != PL_PREDICT)
+        pl_graph_drop_outputs(g);
     if (plan->kind == PL_PLAN_BATCH && plan->stage == PL_TRAIN) {
         g->bucket_count = r->bucket_count;
         memcpy(g->bucket, r->bucket, sizeof g->bucket);

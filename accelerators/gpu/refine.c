@@ -67,19 +67,57 @@ static void count_readers(refining_t *r)
     }
 }
 
-/* An operation that reads what a cast has widened reads what the cast does. */
-static void widen(refining_t *r)
+static bool takes_value(const pl_graph_t *g, int32_t value);
+
+/* Whether an operation may read another type as its input. */
+static bool takes_input(const pl_graph_t *g, const pl_op_t *op)
 {
-    const pl_graph_t *g = r->g;
+    return op->code == PL_OP_reshape ? takes_value(g, op->output[0])
+                                     : takes_any(op->code);
+}
+
+/* ... and all that read the value. */
+static bool takes_value(const pl_graph_t *g, int32_t value)
+{
+    for (int i = 0; i < g->fetch_count; i++)
+        if (g->fetch[i].value == value
+            || (g->fetch[i].kind == PL_FETCH_FIGURE && g->fetch[i].weight == value))
+            return false;
     for (int i = 0; i < g->op_count; i++)
-        for (int k = 0; k < g->op[i].input_count && takes_any(g->op[i].code); k++) {
-            const pl_value_t *v = &g->value[g->op[i].input[k]];
-            const pl_op_t *cast = v->source == PL_FROM_OP ? &g->op[v->op] : NULL;
-            if (cast && cast->code == PL_OP_cast
-                && pl_is_float(g->value[cast->input[0]].dtype)
-                && is_wider(v->dtype, g->value[cast->input[0]].dtype))
-                g->op[i].input[k] = cast->input[0];
+        for (int k = 0; k < g->op[i].input_count; k++)
+            if (g->op[i].input[k] == value && !takes_input(g, &g->op[i]))
+                return false;
+    return true;
+}
+
+static void read_instead(pl_graph_t *g, int32_t value, int32_t other)
+{
+    for (int i = 0; i < g->op_count; i++) {
+        pl_op_t *op = &g->op[i];
+        for (int k = 0; k < op->input_count; k++) {
+            if (op->input[k] != value || !takes_input(g, op))
+                continue;
+            op->input[k] = other;
+            if (op->code != PL_OP_reshape)
+                continue;
+            g->value[op->output[0]].dtype = g->value[other].dtype;
+            read_instead(g, op->output[0], op->output[0]);
         }
+    }
+}
+
+/* An operation that reads what a cast has widened reads what the cast does. */
+static void widen(pl_graph_t *g)
+{
+    for (int i = 0; i < g->op_count; i++) {
+        const pl_op_t *op = &g->op[i];
+        if (op->code != PL_OP_cast)
+            continue;
+        const pl_dtype_t from = g->value[op->input[0]].dtype,
+                         to = g->value[op->output[0]].dtype;
+        if (pl_is_float(from) && is_wider(to, from))
+            read_instead(g, op->output[0], op->input[0]);
+    }
 }
 
 /* Whether all that reads a value assigns it to gradients. */
@@ -173,7 +211,7 @@ int gpu_refine(pl_graph_t *g, pl_error_t *err)
     for (int32_t v = 0; v < g->value_count && whole; v++)
         r.is[v] = v;
     if (whole) {
-        widen(&r);
+        widen(g);
         pl_graph_prune(g);
         count_readers(&r);
         narrow(&r);

@@ -457,6 +457,15 @@ void pl_graph_take_average(pl_graph_t *g)
             g->value[v].index = PL_REGION_AVERAGE;
 }
 
+void pl_graph_drop_outputs(pl_graph_t *g)
+{
+    int kept = 0;
+    for (int i = 0; i < g->fetch_count; i++)
+        if (g->fetch[i].kind != PL_FETCH_OUTPUT)
+            g->fetch[kept++] = g->fetch[i];
+    g->fetch_count = kept;
+}
+
 void pl_graph_prune(pl_graph_t *g)
 {
     bool *needed = pl_alloc_array((size_t)g->value_count, sizeof *needed);

@@ -257,6 +257,8 @@ PL_API void pl_graph_take_average(pl_graph_t *g);
  * graph_hash.c */
 PL_API uint32_t pl_graph_hash(uint32_t hash, const pl_graph_t *g);
 
+/* A graph whose outputs nobody wants: they are no fetches any more. */
+PL_API void pl_graph_drop_outputs(pl_graph_t *g);
 /* Drops operations whose results nobody reads and that have no effect. */
 PL_API void pl_graph_prune(pl_graph_t *g);
 
