@@ -1334,16 +1334,21 @@ typedef struct pl_kernel_call {
 } pl_kernel_call_t;
 
 typedef struct pl_kernel {
-    const char *accelerator;      /* "cpu"; "reference": float64, for precision 64-true */
+    const char *accelerator;      /* "cpu"; "reference": float64, for precision 64-true;
+                                     "gpu": a text for all GPUs */
     /* Writes rows [from, to) of the output. Several threads call it at once with
      * different rows. The values of a row must not depend on the division into calls, so
-     * that the same run gives the same bits. */
+     * that the same run gives the same bits  [a text] */
     void (*run)(const pl_kernel_call_t *call, int64_t from, int64_t to);
+    /* For "gpu": the body of a function in C that computes row `row` of the output;
+     * doc/modules.md lists what it may use. A GPU for which an operator has no text runs
+     * the kernel for "cpu" on the host  [a function] */
+    const char *text;
 } pl_kernel_t;
 
 #define PL_KERNELS_END \
     { \
-        NULL, NULL \
+        NULL, NULL, NULL \
     }
 
 /* A user operator: its shape, its gradient and its kernels. */

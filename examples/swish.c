@@ -32,7 +32,17 @@ static void swish_gradient(pl_graph_t *g, const pl_use_t *use, pl_node_t dy,
     dx[0] = pl_mul(g, dy, pl_add(g, s, pl_scale(g, rest, swish->slope)));
 }
 
-static const pl_kernel_t swish_kernels[] = {{"cpu", swish_on_cpu}, PL_KERNELS_END};
+/* The same for GPUs: doc/modules.md says what such a text may use. */
+static const char swish_on_gpus[] =
+    "struct { double slope; } swish;\n"
+    "VALUES(swish);\n"
+    "OUT(0, IN0(row) * pl_sigmoidf((real)swish.slope * IN0(row)));\n";
+
+static const pl_kernel_t swish_kernels[] = {
+    {.accelerator = "cpu", .run = swish_on_cpu},
+    {.accelerator = "gpu", .text = swish_on_gpus},
+    PL_KERNELS_END,
+};
 
 static const pl_operator_ops_t swish_operator = {
     .name = "swish",
@@ -62,14 +72,14 @@ static void net_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 {
     const net_t *net = self;
     const swish_t swish = {.slope = net->slope};
-    pl_node_t x = pl_flatten(g, pl_input(g, "x"), 1);       /* [B, features] */
-    x = pl_linear(g, "fc1", x, net->hidden);                /* [B, hidden] */
+    pl_node_t x = pl_flatten(g, pl_input(g, "x"), 1); /* [B, features] */
+    x = pl_linear(g, "fc1", x, net->hidden);          /* [B, hidden] */
     x = pl_apply(g, "swish", &x, 1, &swish);
-    x = pl_linear(g, "fc2", x, net->classes);               /* [B, classes] */
+    x = pl_linear(g, "fc2", x, net->classes); /* [B, classes] */
     pl_output(g, "logits", x);
     if (stage == PL_PREDICT)
         return;
-    pl_node_t y = pl_input(g, "y");                         /* [B] */
+    pl_node_t y = pl_input(g, "y"); /* [B] */
     pl_loss(g, pl_cross_entropy(g, x, y, NULL));
     pl_log(g, "acc", pl_accuracy(g, x, y, NULL), PL_ON_EPOCH);
 }

@@ -113,20 +113,37 @@ static void mistakes_of_authors_are_found(void)
            PL_CHOICE(part_t, c, "\"shm\"", "collective", ""));
 }
 
+static void compute(const pl_kernel_call_t *call, int64_t from, int64_t to)
+{
+    (void)call, (void)from, (void)to;
+}
+
 static void operators_that_no_graph_can_hold_are_refused(void)
 {
     static const pl_option_t options[] = {{"slope", PL_OPTION_FLOAT, 0, "1", NULL, ""},
                                           PL_OPTIONS_END};
+    static const pl_kernel_t gpu_function[] = {{"gpu", compute, NULL}, PL_KERNELS_END},
+                             cpu_text[] = {{"cpu", NULL, "OUT(0, 1);"}, PL_KERNELS_END};
     static const pl_operator_ops_t no_inputs = {.name = "bad"},
                                    large = {.name = "bad", .inputs = 1, .size = 65},
                                    optional = {.name = "bad",
                                                .inputs = 1,
                                                .size = 8,
-                                               .options = options};
+                                               .options = options},
+                                   function = {.name = "bad",
+                                               .inputs = 1,
+                                               .kernels = gpu_function},
+                                   text = {.name = "bad",
+                                           .inputs = 1,
+                                           .kernels = cpu_text};
     refused("operator", (const pl_part_t *)&no_inputs,
             "operator \"bad\" takes 0 inputs: 1 to 8 are supported");
     refused("operator", (const pl_part_t *)&large,
             "the struct of operator \"bad\" has 65 bytes: up to 64 are supported");
+    refused("operator", (const pl_part_t *)&function,
+            "the kernel of operator \"bad\" for \"gpu\" must be a text alone");
+    refused("operator", (const pl_part_t *)&text,
+            "the kernel of operator \"bad\" for \"cpu\" must be a function alone");
     refused(
         "operator", (const pl_part_t *)&optional,
         "operator \"bad\" has options: options belong to the module, which passes their "

@@ -41,8 +41,15 @@ static void gate_gradient(pl_graph_t *g, const pl_use_t *use, pl_node_t dy,
 GATE_KERNEL(gate_on_cpu, float)
 GATE_KERNEL(gate_on_fake, double)
 
+static const char gate_on_gpus[] =
+    "struct { double factor; } gate;\n"
+    "VALUES(gate);\n"
+    "for (int64_t i = 0; i < WIDTH; i++)\n"
+    "    OUT(i, (real)gate.factor * IN0(row * WIDTH + i) * IN1(i));\n";
+
 static const pl_kernel_t gate_kernels[] = {{"cpu", gate_on_cpu},
                                            {"reference", gate_on_fake},
+                                           {"gpu", .text = gate_on_gpus},
                                            PL_KERNELS_END};
 
 const pl_operator_ops_t sample_gate = {

@@ -56,7 +56,7 @@ static int print_unit(compiler_t *c, int from, int to, pl_error_t *err)
         gpu_print_guard(&c->text, from);
     else if (!gpu_print_reduction(&c->text, from) && !gpu_print_move(&c->text, from)
              && !gpu_print_row(&c->text, from) && !gpu_print_product(&c->text, from)
-             && !gpu_print_attention(&c->text, from))
+             && !gpu_print_attention(&c->text, from) && !gpu_print_user(&c->text, from))
         return pl_fail(err, PL_EUNSUPPORTED,
                        "%s: the %s accelerator has no such operator",
                        pl_op_where(op, where), c->gpu->machine->name);
@@ -404,9 +404,10 @@ int gpu_plan_new(pl_gpu_t *gpu, const pl_graph_t *g, pl_plan_t **plan,
         gpu_plan_free(gpu, c.plan);
         return code;
     }
-    if (plan)
+    code = gpu_build(gpu, c.plan, text, texts, caller, err);
+    if (plan && code == PL_OK)
         *plan = c.plan;
-    return gpu_build(gpu, c.plan, text, texts, caller, err);
+    return code;
 }
 
 static void recordings_free(pl_gpu_t *gpu, pl_plan_t *plan)

@@ -281,6 +281,36 @@ static void print_parameters(gpu_text_t *t, gpu_string_t *to)
     }
 }
 
+/* Texts of users in a comment or a literal: nothing that could end it. */
+static void print_word(gpu_text_t *t, gpu_string_t *to, const char *word)
+{
+    for (; *word; word++)
+        gpu_write(t, to, "%c",
+                  isalnum((unsigned char)*word) || strchr("_.-", *word) ? *word : '.');
+}
+
+void gpu_function(gpu_text_t *t, const char *word, const char *parameter,
+                  const char *body, const char *operator)
+{
+    if (t->error.code != PL_OK)
+        return;
+    const gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
+    char call[32];
+    gpu_write(t, &t->ahead, "%sFN void %s_of(int64_t %s, ", t->body.text, kernel->name,
+              parameter);
+    print_parameters(t, &t->ahead);
+    gpu_write(t, &t->ahead, ")\n{\n#line 1 \"operator ");
+    print_word(t, &t->ahead, operator);
+    gpu_write(t, &t->ahead, "\"\n%s\n}\n#line 1 \"%s\"\n", body, kernel->name);
+    t->body.length = 0;
+    snprintf(call, sizeof call, "%s(%s)", word, parameter);
+    gpu_define(t, call, "%s_of(%s", kernel->name, parameter);
+    t->body.length--;
+    for (int k = 0; k < kernel->launch[0].count; k++)
+        gpu_print(t, ", a%d", k);
+    gpu_print(t, ")\n");
+}
+
 /* The level of a line is that of its braces; a statement that an if or a for above it
  * needs stands one deeper. */
 static void print_indented(gpu_text_t *t, gpu_string_t *to)
@@ -301,14 +331,6 @@ static void print_indented(gpu_text_t *t, gpu_string_t *to)
             under = strchr(";{}", line[length - 1]) ? 0 : under + 1;
         line += length + (line[length] == '\n');
     }
-}
-
-/* Texts of users in a comment or a literal: nothing that could end it. */
-static void print_word(gpu_text_t *t, gpu_string_t *to, const char *word)
-{
-    for (; *word; word++)
-        gpu_write(t, to, "%c",
-                  isalnum((unsigned char)*word) || strchr("_.-", *word) ? *word : '.');
 }
 
 /* "element_3: add, relu; h.0.fc1": what the kernel at hand computes. */

@@ -50,7 +50,7 @@ typedef struct gpu_string {
     size_t length, room;
 } gpu_string_t;
 
-enum { GPU_DEFINES = 40 };
+enum { GPU_DEFINES = 80 };
 
 /* An operation that may end a replay with an error: by an index, or by a number. */
 typedef struct gpu_check {
@@ -100,6 +100,11 @@ void gpu_kernel_end(gpu_text_t *t, int64_t groups, int threads);
 void gpu_include(gpu_text_t *t, const char *name);
 void gpu_define(gpu_text_t *t, const char *word, const char *format, ...) PL_PRINTF(3, 4);
 void gpu_define_number(gpu_text_t *t, const char *word, int64_t number);
+/* Puts what was printed of the kernel at hand before it, and there a function of int64_t
+ * PARAMETER whose body is a text: WORD(parameter) calls it.  What a compiler says of it
+ * names the operator. */
+void gpu_function(gpu_text_t *t, const char *word, const char *parameter,
+                  const char *body, const char *operator);
 /* NAME(i): element i of a value.  NAME(i, v): stores v as element i, or does nothing
  * where the value is not used. */
 void gpu_define_load(gpu_text_t *t, const char *name, int32_t value);
@@ -153,5 +158,6 @@ bool gpu_print_move(gpu_text_t *t, int op);
 bool gpu_print_row(gpu_text_t *t, int op);
 bool gpu_print_product(gpu_text_t *t, int op);
 bool gpu_print_attention(gpu_text_t *t, int op);
+bool gpu_print_user(gpu_text_t *t, int op);
 
 #endif

@@ -107,6 +107,18 @@ static int general_check(const char *role, const pl_part_t *part, pl_error_t *er
     return PL_OK;
 }
 
+static int kernels_check(const pl_operator_ops_t *table, pl_error_t *err)
+{
+    for (const pl_kernel_t *k = table->kernels; k && k->accelerator; k++) {
+        const bool is_text = !strcmp(k->accelerator, "gpu");
+        if (is_text != (k->text != NULL) || is_text != !k->run)
+            return pl_fail(err, PL_EINVAL,
+                           "the kernel of operator \"%s\" for \"%s\" must be a %s alone",
+                           table->name, k->accelerator, is_text ? "text" : "function");
+    }
+    return PL_OK;
+}
+
 /* What reads a graph relies on these. */
 static int operator_check(const pl_operator_ops_t *table, pl_error_t *err)
 {
@@ -124,7 +136,7 @@ static int operator_check(const pl_operator_ops_t *table, pl_error_t *err)
                        "operator \"%s\" has options: options belong to the "
                        "module, which passes their values to pl_apply()",
                        table->name);
-    return PL_OK;
+    return kernels_check(table, err);
 }
 
 static int part_check(const pl_registration_t *entry, pl_error_t *err)

@@ -16,7 +16,8 @@ const pl_kernel_t *pl_op_kernel(const pl_op_t *op, const char *accelerator,
                                 pl_error_t *err)
 {
     const pl_operator_ops_t *table = op->attr.table;
-    for (const pl_kernel_t *kernel = table->kernels; kernel && kernel->run; kernel++)
+    const pl_kernel_t *kernel = table->kernels;
+    for (; kernel && kernel->accelerator; kernel++)
         if (!strcmp(kernel->accelerator, accelerator))
             return kernel;
     pl_fail(
