@@ -179,8 +179,8 @@ static int elastic_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t
     const pl_replica_t *r = &ddp->replica;
     const size_t figures = r->cut.shards * e->count;
     memcpy(pl_ddp_figures(ddp), e->figures, figures * sizeof(double));
-    int code = pl_ddp_call_gather(ddp, ddp->at.region[PL_REGION_PARTS],
-                                  (size_t)r->cut.parts, ddp->dtype, err);
+    int code = pl_ddp_call_gather(ddp, ddp->at.region[PL_ELASTIC_PARTS],
+                                  (size_t)pl_elastic_region(r, 0), ddp->dtype, err);
     if (code == PL_OK && figures)
         code = pl_ddp_call_sum(ddp, ddp->at.figures, figures, PL_F64, err);
     return code == PL_OK ? pl_ddp_sum_tail(ddp, sums, err) : code;
@@ -248,7 +248,7 @@ static int elastic_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_err
 static bool elastic_shares(const pl_ddp_t *ddp, pl_region_t region)
 {
     (void)ddp;
-    return region == PL_REGION_PARTS;
+    return (int)region == PL_ELASTIC_PARTS;
 }
 
 /* ---- calls ---- */
@@ -337,6 +337,7 @@ static int elastic_start(void *self, pl_call_t *call, const pl_body_t *body,
     e->meets.exchange = NULL;
     e->meets.reduce = elastic_reduce;
     e->meets.describe = pl_elastic_describe;
+    e->meets.region = pl_elastic_region;
     r->meets = &e->meets;
     return pl_ddp_start(self, call, body, err);
 }

@@ -40,7 +40,7 @@ static int64_t row_end(const pl_replica_t *r)
 
 /* A row of a region: what is in it from an element on. */
 typedef struct row {
-    pl_region_t region;
+    int region;
     int64_t at;
 } row_t;
 
@@ -48,7 +48,7 @@ typedef struct row {
 static row_t row_of_part(const pl_elastic_t *e, int rank, int k)
 {
     const int64_t row = row_end(&e->ddp.replica);
-    return (row_t){PL_REGION_PARTS, ((int64_t)rank * e->parts_most + k) * row};
+    return (row_t){PL_ELASTIC_PARTS, ((int64_t)rank * e->parts_most + k) * row};
 }
 
 /* Those of this rank lie where they are to travel from, as many as may be left at the
@@ -58,7 +58,7 @@ static row_t row_of_sum(const pl_elastic_t *e, int k)
     const pl_replica_t *r = &e->ddp.replica;
     if (k < e->parts_most)
         return row_of_part(e, (int)r->rank, k);
-    return (row_t){PL_REGION_PARTIAL, (k - e->parts_most) * row_end(r)};
+    return (row_t){PL_ELASTIC_PARTIAL, (k - e->parts_most) * row_end(r)};
 }
 
 static int sums_besides(const pl_elastic_t *e)
@@ -69,7 +69,7 @@ static int sums_besides(const pl_elastic_t *e)
 /* Gradients of the step's batches before. */
 static row_t row_of_step(const pl_elastic_t *e)
 {
-    return (row_t){PL_REGION_PARTIAL, sums_besides(e) * row_end(&e->ddp.replica)};
+    return (row_t){PL_ELASTIC_PARTIAL, sums_besides(e) * row_end(&e->ddp.replica)};
 }
 
 /* State as the batch found it. */
@@ -86,7 +86,7 @@ int pl_elastic_first_fold(const pl_elastic_t *e)
 
 static pl_node_t row_view(pl_graph_t *g, row_t row, int64_t from, int64_t count)
 {
-    return pl_region_view(g, row.region, row.at + from, PL_SHAPE(count));
+    return pl_region_view(g, (pl_region_t)row.region, row.at + from, PL_SHAPE(count));
 }
 
 /* ---- graphs ---- */
@@ -94,7 +94,7 @@ static pl_node_t row_view(pl_graph_t *g, row_t row, int64_t from, int64_t count)
 static pl_node_t state_view(const pl_elastic_t *e, pl_graph_t *g, bool before)
 {
     const pl_replica_t *r = &e->ddp.replica;
-    return before ? row_view(g, (row_t){PL_REGION_PARTIAL, state_before(e)}, 0,
+    return before ? row_view(g, (row_t){PL_ELASTIC_PARTIAL, state_before(e)}, 0,
                              r->model->state)
                   : pl_region_view(g, PL_REGION_STATE, 0, PL_SHAPE(r->model->state));
 }
@@ -211,13 +211,21 @@ static int run_check(const pl_replica_t *r, pl_error_t *err)
     return PL_OK;
 }
 
+int64_t pl_elastic_region(const pl_replica_t *r, int k)
+{
+    const pl_elastic_t *e = (const pl_elastic_t *)r;
+    switch (PL_REGION_STRATEGY0 + k) {
+    case PL_ELASTIC_PARTS: return (int64_t)r->ranks * e->parts_most * row_end(r);
+    case PL_ELASTIC_PARTIAL: return state_before(e) + rounded(r->model->state);
+    default: return 0;
+    }
+}
+
 pl_graph_t *pl_elastic_describe(pl_replica_t *r, int k, pl_error_t *err)
 {
     pl_elastic_t *e = (pl_elastic_t *)r;
     if (run_check(r, err) != PL_OK)
         return NULL;
-    r->cut.parts = (int64_t)r->ranks * e->parts_most * row_end(r);
-    r->cut.partial = state_before(e) + rounded(r->model->state);
     pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
     if (!g)
         return NULL;

@@ -10,6 +10,13 @@
  * that is the first or the last, or not; behind these a fold of each kind. */
 enum { PL_ELASTIC_BEGIN, PL_ELASTIC_COMBINE, PL_ELASTIC_COMBINES = 4 };
 
+/* Its own regions: sums over micro-shards, of all ranks; others that only this rank
+ * has. */
+enum {
+    PL_ELASTIC_PARTS = PL_REGION_STRATEGY0,
+    PL_ELASTIC_PARTIAL,
+};
+
 /* What changes from shard to shard: whether it has samples; whether it is shard 0. */
 enum { PL_ELASTIC_PRESENT, PL_ELASTIC_FIRST, PL_ELASTIC_SCALARS };
 
@@ -41,6 +48,7 @@ typedef struct pl_elastic {
 /* ---- elastic_graphs.c ---- */
 
 pl_graph_t *pl_elastic_describe(pl_replica_t *r, int k, pl_error_t *err);
+int64_t pl_elastic_region(const pl_replica_t *r, int k);
 /* The number of its own plan for the first kind of fold. */
 int pl_elastic_first_fold(const pl_elastic_t *e);
 

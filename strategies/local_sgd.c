@@ -54,12 +54,15 @@ static const pl_option_t local_options[] = {
 
 enum { BEGIN, COMPARE, STEP, GRAPHS };
 
+/* Its own region, [parameters]: as the ranks had them in common last. */
+enum { ANCHOR = PL_REGION_STRATEGY0 };
+
 /* What a rank without samples counts: something only where none has any. */
 static const double NEARLY_NOTHING = 0x1p-40;
 
 static int inner_slots(const pl_replica_t *r)
 {
-    return pl_replica_slots(r) - r->more_slots;
+    return pl_replica_slots(r) - r->meets->slots;
 }
 
 static pl_node_t view(const pl_replica_t *r, pl_graph_t *g, int region)
@@ -78,7 +81,7 @@ static pl_node_t weights(const pl_replica_t *r, pl_graph_t *g)
 static pl_node_t outer_step(const local_t *local, pl_graph_t *g, pl_node_t way)
 {
     const pl_replica_t *r = &local->ddp.replica;
-    if (!r->more_slots)
+    if (!r->meets->slots)
         return way;
     const pl_node_t slot = view(r, g, PL_REGION_SLOT0 + inner_slots(r));
     const pl_node_t velocity = pl_add(g, pl_scale(g, slot, local->outer_momentum), way);
@@ -91,7 +94,7 @@ static pl_node_t outer_step(const local_t *local, pl_graph_t *g, pl_node_t way)
 static void describe_compare(const pl_replica_t *r, pl_graph_t *g)
 {
     const pl_node_t weight = pl_step_scalar(g, 0),
-                    way = pl_sub(g, view(r, g, PL_REGION_ANCHOR), weights(r, g));
+                    way = pl_sub(g, view(r, g, ANCHOR), weights(r, g));
     pl_assign(g, view(r, g, PL_REGION_GRADS), pl_mul(g, way, weight));
     for (int k = 0; k < inner_slots(r); k++) {
         const pl_node_t slot = view(r, g, PL_REGION_SLOT0 + k);
@@ -107,7 +110,7 @@ static void describe_step(const local_t *local, pl_graph_t *g)
     const pl_shape_t state = PL_SHAPE(r->model->state);
     const pl_node_t way = pl_mul(g, view(r, g, PL_REGION_GRADS), share);
     const pl_node_t step = pl_scale(g, outer_step(local, g, way), local->outer_lr);
-    const pl_node_t newest = pl_sub(g, view(r, g, PL_REGION_ANCHOR), step);
+    const pl_node_t newest = pl_sub(g, view(r, g, ANCHOR), step);
     pl_assign(g, weights(r, g), newest);
     if (pl_has_master(r->model->precision))
         pl_assign(g, view(r, g, PL_REGION_PARAMS), newest);
@@ -157,7 +160,7 @@ static pl_graph_t *local_describe(pl_replica_t *r, int k, pl_error_t *err)
     if (!g)
         return NULL;
     if (k == BEGIN)
-        pl_assign(g, view(r, g, PL_REGION_ANCHOR), weights(r, g));
+        pl_assign(g, view(r, g, ANCHOR), weights(r, g));
     else if (k == COMPARE)
         describe_compare(r, g);
     else
@@ -395,15 +398,20 @@ static const pl_ddp_ways_t local_ways = {
     .shares = local_shares,
 };
 
+static int64_t local_region(const pl_replica_t *r, int k)
+{
+    return PL_REGION_STRATEGY0 + k == ANCHOR ? r->model->params : 0;
+}
+
 static int local_start(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
     local_t *local = self;
     pl_replica_t *r = self;
     local->ddp.ways = &local_ways;
-    r->more_slots = local->outer_momentum > 0;
-    r->anchored = true;
     local->meets = pl_ddp_meets;
+    local->meets.slots = local->outer_momentum > 0;
+    local->meets.region = local_region;
     local->meets.reduce = local_reduce;
     local->meets.exchange = NULL;
     local->meets.stepped = local_stepped;

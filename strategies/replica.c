@@ -591,8 +591,6 @@ void pl_replica_release(pl_replica_t *r)
         pl_object_unref(r->read[k]);
         pl_object_unref(r->lent[k].memory);
     }
-    for (int k = 0; k < PL_SLOTS; k++)
-        pl_object_unref(r->gathered[k]);
     pl_free(r->facts);
     pl_free(r->told);
     pl_object_unref(r->layout);

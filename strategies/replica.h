@@ -91,12 +91,11 @@ typedef struct pl_replica_calls {
 typedef struct pl_replica pl_replica_t;
 struct pl_objective_state;
 
-/* Where each batch is cut into micro-shards, which the ranks share out: each is replayed
- * by itself, so that nothing depends on which rank has it. */
+/* A strategy may cut each batch into micro-shards, which the ranks share out: each is
+ * replayed by itself, so that nothing depends on which rank has it. */
 typedef struct pl_cut {
     uint32_t shards;                           /* [0: batches are whole] */
     uint32_t first, end;                       /* this rank's */
-    int64_t parts, partial;                    /* elements of PL_REGION_PARTS, _PARTIAL */
 } pl_cut_t;
 
 /* A batch that is being evaluated. */
@@ -160,6 +159,17 @@ typedef struct pl_replica_meets {
      * are described the model is whole.  [there are none] */
     int graphs;
     pl_graph_t *(*describe)(pl_replica_t *r, int k, pl_error_t *err);
+    /* Regions of its own, for these graphs: the elements of PL_REGION_STRATEGY0 + k.  No
+     * export has them.  [there are none] */
+    int64_t (*region)(const pl_replica_t *r, int k);
+    /* Slots of its own, behind those of the optimizers: every whole export has them. */
+    int slots;
+    /* The elements of the parameters that this rank updates, and whose slots it has.
+     * [all] */
+    void (*partition)(const pl_replica_t *r, int64_t *first, int64_t *count);
+    /* With a partition: slot k of all ranks, counted, which the strategy has gathered for
+     * the export that takes it; NULL: it has not. */
+    pl_floats_t *(*take_slot)(pl_replica_t *r, int k);
 } pl_replica_meets_t;
 
 struct pl_replica {
@@ -187,10 +197,6 @@ struct pl_replica {
     char blamed[96];                 /* who gave what was not finite: "rank 1: "  [""] */
     struct pl_graph **graph;         /* [PL_PLANS_MOST], until compiled */
     uint64_t first_hash;             /* of the values it begins with */
-    bool shards;                     /* each rank keeps a part of the optimizers' slots */
-    pl_floats_t *gathered[PL_SLOTS];  /* counted: whole, for the next export  [none] */
-    int more_slots;                  /* besides those of the optimizers, behind them */
-    bool anchored;                   /* there is a PL_REGION_ANCHOR */
     pl_instance_t precision, module;
     pl_instance_t averaging;                                /* [none] */
     pl_replica_step_t step[PL_STEPS];
@@ -261,7 +267,7 @@ PL_API int pl_replica_replay(pl_replica_t *r, int k, const char *what, pl_how_t 
 PL_API int64_t pl_replica_gradients(const pl_replica_t *r, pl_dtype_t *dtype);
 PL_API size_t pl_replica_figures_most(const pl_replica_t *r);
 /* Elements of the parameters that this rank updates, and whose slots it keeps. */
-PL_API void pl_replica_share(const pl_replica_t *r, int64_t *first, int64_t *count);
+PL_API void pl_replica_partition(const pl_replica_t *r, int64_t *first, int64_t *count);
 /* Neighbouring gradients of one of the module's steps, from element *to on; false: no
  * more. */
 PL_API bool pl_replica_range(const pl_replica_t *r, int step, int64_t *from, int64_t *to);

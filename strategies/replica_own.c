@@ -16,9 +16,9 @@ static pl_graph_t *describe_optimizer(pl_replica_t *r, int step, pl_error_t *err
     const pl_trainer_options_t *trainer = r->job->trainer;
     const bool by_value = !strcmp(trainer->gradient_clip_algorithm, "value");
     pl_optimizer_t *optimizer = r->step[step].optimizer;
-    if (r->shards) {
+    if (pl_replica_is_partitioned(r)) {
         int64_t count;
-        pl_replica_share(r, &optimizer->first, &count);
+        pl_replica_partition(r, &optimizer->first, &count);
         optimizer->end = optimizer->first + count;
     }
     optimizer->clip_value = by_value ? trainer->gradient_clip_val : 0;

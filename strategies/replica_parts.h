@@ -101,8 +101,15 @@ int pl_replica_divide(pl_replica_t *r, pl_error_t *err);
 int pl_replica_check_patterns(const struct pl_model *model, const char *patterns,
                               const char *whose, pl_error_t *err);
 
-/* Regions that the optimizers need: as many as the one that needs most. */
+/* Regions that the optimizers need: as many as the one that needs most; and the
+ * strategy's. */
 int pl_replica_slots(const pl_replica_t *r);
+
+/* Each rank updates only a partition of the parameters. */
+static inline bool pl_replica_is_partitioned(const pl_replica_t *r)
+{
+    return r->meets && r->meets->partition;
+}
 
 /* ---- Training: replica_train.c, replica_results.c ---- */
 

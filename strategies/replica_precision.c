@@ -40,15 +40,15 @@ int64_t pl_replica_region_count(const pl_replica_t *r, pl_region_t region)
     case PL_REGION_AVERAGE: return trains && r->averaging.ops ? model->params : 0;
     case PL_REGION_MASTER:
         return trains && pl_has_master(model->precision) ? model->params : 0;
-    case PL_REGION_ANCHOR: return trains && r->anchored ? model->params : 0;
-    case PL_REGION_PARTS: return trains ? r->cut.parts : 0;
-    case PL_REGION_PARTIAL: return trains ? r->cut.partial : 0;
     case PL_REGION_EXCHANGE: return trains ? pl_replica_exchanges_end(r) : 0;
     case PL_REGION_SCALING: return trains && model->scaling ? PL_SCALING_COUNT : 0;
     default: break;
     }
+    const int own = (int)region - PL_REGION_STRATEGY0;
+    if (own >= 0 && own < PL_STRATEGY_REGIONS)
+        return trains && r->meets && r->meets->region ? r->meets->region(r, own) : 0;
     int64_t first, count;
-    pl_replica_share(r, &first, &count);
+    pl_replica_partition(r, &first, &count);
     return trains && (int)region - PL_REGION_SLOT0 < pl_replica_slots(r) ? count : 0;
 }
 

@@ -14,7 +14,6 @@
 #include "base/nearest.h"
 #include "base/options.h"
 #include "base/pattern.h"
-#include "strategies/collectives/collective.h"
 #include "strategies/replica_parts.h"
 #include "tensor/model.h"
 
@@ -185,14 +184,13 @@ int pl_replica_slots(const pl_replica_t *r)
         int slots = pl_optimizer_slots(r->step[k].optimizer);
         most = slots > most ? slots : most;
     }
-    return most + r->more_slots;
+    return most + (r->meets ? r->meets->slots : 0);
 }
 
-void pl_replica_share(const pl_replica_t *r, int64_t *first, int64_t *count)
+void pl_replica_partition(const pl_replica_t *r, int64_t *first, int64_t *count)
 {
-    uint64_t from = 0, length = (uint64_t)r->model->params;
-    if (r->shards)
-        pl_chunk_of(length, (int)r->ranks, (int)r->rank, &from, &length);
-    *first = (int64_t)from;
-    *count = (int64_t)length;
+    *first = 0;
+    *count = r->model->params;
+    if (pl_replica_is_partitioned(r))
+        r->meets->partition(r, first, count);
 }

@@ -23,10 +23,10 @@
 static int64_t region_count(const pl_replica_t *r, int region, bool whole)
 {
     const bool module = region == PL_REGION_PARAMS || region == PL_REGION_STATE;
-    if (region == PL_REGION_GRADS || region == PL_REGION_KEPT
-        || region == PL_REGION_ANCHOR || region == PL_REGION_PARTS
-        || region == PL_REGION_PARTIAL || region == PL_REGION_EXCHANGE
-        || !(whole || module))
+    const bool own = region >= PL_REGION_STRATEGY0
+                     && region < PL_REGION_STRATEGY0 + PL_STRATEGY_REGIONS;
+    if (region == PL_REGION_GRADS || region == PL_REGION_KEPT || own
+        || region == PL_REGION_EXCHANGE || !(whole || module))
         return 0;
     return pl_replica_region_count(r, (pl_region_t)region);
 }
@@ -128,13 +128,13 @@ static void read_answered(void *self, const pl_answer_t *answer)
 /* Where ranks keep a part each, they have been gathered. */
 static int slots_take(pl_replica_t *r, pl_error_t *err)
 {
-    for (int k = 0; k < pl_replica_slots(r) && r->shards; k++) {
-        if (!r->gathered[k])
+    for (int k = 0; k < pl_replica_slots(r) && pl_replica_is_partitioned(r); k++) {
+        pl_floats_t *slot = r->meets->take_slot(r, k);
+        if (!slot)
             return pl_fail(err, PL_ESTATE,
                            "each rank keeps a partition of the optimizer's state, and "
                            "the ranks have not gathered it: it cannot be saved");
-        r->read[PL_REGION_SLOT0 + k] = r->gathered[k];
-        r->gathered[k] = NULL;
+        r->read[PL_REGION_SLOT0 + k] = slot;
     }
     return PL_OK;
 }
@@ -238,7 +238,7 @@ static piece_t piece_of(const pl_replica_t *r, const pl_tensor_info_t *t,
     int64_t first, count;
     if (region < PL_REGION_SLOT0 || region >= PL_REGION_SLOT0 + PL_SLOTS)
         return (piece_t){t->offset, t->count, 0};
-    pl_replica_share(r, &first, &count);
+    pl_replica_partition(r, &first, &count);
     const int64_t from = t->offset > first ? t->offset : first,
                   end = t->offset + t->count < first + count ? t->offset + t->count
                                                              : first + count;
@@ -370,7 +370,7 @@ static int region_import(pl_replica_t *r, import_t *import, int region, pl_error
     uint64_t first = 0;
     if (!is_imported(r, region, import->whole || alone) || region == PL_REGION_SCALING)
         return PL_OK;
-    if (import->writes && !import->partly && !alone && !r->shards)  /* all of it */
+    if (import->writes && !import->partly && !alone && !pl_replica_is_partitioned(r))
         block = region_block(r, import, region, &near, &first);
     if (block) {
         import->taken = near;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "strategies/collectives/collective.h"
 #include "strategies/ddp_parts.h"
 #include "strategies/replica_parts.h"
 #include "tensor/model.h"
@@ -21,6 +22,8 @@ typedef struct zero1 {
     pl_replica_meets_t meets;
     pl_call_t *settling;                             /* that has slots gathered  [none] */
     int slot;                                        /* which is */
+    pl_floats_t *gathered[PL_SLOTS];                 /* counted: whole, for the next
+                                                        export  [none] */
 } zero1_t;
 
 static const pl_option_t zero1_options[] = {
@@ -75,8 +78,8 @@ static int slot_keep(zero1_t *z, pl_error_t *err)
         return PL_ENOMEM;
     memcpy(floats->data, pl_ddp_gradients(&z->ddp),
            params * pl_element_bytes(z->ddp.dtype));
-    pl_object_unref(r->gathered[z->slot]);
-    r->gathered[z->slot] = floats;
+    pl_object_unref(z->gathered[z->slot]);
+    z->gathered[z->slot] = floats;
     return PL_OK;
 }
 
@@ -120,7 +123,7 @@ static void slot_read(void *self, const pl_answer_t *answer)
         return;
     const pl_floats_t *own = (pl_floats_t *)answer->body->read_region_reply.floats;
     const size_t width = pl_element_bytes(z->ddp.dtype);
-    pl_replica_share(&z->ddp.replica, &first, &count);
+    pl_replica_partition(&z->ddp.replica, &first, &count);
     memcpy((char *)pl_ddp_gradients(&z->ddp) + (size_t)first * width, own->data,
            (size_t)count * width);
     slot_meet(z);
@@ -132,7 +135,7 @@ static void slot_next(zero1_t *z)
     pl_replica_t *r = &z->ddp.replica;
     pl_error_t err = {0};
     int64_t first, count;
-    pl_replica_share(r, &first, &count);
+    pl_replica_partition(r, &first, &count);
     const pl_read_region_t msg = {.region = (uint32_t)(PL_REGION_SLOT0 + z->slot),
                                   .count = (uint64_t)count};
     const pl_how_t how = {.on_answer = slot_read};
@@ -157,7 +160,23 @@ static int zero1_synchronize(void *self, pl_call_t *call, const pl_body_t *body,
     return PL_OK;
 }
 
+static pl_floats_t *zero1_take_slot(pl_replica_t *r, int k)
+{
+    zero1_t *z = (zero1_t *)r;
+    pl_floats_t *slot = z->gathered[k];
+    z->gathered[k] = NULL;
+    return slot;
+}
+
 /* ---- the start ---- */
+
+static void zero1_partition(const pl_replica_t *r, int64_t *first, int64_t *count)
+{
+    uint64_t from, length;
+    pl_chunk_of((uint64_t)r->model->params, (int)r->ranks, (int)r->rank, &from, &length);
+    *first = (int64_t)from;
+    *count = (int64_t)length;
+}
 
 static int zero1_prepare(pl_replica_t *r, pl_error_t *err)
 {
@@ -188,12 +207,20 @@ static int zero1_start(void *self, pl_call_t *call, const pl_body_t *body,
     zero1_t *z = self;
     pl_replica_t *r = self;
     z->ddp.ways = &zero1_ways;
-    r->shards = true;
     z->meets = pl_ddp_meets;
     z->meets.prepare = zero1_prepare;
     z->meets.stepped = zero1_stepped;
+    z->meets.partition = zero1_partition;
+    z->meets.take_slot = zero1_take_slot;
     r->meets = &z->meets;
     return pl_ddp_start(self, call, body, err);
+}
+
+static void zero1_release(void *self)
+{
+    zero1_t *z = self;
+    for (int k = 0; k < PL_SLOTS; k++)
+        pl_object_unref(z->gathered[k]);
 }
 
 static const pl_handler_t zero1_handlers[] = {
@@ -212,4 +239,5 @@ const pl_actor_ops_t pl_zero1_strategy = {
     .handlers = zero1_handlers,
     .plain = true,
     .base = &pl_ddp_strategy,
+    .release = zero1_release,
 };

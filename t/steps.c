@@ -6,6 +6,7 @@
 #include "strategies/replica.h"
 #include "strategies/strategies.h"
 #include "tap.h"
+#include "tensor/graph.h"
 
 /* ---- A module with state, and one that ignores a class ---- */
 
@@ -59,6 +60,129 @@ static const pl_actor_ops_t skipping = {.name = "skipping",
                                         .handlers = skipping_handlers,
                                         .base = &pl_single_strategy};
 
+/* ---- A strategy with a region and plans of its own ---- */
+
+/* Every second step the weights go a part of the way from where they were before (Zhang
+ * et al., "Lookahead optimizer", arXiv 1907.08610). */
+typedef struct lookahead {
+    pl_replica_t replica;                                   /* first: see replica.h */
+    pl_replica_meets_t meets;
+    double way;                                             /* option */
+    bool has_begun;
+} lookahead_t;
+
+enum { SLOW = PL_REGION_STRATEGY0, BEGIN = 0, LOOK, LOOKAHEAD_GRAPHS };
+
+static int64_t parameters(const pl_replica_t *r)
+{
+    pl_dtype_t dtype;
+    return pl_replica_gradients(r, &dtype) - 2 * r->steps;
+}
+
+static pl_graph_t *lookahead_describe(pl_replica_t *r, int k, pl_error_t *err)
+{
+    const int64_t params = parameters(r);
+    pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
+    if (!g)
+        return NULL;
+    const pl_node_t weights = pl_region_view(g, PL_REGION_PARAMS, 0, PL_SHAPE(params)),
+                    slow = pl_region_view(g, (pl_region_t)SLOW, 0, PL_SHAPE(params));
+    if (k == BEGIN) {
+        pl_assign(g, slow, weights);
+    } else {
+        const pl_node_t moved = pl_sub(g, weights, slow),
+                        newest = pl_add(g, slow,
+                                        pl_scale(g, moved, ((lookahead_t *)r)->way));
+        pl_assign(g, weights, newest);
+        pl_assign(g, slow, newest);
+    }
+    if (pl_graph_check(g, err) == PL_OK)
+        return g;
+    pl_graph_free(g);
+    return NULL;
+}
+
+static int64_t lookahead_region(const pl_replica_t *r, int k)
+{
+    return PL_REGION_STRATEGY0 + k == SLOW ? parameters(r) : 0;
+}
+
+static void lookahead_replayed(void *self, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_REPLY)
+        pl_replica_reduced(self, NULL, false);
+    else if (answer->kind == PL_ANSWER_ERROR)
+        pl_replica_reduced(self, answer->error, false);
+}
+
+static int lookahead_replay(pl_replica_t *r, bool due, int k, pl_error_t *err)
+{
+    const pl_how_t how = {.on_answer = lookahead_replayed};
+    if (due)
+        return pl_replica_replay(r, k, "lookahead", how, err);
+    pl_replica_reduced(r, NULL, false);
+    return PL_OK;
+}
+
+static int lookahead_reduce(pl_replica_t *r, const pl_replica_sums_t *sums,
+                            pl_error_t *err)
+{
+    (void)sums;
+    lookahead_t *l = (lookahead_t *)r;
+    const bool is_first = !l->has_begun;
+    l->has_begun = true;
+    return lookahead_replay(r, is_first, BEGIN, err);
+}
+
+static int lookahead_stepped(pl_replica_t *r, const pl_replica_sums_t *sums,
+                             pl_error_t *err)
+{
+    return lookahead_replay(r, sums->number % 2 == 0, LOOK, err);
+}
+
+static int lookahead_prepare(pl_replica_t *r, pl_error_t *err)
+{
+    (void)err;
+    pl_replica_prepared(r, NULL);
+    return PL_OK;
+}
+
+static int lookahead_start(void *self, pl_call_t *call, const pl_body_t *body,
+                           pl_error_t *err)
+{
+    (void)call, (void)body, (void)err;
+    lookahead_t *l = self;
+    l->meets = (pl_replica_meets_t){.prepare = lookahead_prepare,
+                                    .reduce = lookahead_reduce,
+                                    .stepped = lookahead_stepped,
+                                    .graphs = LOOKAHEAD_GRAPHS,
+                                    .describe = lookahead_describe,
+                                    .region = lookahead_region};
+    l->replica.meets = &l->meets;
+    pl_actor_ready(self);
+    return PL_OK;
+}
+
+static const pl_option_t lookahead_options[] = {
+    PL_FLOAT(lookahead_t, way, "0.5", "[0..1]", "how much of the way they go"),
+    PL_OPTIONS_END,
+};
+
+static const pl_handler_t lookahead_handlers[] = {
+    PL_ON(start, lookahead_start),
+    PL_HANDLERS_END,
+};
+
+static const pl_actor_ops_t lookahead = {.name = "lookahead",
+                                         .help = "single, with slow weights",
+                                         .size = sizeof(lookahead_t),
+                                         .options = lookahead_options,
+                                         .role = "strategy",
+                                         .devices_most = 1,
+                                         .level = PL_LEVEL_STRATEGY,
+                                         .handlers = lookahead_handlers,
+                                         .base = &pl_single_strategy};
+
 /* ---- Runs ---- */
 
 #define SKIPS "\"strategy\": \"skipping\", \"seed\": 3, "
@@ -75,6 +199,15 @@ static rig_result_t *fit(const char *device, const char *script, int nan,
     is_text(result->status, "ok", "it trains: %s", trainer);
     rig_free(&rig);
     return result;
+}
+
+#define LOOKAHEAD(way) "\"strategy\": {\"name\": \"lookahead\", \"way\": " way "}, "
+
+static rig_result_t *train(const char *trainer)
+{
+    return rig_train(&(rig_spec_t){.optimizer = "{\"name\": \"sgd\", \"lr\": 0.1}",
+                                   .data = "\"batch_size\": 8",
+                                   .trainer = trainer});
 }
 
 static void is_same(rig_result_t *a, rig_result_t *b, const char *what)
@@ -177,11 +310,34 @@ static void a_step_whose_targets_are_all_ignored_is_an_empty_one(void)
     }
 }
 
+static void a_strategy_has_a_region_and_plans_of_its_own(void)
+{
+    rig_result_t *begun = rig_train(
+                     &(rig_spec_t){.optimizer = "{\"name\": \"sgd\", \"lr\": 0}",
+                                   .data = "\"batch_size\": 8",
+                                   .trainer = "\"max_steps\": 1"}),
+                 *plain = train("\"max_steps\": 4"),
+                 *whole = train(LOOKAHEAD("1") "\"max_steps\": 4"),
+                 *half = train(LOOKAHEAD("0.5") "\"max_steps\": 2"),
+                 *two = train("\"max_steps\": 2");
+    ok(rig_distance(plain, begun) > 1e-3, "steps move the weights");
+    ok(rig_distance(whole, plain) < 1e-6, "all of the way is where plain steps go");
+    ok(fabs(rig_distance(half, begun) - 0.5 * rig_distance(two, begun)) < 1e-6,
+       "half of the way is half of it");
+    is_same(train(LOOKAHEAD("0") "\"max_steps\": 4"), begun,
+            "and none of it leads back to where they began");
+    rig_result_free(plain);
+    rig_result_free(whole);
+    rig_result_free(half);
+    rig_result_free(two);
+}
+
 int main(void)
 {
     const pl_registration_t parts[] = {{"module", &normed},
                                        {"module", &ignoring},
                                        {"strategy", &skipping},
+                                       {"strategy", &lookahead},
                                        PL_REGISTRATIONS_END};
     rig_init(parts);
     run(a_skipped_step_leaves_no_trace);
@@ -190,5 +346,6 @@ int main(void)
     run(a_skipped_step_says_what_was_bad);
     run(a_failure_is_not_skipped);
     run(a_step_whose_targets_are_all_ignored_is_an_empty_one);
+    run(a_strategy_has_a_region_and_plans_of_its_own);
     return tap_done();
 }

@@ -13,6 +13,8 @@
 extern "C" {
 #endif
 
+#define PL_STRATEGY_REGIONS 3
+
 /* The flat regions of a model on a device, float32 unless a plan says otherwise. */
 typedef enum pl_region {
     PL_REGION_PARAMS,                         /* [parameters] */
@@ -27,11 +29,10 @@ typedef enum pl_region {
     PL_REGION_KEPT,                        /* [state elements] as the newest optimizer
                                               step left them: a step that is guarded
                                               goes back to them */
-    PL_REGION_ANCHOR,                      /* [parameters] as ranks that train by
-                                              themselves had them in common last */
-    PL_REGION_PARTS,                       /* sums over micro-shards, of all ranks */
-    PL_REGION_PARTIAL,                     /* others that only this rank has */
-    PL_REGION_SCALING,                     /* [pl_scaling_t] of a precision that scales */
+    PL_REGION_STRATEGY0,                   /* PL_STRATEGY_REGIONS of them, which are the
+                                              strategy's own */
+    PL_REGION_SCALING = PL_REGION_STRATEGY0 + PL_STRATEGY_REGIONS,
+    /* [pl_scaling_t] of a precision that scales */
     PL_REGION_EXCHANGE,                    /* what ranks exchange in the middle of a
                                               step */
     PL_REGIONS,
