@@ -93,7 +93,8 @@ typedef struct {
                                     __ATOMIC_RELAXED); \
         found; \
     })
-#define atomicAdd(at, x) __atomic_fetch_add(at, x, __ATOMIC_RELAXED)
+#define atomicAdd(at, x) __atomic_fetch_add(at, x, __ATOMIC_ACQ_REL)
+#define __threadfence() ((void)0) /* atomicAdd() has it */
 
 static inline float __uint_as_float(uint32_t bits)
 {

@@ -43,6 +43,16 @@ int gpu_reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, const char *wha
     return PL_OK;
 }
 
+int gpu_reserve_zeros(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, const char *what,
+                      pl_error_t *err)
+{
+    const size_t before = block->bytes;
+    int code = gpu_reserve(gpu, block, bytes, what, err);
+    if (code == PL_OK && block->bytes > before)
+        code = gpu->machine->zero(gpu, PL_STREAM_MAIN, block->address, block->bytes, err);
+    return code;
+}
+
 /* Host memory of at least so many bytes; NULL: out of memory. */
 static void *staging_of(pl_gpu_t *gpu, size_t bytes, pl_error_t *err)
 {
@@ -87,10 +97,8 @@ int gpu_memory_open(pl_gpu_t *gpu, pl_error_t *err)
         return pl_no_memory(err);
     pl_gpu_memory_t *m = gpu->memory;
     m->generation = 1;
-    int code = gpu_reserve(gpu, &m->control, sizeof(gpu_control_t), "control block", err);
-    if (code == PL_OK)
-        code = gpu->machine->zero(gpu, PL_STREAM_MAIN, m->control.address,
-                                  sizeof(gpu_control_t), err);
+    int code = gpu_reserve_zeros(gpu, &m->control, sizeof(gpu_control_t), "control block",
+                                 err);
     for (int k = 0; k < GPU_SETS && code == PL_OK; k++)
         code = set_open(gpu, &m->set[k], err);
     return code;
@@ -116,6 +124,7 @@ void gpu_memory_close(pl_gpu_t *gpu)
         set_close(gpu, &m->set[k]);
     block_free(gpu, &m->arena);
     block_free(gpu, &m->scratch);
+    block_free(gpu, &m->counters);
     block_free(gpu, &m->control);
     pl_free(m->staging);
     pl_free(m);
@@ -131,6 +140,7 @@ pl_address_t gpu_address(const pl_gpu_t *gpu, const gpu_spot_t *spot, int set)
     case GPU_AT_FLOATS: return m->region[spot->index].floats.address + spot->offset;
     case GPU_AT_INPUT: return m->set[set].input[spot->index].address + spot->offset;
     case GPU_AT_STEP: return m->set[set].step.address;
+    case GPU_AT_COUNTER: return m->counters.address;
     case GPU_AT_CONTROL: return m->control.address;
     case GPU_AT_RECORD: return m->set[set].record.address + spot->offset;
     default: return m->scratch.address + spot->offset;
@@ -156,10 +166,7 @@ static int region_make(pl_gpu_t *gpu, gpu_region_t *region, const char *what,
     const size_t width = pl_dtype_size(region->dtype), n = region->count;
     if (n > SIZE_MAX / sizeof(double))
         return pl_no_memory(err);
-    int code = gpu_reserve(gpu, &region->block, n * width, what, err);
-    if (code == PL_OK && n)
-        code = gpu->machine->zero(gpu, PL_STREAM_MAIN, region->block.address, n * width,
-                                  err);
+    int code = gpu_reserve_zeros(gpu, &region->block, n * width, what, err);
     if (code == PL_OK && region->mirror && gpu_is_half(region->dtype))
         code = gpu_reserve(gpu, &region->floats, n * sizeof(float), what, err);
     if (code == PL_OK && region->mirror && n && gpu->machine->host_pin)

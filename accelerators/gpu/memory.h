@@ -29,7 +29,8 @@ typedef struct gpu_set {
 
 typedef struct pl_gpu_memory {
     gpu_region_t region[PL_REGIONS];
-    gpu_block_t arena, scratch, control; /* of all plans: they run one after another */
+    gpu_block_t arena, scratch, counters, control; /* of all plans: they run one after
+                                                      another */
     gpu_set_t set[GPU_SETS];
     void *staging; /* of the host, for what is converted */
     size_t staging_bytes;
@@ -58,6 +59,9 @@ void gpu_memory_close(pl_gpu_t *gpu);
 /* At least so many bytes; what was in it is lost when it grows. */
 int gpu_reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, const char *what,
                 pl_error_t *err);
+/* The same, and fresh memory is zeroed. */
+int gpu_reserve_zeros(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, const char *what,
+                      pl_error_t *err);
 /* Waits until all streams have run what is on them. */
 int gpu_drain(pl_gpu_t *gpu, pl_error_t *err);
 

@@ -253,6 +253,7 @@ static int take_text(compiler_t *c, pl_error_t *err)
     p->kernel = c->text.kernel;
     p->kernels = c->text.kernels;
     p->scratch = c->text.scratch;
+    p->counters = c->text.counters;
     p->check = c->text.check;
     c->text.kernel = NULL;
     c->text.check = NULL;
@@ -352,6 +353,8 @@ static int reserve(pl_gpu_t *gpu, const pl_plan_t *p, pl_error_t *err)
     int code = gpu_reserve(gpu, &m->arena, p->arena, "arena", err);
     if (code == PL_OK)
         code = gpu_reserve(gpu, &m->scratch, p->scratch, "scratch", err);
+    if (code == PL_OK)
+        code = gpu_reserve_zeros(gpu, &m->counters, p->counters, "counters", err);
     for (int set = 0; set < GPU_SETS && code == PL_OK; set++) {
         code = gpu_reserve(gpu, &m->set[set].record,
                            GPU_RECORD_SUMS + (size_t)p->sums * sizeof(double), "record",

@@ -46,10 +46,10 @@ struct pl_plan {
     int ins;
     gpu_passage_t *out; /* in the order of pieces */
     int outs, out_room;
-    gpu_passage_t exchanged; /* PL_REGION_EXCHANGE, when a replay continues
+    gpu_passage_t exchanged;         /* PL_REGION_EXCHANGE, when a replay continues
                                 [count 0] */
-    size_t arena, scratch;   /* bytes */
-    gpu_sums_t *metric;      /* [metrics] */
+    size_t arena, scratch, counters; /* bytes */
+    gpu_sums_t *metric;              /* [metrics] */
     int metrics;
     int64_t sums; /* of all metrics */
     gpu_output_t output[PL_FIELDS];

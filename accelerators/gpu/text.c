@@ -211,6 +211,15 @@ void gpu_define_scratch(gpu_text_t *t, const char *name, size_t offset, int64_t 
                             "double", true));
 }
 
+void gpu_define_counters(gpu_text_t *t, const char *name, int64_t count)
+{
+    const size_t bytes = (size_t)count * sizeof(uint32_t);
+    if (t->counters < bytes)
+        t->counters = bytes;
+    gpu_define(t, name, "a%d",
+               gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_COUNTER}, "uint32_t", true));
+}
+
 const char *gpu_place(const pl_view_t *view, const char *element, bool narrow,
                       char text[512])
 {
@@ -422,11 +431,9 @@ void gpu_print_floats(gpu_text_t *t, int region, pl_dtype_t dtype, size_t from, 
               "THREADS)\n",
               (long long)n);
     if (to_host)
-        gpu_print(t, "a%d[i] = load_%s(a%d, i);\n", floats, gpu_suffix(dtype),
-                  halves);
+        gpu_print(t, "a%d[i] = load_%s(a%d, i);\n", floats, gpu_suffix(dtype), halves);
     else
-        gpu_print(t, "store_%s(a%d, i, a%d[i]);\n", gpu_suffix(dtype), halves,
-                  floats);
+        gpu_print(t, "store_%s(a%d, i, a%d[i]);\n", gpu_suffix(dtype), halves, floats);
     kernel_end(t, groups < FLOATS_GROUPS ? groups : FLOATS_GROUPS, FLOATS_THREADS, -1);
 }
 

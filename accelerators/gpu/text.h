@@ -24,6 +24,7 @@ typedef struct gpu_spot {
         GPU_AT_CONTROL, /* control_t */
         GPU_AT_RECORD,  /* what a replay reports: control_t, and the sums of metrics */
         GPU_AT_SCRATCH, /* of one unit */
+        GPU_AT_COUNTER, /* zeros, for is_last_group() */
     } at;
     int index;
     size_t offset; /* bytes */
@@ -73,10 +74,11 @@ typedef struct gpu_text {
     gpu_kernel_t *kernel; /* [kernels] */
     int kernels, room;
     const char *type[PL_LAUNCH_ADDRESSES]; /* of the arguments of the one at hand */
-    char defined[GPU_DEFINES][24]; /* names of macros of the one at hand */
+    char defined[GPU_DEFINES][24];         /* names of macros of the one at hand */
     int defines;
     gpu_check_t *check; /* [checks] */
     int checks, check_room;
+    size_t counters;  /* bytes, likewise */
     size_t scratch;   /* bytes, the most of any unit */
     pl_error_t error; /* the first  [code 0] */
 } gpu_text_t;
@@ -111,6 +113,7 @@ void gpu_define_load(gpu_text_t *t, const char *name, int32_t value);
 void gpu_define_store(gpu_text_t *t, const char *name, int32_t value);
 /* Of the unit's scratch: as doubles from byte `offset` on, `count` of them. */
 void gpu_define_scratch(gpu_text_t *t, const char *name, size_t offset, int64_t count);
+void gpu_define_counters(gpu_text_t *t, const char *name, int64_t count);
 /* The number of a check: control_t.operation. */
 int gpu_add_check(gpu_text_t *t, int op, int64_t below);
 bool gpu_is_wanted(const gpu_text_t *t, int32_t value);

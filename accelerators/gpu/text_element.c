@@ -21,8 +21,8 @@
 enum {
     THREADS = 256,
     GROUPS_MOST = 4096,
-    BLOCK = 4096,                                          /* elements of a partial sum */
-    KNOWN = 192,                                           /* values of a unit, at most */
+    BLOCK = 4096, /* elements of a partial sum */
+    KNOWN = 192,  /* values of a unit, at most */
     TOTALS = 4,
 };
 
@@ -30,27 +30,27 @@ enum {
 typedef struct known {
     int32_t value;
     int number;
-    pl_view_t repeat;                   /* how it repeats  [rank 0: element by element] */
+    pl_view_t repeat; /* how it repeats  [rank 0: element by element] */
 } known_t;
 
 typedef struct store {
     gpu_spot_t spot;
     pl_dtype_t dtype;
-    int number;                                             /* of the register */
+    int number; /* of the register */
 } store_t;
 
 typedef struct unit {
     gpu_text_t *t;
-    int from, to;                                           /* operations */
+    int from, to; /* operations */
     int64_t n;
-    int width;                                              /* elements at a time */
+    int width; /* elements at a time */
     known_t known[KNOWN];
     int known_count, registers;
     store_t store[KNOWN];
     int stores;
     const pl_op_t *total[TOTALS];
-    int totals, totals_ahead;                               /* printed; of the unit */
-    gpu_string_t loop;                                      /* the lines */
+    int totals, totals_ahead; /* printed; of the unit */
+    gpu_string_t loop;        /* the lines */
 } unit_t;
 
 static const pl_value_t *value_of(const unit_t *u, int32_t value)
@@ -406,8 +406,8 @@ static int partials(unit_t *u, bool writes)
     const size_t bytes = (size_t)blocks_of(u) * (size_t)u->totals * sizeof(double);
     if (u->t->scratch < bytes)
         u->t->scratch = bytes;
-    return gpu_argument(u->t, &(gpu_spot_t){.at = GPU_AT_SCRATCH, .bytes = bytes}, "double",
-                        writes);
+    return gpu_argument(u->t, &(gpu_spot_t){.at = GPU_AT_SCRATCH, .bytes = bytes},
+                        "double", writes);
 }
 
 /* Behind the loop of a block. */

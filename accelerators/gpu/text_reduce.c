@@ -1,8 +1,8 @@
 /* text_reduce.c - sums and maxima over some axes as kernels
  *
  * A value is seen as rows, one for each number of the result, by what is added up: where
- * a row's elements are neighbours, a group takes a row; else threads take neighbouring
- * rows and go down strips, whose sums a second kernel adds in order. */
+ * a row's elements are neighbours, a group takes a row; else groups take columns of
+ * strips, and the last of them adds up the strips' sums in order. */
 #include "accelerators/gpu/text.h"
 
 enum { THREADS = 256, GROUPS_MOST = 4096, STRIP = 64 };
@@ -32,25 +32,17 @@ void gpu_print_each(gpu_text_t *t, const char *body, int64_t n)
 void gpu_print_columns(gpu_text_t *t, int64_t rows, int64_t columns, size_t scratch,
                        int32_t result)
 {
-    const int64_t strips = (rows + STRIP - 1) / STRIP;
+    const int64_t strips = (rows + STRIP - 1) / STRIP, blocks = (columns + 63) / 64;
     gpu_define_number(t, "ROWS", rows);
     gpu_define_number(t, "COLUMNS", columns);
     gpu_define_number(t, "STRIP", STRIP);
     gpu_define_number(t, "STRIPS", strips);
-    if (strips == 1) {
-        gpu_define_store(t, "PUT", result);
-        gpu_print_each(t, "columns", columns);
-        return;
-    }
-    gpu_define_scratch(t, "PARTIAL", scratch, strips * columns);
-    gpu_define(t, "PUT(i, v)", "(PARTIAL[i] = (v))");
-    gpu_print_each(t, "columns", strips * columns);
-    gpu_kernel_begin(t, "strips");
-    gpu_define_scratch(t, "PARTIAL", scratch, strips * columns);
-    gpu_define_number(t, "COLUMNS", columns);
-    gpu_define_number(t, "STRIPS", strips);
+    gpu_define_scratch(t, "PARTIAL", scratch, strips > 1 ? strips * columns : 1);
+    gpu_define_counters(t, "COUNTER", blocks);
     gpu_define_store(t, "Y", result);
-    gpu_print_each(t, "strips", columns);
+    gpu_include(t, "columns");
+    gpu_kernel_end(t, blocks * strips < GROUPS_MOST ? blocks * strips : GROUPS_MOST,
+                   THREADS);
 }
 
 /* The axes of a value that are in a mask, or those that are not. */

@@ -241,6 +241,25 @@ FN void exact_add(double *sum, double *rest, double x)
     *sum = next;
 }
 
+/* ---- Groups after one another ----
+ *
+ * To all threads of a group: whether it is the last of `groups` that came to the counter,
+ * which begins and ends as 0.  It sees what the others have stored before.  `last` is a
+ * local int. */
+FN int is_last_group(GLOBAL uint32_t *counter, uint32_t groups, LOCAL int *last)
+{
+    SYNC();
+    if (THREAD == 0) {
+        __threadfence();
+        *last = atomicAdd(counter, 1u) == groups - 1;
+        if (*last)
+            *counter = 0;
+        __threadfence();
+    }
+    SYNC();
+    return *last;
+}
+
 /* ---- What changes from replay to replay, and what a replay leaves ---- */
 
 typedef struct step {
