@@ -118,7 +118,7 @@ void gpu_memory_close(pl_gpu_t *gpu)
     pl_gpu_memory_t *m = gpu->memory;
     if (!m)
         return;
-    for (int r = 0; r < PL_REGIONS; r++)
+    for (int r = 0; r < GPU_REGIONS; r++)
         region_close(gpu, &m->region[r]);
     for (int k = 0; k < GPU_SETS; k++)
         set_close(gpu, &m->set[k]);
@@ -175,12 +175,11 @@ static int region_make(pl_gpu_t *gpu, gpu_region_t *region, const char *what,
     return code;
 }
 
-static int region_set(pl_gpu_t *gpu, pl_region_t number, gpu_region_t fresh,
-                      pl_error_t *err)
+static int region_set(pl_gpu_t *gpu, int number, gpu_region_t fresh, pl_error_t *err)
 {
     char what[32];
     gpu_region_t *region = &gpu->memory->region[number];
-    snprintf(what, sizeof what, "region %d", (int)number);
+    snprintf(what, sizeof what, "region %d", number);
     int code = gpu_drain(gpu, err);
     if (code == PL_OK)
         code = region_make(gpu, &fresh, what, err);
@@ -192,7 +191,20 @@ static int region_set(pl_gpu_t *gpu, pl_region_t number, gpu_region_t fresh,
     region_close(gpu, region);
     *region = fresh;
     gpu->memory->generation++;
+    if (number == PL_REGION_PARAMS)
+        region_close(gpu, &gpu->memory->region[GPU_REGION_LOW]);
     return PL_OK;
+}
+
+int gpu_reserve_low(pl_gpu_t *gpu, pl_dtype_t dtype, pl_error_t *err)
+{
+    gpu_region_t *low = &gpu->memory->region[GPU_REGION_LOW];
+    const size_t n = gpu->memory->region[PL_REGION_PARAMS].count;
+    if (low->count == n && low->dtype == dtype)
+        return PL_OK;
+    gpu->memory->low_is_fresh = false;
+    return region_set(gpu, GPU_REGION_LOW, (gpu_region_t){.count = n, .dtype = dtype},
+                      err);
 }
 
 int pl_gpu_region(void *self, pl_region_t region, pl_dtype_t dtype, size_t n,
@@ -256,6 +268,7 @@ int pl_gpu_write(void *self, pl_region_t region, size_t offset, const void *host
         code = gpu_drain(gpu, err);
     if (code != PL_OK || !n)
         return code;
+    gpu->memory->low_is_fresh &= region != PL_REGION_PARAMS;
     if (r->mirror) {
         mirror_write(r, offset, host, n);
         return PL_OK;

@@ -4,6 +4,7 @@
 #define PL_GPU_MEMORY_H
 
 #include "accelerators/gpu/gpu.h"
+#include "accelerators/gpu/refine.h"
 #include "accelerators/gpu/text.h"
 
 typedef struct gpu_block {
@@ -28,7 +29,8 @@ typedef struct gpu_set {
 } gpu_set_t;
 
 typedef struct pl_gpu_memory {
-    gpu_region_t region[PL_REGIONS];
+    gpu_region_t region[GPU_REGIONS];
+    bool low_is_fresh; /* GPU_REGION_LOW is what parameters are */
     gpu_block_t arena, scratch, counters, control; /* of all plans: they run one after
                                                       another */
     gpu_set_t set[GPU_SETS];
@@ -64,6 +66,9 @@ int gpu_reserve_zeros(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, const cha
                       pl_error_t *err);
 /* Waits until all streams have run what is on them. */
 int gpu_drain(pl_gpu_t *gpu, pl_error_t *err);
+
+/* GPU_REGION_LOW, in halves of that type. */
+int gpu_reserve_low(pl_gpu_t *gpu, pl_dtype_t dtype, pl_error_t *err);
 
 bool gpu_is_half(pl_dtype_t dtype);
 /* The address of a spot, for replays that have a set; the places of a region must be in

@@ -74,10 +74,26 @@ static gpu_piece_t *piece_add(compiler_t *c)
     if (c->text.error.code != PL_OK)
         return NULL;
     p->piece[p->pieces] = (gpu_piece_t){.from = p->pieces ? p->piece[p->pieces - 1].to
-                                                          : 0,
+                                                          : p->refresh + 1,
                                         .to = c->text.kernels,
                                         .passages = p->outs};
     return &p->piece[p->pieces++];
+}
+
+/* Halves of a mirrored region to or from what the host has for them. */
+static void print_floats(compiler_t *c, const gpu_passage_t *p, bool to_host)
+{
+    const pl_dtype_t dtype = c->gpu->memory->region[p->region].dtype;
+    const gpu_spot_t halves = {.at = GPU_AT_REGION,
+                               .index = p->region,
+                               .offset = p->from * pl_dtype_size(dtype)},
+                     floats = {.at = GPU_AT_FLOATS,
+                               .index = p->region,
+                               .offset = p->from * sizeof(float)};
+    if (to_host)
+        gpu_print_convert(&c->text, &halves, dtype, &floats, PL_F32, p->count);
+    else
+        gpu_print_convert(&c->text, &floats, PL_F32, &halves, dtype, p->count);
 }
 
 static void passage_add(compiler_t *c, int region, size_t from, size_t count)
@@ -89,7 +105,7 @@ static void passage_add(compiler_t *c, int region, size_t from, size_t count)
     gpu_passage_t passage = {region, from, count, -1};
     if (gpu_is_half(r->dtype)) {
         passage.kernel = c->text.kernels;
-        gpu_print_floats(&c->text, region, r->dtype, from, count, true);
+        print_floats(c, &passage, true);
     }
     if (PL_GROW(p->out, p->outs, p->out_room) == PL_OK)
         p->out[p->outs++] = passage;
@@ -194,21 +210,63 @@ static void print_ins(compiler_t *c)
         gpu_passage_t passage = {r, 0, p->needs[r], -1};
         if (gpu_is_half(region->dtype)) {
             passage.kernel = c->text.kernels;
-            gpu_print_floats(&c->text, r, region->dtype, 0, passage.count, false);
+            print_floats(c, &passage, false);
         }
         p->in[p->ins++] = passage;
         if (r == PL_REGION_EXCHANGE)
             p->exchanged = passage;
     }
     gpu_piece_t *piece = piece_add(c);
-    if (piece && piece->to == 0)
+    if (piece && piece->to == piece->from)
         p->pieces--;
+}
+
+/* Runs only when parameters have changed; it belongs to no piece. */
+static void print_refresh(compiler_t *c)
+{
+    pl_plan_t *p = c->plan;
+    const gpu_region_t *params = &c->gpu->memory->region[PL_REGION_PARAMS],
+                       *low = &c->gpu->memory->region[GPU_REGION_LOW];
+    const gpu_spot_t from = {.at = GPU_AT_REGION, .index = PL_REGION_PARAMS},
+                     to = {.at = GPU_AT_REGION, .index = GPU_REGION_LOW};
+    if (p->needs[GPU_REGION_LOW])
+        gpu_print_convert(&c->text, &from, params->dtype, &to, low->dtype, low->count);
+}
+
+/* Whether all that changes parameters are units of element-wise operations. */
+static bool keeps_low(const compiler_t *c)
+{
+    const pl_graph_t *g = &c->lowered.graph;
+    for (int i = 0; i < g->op_count; i++) {
+        const pl_op_t *op = &g->op[i];
+        if (op->code != PL_OP_assign || g->value[op->input[0]].index != PL_REGION_PARAMS)
+            continue;
+        const pl_value_t *made = &g->value[c->fusion.root[op->input[1]]];
+        if (c->lifetimes.done[i]
+            && !(made->source == PL_FROM_OP && pl_is_elementwise(g, &g->op[made->op])))
+            return false;
+    }
+    return true;
+}
+
+static void note_params(compiler_t *c)
+{
+    const pl_graph_t *g = &c->lowered.graph;
+    const gpu_region_t *low = &c->gpu->memory->region[GPU_REGION_LOW];
+    for (int i = 0; i < g->op_count; i++)
+        c->plan->changes_params |= g->op[i].code == PL_OP_assign
+                                   && g->value[g->op[i].input[0]].index
+                                          == PL_REGION_PARAMS;
+    c->plan->keeps_low = c->plan->changes_params && low->count && keeps_low(c);
+    c->text.low = c->plan->keeps_low ? GPU_REGION_LOW : 0;
+    c->text.low_dtype = low->dtype;
 }
 
 static int print_units(compiler_t *c, const int *last, pl_error_t *err)
 {
     const pl_graph_t *g = &c->lowered.graph;
     int code = PL_OK, bucket = 0;
+    print_refresh(c);
     print_ins(c);
     gpu_print_begin(&c->text);
     for (int from = 0, to; from < g->op_count && code == PL_OK; from = to) {
@@ -231,6 +289,7 @@ static int print_units(compiler_t *c, const int *last, pl_error_t *err)
 
 static int print_plan(compiler_t *c, pl_error_t *err)
 {
+    c->plan->refresh = c->plan->needs[GPU_REGION_LOW] ? 0 : -1;
     int *last = pl_alloc_array((size_t)c->graph.bucket_count, sizeof *last);
     if (!last)
         return pl_no_memory(err);
@@ -309,6 +368,15 @@ static int note_fetches(compiler_t *c, pl_error_t *err)
     return PL_OK;
 }
 
+static int refine(compiler_t *c, pl_error_t *err)
+{
+    pl_dtype_t low;
+    int code = gpu_refine_params(&c->lowered.graph, &low, err);
+    if (code == PL_OK && low != PL_F32)
+        code = gpu_reserve_low(c->gpu, low, err);
+    return code == PL_OK ? gpu_refine(&c->lowered.graph, err) : code;
+}
+
 static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
 {
     static const pl_unit_limits_t limits = {.operands = PL_LAUNCH_ADDRESSES - 4,
@@ -321,7 +389,7 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
         code = pl_lower(&c->lowered, &c->graph, err);
     }
     if (code == PL_OK)
-        code = gpu_refine(&c->lowered.graph, err);
+        code = refine(c, err);
     if (code == PL_OK)
         code = pl_fuse(&c->fusion, &c->lowered.graph, &limits, err);
     if (code == PL_OK) {
@@ -341,6 +409,7 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
     c->text.wide = pl_graph_is_wide(g);
     c->plan->arena = c->lifetimes.arena;
     note_needs(c);
+    note_params(c);
     code = note_fetches(c, err);
     if (code == PL_OK)
         code = print_plan(c, err);
@@ -452,7 +521,7 @@ int gpu_plan_resolve(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err)
     const pl_gpu_memory_t *m = gpu->memory;
     if (plan->generation == m->generation)
         return PL_OK;
-    for (int r = 0; r < PL_REGIONS; r++)
+    for (int r = 0; r < GPU_REGIONS; r++)
         if (plan->needs[r] > m->region[r].count)
             return pl_fail(err, PL_ESTATE,
                            "region %d has %zu elements, and the plan needs %zu: allocate "

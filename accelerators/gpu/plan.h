@@ -54,8 +54,11 @@ struct pl_plan {
     int64_t sums; /* of all metrics */
     gpu_output_t output[PL_FIELDS];
     int outputs;
-    size_t input[PL_FIELDS];  /* bytes of each batch field  [0: not read] */
-    size_t needs[PL_REGIONS]; /* elements of each region */
+    size_t input[PL_FIELDS];   /* bytes of each batch field  [0: not read] */
+    size_t needs[GPU_REGIONS]; /* elements of each region */
+    int refresh;               /* kernel that makes GPU_REGION_LOW  [-1] */
+    bool changes_params;
+    bool keeps_low; /* it changes both */
     gpu_check_t *check;
     unsigned generation; /* of the memory that launches point to */
 };

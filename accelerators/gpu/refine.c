@@ -223,3 +223,58 @@ int gpu_refine(pl_graph_t *g, pl_error_t *err)
     pl_free(r.reader);
     return whole ? PL_OK : pl_no_memory(err);
 }
+
+/* ---- Parameters as halves ---- */
+
+static bool is_param(const pl_value_t *v)
+{
+    return v->source == PL_FROM_REGION && v->index == PL_REGION_PARAMS;
+}
+
+static bool changes_params(const pl_graph_t *g)
+{
+    for (int i = 0; i < g->op_count; i++)
+        if (g->op[i].code == PL_OP_assign && is_param(&g->value[g->op[i].input[0]]))
+            return true;
+    return false;
+}
+
+/* A cast of parameters to halves. */
+static bool is_low(const pl_graph_t *g, const pl_op_t *op)
+{
+    const pl_dtype_t to = op->output_count ? g->value[op->output[0]].dtype : PL_F32;
+    return op->code == PL_OP_cast && is_param(&g->value[op->input[0]])
+           && (to == PL_BF16 || to == PL_F16);
+}
+
+static void read_all(pl_graph_t *g, int32_t value, int32_t other)
+{
+    for (int i = 0; i < g->op_count; i++)
+        for (int k = 0; k < g->op[i].input_count; k++)
+            if (g->op[i].input[k] == value)
+                g->op[i].input[k] = other;
+    for (int i = 0; i < g->fetch_count; i++)
+        if (g->fetch[i].value == value)
+            g->fetch[i].value = other;
+}
+
+int gpu_refine_params(pl_graph_t *g, pl_dtype_t *low, pl_error_t *err)
+{
+    *low = PL_F32;
+    for (int i = 0; i < g->op_count && !changes_params(g); i++) {
+        const pl_op_t *op = &g->op[i];
+        if (!is_low(g, op))
+            continue;
+        const pl_dtype_t to = g->value[op->output[0]].dtype;
+        if (*low != PL_F32 && *low != to)
+            continue;
+        if (PL_GROW(g->value, g->value_count, g->value_room) != PL_OK)
+            return pl_no_memory(err);
+        g->value[g->value_count] = g->value[op->input[0]];
+        g->value[g->value_count].index = GPU_REGION_LOW;
+        g->value[g->value_count].dtype = *low = to;
+        read_all(g, op->output[0], g->value_count++);
+    }
+    pl_graph_prune(g);
+    return PL_OK;
+}

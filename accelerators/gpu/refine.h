@@ -9,4 +9,12 @@
  * PL_REGION_GRADS as they are added up, and are not rounded in between. */
 int gpu_refine(pl_graph_t *g, pl_error_t *err);
 
+/* A region of the core's own: PL_REGION_PARAMS as halves, element for element, made when
+ * parameters have changed and not in each replay. */
+enum { GPU_REGION_LOW = PL_REGIONS, GPU_REGIONS };
+
+/* Lets what reads parameters as halves of one type read GPU_REGION_LOW; *low: that type
+ * [PL_F32: nothing does].  A plan that changes parameters stays as it is. */
+int gpu_refine_params(pl_graph_t *g, pl_dtype_t *low, pl_error_t *err);
+
 #endif

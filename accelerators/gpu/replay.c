@@ -367,6 +367,19 @@ static int flight_put(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
     return code == PL_OK ? machine->tell(gpu, f->over, err) : code;
 }
 
+/* Parameters as halves, where the host or a plan has changed them since. */
+static int refresh(pl_gpu_t *gpu, const flight_t *f, pl_error_t *err)
+{
+    pl_gpu_memory_t *m = gpu->memory;
+    const int kernel = f->plan->refresh;
+    if (f->plan->changes_params && !f->plan->keeps_low)
+        m->low_is_fresh = false;
+    if (kernel < 0 || (m->low_is_fresh && !m->region[PL_REGION_PARAMS].mirror))
+        return PL_OK;
+    m->low_is_fresh = true;
+    return launch(gpu, f->plan, kernel, kernel + 1, f->set, err);
+}
+
 static int flight_begin(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
 {
     const pl_machine_ops_t *machine = gpu->machine;
@@ -379,6 +392,8 @@ static int flight_begin(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
         code = machine->event_wait(gpu, before->left, PL_STREAM_MAIN, err);
     for (int k = 0; k < p->ins && code == PL_OK; k++)
         code = passage_in(gpu, &p->in[k], err);
+    if (code == PL_OK)
+        code = refresh(gpu, f, err);
     return code == PL_OK ? flight_put(gpu, f, err) : code;
 }
 

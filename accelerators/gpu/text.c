@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-enum { FLOATS_THREADS = 256, FLOATS_GROUPS = 1024, TEXT_KERNELS = 12 };
+enum { CONVERT_THREADS = 256, CONVERT_GROUPS = 1024, TEXT_KERNELS = 12 };
 
 static void no_memory(gpu_text_t *t)
 {
@@ -410,31 +410,19 @@ static void kernel_end(gpu_text_t *t, int64_t groups, int threads, int control)
     gpu_write(t, text, ")\n");
 }
 
-void gpu_print_floats(gpu_text_t *t, int region, pl_dtype_t dtype, size_t from, size_t n,
-                      bool to_host)
+void gpu_print_convert(gpu_text_t *t, const gpu_spot_t *from, pl_dtype_t from_type,
+                       const gpu_spot_t *to, pl_dtype_t to_type, size_t n)
 {
-    const size_t width = pl_dtype_size(dtype);
-    const int64_t groups = ((int64_t)n + FLOATS_THREADS - 1) / FLOATS_THREADS;
-    gpu_kernel_begin(t, to_host ? "to_floats" : "from_floats");
-    const int halves = gpu_argument(t,
-                                    &(gpu_spot_t){.at = GPU_AT_REGION,
-                                                  .index = region,
-                                                  .offset = from * width},
-                                    gpu_type(dtype), !to_host),
-              floats = gpu_argument(t,
-                                    &(gpu_spot_t){.at = GPU_AT_FLOATS,
-                                                  .index = region,
-                                                  .offset = from * sizeof(float)},
-                                    "float", to_host);
+    const int64_t groups = ((int64_t)n + CONVERT_THREADS - 1) / CONVERT_THREADS;
+    gpu_kernel_begin(t, "convert");
+    const int a = gpu_argument(t, from, gpu_type(from_type), false),
+              b = gpu_argument(t, to, gpu_type(to_type), true);
     gpu_print(t,
-              "for (int64_t i = GROUP * THREADS + THREAD; i < %lld; i += GROUPS * "
-              "THREADS)\n",
-              (long long)n);
-    if (to_host)
-        gpu_print(t, "a%d[i] = load_%s(a%d, i);\n", floats, gpu_suffix(dtype), halves);
-    else
-        gpu_print(t, "store_%s(a%d, i, a%d[i]);\n", gpu_suffix(dtype), halves, floats);
-    kernel_end(t, groups < FLOATS_GROUPS ? groups : FLOATS_GROUPS, FLOATS_THREADS, -1);
+              "    for (int64_t i = (int64_t)GROUP * THREADS + THREAD; i < %lld;\n"
+              "         i += (int64_t)GROUPS * THREADS)\n"
+              "        store_%s(a%d, i, load_%s(a%d, i));\n",
+              (long long)n, gpu_suffix(to_type), b, gpu_suffix(from_type), a);
+    kernel_end(t, groups < CONVERT_GROUPS ? groups : CONVERT_GROUPS, CONVERT_THREADS, -1);
 }
 
 /* ---- values ---- */

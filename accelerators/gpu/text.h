@@ -64,7 +64,9 @@ typedef struct gpu_text {
     const pl_view_t *look; /* of the lowered graph */
     const pl_fusion_t *fusion;
     const pl_home_t *home;
-    const bool *done;   /* [operations] assigns that are nothing */
+    const bool *done; /* [operations] assigns that are nothing */
+    int low;          /* region that has parameters as halves  [0: none] */
+    pl_dtype_t low_dtype;
     bool wide;          /* numbers in registers are float64 */
     int from, to;       /* operations of the unit at hand */
     gpu_string_t *text; /* [texts] kernels that are compiled together */
@@ -151,10 +153,9 @@ void gpu_print_guard(gpu_text_t *t, int op);
  * one make. */
 void gpu_print_begin(gpu_text_t *t);
 void gpu_print_record(gpu_text_t *t, int before);
-/* Elements [from, from + n) of a region whose elements are halves, to or from what the
- * host has for them. */
-void gpu_print_floats(gpu_text_t *t, int region, pl_dtype_t dtype, size_t from, size_t n,
-                      bool to_host);
+/* Elements as another type: n of them from a spot to a spot, whatever a guard has said. */
+void gpu_print_convert(gpu_text_t *t, const gpu_spot_t *from, pl_dtype_t from_type,
+                       const gpu_spot_t *to, pl_dtype_t to_type, size_t n);
 /* One operation of its own; false: it is none of these. */
 bool gpu_print_reduction(gpu_text_t *t, int op);
 bool gpu_print_move(gpu_text_t *t, int op);

@@ -230,7 +230,7 @@ static void loop_print(unit_t *u, const char *format, ...)
     va_end(args);
 }
 
-static void add_store(unit_t *u, const gpu_spot_t *spot, pl_dtype_t dtype, int number)
+static void store_add(unit_t *u, const gpu_spot_t *spot, pl_dtype_t dtype, int number)
 {
     for (int k = 0; k < u->stores; k++)
         if (u->store[k].spot.at == spot->at && u->store[k].spot.index == spot->index
@@ -242,6 +242,20 @@ static void add_store(unit_t *u, const gpu_spot_t *spot, pl_dtype_t dtype, int n
         too_many(u);
     else
         u->store[u->stores++] = (store_t){*spot, dtype, number};
+}
+
+/* Parameters are kept as halves, too. */
+static void add_store(unit_t *u, const gpu_spot_t *spot, pl_dtype_t dtype, int number)
+{
+    const gpu_text_t *t = u->t;
+    gpu_spot_t low = *spot;
+    store_add(u, spot, dtype, number);
+    if (!t->low || spot->at != GPU_AT_REGION || spot->index != PL_REGION_PARAMS)
+        return;
+    low.index = t->low;
+    low.offset = spot->offset / pl_dtype_size(dtype) * pl_dtype_size(t->low_dtype);
+    low.bytes = spot->bytes / pl_dtype_size(dtype) * pl_dtype_size(t->low_dtype);
+    store_add(u, &low, t->low_dtype, number);
 }
 
 /* A formula with its operands: "x *y" as "v0 * v1". */
