@@ -153,7 +153,7 @@ void gpu_print_guard(gpu_text_t *t, int op);
  * one make. */
 void gpu_print_begin(gpu_text_t *t);
 void gpu_print_record(gpu_text_t *t, int before);
-/* Elements as another type: n of them from a spot to a spot, whatever a guard has said. */
+/* Elements as another type: n of them from a spot to a spot, whatever guards say. */
 void gpu_print_convert(gpu_text_t *t, const gpu_spot_t *from, pl_dtype_t from_type,
                        const gpu_spot_t *to, pl_dtype_t to_type, size_t n);
 /* One operation of its own; false: it is none of these. */
