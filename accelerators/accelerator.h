@@ -20,7 +20,7 @@ typedef struct pl_plan pl_plan_t;
 
 /* A graph that is compiled in the background.  Owned by the actor, alive until done. */
 typedef struct pl_compiling {
-    pl_plan_t *plan;                /* out */
+    pl_plan_t *plan;                                        /* out */
     /* So many of its pieces are compiled; on the accelerator's thread  [nobody wants to
      * know; need not be called]. */
     void (*told)(struct pl_compiling *c, int done, int all);
@@ -87,6 +87,8 @@ typedef struct pl_device_info {
                                                      given, local_rank selects it]; out:
                                                      the number of the one that it opened
                                                      [-1: its devices have no numbers] */
+    size_t memory_free;                           /* bytes, 0 when unknown */
+    unsigned char uuid[16];                       /* of the device  [zeros: unknown] */
 } pl_device_info_t;
 
 typedef struct pl_accelerator_ops {
@@ -131,6 +133,13 @@ typedef struct pl_accelerator_ops {
      * done().  [both NULL: done from inside replay()] */
     int (*descriptor)(const void *self);
     void (*collect)(void *self);
+    /* How many devices of this kind the machine has that can be used; 0: why says what is
+     * missing.  Asked when "auto" selects the accelerator; on any thread, and without a
+     * device  ["auto" does not select it] */
+    int (*count)(pl_error_t *why);
+    /* Reports devices, drivers and libraries of this machine, and what to install; on any
+     * thread, and without a device  [nothing] */
+    void (*report)(pl_fact_t tell, void *user);
 } pl_accelerator_ops_t;
 
 #ifdef __cplusplus

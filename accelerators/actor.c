@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "accelerators/choice.h"
 #include "accelerators/peak.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -45,9 +46,14 @@ static void device_collect(void *self)
     device->ops->collect(device->part.self);
 }
 
-static const pl_part_request_t wanted = {.role = "accelerator",
-                                         .path = "trainer.accelerator",
-                                         .automatic = "cpu"};
+static int instance_of(const pl_job_t *job, pl_instance_t *part, pl_error_t *err)
+{
+    const pl_part_request_t request = {.role = "accelerator",
+                                       .path = "trainer.accelerator",
+                                       .automatic =
+                                           pl_accelerator_automatic(job->options)};
+    return pl_options_part(job->options, &request, part, err);
+}
 
 /* How a loop is cut, and so the bits, goes by the number of threads: that may not follow
  * from the number of ranks where the bits must not. */
@@ -62,7 +68,7 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
     (void)call;
     pl_device_t *device = self;
     const pl_job_t *job = (const pl_job_t *)body->start.context;
-    int code = pl_options_part(job->options, &wanted, &device->part, err);
+    int code = instance_of(job, &device->part, err);
     if (code != PL_OK)
         return code;
     device->ops = device->part.ops;
@@ -222,7 +228,7 @@ static int replay_fill(pl_replay_t *replay, const pl_replay_plan_t *msg,
 }
 
 static const pl_compiled_t *compiled_find(const pl_device_t *device, uint32_t number,
-                                       pl_error_t *err)
+                                          pl_error_t *err)
 {
     if (number < (uint32_t)device->plan_count && device->plan[number].plan)
         return &device->plan[number];
@@ -465,7 +471,7 @@ int pl_accelerator_describe(const pl_job_t *job, int ranks, int local_rank,
                                .threads = threads_of(job),
                                .local_rank = local_rank,
                                .device = pl_options_device(job->options, local_rank)};
-    int code = pl_options_part(job->options, &wanted, &part, err);
+    int code = instance_of(job, &part, err);
     if (code != PL_OK)
         return code;
     const pl_accelerator_ops_t *ops = part.ops;

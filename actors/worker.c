@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "accelerators/actor.h"
+#include "accelerators/choice.h"
 #include "actors/connectors/callback.h"
 #include "actors/connectors/checkpoint_io.h"
 #include "actors/connectors/data.h"
@@ -187,7 +188,9 @@ static int spawn_parts(pl_worker_t *w, pl_error_t *err)
                         .context = &w->job->object,
                         .ranks = w->ranks,
                         .local_rank = w->local_rank};
-    const char *device = pl_options_choice(w->job->options, "trainer.accelerator", "cpu");
+    const char *device = pl_options_choice(
+        w->job->options, "trainer.accelerator",
+        pl_accelerator_automatic(w->job->options));
     const pl_actor_ops_t *accelerator = pl_accelerator_actor(device, err);
     if (!strategy || !accelerator
         || !pl_worker_spawn(w, &pl_io_writer, PL_OWN_THREAD, &start, &w->writer, err)

@@ -308,6 +308,16 @@ PL_API const pl_part_t *pl_part_at(const char *role, int k);
 /* The k-th role, or NULL after the last. */
 PL_API const char *pl_role_at(int k);
 
+/* Receives one fact about this machine, such as "GPU 0" and "NVIDIA H100, …"; without a
+ * name: a warning. */
+typedef void (*pl_fact_t)(void *user, const char *name, const char *text);
+
+/* Reports what an accelerator finds on this machine: devices, drivers, libraries, and
+ * what to install. May take a second. PL_ENOTFOUND: there is no such accelerator. Any
+ * thread. */
+PL_API int pl_accelerator_report(const char *accelerator, pl_fact_t tell, void *user,
+                                 pl_error_t *err);
+
 /* ---- Run files and options --------------------------------------------------------- */
 
 /* A run: the contents of a run file and the options that were set on top of it. Keys are

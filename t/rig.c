@@ -175,6 +175,8 @@ static void accelerator_text(const rig_spec_t *s, char text[static 512])
     const char *name = given_or(s->accelerator, "fake");
     if (!strcmp(name, "cpu"))
         snprintf(text, 512, "{\"name\": \"cpu\", \"threads\": 1}");
+    else if (*name == '{')
+        snprintf(text, 512, "%s", name);
     else if (strcmp(name, "fake"))
         snprintf(text, 512, "{\"name\": \"%s\"}", name);
     else

@@ -38,7 +38,7 @@ typedef struct rig_result {
 } rig_result_t;
 
 typedef struct rig_spec {
-    const char *accelerator;                 /* "cpu"  ["fake"] */
+    const char *accelerator;                 /* "cpu", or JSON  ["fake"] */
     const char *script;                      /* of the fake one: fake.h */
     const char *module;                      /* JSON  [an mlp] */
     const char *optimizer, *scheduler;       /* JSON  [sgd; none] */

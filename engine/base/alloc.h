@@ -24,7 +24,7 @@ char *pl_strdup(const char *text);
 
 /* Makes room for one more element of `size` bytes in an array: doubles *room when count
  * has reached it. */
-int pl_grow(void **array, int count, int *room, size_t size);
+PL_API int pl_grow(void **array, int count, int *room, size_t size);
 #define PL_GROW(array, count, room) \
     pl_grow((void **)&(array), count, &(room), sizeof *(array))
 

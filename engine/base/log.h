@@ -5,8 +5,8 @@
 #include "paceline.h"
 
 /* One line (printf) of an actor of a rank (-1: none).  Any thread. */
-void pl_log_line(pl_log_level_t level, int rank, const char *actor, const char *format,
-                 ...) PL_PRINTF(4, 5);
+PL_API void pl_log_line(pl_log_level_t level, int rank, const char *actor,
+                        const char *format, ...) PL_PRINTF(4, 5);
 /* Lines above it reach nobody; -1: none do. */
 int pl_log_level(void);
 

@@ -254,14 +254,21 @@ static void fail_unknown(const char *role, const char *name, pl_error_t *err)
     pl_utf8_show(name, shown, sizeof shown);
     pl_nearest_text(&nearest, text);
     if (nearest.length && nearest.distance && !strcmp(role, "accelerator"))
-        pl_fail(err, PL_ENOTFOUND,
-                "there is no %s \"%s\": this build trains on CPUs: known are %s", role,
-                shown, nearest.known);
+        pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": known are %s", role, shown,
+                nearest.known);
     else if (nearest.length)
         pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": %s", role, shown, text);
     else
         pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": %s, nor found in %s", role,
                 shown, text, pl_plugin_places(places));
+}
+
+const void *pl_part_offered(const char *role, const char *name)
+{
+    const pl_part_t *part = known(role, name);
+    if (!part && pl_plugin_offer(name, NULL) == PL_OK)
+        part = known(role, name);
+    return part;
 }
 
 const void *pl_part_find(const char *role, const char *name, pl_error_t *err)

@@ -14,4 +14,8 @@ int pl_register_at(const char *home, const pl_registration_t *registrations,
 /* PL_OK when other processes find a part; PL_EINVAL says what to do. */
 int pl_part_check_elsewhere(const char *role, const char *name, pl_error_t *err);
 
+/* pl_part_find() of a component that may not exist: registered, or in NAME.so of a
+ * plug-in folder.  NULL: neither, or the file cannot be loaded. */
+const void *pl_part_offered(const char *role, const char *name);
+
 #endif

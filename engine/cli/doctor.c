@@ -157,6 +157,15 @@ static void look_at_limits(report_t *r)
         warn(r, "/dev/shm is not writable: ranks on this machine cannot share memory");
 }
 
+static void see_fact(void *user, const char *name, const char *text)
+{
+    report_t *r = user;
+    if (name)
+        tell(r, name, "%s", text);
+    else
+        warn(r, "%s", text);
+}
+
 static void look_at_parts(report_t *r)
 {
     const pl_part_t *part;
@@ -166,7 +175,8 @@ static void look_at_parts(report_t *r)
         at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", k ? ", " : "",
                                part->name);
     tell(r, "accelerators", "%s", *names ? names : "none");
-    tell(r, "GPUs", "not supported");
+    for (int k = 0; (part = pl_part_at("accelerator", k)); k++)
+        pl_accelerator_report(part->name, see_fact, r, NULL);
     if (!*names)
         warn(r, "this build has no accelerator: install oneDNN (apt-get install "
                 "libdnnl-dev) and build again");

@@ -97,6 +97,18 @@ static void list_sections(const char *name, bool json)
             list_section(section, json);
 }
 
+/* What an accelerator finds on this machine. */
+static void show_fact(void *user, const char *name, const char *text)
+{
+    const bool *json = user;
+    if (*json && name)
+        cli_print_json(json_pack("{s:s, s:s}", "fact", name, "text", text));
+    else if (*json)
+        cli_print_json(json_pack("{s:s}", "warning", text));
+    else
+        cli_print("    %-16s %s\n", name ? name : "warning", text);
+}
+
 static void list_role(const char *role, bool json)
 {
     const pl_part_t *part;
@@ -106,6 +118,8 @@ static void list_role(const char *role, bool json)
             print_part_json(role, part);
         else
             show_part(part, role);
+        if (!strcmp(role, "accelerator"))
+            pl_accelerator_report(part->name, show_fact, &json, NULL);
     }
     if (!count && !json)
         cli_print("there is no %s\n", role);

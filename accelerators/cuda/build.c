@@ -1,0 +1,162 @@
+/* build.c - kernels from text, by NVRTC
+ *
+ * The headers of the dialect are in the plug-in as text, so no file is needed at run
+ * time.  Options are fixed, and no fast mathematics is used: the same text gives the same
+ * bits with the same compiler.  A multiplication and an addition are contracted to one
+ * instruction, unless the option `strict` asks for the bits of the emulator. */
+#include <stdio.h>
+#include <string.h>
+
+#include "accelerators/cuda/cuda.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+
+#include "accelerators/cuda/headers.inc"
+
+enum { HEADERS = sizeof header_text / sizeof *header_text, OPTIONS = 5 };
+
+typedef struct target {
+    char option[40];
+    bool is_ptx;   /* the compiler does not know the card; the driver finishes the code */
+} target_t;
+
+/* The newest architecture of the compiler that the card has. */
+static int target_choose(const cuda_t *cuda, target_t *target, pl_error_t *err)
+{
+    const cuda_compiler_t *compiler = cuda->compiler;
+    const int card = 10 * cuda->card.major + cuda->card.minor;
+    int best = 0;
+    for (int k = 0; k < compiler->archs; k++)
+        if (compiler->arch[k] <= card)
+            best = compiler->arch[k];
+    if (!best)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "cuda:%d (%s) has compute capability %d.%d, and NVRTC %d.%d "
+                       "compiles for %d.%d and later",
+                       cuda->card.number, cuda->card.name, cuda->card.major,
+                       cuda->card.minor, compiler->major, compiler->minor,
+                       compiler->arch[0] / 10, compiler->arch[0] % 10);
+    target->is_ptx = best != card;
+    snprintf(target->option, sizeof target->option, "--gpu-architecture=%s_%d",
+             target->is_ptx ? "compute" : "sm", best);
+    return PL_OK;
+}
+
+static uint64_t headers_hash(void)
+{
+    uint64_t of = 0xcbf29ce484222325u;
+    for (int k = 0; k < HEADERS; k++)
+        for (const char *at = header_text[k]; *at; at++)
+            of = (of ^ (unsigned char)*at) * 0x100000001b3u;
+    return of;
+}
+
+/* All that the machine code depends on. */
+static char *key_of(const cuda_t *cuda, const char *const option[OPTIONS],
+                    const char *text)
+{
+    const size_t room = strlen(text) + 256;
+    char *key = pl_alloc(room);
+    if (key)
+        snprintf(key, room, "NVRTC %d.%d %s %s %s %s %s headers %016llx\n%s",
+                 cuda->compiler->major, cuda->compiler->minor, option[0], option[1],
+                 option[2], option[3], option[4], (unsigned long long)headers_hash(),
+                 text);
+    return key;
+}
+
+/* The compiler's words, from pl_alloc()  [NULL: none]. */
+static char *log_of(const cuda_nvrtc_t *call, nvrtcProgram program)
+{
+    size_t bytes = 0;
+    if (call->log_size(program, &bytes) != NVRTC_OK || bytes < 2)
+        return NULL;
+    char *log = pl_alloc(bytes + 1);
+    if (log && call->log(program, log) != NVRTC_OK)
+        log[0] = '\0';
+    return log;
+}
+
+/* The line of the log that says what is wrong. */
+static int fail_text(const char *option, cu_result_t result, const char *log,
+                     pl_error_t *err)
+{
+    const char *wrong = log ? strstr(log, "error") : NULL;
+    while (wrong && wrong > log && wrong[-1] != '\n')
+        wrong--;
+    if (log)
+        pl_log_line(PL_LOG_DEBUG, -1, "", "NVRTC: %s", log);
+    if (result == NVRTC_NO_MEMORY)
+        return pl_no_memory(err);
+    return pl_fail(err, PL_EBUG, "kernels cannot be compiled (%s, NVRTC error %u): %.*s",
+                   option, result, wrong ? (int)strcspn(wrong, "\n") : 6,
+                   wrong ? wrong : "no log");
+}
+
+static int code_take(const cuda_nvrtc_t *call, nvrtcProgram program, bool is_ptx,
+                     void **code, size_t *bytes, pl_error_t *err)
+{
+    size_t size = 0;
+    cu_result_t result = is_ptx ? call->ptx_size(program, &size)
+                                : call->cubin_size(program, &size);
+    if (result != NVRTC_OK || !size)
+        return pl_fail(err, PL_EBUG, "NVRTC made no code (error %u)", result);
+    char *made = pl_alloc(size);
+    if (!made)
+        return pl_no_memory(err);
+    result = is_ptx ? call->ptx(program, made) : call->cubin(program, made);
+    if (result != NVRTC_OK) {
+        pl_free(made);
+        return pl_fail(err, PL_EBUG, "NVRTC gave no code (error %u)", result);
+    }
+    *code = made;
+    *bytes = size;
+    return PL_OK;
+}
+
+static int compile(const cuda_t *cuda, const char *text, const target_t *target,
+                   const char *const option[OPTIONS], void **code, size_t *bytes,
+                   pl_error_t *err)
+{
+    const cuda_nvrtc_t *call = &cuda->compiler->call;
+    nvrtcProgram program = NULL;
+    cu_result_t result = call->program_new(&program, text, "plan.k", HEADERS, header_text,
+                                           header_name);
+    if (result != NVRTC_OK)
+        return fail_text(option[0], result, NULL, err);
+    result = call->compile(program, OPTIONS, option);
+    char *log = log_of(call, program);
+    int failed = PL_OK;
+    if (result != NVRTC_OK)
+        failed = fail_text(option[0], result, log, err);
+    else if (log)
+        pl_log_line(PL_LOG_DEBUG, -1, "", "NVRTC: %s", log);
+    if (failed == PL_OK)
+        failed = code_take(call, program, target->is_ptx, code, bytes, err);
+    call->program_free(&program);
+    pl_free(log);
+    return failed;
+}
+
+int cuda_build(cuda_t *cuda, const char *text, void **code, size_t *bytes,
+               pl_error_t *err)
+{
+    target_t target;
+    int failed = target_choose(cuda, &target, err);
+    if (failed != PL_OK)
+        return failed;
+    const char *const option[OPTIONS] = {target.option, "--std=c++17", "-default-device",
+                                         cuda->strict ? "--fmad=false" : "--fmad=true",
+                                         "--diag-suppress=177,550"};
+    char *key = cuda->store ? key_of(cuda, option, text) : NULL;
+    if (key && cuda_cache_get(cuda->store, key, code, bytes)) {
+        pl_free(key);
+        return PL_OK;
+    }
+    failed = compile(cuda, text, &target, option, code, bytes, err);
+    if (failed == PL_OK && key)
+        cuda_cache_put(cuda->store, key, *code, *bytes);
+    pl_free(key);
+    return failed;
+}

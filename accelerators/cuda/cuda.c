@@ -1,0 +1,226 @@
+/* cuda.c - the accelerator "cuda": its options, and what it says of this machine
+ *
+ * It is a plug-in, so that one build serves machines with and without a GPU, and opens
+ * NVIDIA's libraries when it is asked for a device. */
+#include "accelerators/cuda/cuda.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+
+static const pl_option_t cuda_options[] = {
+    PL_BOOL(cuda_t, cache, "true", "keep compiled kernels on disk for the next start"),
+    PL_TEXT(cuda_t, cache_dir, "\"\"", NULL,
+            "folder of compiled kernels; empty: $XDG_CACHE_HOME/paceline or "
+            "~/.cache/paceline"),
+    PL_INT(cuda_t, cache_mb, "1024", "1..1048576",
+           "size of that folder in MiB, above which the entries that were not used for "
+           "the longest time are removed"),
+    PL_BOOL(cuda_t, recordings, "true",
+            "record the launches of a step once and replay them together (CUDA graphs)"),
+    PL_BOOL(cuda_t, strict, "false",
+            "round each float operation by itself, to the same bits as the emulator of "
+            "the tests; slower"),
+    PL_OPTIONS_END,
+};
+
+static int cuda_open(void *self, pl_device_info_t *info, pl_error_t *err)
+{
+    cuda_t *cuda = self;
+    return pl_gpu_open(self,
+                       cuda->recordings ? &cuda_machine
+                                        : &cuda_machine_without_recordings,
+                       info, err);
+}
+
+static int cuda_count(pl_error_t *why)
+{
+    int count = 0;
+    const cuda_library_t *library = cuda_library_open(why);
+    if (!library)
+        return 0;
+    if (library->call.device_count(&count) != CU_OK || count < 1)
+        pl_fail(why, PL_EUNSUPPORTED, "NVIDIA's driver finds no GPU");
+    if (count > 0 && !cuda_compiler_open(library->version, why))
+        return 0;
+    return count > 0 ? count : 0;
+}
+
+/* ---- What it says of this machine ---- */
+
+int cuda_card_describe(const cuda_driver_t *call, int number, cuda_card_t *card,
+                       pl_error_t *err)
+{
+    *card = (cuda_card_t){.number = number};
+    cu_result_t result = call->device_get(&card->device, number);
+    if (result == CU_OK)
+        result = call->device_name(card->name, sizeof card->name, card->device);
+    if (result == CU_OK)
+        result = call->device_memory(&card->memory, card->device);
+    if (result == CU_OK)
+        result = call->device_uuid(&card->uuid, card->device);
+    if (result == CU_OK)
+        result = call->device_attribute(&card->major, CU_CAPABILITY_MAJOR, card->device);
+    if (result == CU_OK)
+        result = call->device_attribute(&card->minor, CU_CAPABILITY_MINOR, card->device);
+    if (result == CU_OK)
+        return PL_OK;
+    const char *name = NULL;
+    call->error_name(result, &name);
+    return pl_fail(err, PL_EIO, "cuda:%d cannot be described: %s", number,
+                   name ? name : "unknown error");
+}
+
+typedef struct report {
+    pl_fact_t tell;
+    void *user;
+} report_t;
+
+static void tell(const report_t *to, const char *name, const char *format, ...)
+    PL_PRINTF(3, 4);
+static void tell(const report_t *to, const char *name, const char *format, ...)
+{
+    char text[1536];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    to->tell(to->user, name, text);
+}
+
+/* "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14 …" */
+static void report_module(const report_t *to)
+{
+    char line[256] = "";
+    FILE *file = fopen("/proc/driver/nvidia/version", "re");
+    if (!file)
+        return;
+    if (fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = '\0';
+        tell(to, "kernel module", "%s", line);
+    }
+    fclose(file);
+}
+
+/* Free memory is known only with a context, which costs a moment. */
+static size_t memory_free(const cuda_driver_t *call, const cuda_card_t *card)
+{
+    CUcontext context;
+    size_t left = 0, all = 0;
+    if (call->context_retain(&context, card->device) != CU_OK)
+        return 0;
+    if (call->context_use(context) == CU_OK)
+        call->memory_info(&left, &all);
+    call->context_use(NULL);
+    call->context_release(card->device);
+    return left;
+}
+
+static void report_card(const report_t *to, const cuda_driver_t *call, int number,
+                        const cuda_compiler_t *compiler)
+{
+    cuda_card_t card;
+    pl_error_t err = {0};
+    char title[16], bus[32] = "?";
+    int ecc = 0, multiprocessors = 0;
+    snprintf(title, sizeof title, "GPU %d", number);
+    if (cuda_card_describe(call, number, &card, &err) != PL_OK) {
+        tell(to, NULL, "%s", err.text);
+        return;
+    }
+    call->device_attribute(&ecc, CU_ECC, card.device);
+    call->device_attribute(&multiprocessors, CU_MULTIPROCESSORS, card.device);
+    call->device_bus(bus, sizeof bus, card.device);
+    tell(to, title,
+         "%s, sm_%d%d, %zu of %zu MiB free, %d multiprocessors, ECC %s, bus %s",
+         card.name, card.major, card.minor, memory_free(call, &card) >> 20,
+         card.memory >> 20, multiprocessors, ecc ? "on" : "off", bus);
+    const int arch = 10 * card.major + card.minor;
+    if (compiler && compiler->arch[compiler->archs - 1] < arch)
+        tell(to, NULL,
+             "GPU %d is newer than NVRTC %d.%d: the driver finishes its kernels at each "
+             "start; install a newer NVRTC",
+             number, compiler->major, compiler->minor);
+    if (compiler && compiler->arch[0] > arch)
+        tell(to, NULL, "GPU %d is too old for NVRTC %d.%d, which begins with sm_%d",
+             number, compiler->major, compiler->minor, compiler->arch[0]);
+}
+
+/* Which cards reach the memory of which, where there are several. */
+static void report_peers(const report_t *to, const cuda_driver_t *call, int count)
+{
+    char text[256] = "";
+    size_t at = 0;
+    for (int a = 0; a < count && at < sizeof text; a++)
+        for (int b = a + 1; b < count && at < sizeof text; b++) {
+            CUdevice from, peer;
+            int can = 0;
+            if (call->device_get(&from, a) == CU_OK
+                && call->device_get(&peer, b) == CU_OK)
+                call->device_peers(&can, from, peer);
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%d-%d %s",
+                                   at ? ", " : "", a, b, can ? "yes" : "no");
+        }
+    if (at)
+        tell(to, "GPU to GPU", "%s", text);
+}
+
+static void report_cache(const report_t *to)
+{
+    char folder[PATH_MAX];
+    int entries;
+    int64_t bytes;
+    if (!cuda_cache_folder("", folder)) {
+        tell(to, "kernel cache", "none: HOME is not set");
+        return;
+    }
+    cuda_cache_count(folder, &entries, &bytes);
+    tell(to, "kernel cache", "%.512s, %d entries, %lld MiB", folder, entries,
+         (long long)(bytes >> 20));
+}
+
+static void cuda_report(pl_fact_t fact, void *user)
+{
+    const report_t to = {fact, user};
+    pl_error_t err = {0};
+    char path[1024];
+    int count = 0;
+    const cuda_library_t *library = cuda_library_open(&err);
+    report_module(&to);
+    if (library)
+        tell(&to, "NVIDIA driver", "CUDA %d.%d (%.512s)", library->version / 1000,
+             library->version / 10 % 100, library->path);
+    else
+        tell(&to, err.code == PL_ENOTFOUND ? "NVIDIA driver" : NULL, "%s", err.text);
+    /* A machine without a driver need not read a compiler of 100 MB. */
+    const cuda_compiler_t *compiler = library ? cuda_compiler_open(library->version, &err)
+                                              : NULL;
+    if (compiler)
+        tell(&to, "NVRTC", "%d.%d (%.512s), sm_%d to sm_%d", compiler->major,
+             compiler->minor, compiler->path, compiler->arch[0],
+             compiler->arch[compiler->archs - 1]);
+    else if (library)
+        tell(&to, NULL, "%s", err.text);
+    tell(&to, "NVRTC path", "%s", cuda_search_path(path));
+    if (library && library->call.device_count(&count) == CU_OK)
+        for (int k = 0; k < count; k++)
+            report_card(&to, &library->call, k, compiler);
+    if (library)
+        report_peers(&to, &library->call, count);
+    report_cache(&to);
+}
+
+static const pl_accelerator_ops_t cuda_accelerator = {
+    .name = "cuda",
+    .help = "GPUs of NVIDIA; needs their driver, and NVRTC to compile kernels",
+    .size = sizeof(cuda_t),
+    .options = cuda_options,
+    .open = cuda_open,
+    .count = cuda_count,
+    .report = cuda_report,
+    PL_GPU_OPS,
+};
+
+PL_PLUGIN({"accelerator", &cuda_accelerator})

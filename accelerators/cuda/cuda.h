@@ -1,0 +1,100 @@
+/* cuda.h - what the files of the cuda accelerator share
+ *
+ * machine_cuda.c is the machine table over the driver, teller.c the thread that reports
+ * passed events, build.c the compiler, cache.c compiled kernels on disk, cuda.c the
+ * accelerator with its options and what it says of this machine. */
+#ifndef PL_CUDA_CUDA_H
+#define PL_CUDA_CUDA_H
+
+#include <pthread.h>
+
+#include "accelerators/cuda/load.h"
+#include "accelerators/gpu/gpu.h"
+
+/* A card, as the driver describes it. */
+typedef struct cuda_card {
+    int number;
+    CUdevice device;
+    char name[64];
+    int major, minor;                                      /* of the compute capability */
+    size_t memory;                                         /* bytes */
+    CUuuid uuid;
+} cuda_card_t;
+
+typedef struct cuda_teller cuda_teller_t;
+typedef struct cuda_cache cuda_cache_t;
+
+typedef struct cuda {
+    pl_gpu_t gpu;                                           /* first */
+
+    bool cache, recordings, strict;                         /* options */
+    const char *cache_dir;
+    int64_t cache_mb;
+
+    const cuda_library_t *library;
+    const cuda_driver_t *call;                              /* of the library */
+    const cuda_compiler_t *compiler;
+    cuda_card_t card;
+    CUcontext context;                                      /* retained  [none] */
+    CUstream stream[PL_STREAMS];
+    cuda_teller_t *teller;
+    cuda_cache_t *store;            /* [compiled kernels are not kept] */
+    pl_error_t lost;                /* why the device cannot be used any more  [code 0] */
+} cuda_t;
+
+extern const pl_machine_ops_t cuda_machine, cuda_machine_without_recordings;
+
+/* The card of that number  (cuda.c). */
+int cuda_card_describe(const cuda_driver_t *call, int number, cuda_card_t *card,
+                       pl_error_t *err);
+
+/* ---- machine_cuda.c ---- */
+
+/* PL_OK, or what the driver says of a failed call: `what` (printf) failed on which card.
+ * An error after which the driver refuses every call is kept as the device's end.  Any
+ * thread. */
+int cuda_check(cuda_t *cuda, pl_error_t *err, cu_result_t result, const char *what, ...)
+    PL_PRINTF(4, 5);
+/* Makes the device that of this thread; fails when it is lost.  Any thread. */
+int cuda_enter(cuda_t *cuda, pl_error_t *err);
+
+/* ---- teller.c: waits for events, and writes to a descriptor when one has passed ---- */
+
+/* An event may be told while it waits for that already; so it is counted. */
+struct pl_event {
+    CUevent event;
+    unsigned records;                                   /* so far */
+    int told;                                           /* times, in the teller's queue */
+    bool freed;                                         /* the teller frees it */
+};
+
+cuda_teller_t *cuda_teller_new(cuda_t *cuda, pl_error_t *err);
+/* When all that was told has been reported. */
+void cuda_teller_free(cuda_teller_t *teller);
+int cuda_teller_descriptor(const cuda_teller_t *teller);
+int cuda_teller_tell(cuda_teller_t *teller, pl_event_t *event, pl_error_t *err);
+/* Frees the event now, or when the teller is done with it. */
+void cuda_teller_forget(cuda_teller_t *teller, pl_event_t *event);
+
+/* ---- build.c: kernels from text ---- */
+
+/* The machine code of a text for the device's card, from pl_alloc().  Any thread. */
+int cuda_build(cuda_t *cuda, const char *text, void **code, size_t *bytes,
+               pl_error_t *err);
+
+/* ---- cache.c: compiled kernels on disk ---- */
+
+/* The folder: as given, or "" for $XDG_CACHE_HOME/paceline, else ~/.cache/paceline.
+ * false: there is none, because HOME is not set. */
+bool cuda_cache_folder(const char *given, char path[PATH_MAX]);
+/* NULL: out of memory, or there is no folder. */
+cuda_cache_t *cuda_cache_new(const char *folder, int64_t most_mb);
+void cuda_cache_free(cuda_cache_t *cache);
+/* What was kept under the key, which is text; false: nothing, or not what it was. */
+bool cuda_cache_get(cuda_cache_t *cache, const char *key, void **code, size_t *bytes);
+/* A folder that cannot be written to is logged once. */
+void cuda_cache_put(cuda_cache_t *cache, const char *key, const void *code, size_t bytes);
+/* How many entries a folder has, and their bytes. */
+void cuda_cache_count(const char *folder, int *entries, int64_t *bytes);
+
+#endif

@@ -1,0 +1,261 @@
+/* load.c - opens NVIDIA's driver and NVRTC
+ *
+ * Only libcuda.so.1 is the driver.  libcuda.so is often the toolkit's stub, and once that
+ * is in a process, each of NVIDIA's libraries binds to it; so that name is never
+ * opened. */
+#include "accelerators/cuda/load.h"
+
+#include <dlfcn.h>
+#include <glob.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+#define DRIVER_FILE "libcuda.so.1"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static cuda_library_t driver;
+static cuda_compiler_t nvrtc;
+
+typedef struct symbol {
+    const char *name;
+    size_t offset;
+} symbol_t;
+
+static const symbol_t driver_symbols[] = {
+#define DRIVER(member, symbol, parameters) {#symbol, offsetof(cuda_driver_t, member)},
+#include "accelerators/cuda/names.def"
+    {NULL, 0},
+};
+
+static const symbol_t nvrtc_symbols[] = {
+#define NVRTC(member, symbol, parameters) {#symbol, offsetof(cuda_nvrtc_t, member)},
+#include "accelerators/cuda/names.def"
+    {NULL, 0},
+};
+
+/* The name of a symbol that the library does not have; NULL: the table is filled. */
+static const char *symbols_find(void *library, const symbol_t *symbol, void *table)
+{
+    for (; symbol->name; symbol++) {
+        void *found = dlsym(library, symbol->name);
+        if (!found)
+            return symbol->name;
+        memcpy((char *)table + symbol->offset, &found, sizeof found);
+    }
+    return NULL;
+}
+
+static void path_of(const void *function, char path[PATH_MAX])
+{
+    Dl_info info;
+    if (!dladdr(function, &info) || !info.dli_fname || !realpath(info.dli_fname, path))
+        snprintf(path, PATH_MAX, "%s", "unknown");
+}
+
+/* ---- The driver ---- */
+
+static int fail_init(cu_result_t result, pl_error_t *err)
+{
+    const char *name = NULL, *visible = getenv("CUDA_VISIBLE_DEVICES");
+    if (result == CU_STUB_LIBRARY)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "%.200s is the stub of NVIDIA's toolkit, not a driver: remove "
+                       "its folder from LD_LIBRARY_PATH",
+                       driver.path);
+    if (result == CU_NO_DEVICE)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "NVIDIA's driver finds no GPU (CUDA_VISIBLE_DEVICES is %.80s)",
+                       visible ? visible : "not set");
+    if (result == CU_SYSTEM_DRIVER_MISMATCH)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "%.200s does not fit the NVIDIA driver in the kernel: restart the "
+                       "machine after a driver update",
+                       driver.path);
+    driver.call.error_name(result, &name);
+    return pl_fail(err, PL_EUNSUPPORTED, "NVIDIA's driver cannot be started: %s (%u)",
+                   name ? name : "unknown error", result);
+}
+
+static int driver_start(void *library, pl_error_t *err)
+{
+    const char *missing = symbols_find(library, driver_symbols, &driver.call);
+    if (missing)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "NVIDIA's driver is too old: it has no %s; install version 525 "
+                       "(CUDA 12.0) or later",
+                       missing);
+    path_of((const void *)driver.call.init, driver.path);
+    cu_result_t result = driver.call.init(0);
+    if (result == CU_OK)
+        result = driver.call.version(&driver.version);
+    if (result != CU_OK)
+        return fail_init(result, err);
+    if (driver.version < CUDA_LEAST)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "NVIDIA's driver is too old: it supports CUDA %d.%d; install "
+                       "version 525 (CUDA 12.0) or later",
+                       driver.version / 1000, driver.version / 10 % 100);
+    return PL_OK;
+}
+
+static int driver_open(pl_error_t *err)
+{
+    static bool opened;
+    if (opened)
+        return PL_OK;
+    void *library = dlopen(DRIVER_FILE, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        return pl_fail(err, PL_ENOTFOUND,
+                       "no NVIDIA driver is installed (%.200s): for a GPU of NVIDIA "
+                       "install its driver (apt-get install nvidia-driver)",
+                       dlerror());
+    const int code = driver_start(library, err);
+    if (code != PL_OK)
+        dlclose(library);
+    opened = code == PL_OK;
+    return code;
+}
+
+const cuda_library_t *cuda_library_open(pl_error_t *err)
+{
+    pthread_mutex_lock(&lock);
+    const int code = driver_open(err);
+    pthread_mutex_unlock(&lock);
+    return code == PL_OK ? &driver : NULL;
+}
+
+/* ---- NVRTC ---- */
+
+/* Where it is looked for: folders, as patterns, behind the value of a variable [none]. */
+typedef struct place {
+    const char *variable, *folder;
+} place_t;
+
+static const place_t places[] = {
+    {"PACELINE_CUDA_PATH", ""},
+    {NULL, NULL},                                           /* where the loader looks */
+    {"CUDA_HOME", "/lib64"},
+    {"CUDA_PATH", "/lib64"},
+    {NULL, "/usr/local/cuda/lib64"},
+    {NULL, "/usr/local/cuda-*/lib64"},
+    {"VIRTUAL_ENV", "/lib/python3*/site-packages/nvidia/cu*/lib"},
+    {"CONDA_PREFIX", "/lib"},
+    {"CONDA_PREFIX", "/lib/python3*/site-packages/nvidia/cu*/lib"},
+    {"HOME", "/.local/lib/python3*/site-packages/nvidia/cu*/lib"},
+    {NULL, "/usr/local/lib/python3*/dist-packages/nvidia/cu*/lib"},
+    {NULL, "/usr/local/lib/python3*/site-packages/nvidia/cu*/lib"},
+    {NULL, "/usr/lib/python3/dist-packages/nvidia/cu*/lib"},
+};
+
+enum { PLACES = sizeof places / sizeof *places };
+
+const char *cuda_search_path(char text[1024])
+{
+    size_t at = 0;
+    text[0] = '\0';
+    for (int k = 0; k < PLACES && at < 1024; k++) {
+        const place_t *place = &places[k];
+        if (!place->variable)
+            at += (size_t)snprintf(text + at, 1024 - at, "%s%s", at ? ", " : "",
+                                   place->folder ? place->folder : "LD_LIBRARY_PATH");
+        else if (getenv(place->variable) || !*place->folder)
+            at += (size_t)snprintf(text + at, 1024 - at, "%s$%s%s", at ? ", " : "",
+                                   place->variable, place->folder);
+    }
+    return text;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+/* Fills `nvrtc`; false: it is no NVRTC that can be used. */
+static bool nvrtc_take(void *library)
+{
+    if (symbols_find(library, nvrtc_symbols, &nvrtc.call)
+        || nvrtc.call.version(&nvrtc.major, &nvrtc.minor) != NVRTC_OK
+        || nvrtc.call.arch_count(&nvrtc.archs) != NVRTC_OK || nvrtc.archs < 1
+        || nvrtc.archs > CUDA_ARCHS || nvrtc.call.archs(nvrtc.arch) != NVRTC_OK)
+        return false;
+    qsort(nvrtc.arch, (size_t)nvrtc.archs, sizeof *nvrtc.arch, by_number);
+    path_of((const void *)nvrtc.call.version, nvrtc.path);
+    return true;
+}
+
+static bool nvrtc_try(const char *file)
+{
+    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (library && nvrtc_take(library))
+        return true;
+    if (library)
+        dlclose(library);
+    return false;
+}
+
+/* In the folders that a pattern names. */
+static bool nvrtc_in(const place_t *place, const char *file)
+{
+    char pattern[PATH_MAX];
+    glob_t found;
+    bool taken = false;
+    const char *root = place->variable ? getenv(place->variable) : "";
+    if (!place->folder)
+        return nvrtc_try(file);
+    if (!root || (place->variable && !*root)
+        || snprintf(pattern, sizeof pattern, "%s%s/%s", root, place->folder, file)
+               >= PATH_MAX
+        || glob(pattern, 0, NULL, &found) != 0)
+        return false;
+    for (size_t k = 0; k < found.gl_pathc && !taken; k++)
+        taken = nvrtc_try(found.gl_pathv[k]);
+    globfree(&found);
+    return taken;
+}
+
+static bool nvrtc_find(int major)
+{
+    char file[32];
+    snprintf(file, sizeof file, "libnvrtc.so.%d", major);
+    for (int k = 0; k < PLACES; k++)
+        if (nvrtc_in(&places[k], file))
+            return true;
+    return false;
+}
+
+static int nvrtc_open(int driver_version, pl_error_t *err)
+{
+    static const int majors[] = {13, 12};
+    static bool opened;
+    const int most = driver_version / 1000;
+    char path[1024];
+    for (size_t k = 0; k < sizeof majors / sizeof *majors && !opened; k++)
+        if (!most || majors[k] <= most)
+            opened = nvrtc_find(majors[k]);
+    if (!opened)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "NVIDIA's compiler of kernels (libnvrtc.so.12%s) is not found: "
+                       "pip install %s, or name its folder in PACELINE_CUDA_PATH; "
+                       "looked in %.240s",
+                       most == 12 ? "" : " or .13",
+                       most == 12 ? "nvidia-cuda-nvrtc-cu12" : "nvidia-cuda-nvrtc",
+                       cuda_search_path(path));
+    if (most && nvrtc.major > most)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "NVRTC %d.%d (%.200s) is newer than the driver (CUDA %d.%d)",
+                       nvrtc.major, nvrtc.minor, nvrtc.path, most,
+                       driver_version / 10 % 100);
+    return PL_OK;
+}
+
+const cuda_compiler_t *cuda_compiler_open(int driver_version, pl_error_t *err)
+{
+    pthread_mutex_lock(&lock);
+    const int code = nvrtc_open(driver_version, err);
+    pthread_mutex_unlock(&lock);
+    return code == PL_OK ? &nvrtc : NULL;
+}

@@ -1,0 +1,42 @@
+/* load.h - NVIDIA's libraries, opened when a device is */
+#ifndef PL_CUDA_LOAD_H
+#define PL_CUDA_LOAD_H
+
+#include <limits.h>
+
+#include "accelerators/cuda/api.h"
+#include "paceline.h"
+
+/* The oldest driver that is used: CUDA 12.0. */
+#define CUDA_LEAST 12000
+
+enum { CUDA_ARCHS = 64 };
+
+/* The driver of this process, ready for calls. */
+typedef struct cuda_library {
+    cuda_driver_t call;
+    int version;                                            /* 12040: CUDA 12.4 */
+    char path[PATH_MAX];
+} cuda_library_t;
+
+/* The compiler of kernels. */
+typedef struct cuda_compiler {
+    cuda_nvrtc_t call;
+    int major, minor;
+    int arch[CUDA_ARCHS];                            /* [archs], ascending: 90 is sm_90 */
+    int archs;
+    char path[PATH_MAX];
+} cuda_compiler_t;
+
+/* Opens libcuda.so.1 and initializes it, once in a process; it stays open.  NULL:
+ * PL_ENOTFOUND, there is no driver; PL_EUNSUPPORTED, it cannot be used.  Any thread. */
+const cuda_library_t *cuda_library_open(pl_error_t *err);
+
+/* The same of NVRTC, for a driver of that version: a compiler newer than the driver makes
+ * code that it does not take.  0: any version. */
+const cuda_compiler_t *cuda_compiler_open(int driver_version, pl_error_t *err);
+
+/* Where NVRTC is looked for, as text. */
+const char *cuda_search_path(char text[1024]);
+
+#endif

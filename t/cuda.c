@@ -1,0 +1,403 @@
+/* cuda.c - tests of the accelerator "cuda" over stand-ins for NVIDIA's driver and NVRTC:
+ * what it computes, what is refused, and what happens when the card fails */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "accelerators/cuda/cuda.h"
+#include "accelerators/reference/reference.h"
+#include "device_rig.h"
+#include "rig.h"
+#include "tap.h"
+
+const pl_registration_t *cuda_plugin(void);
+
+static const pl_accelerator_ops_t *accelerator;
+static int *compiled, *left;
+
+/* Of the stand-ins, which must be there before a driver is looked for. */
+static void *stand_in_open(const char *file, const char *symbol)
+{
+    char path[PATH_MAX];
+    const char *top = getenv("top_builddir");
+    snprintf(path, sizeof path, "%s/t/stand_in/.libs/%s", top ? top : ".", file);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        tap_diag("%s", dlerror());
+    return library ? dlsym(library, symbol) : NULL;
+}
+
+/* ---- Drivers that cannot be used ---- */
+
+static void what_is_wrong_with_a_driver_is_one_sentence(void)
+{
+    static const char *const faults[][2] = {
+        {"stub", "libcuda.so.1.* is the stub of NVIDIA's toolkit, not a driver: remove "},
+        {"no_device", "finds no GPU .CUDA_VISIBLE_DEVICES is not set"},
+        {"old", "too old: it supports CUDA 11.8; install version 525"}};
+    for (size_t k = 0; k < sizeof faults / sizeof *faults; k++) {
+        pl_error_t err = {0};
+        setenv("STAND_IN", faults[k][0], 1);
+        ok(accelerator->count(&err) == 0 && err.code == PL_EUNSUPPORTED,
+           "%s: there is no device", faults[k][0]);
+        like(err.text, faults[k][1], "and why");
+    }
+    setenv("STAND_IN", "", 1);
+    ok(accelerator->count(NULL) == 1, "else there is");
+}
+
+/* ---- Cases of operators ---- */
+
+typedef struct format {
+    const char *precision;
+    double tolerance;
+} format_t;
+
+static const format_t formats[] = {{"32-true", 1e-5},
+                                   {"64-true", 1e-12},
+                                   {"bf16-mixed", 3 * 0x1p-8},
+                                   {"16-mixed", 3 * 0x1p-11}};
+
+/* Every case once in one of the formats; PACELINE_TEST_LONG: in all. */
+enum { FORMATS = sizeof formats / sizeof *formats, SHARE = 5 };
+
+static bool check_case(device_rig_t *rig, const operator_case_t *of,
+                       const format_t *format)
+{
+    operator_case_t c = *of;
+    operator_run_t run;
+    device_results_t got = {0};
+    c.precision = device_precision(format->precision);
+    if (operator_run_init(&run, &c, &rig->err) != PL_OK)
+        return false;
+    pl_reference_round(c.precision->params, run.region[PL_REGION_PARAMS],
+                       (int64_t)run.size[PL_REGION_PARAMS]);
+    const int code = device_run(rig, &run, &got);
+    const double off = code == PL_OK ? device_difference(&run, &got) : INFINITY;
+    const bool right = code == PL_EUNSUPPORTED || off < format->tolerance;
+    if (!right)
+        tap_diag("%s, %s: off by %g: %s", c.name, format->precision, off, rig->err.text);
+    device_results_release(&got);
+    operator_run_release(&run);
+    return right;
+}
+
+static void operators_compute_what_the_reference_does(void)
+{
+    const bool is_long = getenv("PACELINE_TEST_LONG");
+    cuda_t device = {.recordings = true};
+    pl_device_info_t info = {.ranks = 1, .device = -1};
+    device_rig_t rig = {.ops = accelerator, .self = &device};
+    int checked = 0, wrong = 0;
+    if (!ok(accelerator->open(&device, &info, &rig.err) == PL_OK, "a card is opened: %s",
+            rig.err.text))
+        return;
+    like(info.model, "^Stand-in 0, sm_90$", "its name");
+    like(info.library, "^CUDA 13.0, NVRTC 13", "its libraries");
+    ok(info.device == 0 && info.memory && info.memory_free && info.uuid[0],
+       "and its facts");
+    for (int i = 0; i < operator_case_count; i++)
+        for (int f = 0; f < FORMATS; f++)
+            if (is_long || i % (FORMATS * SHARE) == f * SHARE) {
+                checked++;
+                wrong += !check_case(&rig, &operator_cases[i], &formats[f]);
+            }
+    ok(checked > 20 && wrong == 0, "of %d cases none is wrong", checked);
+    accelerator->close(&device);
+}
+
+/* ---- Runs ---- */
+
+static rig_result_t *fit_on(const char *on, const char *trainer)
+{
+    return rig_train(
+        &(rig_spec_t){.accelerator = on,
+                      .module = "{\"name\": \"mlp\", \"hidden\": [8], \"dropout\": 0.1}",
+                      .optimizer = "{\"name\": \"adamw\", \"lr\": 0.01}",
+                      .data = "\"val_split\": 0.2",
+                      .trainer = trainer});
+}
+
+static void runs_train_as_on_the_processor_and_recorded_to_the_same_bits(void)
+{
+    static const char trainer[] = "\"max_epochs\": 3, \"gradient_clip_val\": 1";
+    if (!rig_has("cpu"))
+        return;
+    rig_result_t *cpu = fit_on("cpu", trainer), *recorded = fit_on("cuda", trainer),
+                 *launched = fit_on("{\"name\": \"cuda\", \"recordings\": false}",
+                                    trainer);
+    is_text(recorded->status, "ok", "a run trains: %s", recorded->error.text);
+    ok(rig_distance(cpu, recorded) < 1e-4, "to the weights of the processor, but for %g",
+       rig_distance(cpu, recorded));
+    ok(rig_same_bits(recorded, launched), "with and without recordings to the same bits");
+    rig_result_free(cpu), rig_result_free(recorded), rig_result_free(launched);
+}
+
+/* A run that must fail; its error, until the next. */
+static const pl_error_t *fails(const char *stand_in, const char *on, const char *trainer)
+{
+    static pl_error_t err;
+    rig_t *rig = NULL;
+    setenv("STAND_IN", stand_in, 1);
+    rig = rig_new(.accelerator = on, .trainer = trainer);
+    const rig_result_t *result = rig ? rig_fit(rig) : NULL;
+    err = result ? result->error : rig_error;
+    ok(!result || strcmp(result->status, "ok") != 0, "%s: a run fails: %.100s", stand_in,
+       err.text);
+    rig_free(&rig);
+    setenv("STAND_IN", "", 1);
+    return &err;
+}
+
+static bool trains(void)
+{
+    rig_t *rig = rig_new(.accelerator = "cuda", .trainer = "\"max_epochs\": 1");
+    const rig_result_t *result = rig ? rig_fit(rig) : NULL;
+    const bool is_ok = result && strcmp(result->status, "ok") == 0;
+    if (!is_ok)
+        tap_diag("%s", result ? result->error.text : rig_error.text);
+    rig_free(&rig);
+    return is_ok;
+}
+
+static void memory_that_runs_out_is_told_in_numbers(void)
+{
+    for (int at = 1; at <= 12; at += 1 + at / 4) {
+        char fault[32];
+        snprintf(fault, sizeof fault, "memory=%d", at);
+        const pl_error_t *err = fails(fault, "cuda", "\"max_epochs\": 1");
+        is_int(err->code, PL_ENOMEM, "by its code");
+        like(err->text,
+             "out of memory on cuda:0 .Stand-in 0.: [0-9]+ MiB requested, [0-9]+ of 512 "
+             "MiB free",
+             "and the card, what was requested, what is free");
+    }
+    ok(trains(), "the next run trains");
+}
+
+static void a_launch_that_fails_is_told_by_the_kernels_name(void)
+{
+    const pl_error_t *err = fails("launch=2:719", "cuda", "\"max_epochs\": 1");
+    like(err->text,
+         "cuda:0 .Stand-in 0.: launching kernel [a-z_0-9]+ failed: unspecified launch "
+         "failure .CUDA_ERROR_LAUNCH_FAILED.; this process cannot use the card any more",
+         "with what the driver says");
+    err = fails("launch=40:701", "{\"name\": \"cuda\", \"recordings\": false}",
+                "\"max_epochs\": 3");
+    like(err->text, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "in the middle of a run, too");
+    ok(trains(), "the next run trains");
+}
+
+static void a_card_that_is_lost_ends_the_run(void)
+{
+    static const char *const when[] = {"run=1:700", "run=9:700", "run=60:214"};
+    for (size_t k = 0; k < sizeof when / sizeof *when; k++) {
+        const pl_error_t *err = fails(when[k], "cuda", "\"max_epochs\": 4");
+        like(err->text,
+             "cuda:0 .Stand-in 0.: .* failed: .*; this process cannot use the ",
+             "with what is wrong");
+    }
+    ok(trains(), "the next run trains");
+}
+
+static void cards_are_chosen_by_number(void)
+{
+    const pl_error_t *err = fails("devices=2", "cuda",
+                                  "\"max_epochs\": 1, \"devices\": [2]");
+    like(err->text,
+         "trainer.devices lists device 2, and this machine has 2 GPUs, numbered from 0",
+         "a number that is not there");
+    err = fails("devices=1", "cuda", "\"max_epochs\": 1, \"devices\": 2");
+    like(err->text,
+         "rank 1 of this machine has no GPU: there is 1, and each rank needs one of its "
+         "own; set trainer.devices to 1",
+         "more ranks than cards");
+    cuda_t device = {0};
+    pl_error_t why = {0};
+    pl_device_info_t info = {.ranks = 1, .device = 1};
+    setenv("STAND_IN", "devices=2", 1);
+    is_int(accelerator->open(&device, &info, &why), PL_OK, "the second of two is opened");
+    ok(info.device == 1 && info.devices == 2, "and says so");
+    accelerator->close(&device);
+    setenv("STAND_IN", "capability=70", 1);
+    err = fails("capability=70", "cuda", "\"max_epochs\": 1");
+    like(err->text,
+         "has compute capability 7.0, and NVRTC 13.99 compiles for 7.5 and later",
+         "a card that is too old for the compiler");
+    setenv("STAND_IN", "capability=120", 1);
+    ok(trains(), "for one that is newer, the driver finishes the code");
+    setenv("STAND_IN", "", 1);
+}
+
+static void ranks_of_two_cards_train(void)
+{
+    static const char trainer[] = "\"max_epochs\": 1, \"devices\": 2";
+    if (!rig_has("cpu"))
+        return;
+    setenv("STAND_IN", "devices=2", 1);
+    rig_result_t *cpu = fit_on("cpu", trainer), *gpu = fit_on("cuda", trainer);
+    is_text(gpu->status, "ok", "two ranks on two cards: %s", gpu->error.text);
+    ok(rig_distance(cpu, gpu) < 1e-4, "to the weights of the processor, but for %g",
+       rig_distance(cpu, gpu));
+    rig_result_free(cpu), rig_result_free(gpu);
+    setenv("STAND_IN", "", 1);
+}
+
+static void texts_that_cannot_be_compiled_are_told(void)
+{
+    setenv("STAND_IN_NVRTC", "fails", 1);
+    const pl_error_t *err = fails("", "{\"name\": \"cuda\", \"cache\": false}",
+                                  "\"max_epochs\": 1");
+    unsetenv("STAND_IN_NVRTC");
+    like(err->text,
+         "kernels cannot be compiled .--gpu-architecture=sm_90, NVRTC error 6.: "
+         "plan.k.12.: error: identifier \"wrong\" is undefined$",
+         "with the compiler's words");
+}
+
+/* ---- Compiled kernels on disk ---- */
+
+static const char *on_with_cache(const char *folder)
+{
+    static char text[512];
+    snprintf(text, sizeof text, "{\"name\": \"cuda\", \"cache_dir\": \"%s\"}", folder);
+    return text;
+}
+
+/* How many texts a run compiles. */
+static int compiles(const char *on)
+{
+    const int before = *compiled;
+    rig_result_t *result = fit_on(on, "\"max_epochs\": 1");
+    ok(strcmp(result->status, "ok") == 0, "a run trains: %s", result->error.text);
+    rig_result_free(result);
+    return *compiled - before;
+}
+
+/* Changes a byte of every entry, or cuts it there. */
+static int spoil(const char *folder, long at, bool cuts)
+{
+    DIR *of = opendir(folder);
+    int count = 0;
+    for (struct dirent *found; of && (found = readdir(of));) {
+        char path[PATH_MAX];
+        struct stat facts;
+        snprintf(path, sizeof path, "%s/%s", folder, found->d_name);
+        if (stat(path, &facts) != 0 || !S_ISREG(facts.st_mode))
+            continue;
+        count++;
+        FILE *file = fopen(path, "r+");
+        if (cuts && truncate(path, facts.st_size - at) != 0)
+            tap_diag("%s cannot be cut", path);
+        if (!cuts) {
+            fseek(file, at < 0 ? facts.st_size + at : at, SEEK_SET);
+            const int byte = fgetc(file);
+            fseek(file, -1, SEEK_CUR);
+            fputc(byte ^ 1, file);
+        }
+        fclose(file);
+    }
+    if (of)
+        closedir(of);
+    return count;
+}
+
+static void kernels_are_compiled_once(void)
+{
+    char folder[256];
+    snprintf(folder, sizeof folder, "%s/cache/of/kernels", tap_folder());
+    const int all = compiles(on_with_cache(folder));
+    ok(all > 0, "the first run compiles %d texts", all);
+    is_int(compiles(on_with_cache(folder)), 0, "the second none");
+    is_int(compiles("{\"name\": \"cuda\", \"cache\": false}"), all,
+           "without a cache all");
+    is_int(spoil(folder, -100, false), all, "each has a file; a byte of each is changed");
+    is_int(compiles(on_with_cache(folder)), all, "so all are compiled");
+    spoil(folder, 50, false);
+    is_int(compiles(on_with_cache(folder)), all, "a byte of the key");
+    spoil(folder, 3, false);
+    is_int(compiles(on_with_cache(folder)), all, "a byte of the head");
+    spoil(folder, 10, true);
+    is_int(compiles(on_with_cache(folder)), all, "files that are cut");
+    is_int(compiles(on_with_cache(folder)), 0, "and then they are there");
+}
+
+static void a_cache_that_cannot_be_written_costs_one_line(void)
+{
+    char folder[256], file[128];
+    snprintf(file, sizeof file, "%s/no-folder", tap_folder());
+    snprintf(folder, sizeof folder, "%s/below", file);
+    fclose(fopen(file, "w"));
+    rig_listen("compiled kernels cannot be kept in ");
+    ok(compiles(on_with_cache(folder)) > 0, "kernels are compiled");
+    is_int(rig_heard(), 1, "and one line says why they are not kept");
+    rig_listen(NULL);
+}
+
+static void the_cache_is_bounded(void)
+{
+    enum { ENTRY = 300 * 1024, ENTRIES = 8 };
+    char folder[256], key[32];
+    static char code[ENTRY];
+    int count;
+    int64_t bytes;
+    void *got = NULL;
+    size_t size = 0;
+    snprintf(folder, sizeof folder, "%s/bounded", tap_folder());
+    cuda_cache_t *cache = cuda_cache_new(folder, 1);
+    for (int k = 0; k < ENTRIES; k++) {
+        snprintf(key, sizeof key, "key %d", k);
+        cuda_cache_put(cache, key, code, sizeof code);
+        ok(cuda_cache_get(cache, "key 0", &got, &size) == (k < ENTRIES)
+               && size == sizeof code,
+           "what is used stays");
+        free(got);
+    }
+    cuda_cache_count(folder, &count, &bytes);
+    ok(bytes <= 1 << 20 && count == 3, "%d entries of %lld bytes", count,
+       (long long)bytes);
+    ok(!cuda_cache_get(cache, "key 2", &got, &size), "what was not used is gone");
+    ok(!cuda_cache_get(cache, "another key", &got, &size), "and what was never there");
+    cuda_cache_free(cache);
+}
+
+static void nothing_is_left_on_the_card(void)
+{
+    is_int(*left, 0, "no memory, stream, event, module or recording");
+}
+
+int main(void)
+{
+    char text[PATH_MAX];
+    const char *top = getenv("top_builddir");
+    compiled = stand_in_open("libnvrtc.so.13", "stand_in_compiled");
+    left = stand_in_open("libcuda.so.1", "stand_in_left");
+    if (!ok(compiled && left, "the stand-ins are there"))
+        return tap_done();
+    snprintf(text, sizeof text, "%s/t/stand_in/.libs", top ? top : ".");
+    setenv("PACELINE_CUDA_PATH", text, 1);
+    snprintf(text, sizeof text, "%s/around", tap_folder());
+    setenv("XDG_CACHE_HOME", text, 1);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    rig_init(cuda_plugin());
+    accelerator = cuda_plugin()->table;
+    run(what_is_wrong_with_a_driver_is_one_sentence);
+    run(operators_compute_what_the_reference_does);
+    run(runs_train_as_on_the_processor_and_recorded_to_the_same_bits);
+    run(memory_that_runs_out_is_told_in_numbers);
+    run(a_launch_that_fails_is_told_by_the_kernels_name);
+    run(a_card_that_is_lost_ends_the_run);
+    run(cards_are_chosen_by_number);
+    run(ranks_of_two_cards_train);
+    run(texts_that_cannot_be_compiled_are_told);
+    run(kernels_are_compiled_once);
+    run(a_cache_that_cannot_be_written_costs_one_line);
+    run(the_cache_is_bounded);
+    run(nothing_is_left_on_the_card);
+    return tap_done();
+}

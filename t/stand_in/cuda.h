@@ -1,0 +1,76 @@
+/* cuda.h - what the files of the stand-in for CUDA's driver share */
+#ifndef T_STAND_IN_CUDA_H
+#define T_STAND_IN_CUDA_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "accelerators/cuda/api.h"
+#include "t/streams.h"
+
+#define API __attribute__((visibility("default")))
+#define DRIVER(member, symbol, parameters) API cu_result_t symbol parameters;
+#include "accelerators/cuda/names.def"
+
+enum { DEVICES = 4, ARGUMENTS = 48 };
+
+/* Every handle begins with what it is and with its device's context. */
+typedef enum kind { A_STREAM = 71, AN_EVENT, A_MODULE, A_GRAPH, A_READY_GRAPH } kind_t;
+
+typedef struct thing {
+    kind_t kind;
+    struct CUctx_st *of;
+} thing_t;
+
+typedef struct block {
+    struct block *next;
+    uintptr_t at;                                /* the device's address, or the host's */
+    size_t bytes;
+} block_t;
+
+typedef struct CUctx_st {
+    int number, users;
+    streams_t *streams;
+    block_t *memory, *pinned;
+    size_t used;
+    int things[A_READY_GRAPH + 1];                          /* of each kind */
+    bool is_stream[STREAMS_MOST];
+    int allocations, launches, runs;                        /* so far, for faults */
+} context_t;
+/* What a graph records; its own. */
+typedef struct graph graph_t;
+
+typedef struct CUstream_st {
+    thing_t thing;
+    int number;
+    graph_t *capturing;                                     /* [NULL] */
+    pthread_t by;
+    bool is_invalid;                                        /* what is captured */
+} stream_t;
+
+extern pthread_mutex_t stand_in_lock;
+extern __thread context_t *stand_in_current;
+
+/* The number behind "WORD=" in STAND_IN, and one behind ':'; `without` if it is not
+ * there. */
+int stand_in_fact(const char *word, int without, int *more);
+
+/* A device that is broken answers every call so. */
+cu_result_t stand_in_enter(void);
+cu_result_t stand_in_enter_with(const void *handle, kind_t kind);
+/* An error, where a stream of this thread is recorded, which then becomes invalid. */
+cu_result_t stand_in_refuse_in_capture(void);
+
+void *stand_in_thing_new(size_t bytes, kind_t kind);
+void stand_in_thing_free(void *handle);
+
+/* Where device memory really lies. */
+void *stand_in_real(CUdeviceptr address);
+bool stand_in_is_memory(CUdeviceptr at, size_t bytes);
+bool stand_in_is_pinned(const void *host, size_t bytes);
+
+/* A stream is recorded from now on, or not any more. */
+void stand_in_captures(stream_t *stream, bool begins);
+
+#endif
