@@ -9,6 +9,7 @@
 #include "device_rig.h"
 #include "machine_emulated.h"
 #include "rig.h"
+#include "sample_operator.h"
 #include "tap.h"
 
 const pl_registration_t *swish_plugin(void);
@@ -134,7 +135,9 @@ static const pl_kernel_t bad_kernels[][2] = {{{"gpu", NULL, not_c}, PL_KERNELS_E
                                               PL_KERNELS_END}};
 static const pl_operator_ops_t bad[] = {
     {.name = "not c", .inputs = 1, .size = 8, .kernels = bad_kernels[0]},
-    {.name = "other values", .inputs = 1, .size = 8, .kernels = bad_kernels[1]}};
+    {.name = "other values", .inputs = 1, .size = 8, .kernels = bad_kernels[1]},
+    {.name = "no kernels", .inputs = 1}};
+enum { BAD = sizeof bad / sizeof *bad };
 
 static pl_node_t build_bad(pl_graph_t *g, const operator_case_t *c)
 {
@@ -142,16 +145,18 @@ static pl_node_t build_bad(pl_graph_t *g, const operator_case_t *c)
     return pl_apply(g, bad[(int)c->p].name, &x, 1, NULL);
 }
 
-static void a_text_that_cannot_be_compiled_is_named(void)
+static void an_operator_that_cannot_be_compiled_is_named(void)
 {
     static const char *const errors[] = {"operator not.c:2:.*nothing",
-                                         "VALUES_of_another_size"};
+                                         "VALUES_of_another_size",
+                                         "\"no kernels\" has neither a text for \"gpu\" "
+                                         "nor a kernel for \"cpu\": add one"};
     emulated_t device = {.seed = 1};
     pl_device_info_t info = {.ranks = 1};
     device_rig_t rig = {.ops = &emulated_accelerator, .self = &device};
     if (!ok(rig.ops->open(&device, &info, &rig.err) == PL_OK, "the emulator is opened"))
         return;
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < BAD; k++) {
         const operator_case_t c = {.name = bad[k].name,
                                    .build = build_bad,
                                    .params = 1,
@@ -162,23 +167,61 @@ static void a_text_that_cannot_be_compiled_is_named(void)
         device_results_t got = {0};
         operator_run_init(&run, &c, &rig.err);
         ok(device_run(&rig, &run, &got) < 0, "%s is refused", c.name);
-        like(rig.err.text, errors[k], "with the line: %s", rig.err.text);
+        like(rig.err.text, errors[k], "and named: %s", rig.err.text);
         device_results_release(&got);
         operator_run_release(&run);
     }
     rig.ops->close(&device);
 }
 
+static pl_node_t build_hosted(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t x = pl_param(g, "a", c->shape[0], pl_zeros()),
+              w = pl_param(g, "b", c->shape[1], pl_zeros());
+    x = pl_apply(g, "hosted gate", (pl_node_t[]){pl_tanh(g, x), w}, 2,
+                 &(sample_gate_t){c->p});
+    return pl_apply(g, "hosted gate", (pl_node_t[]){pl_exp(g, x), w}, 2,
+                    &(sample_gate_t){-1});
+}
+
+static void an_operator_without_a_text_runs_on_the_host(void)
+{
+    const operator_case_t c = {.name = "hosted gate",
+                               .build = build_hosted,
+                               .params = 2,
+                               .shape = {PL_SHAPE(7, 5), PL_SHAPE(5)},
+                               .p = 1.5};
+    emulated_t device = {.seed = 1};
+    pl_device_info_t info = {.ranks = 1};
+    device_rig_t rig = {.ops = &emulated_accelerator, .self = &device};
+    if (!ok(rig.ops->open(&device, &info, &rig.err) == PL_OK, "the emulator is opened"))
+        return;
+    rig_listen("operator \"hosted gate\" has no text for \"gpu\": the host computes it");
+    for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
+        tally_t tally = {0};
+        check_case(&rig, &c, &formats[f], &tally);
+        ok(tally.right == 1, "with the numbers of the reference in %s",
+           formats[f].precision);
+    }
+    is_int(rig_heard(), 1, "and a line of the log says so");
+    rig_listen(NULL);
+    rig.ops->close(&device);
+}
+
 static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator},
                                           {"operator", &bad[0]},
                                           {"operator", &bad[1]},
+                                          {"operator", &bad[2]},
+                                          {"operator", &sample_gate},
+                                          {"operator", &sample_hosted_gate},
                                           PL_REGISTRATIONS_END};
 
 int main(void)
 {
     rig_init(parts);
     pl_register(swish_plugin(), NULL);
-    run(a_text_that_cannot_be_compiled_is_named);
+    run(an_operator_without_a_text_runs_on_the_host);
+    run(an_operator_that_cannot_be_compiled_is_named);
     run(every_case_is_what_the_reference_computes);
     run(runs_train_as_on_the_processor);
     run(a_step_that_is_not_finite_is_skipped);

@@ -135,6 +135,29 @@ static int emulated_zero(void *self, pl_stream_t stream, pl_address_t to, size_t
     return copy_put(self, stream, (copying_t){pointer(to), NULL, bytes}, err);
 }
 
+typedef struct calling {
+    void (*function)(void *user);
+    void *user;
+} calling_t;
+
+static int call_run(void *data)
+{
+    const calling_t *c = data;
+    c->function(c->user);
+    return 0;
+}
+
+static int emulated_call(void *self, pl_stream_t stream, void (*function)(void *user),
+                         void *user, pl_error_t *err)
+{
+    emulated_t *e = self;
+    const calling_t calling = {function, user};
+    if (e->recording)
+        return pl_fail(err, PL_EBUG, "a call is put on a stream that is recorded");
+    streams_put(e->streams, (int)stream, call_run, &calling, sizeof calling);
+    return PL_OK;
+}
+
 static int emulated_finish(void *self, pl_stream_t stream, pl_error_t *err)
 {
     emulated_t *e = self;
@@ -333,6 +356,7 @@ static const pl_machine_ops_t machine = {
     .copy_out = emulated_copy_out,
     .copy = emulated_copy,
     .zero = emulated_zero,
+    .call = emulated_call,
     .event_new = emulated_event_new,
     .event_free = emulated_event_free,
     .event_record = emulated_event_record,

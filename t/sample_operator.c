@@ -49,8 +49,21 @@ static const char gate_on_gpus[] =
 
 static const pl_kernel_t gate_kernels[] = {{"cpu", gate_on_cpu},
                                            {"reference", gate_on_fake},
-                                           {"gpu", .text = gate_on_gpus},
-                                           PL_KERNELS_END};
+                                           PL_KERNELS_END},
+                         gate_kernels_with_text[] = {{"cpu", gate_on_cpu},
+                                                     {"reference", gate_on_fake},
+                                                     {"gpu", .text = gate_on_gpus},
+                                                     PL_KERNELS_END};
+
+const pl_operator_ops_t sample_hosted_gate = {
+    .name = "hosted gate",
+    .size = sizeof(sample_gate_t),
+    .inputs = 2,
+    .row_axes = 1,
+    .shape = gate_shape,
+    .gradient = gate_gradient,
+    .kernels = gate_kernels,
+};
 
 const pl_operator_ops_t sample_gate = {
     .name = "gate",
@@ -59,5 +72,5 @@ const pl_operator_ops_t sample_gate = {
     .row_axes = 1,
     .shape = gate_shape,
     .gradient = gate_gradient,
-    .kernels = gate_kernels,
+    .kernels = gate_kernels_with_text,
 };

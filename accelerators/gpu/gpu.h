@@ -15,6 +15,8 @@
 
 #include "accelerators/gpu/machine.h"
 
+enum { PL_GPU_TOLD = 16 };
+
 /* Zeros until it is opened. */
 typedef struct pl_gpu {
     const pl_machine_ops_t *machine;
@@ -22,6 +24,8 @@ typedef struct pl_gpu {
     struct pl_gpu_replays *replays; /* replay.h */
     struct pl_gpu_builder *builder; /* build.h */
     pl_plan_t *plans;               /* all, for close */
+    bool tells;                     /* in the log; of several ranks one does */
+    const pl_operator_ops_t *told[PL_GPU_TOLD]; /* that the host computes */
 } pl_gpu_t;
 
 #define PL_GPU_OPS \

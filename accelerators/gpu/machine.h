@@ -72,6 +72,10 @@ typedef struct pl_machine_ops {
                 size_t bytes, pl_error_t *err);
     int (*zero)(void *self, pl_stream_t stream, pl_address_t to, size_t bytes,
                 pl_error_t *err);
+    /* Calls a function of the host, which uses nothing of the machine, on any thread
+     * [NULL: not possible]. */
+    int (*call)(void *self, pl_stream_t stream, void (*function)(void *user), void *user,
+                pl_error_t *err);
 
     /* An event stands for what is on a stream when it is recorded there; before its first
      * record it stands for nothing and has passed. */

@@ -16,6 +16,7 @@
 #include "accelerators/plan/rewrite.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/log.h"
 
 typedef struct compiler {
     pl_gpu_t *gpu;
@@ -42,27 +43,6 @@ static bool may_take_place(const pl_graph_t *g, int op, int32_t input, void *use
     return pl_unit_in_place(fusion, g, op, input);
 }
 
-static int print_unit(compiler_t *c, int from, int to, pl_error_t *err)
-{
-    const pl_graph_t *g = &c->lowered.graph;
-    char where[128];
-    from = pl_unit_first(g, from, to);
-    const pl_op_t *op = &g->op[from];
-    c->text.from = from;
-    c->text.to = to;
-    if (pl_is_elementwise(g, op))
-        gpu_print_element(&c->text, from, to);
-    else if (op->code == PL_OP_guard)
-        gpu_print_guard(&c->text, from);
-    else if (!gpu_print_reduction(&c->text, from) && !gpu_print_move(&c->text, from)
-             && !gpu_print_row(&c->text, from) && !gpu_print_product(&c->text, from)
-             && !gpu_print_attention(&c->text, from) && !gpu_print_user(&c->text, from))
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "%s: the %s accelerator has no such operator",
-                       pl_op_where(op, where), c->gpu->machine->name);
-    return PL_OK;
-}
-
 /* ---- Pieces ---- */
 
 static gpu_piece_t *piece_add(compiler_t *c)
@@ -78,6 +58,63 @@ static gpu_piece_t *piece_add(compiler_t *c)
                                         .to = c->text.kernels,
                                         .passages = p->outs};
     return &p->piece[p->pieces++];
+}
+
+/* Logs once for each operator. */
+static void tell_host(pl_gpu_t *gpu, const pl_operator_ops_t *table)
+{
+    int k = 0;
+    while (k < PL_GPU_TOLD && gpu->told[k] && gpu->told[k] != table)
+        k++;
+    if (k == PL_GPU_TOLD || gpu->told[k])
+        return;
+    gpu->told[k] = table;
+    if (gpu->tells)
+        pl_log_line(PL_LOG_INFO, -1, "accelerator",
+                    "operator \"%s\" has no text for \"gpu\": the host computes it",
+                    table->name);
+}
+
+static int print_on_host(compiler_t *c, int op, pl_error_t *err)
+{
+    pl_plan_t *p = c->plan;
+    if (PL_GROW(p->host, p->hosts, p->host_room) != PL_OK)
+        return pl_no_memory(err);
+    gpu_host_t *host = &p->host[p->hosts];
+    int code = gpu_host_init(host, c->gpu, &c->text, op, err);
+    if (code != PL_OK)
+        return code;
+    tell_host(c->gpu, host->table);
+    p->hosts++;
+    gpu_host_print_inputs(host, &c->text, op);
+    gpu_piece_t *piece = piece_add(c);
+    if (piece)
+        piece->host = p->hosts;
+    gpu_host_print_output(host, &c->text, op);
+    return PL_OK;
+}
+
+static int print_unit(compiler_t *c, int from, int to, pl_error_t *err)
+{
+    const pl_graph_t *g = &c->lowered.graph;
+    char where[128];
+    from = pl_unit_first(g, from, to);
+    const pl_op_t *op = &g->op[from];
+    c->text.from = from;
+    c->text.to = to;
+    if (pl_is_elementwise(g, op))
+        gpu_print_element(&c->text, from, to);
+    else if (op->code == PL_OP_guard)
+        gpu_print_guard(&c->text, from);
+    else if (op->code == PL_OP_apply)
+        return gpu_print_user(&c->text, from) ? PL_OK : print_on_host(c, from, err);
+    else if (!gpu_print_reduction(&c->text, from) && !gpu_print_move(&c->text, from)
+             && !gpu_print_row(&c->text, from) && !gpu_print_product(&c->text, from)
+             && !gpu_print_attention(&c->text, from))
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "%s: the %s accelerator has no such operator",
+                       pl_op_where(op, where), c->gpu->machine->name);
+    return PL_OK;
 }
 
 /* Halves of a mirrored region to or from what the host has for them. */
@@ -446,7 +483,10 @@ int gpu_plan_finish(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err)
         for (int set = 1; set < GPU_SETS; set++)
             kernel->launch[set] = kernel->launch[0];
     }
-    return reserve(gpu, plan, err);
+    int code = PL_OK;
+    for (int k = 0; k < plan->hosts && code == PL_OK; k++)
+        code = gpu_host_open(&plan->host[k], gpu, err);
+    return code == PL_OK ? reserve(gpu, plan, err) : code;
 }
 
 int gpu_plan_new(pl_gpu_t *gpu, const pl_graph_t *g, pl_plan_t **plan,
@@ -509,6 +549,9 @@ void gpu_plan_free(pl_gpu_t *gpu, pl_plan_t *plan)
             gpu->machine->code_free(gpu, plan->code[k]);
     pl_free(plan->code);
     pl_free(plan->kernel);
+    for (int k = 0; k < plan->hosts; k++)
+        gpu_host_close(&plan->host[k], gpu);
+    pl_free(plan->host);
     pl_free(plan->piece);
     pl_free(plan->out);
     pl_free(plan->check);

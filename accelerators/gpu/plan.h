@@ -2,6 +2,7 @@
 #ifndef PL_GPU_PLAN_H
 #define PL_GPU_PLAN_H
 
+#include "accelerators/gpu/host.h"
 #include "accelerators/gpu/memory.h"
 
 typedef struct gpu_output {
@@ -23,10 +24,12 @@ typedef struct gpu_passage {
     int kernel; /* that converts them  [-1] */
 } gpu_passage_t;
 
-/* Kernels [from, to) that nothing comes between; behind them, in this order: backward,
- * passages to the host, buckets that are ready, an exchange. */
+/* Kernels [from, to) that nothing comes between; behind them, in this order: an operator
+ * that the host computes, backward, passages to the host, buckets that are ready, an
+ * exchange. */
 typedef struct gpu_piece {
     int from, to;
+    int host;              /* the operator's number from 1  [0] */
     bool backward;         /* it begins behind them */
     int passages, buckets; /* so many of the plan's, up to here */
     int exchange;          /* its number from 1: the replay waits  [0] */
@@ -42,6 +45,8 @@ struct pl_plan {
     int kernels;
     gpu_piece_t *piece;
     int pieces, piece_room;
+    gpu_host_t *host; /* [hosts] */
+    int hosts, host_room;
     gpu_passage_t in[PL_REGIONS]; /* before the first piece */
     int ins;
     gpu_passage_t *out; /* in the order of pieces */

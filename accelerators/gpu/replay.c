@@ -315,6 +315,8 @@ static int piece_put(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
     const int passages = f->piece ? piece[-1].passages : 0;
     int code = piece_run(gpu, p, piece, f->set, err);
     f->piece++;
+    if (code == PL_OK && piece->host)
+        code = gpu_host_put(&p->host[piece->host - 1], gpu, err);
     if (code == PL_OK && piece->backward) {
         f->is_timed = true;
         code = machine->event_record(gpu, f->backward, PL_STREAM_MAIN, err);
