@@ -1,7 +1,7 @@
 /* ddp.c - data parallel: every rank holds the whole model
  *
  * Ranks differ only in the samples they see, so one sum of the gradients for each
- * optimizer step keeps them equal.  What a rank does by itself is in replica_actor.c and
+ * optimizer step keeps them equal.  What a rank does by itself is in replica.c and
  * what it calls; where ranks meet, in ddp_meet.c; what moves the bytes is the
  * collective's business. */
 #include "base/alloc.h"

@@ -1,4 +1,4 @@
-/* replica_forward.c - plans of a replica, and its forward passes: what comes of them */
+/* replica_forward.c - forward passes of a replica, and what comes of them */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,41 +10,6 @@
 #include "strategies/replica_parts.h"
 #include "tensor/model.h"
 #include "tensor/precision.h"
-
-/* ---- plans ---- */
-
-const pl_replica_plan_t *pl_replica_plan(const pl_replica_t *r,
-                                         const pl_replica_plan_t *like, pl_error_t *err)
-{
-    for (int k = 0; k < r->plan_count; k++) {
-        const pl_replica_plan_t *p = &r->plan[k];
-        if (p->kind == PL_PLAN_BATCH && p->stage == like->stage && p->step == like->step
-            && p->size.count == like->size.count && p->size.length == like->size.length
-            && p->accumulate == like->accumulate)
-            return p;
-    }
-    pl_fail(err, PL_EINVAL, "no plan for a batch of %lld samples of length %lld",
-            (long long)like->size.count, (long long)like->size.length);
-    return NULL;
-}
-
-const pl_replica_plan_t *pl_replica_plan_of(const pl_replica_t *r, pl_plan_kind_t kind,
-                                            int step)
-{
-    for (int k = 0; k < r->plan_count; k++)
-        if (r->plan[k].kind == kind && r->plan[k].step == step)
-            return &r->plan[k];
-    return NULL;
-}
-
-size_t pl_replica_figures(const pl_replica_plan_t *plan)
-{
-    size_t numbers = 0;
-    for (int k = 0; k < plan->fetch_count; k++)
-        if (plan->fetch[k].kind == PL_FETCH_FIGURE)
-            numbers += (size_t)plan->fetch[k].sums;
-    return numbers;
-}
 
 bool pl_replica_keeps_state(const pl_replica_t *r)
 {

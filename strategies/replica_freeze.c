@@ -9,7 +9,6 @@
 #include "base/json_text.h"
 #include "base/pattern.h"
 #include "base/run.h"
-#include "strategies/replica_calls.h"
 #include "strategies/replica_parts.h"
 #include "tensor/model.h"
 

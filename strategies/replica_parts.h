@@ -7,7 +7,7 @@
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/replica.h"
 
-/* ---- What replica_actor.c hands on: each answers the call, later or now ---- */
+/* ---- What the table of replica.c hands on: each answers the call, later or now ---- */
 
 int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call, const pl_evaluate_batch_t *msg,
                         pl_error_t *err);
@@ -18,7 +18,7 @@ int pl_replica_take_layout(pl_replica_t *r, pl_call_t *call, pl_layout_t *layout
 /* Freezes parameters and trains others again, from the next step on. */
 int pl_replica_freeze(pl_replica_t *r, pl_call_t *call, const pl_freeze_t *msg,
                       pl_error_t *err);
-/* Sets the learning rate, from the next step on: replica_rate.c. */
+/* Sets the learning rate, from the next step on: replica_schedule.c. */
 int pl_replica_set_rate(pl_replica_t *r, pl_call_t *call, const pl_set_rate_t *msg,
                         pl_error_t *err);
 /* What the schedule goes by. */
@@ -26,7 +26,26 @@ int pl_replica_observe_metrics(pl_replica_t *r, pl_call_t *call,
                                const pl_observe_metrics_t *msg, pl_error_t *err);
 void pl_replica_release(pl_replica_t *r);
 
-/* ---- Plans ---- */
+/* ---- Calls of the accelerator that together answer one: replica.c ----
+ *
+ * One at a time: setup, an export or an import.  The first failure is what it ends with,
+ * once all that were made are over. */
+
+/* `call` is to be answered.  PL_EBUSY: another is. */
+int pl_replica_begin_calls(pl_replica_calls_t *calls, pl_call_t *call, pl_error_t *err);
+
+/* Counts a call that was made, or was not: 0. */
+int pl_replica_made_call(pl_replica_calls_t *calls, uint64_t call, const pl_error_t *err);
+
+/* All calls are made, or those before a failure: these end first, then the strategy's
+ * call fails. */
+int pl_replica_made_all(pl_replica_calls_t *calls, int code, const pl_error_t *err);
+
+/* True when the last of them has ended well; the first failure ends the strategy's
+ * call. */
+bool pl_replica_all_ended(pl_replica_calls_t *calls, const pl_answer_t *answer);
+
+/* ---- Plans: replica_plans.c ---- */
 
 /* The plan that is like a batch plan in stage, step, size and accumulate, or NULL with an
  * error. */
@@ -36,6 +55,24 @@ const pl_replica_plan_t *pl_replica_plan(const pl_replica_t *r,
 /* The first plan of a kind for one of the module's steps, or NULL. */
 const pl_replica_plan_t *pl_replica_plan_of(const pl_replica_t *r, pl_plan_kind_t kind,
                                             int step);
+
+/* All that the run's stage needs, described into graph [PL_PLANS_MOST]: freed by the
+ * caller. */
+int pl_replica_describe_plans(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *err);
+/* Consumes the graph; the answers go to pl_replica_compiled(). */
+int pl_replica_compile_plan(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t *g,
+                            pl_replica_calls_t *calls, pl_on_answer_t on_answer,
+                            pl_error_t *err);
+void pl_replica_compiled(pl_replica_t *r, const pl_answer_t *answer);
+/* Those that train are compiled again; or those of sizes that there were not, and the
+ * others are dropped. */
+int pl_replica_recompile(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *err);
+int pl_replica_renew_plans(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *err);
+
+/* The number of all that training needs into the object of what a whole export keeps; a
+ * warning when it is another than the one kept. */
+int pl_replica_keep_plans(const pl_replica_t *r, json_t *into, pl_error_t *err);
+void pl_replica_compare_plans(pl_replica_t *r, const json_t *from);
 
 /* How many numbers the figures of a plan are. */
 size_t pl_replica_figures(const pl_replica_plan_t *plan);
@@ -54,7 +91,7 @@ int pl_replica_bind_module(pl_replica_t *r, pl_error_t *err);
 /* The elements of a region; 0: this run has none. */
 int64_t pl_replica_region_count(const pl_replica_t *r, pl_region_t region);
 /* The factor of the loss, of a precision that scales it: first values of its region; into
- * the object of what a whole export keeps, and from it.  Calls of replica_calls.h. */
+ * the object of what a whole export keeps, and from it. */
 int pl_replica_begin_scaling(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *err);
 int pl_replica_keep_scaling(const pl_floats_t *floats, json_t *into, pl_error_t *err);
 int pl_replica_restore_scaling(pl_replica_t *r, const json_t *from,
@@ -127,11 +164,6 @@ int pl_train_hold(pl_replica_t *r, pl_error_t *err);
 /* Those that came meanwhile begin; or, after a failure, they and all to come fail. */
 void pl_train_release(pl_replica_t *r, const pl_error_t *failure);
 
-/* ---- Plans that no module describes: replica_own.c ---- */
-
-pl_graph_t *pl_replica_describe_own(pl_replica_t *r, const pl_replica_plan_t *plan,
-                                    pl_error_t *err);
-
 /* ---- What ranks exchange within a step: replica_exchange.c ---- */
 
 /* Whether a batch norm's batch is that of all ranks, before anything is described. */
@@ -148,15 +180,6 @@ int64_t pl_replica_exchanges_end(const pl_replica_t *r);
 /* What a rank without samples brings to them. */
 void pl_replica_exchange_nothing(const pl_replica_t *r, int step, pl_graph_t *g);
 
-/* ---- What is computed: replica_hash.c ---- */
-
-/* Of a plan's graph, once it is whole. */
-void pl_replica_hash_plan(pl_replica_plan_t *plan, const pl_graph_t *graph);
-/* The number of all that training needs into the object of what a whole export keeps; a
- * warning when it is another than the one kept. */
-int pl_replica_keep_plans(const pl_replica_t *r, json_t *into, pl_error_t *err);
-void pl_replica_compare_plans(pl_replica_t *r, const json_t *from);
-
 /* ---- Freezing: replica_freeze.c ---- */
 
 /* What trainer.freeze says, before anything is compiled. */
@@ -165,9 +188,5 @@ int pl_replica_freeze_first(pl_replica_t *r, pl_error_t *err);
 /* What is frozen, into the object of what a whole export keeps, and from it. */
 int pl_replica_keep_frozen(const pl_replica_t *r, json_t *into, pl_error_t *err);
 int pl_replica_restore_frozen(pl_replica_t *r, const json_t *from, pl_error_t *err);
-
-/* Makes the plans that train anew; the answers go to pl_replica_compiled(). */
-int pl_replica_recompile(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *err);
-void pl_replica_compiled(pl_replica_t *r, const pl_answer_t *answer);
 
 #endif

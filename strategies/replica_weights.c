@@ -11,7 +11,6 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/options.h"
-#include "strategies/replica_calls.h"
 #include "strategies/weights_match.h"
 #include "strategies/replica_parts.h"
 #include "tensor/model.h"
