@@ -121,6 +121,7 @@ int device_replay(device_rig_t *rig, const operator_run_t *run, pl_plan_t *plan,
                               .input = {run->index},
                               .figures = to->figures[0],
                               .output = {to->output},
+                              .halts = rig->halts,
                               .done = on_done},
                    .err = &rig->err};
     int code = replay_through(rig, plan, &told);

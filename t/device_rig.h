@@ -9,6 +9,7 @@
 typedef struct device_rig {
     const pl_accelerator_ops_t *ops;
     void *self;
+    bool halts;     /* pl_replay_t.halts */
     pl_error_t err; /* of the call that failed last */
 } device_rig_t;
 

@@ -1,5 +1,6 @@
 /* gpu_operators.c - tests of what the core of the GPUs computes, on the emulator: every
- * operator case in six precisions against the reference in float64 */
+ * operator case in six precisions against the reference in float64, and those of products
+ * by a library */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,23 +56,81 @@ static void check_case(device_rig_t *rig, const operator_case_t *of,
     operator_run_release(&run);
 }
 
+/* Cases whose names have the word [all], on a device that is open. */
+static void check_cases(device_rig_t *rig, const format_t *format, const char *word)
+{
+    tally_t tally = {0};
+    const char *only = getenv("CASE");
+    for (int i = 0; i < operator_case_count; i++)
+        if ((!only || strstr(operator_cases[i].name, only))
+            && (!word || strstr(operator_cases[i].name, word)))
+            check_case(rig, &operator_cases[i], format, &tally);
+    ok(tally.wrong == 0, "%s%s%s: %d right, %d wrong", word ? word : "",
+       word ? " by the library, " : "", format->precision, tally.right, tally.wrong);
+}
+
 static void every_case_is_what_the_reference_computes(void)
 {
     emulated_t device = {.seed = 1};
     pl_device_info_t info = {.ranks = 1};
     device_rig_t rig = {.ops = &emulated_accelerator, .self = &device};
-    const char *only = getenv("CASE");
     if (!ok(rig.ops->open(&device, &info, &rig.err) == PL_OK, "the emulator is opened"))
         return;
     const size_t count = sizeof formats / sizeof *formats;
-    for (size_t f = 0; f < (getenv("PACELINE_TEST_LONG") ? count : FORMATS_USUAL); f++) {
-        tally_t tally = {0};
-        for (int i = 0; i < operator_case_count; i++)
-            if (!only || strstr(operator_cases[i].name, only))
-                check_case(&rig, &operator_cases[i], &formats[f], &tally);
-        ok(tally.wrong == 0, "%s: %d right, %d wrong", formats[f].precision, tally.right,
-           tally.wrong);
+    for (size_t f = 0; f < (getenv("PACELINE_TEST_LONG") ? count : FORMATS_USUAL); f++)
+        check_cases(&rig, &formats[f], NULL);
+    rig.ops->close(&device);
+}
+
+static void products_by_a_library_are_what_the_reference_computes(void)
+{
+    emulated_t device = {.seed = 1};
+    pl_device_info_t info = {.ranks = 1};
+    device_rig_t rig = {.ops = &emulated_library_accelerator, .self = &device};
+    if (!ok(rig.ops->open(&device, &info, &rig.err) == PL_OK, "the emulator is opened"))
+        return;
+    for (size_t f = 0; f < FORMATS_USUAL; f++) {
+        check_cases(&rig, &formats[f], "matmul");
+        check_cases(&rig, &formats[f], "linear");
     }
+    ok(device.multiplied > 0, "the library computed %d products", device.multiplied);
+    is_int(device.products, 0, "none of them is left behind");
+    rig.ops->close(&device);
+}
+
+static const operator_case_t *case_named(const char *name)
+{
+    int i = 0;
+    while (strcmp(operator_cases[i].name, name) != 0)
+        i++;
+    return &operator_cases[i];
+}
+
+/* A library does not look at guards. */
+static void products_by_a_library_change_nothing_behind_a_failure(void)
+{
+    emulated_t device = {.seed = 1};
+    pl_device_info_t info = {.ranks = 1};
+    device_rig_t rig = {.ops = &emulated_library_accelerator,
+                        .self = &device,
+                        .halts = true};
+    operator_run_t wrong, product;
+    device_results_t failed, halted;
+    if (!ok(rig.ops->open(&device, &info, &rig.err) == PL_OK, "the emulator is opened")
+        || operator_run_init(&wrong, case_named("embedding"), &rig.err) != PL_OK
+        || operator_run_init(&product, case_named("matmul"), &rig.err) != PL_OK)
+        return;
+    *(int64_t *)wrong.index = 1000000;
+    ok(device_run(&rig, &wrong, &failed) != PL_OK, "a replay fails: %s", rig.err.text);
+    is_int(device_run(&rig, &product, &halted), PL_OK, "the one behind it ends");
+    ok(halted.guarded, "and did not happen");
+    for (size_t i = 0; i < product.size[PL_REGION_GRADS]; i++)
+        if (halted.region[PL_REGION_GRADS][i]
+            != (float)product.region[PL_REGION_GRADS][i])
+            ok(false, "gradient %zu has changed", i);
+    is_int(device.multiplied, 3, "forward and both gradients are by the library");
+    device_results_release(&failed), device_results_release(&halted);
+    operator_run_release(&wrong), operator_run_release(&product);
     rig.ops->close(&device);
 }
 
@@ -223,6 +282,8 @@ int main(void)
     run(an_operator_without_a_text_runs_on_the_host);
     run(an_operator_that_cannot_be_compiled_is_named);
     run(every_case_is_what_the_reference_computes);
+    run(products_by_a_library_are_what_the_reference_computes);
+    run(products_by_a_library_change_nothing_behind_a_failure);
     run(runs_train_as_on_the_processor);
     run(a_step_that_is_not_finite_is_skipped);
     return tap_done();

@@ -16,6 +16,7 @@ typedef struct one {
     const char *name, *module, *trainer;
     double tolerance;
     int nan;
+    bool library; /* of products */
 } one_t;
 
 /* ---- A module whose ranks exchange in the middle of a step ---- */
@@ -73,6 +74,21 @@ static const one_t runs[] = {
     {.name = "64-true",
      .trainer = "\"devices\": 2, \"precision\": \"64-true\"",
      .tolerance = 1e-6},
+    {.name = "ddp with a library of products, three batches a step",
+     .trainer = "\"devices\": 2, \"accumulate_grad_batches\": 3",
+     .library = true},
+    {.name = "a NaN is skipped with a library of products",
+     .trainer = "\"devices\": 2, \"nan_policy\": \"skip\"",
+     .nan = 9,
+     .library = true},
+    {.name = "bf16-mixed with a library of products",
+     .trainer = "\"devices\": 2, \"precision\": \"bf16-mixed\"",
+     .tolerance = 2e-2,
+     .library = true},
+    {.name = "64-true with a library of products",
+     .trainer = "\"devices\": 2, \"precision\": \"64-true\"",
+     .tolerance = 1e-6,
+     .library = true},
 };
 
 static rig_result_t *train(const one_t *one, const char *accelerator)
@@ -95,7 +111,8 @@ static void ranks_train_as_on_the_processor(void)
         const double tolerance = one->tolerance > 0 ? one->tolerance : 1e-4;
         if (only && !strstr(one->name, only))
             continue;
-        rig_result_t *cpu = train(one, "cpu"), *gpu = train(one, "emulated");
+        rig_result_t *cpu = train(one, "cpu"),
+                     *gpu = train(one, one->library ? "emulated_library" : "emulated");
         is_text(cpu->status, "ok", "%s on the processor: %s", one->name, cpu->error.text);
         is_text(gpu->status, "ok", "%s on GPUs: %s", one->name, gpu->error.text);
         const double off = rig_distance(cpu, gpu);
@@ -124,6 +141,7 @@ static void as_many_ranks_as_there_are_come_to_the_same_bits(void)
 }
 
 static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator},
+                                          {"accelerator", &emulated_library_accelerator},
                                           {"module", &normed},
                                           PL_REGISTRATIONS_END};
 

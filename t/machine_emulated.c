@@ -267,7 +267,7 @@ static const pl_entry_t *emulated_code_entry(void *self, pl_binary_t *code,
     return entry;
 }
 
-/* ---- Launches ---- */
+/* ---- Launches and products ---- */
 
 typedef struct launching {
     pl_launch_t launch;
@@ -275,14 +275,46 @@ typedef struct launching {
     uint64_t seed;
 } launching_t;
 
+struct pl_prepared {
+    pl_product_t is;
+};
+
+typedef struct multiplying {
+    pl_product_t is;
+    pl_address_t at[PL_PRODUCT_ADDRESSES];
+} multiplying_t;
+
+/* What is put on a stream, or recorded. */
+typedef struct work {
+    int (*run)(void *work);
+    union {
+        launching_t launching;
+        multiplying_t multiplying;
+    } of;
+} work_t;
+
 struct pl_recording {
-    launching_t *launching;
+    work_t *work;
     int count, room;
 };
 
-static int launch_run(void *data)
+static int work_put(emulated_t *e, pl_stream_t stream, const work_t *work,
+                    pl_error_t *err)
 {
-    launching_t *l = data;
+    pl_recording_t *r = e->recording;
+    if (!r) {
+        streams_put(e->streams, (int)stream, work->run, work, sizeof *work);
+        return PL_OK;
+    }
+    if (PL_GROW(r->work, r->count, r->room) != PL_OK)
+        return pl_no_memory(err);
+    r->work[r->count++] = *work;
+    return PL_OK;
+}
+
+static int launch_run(void *work)
+{
+    launching_t *l = &((work_t *)work)->of.launching;
     pthread_mutex_lock(&at_work);
     emulator_run(l->enter, l->launch.address, (unsigned)l->launch.groups,
                  (unsigned)l->launch.threads, l->seed);
@@ -294,17 +326,100 @@ static int emulated_launch(void *self, pl_stream_t stream, const pl_launch_t *la
                            pl_error_t *err)
 {
     emulated_t *e = self;
-    pl_recording_t *r = e->recording;
-    const launching_t l = {*launch, launch->entry->enter, e->seed++};
-    if (!r) {
-        streams_put(e->streams, (int)stream, launch_run, &l, sizeof l);
-        return PL_OK;
+    const work_t work = {launch_run, {{*launch, launch->entry->enter, e->seed++}}};
+    return work_put(e, stream, &work, err);
+}
+
+static double element(pl_address_t at, pl_dtype_t dtype, int64_t i)
+{
+    switch (dtype) {
+    case PL_F64: return ((const double *)pointer(at))[i];
+    case PL_F32: return (double)((const float *)pointer(at))[i];
+    case PL_BF16: return (double)pl_bf16_float(((const uint16_t *)pointer(at))[i]);
+    default: return (double)pl_f16_float(((const uint16_t *)pointer(at))[i]);
     }
-    if (PL_GROW(r->launching, r->count, r->room) != PL_OK)
+}
+
+static void set_element(pl_address_t at, pl_dtype_t dtype, int64_t i, double x)
+{
+    switch (dtype) {
+    case PL_F64: ((double *)pointer(at))[i] = x; break;
+    case PL_F32: ((float *)pointer(at))[i] = (float)x; break;
+    case PL_BF16: ((uint16_t *)pointer(at))[i] = pl_bf16_bits((float)x); break;
+    default: ((uint16_t *)pointer(at))[i] = pl_f16_bits((float)x); break;
+    }
+}
+
+/* Element (m, n) of batch b, added up in float64. */
+static double product_element(const multiplying_t *w, int64_t b, int64_t m, int64_t n)
+{
+    const pl_product_t *p = &w->is;
+    double sum = p->has_bias ? element(w->at[PL_PRODUCT_BIAS], p->out, n) : 0;
+    for (int64_t k = 0; k < p->k; k++)
+        sum += element(w->at[PL_PRODUCT_A], p->in,
+                       b * p->batch_a
+                           + (p->transpose_a ? k * p->row_a + m : m * p->row_a + k))
+               * element(w->at[PL_PRODUCT_B], p->in,
+                         b * p->batch_b
+                             + (p->transpose_b ? n * p->row_b + k : k * p->row_b + n));
+    return sum;
+}
+
+static int product_run(void *work)
+{
+    const multiplying_t *w = &((work_t *)work)->of.multiplying;
+    const pl_product_t *p = &w->is;
+    for (int64_t b = 0; b < p->batches; b++)
+        for (int64_t m = 0; m < p->m; m++)
+            for (int64_t n = 0; n < p->n; n++)
+                set_element(w->at[PL_PRODUCT_C], p->out,
+                            b * p->batch_c + m * p->row_c + n,
+                            product_element(w, b, m, n));
+    return 0;
+}
+
+/* A library has limits: this one computes at most 64 batches. */
+static int emulated_product_new(void *self, const pl_product_t *product,
+                                pl_prepared_t **prepared, size_t *workspace,
+                                pl_error_t *err)
+{
+    emulated_t *e = self;
+    if (product->batches > 64)
+        return PL_EUNSUPPORTED;
+    pl_prepared_t *fresh = pl_alloc(sizeof *fresh);
+    if (!fresh)
         return pl_no_memory(err);
-    r->launching[r->count++] = l;
+    fresh->is = *product;
+    *prepared = fresh;
+    *workspace = 256;
+    e->products++;
     return PL_OK;
 }
+
+static int emulated_product_run(void *self, pl_stream_t stream,
+                                const pl_prepared_t *prepared,
+                                const pl_address_t address[PL_PRODUCT_ADDRESSES],
+                                pl_error_t *err)
+{
+    emulated_t *e = self;
+    work_t work = {product_run, {.multiplying = {.is = prepared->is}}};
+    for (int k = 0; k < PL_PRODUCT_ADDRESSES; k++) {
+        if (address[k] % PL_PRODUCT_ALIGNMENT)
+            return pl_fail(err, PL_EBUG, "operand %d of a product is not aligned", k);
+        work.of.multiplying.at[k] = address[k];
+    }
+    e->multiplied++;
+    return work_put(e, stream, &work, err);
+}
+
+static void emulated_product_free(void *self, pl_prepared_t *prepared)
+{
+    emulated_t *e = self;
+    e->products--;
+    pl_free(prepared);
+}
+
+/* ---- Recordings ---- */
 
 static int emulated_record_begin(void *self, pl_stream_t stream, pl_error_t *err)
 {
@@ -332,53 +447,47 @@ static int emulated_recording_run(void *self, pl_stream_t stream,
     emulated_t *e = self;
     (void)err;
     for (int k = 0; k < recording->count; k++)
-        streams_put(e->streams, (int)stream, launch_run, &recording->launching[k],
-                    sizeof(launching_t));
+        streams_put(e->streams, (int)stream, recording->work[k].run, &recording->work[k],
+                    sizeof(work_t));
     return PL_OK;
 }
 
 static void emulated_recording_free(void *self, pl_recording_t *recording)
 {
     (void)self;
-    pl_free(recording->launching);
+    pl_free(recording->work);
     pl_free(recording);
 }
 
-static const pl_machine_ops_t machine = {
-    .name = "emulated",
-    .open = emulated_open,
-    .close = emulated_close,
-    .memory_new = emulated_memory_new,
-    .memory_free = emulated_memory_free,
-    .host_new = emulated_host_new,
-    .host_free = emulated_host_free,
-    .copy_in = emulated_copy_in,
-    .copy_out = emulated_copy_out,
-    .copy = emulated_copy,
-    .zero = emulated_zero,
-    .call = emulated_call,
-    .event_new = emulated_event_new,
-    .event_free = emulated_event_free,
-    .event_record = emulated_event_record,
-    .event_wait = emulated_event_wait,
-    .event_passed = emulated_event_passed,
-    .event_seconds = emulated_event_seconds,
-    .tell = emulated_tell,
-    .descriptor = emulated_descriptor,
-    .finish = emulated_finish,
-    .code_new = emulated_code_new,
-    .code_free = emulated_code_free,
-    .code_entry = emulated_code_entry,
-    .launch = emulated_launch,
-    .record_begin = emulated_record_begin,
-    .record_end = emulated_record_end,
-    .recording_run = emulated_recording_run,
-    .recording_free = emulated_recording_free,
-};
+#define MACHINE \
+    .name = "emulated", .open = emulated_open, .close = emulated_close, \
+    .memory_new = emulated_memory_new, .memory_free = emulated_memory_free, \
+    .host_new = emulated_host_new, .host_free = emulated_host_free, \
+    .copy_in = emulated_copy_in, .copy_out = emulated_copy_out, .copy = emulated_copy, \
+    .zero = emulated_zero, .call = emulated_call, .event_new = emulated_event_new, \
+    .event_free = emulated_event_free, .event_record = emulated_event_record, \
+    .event_wait = emulated_event_wait, .event_passed = emulated_event_passed, \
+    .event_seconds = emulated_event_seconds, .tell = emulated_tell, \
+    .descriptor = emulated_descriptor, .finish = emulated_finish, \
+    .code_new = emulated_code_new, .code_free = emulated_code_free, \
+    .code_entry = emulated_code_entry, .launch = emulated_launch, \
+    .record_begin = emulated_record_begin, .record_end = emulated_record_end, \
+    .recording_run = emulated_recording_run, .recording_free = emulated_recording_free
+
+static const pl_machine_ops_t machine = {MACHINE},
+                              machine_library = {MACHINE,
+                                                 .product_new = emulated_product_new,
+                                                 .product_run = emulated_product_run,
+                                                 .product_free = emulated_product_free};
 
 static int open_gpu(void *self, pl_device_info_t *info, pl_error_t *err)
 {
     return pl_gpu_open(self, &machine, info, err);
+}
+
+static int open_gpu_library(void *self, pl_device_info_t *info, pl_error_t *err)
+{
+    return pl_gpu_open(self, &machine_library, info, err);
 }
 
 const pl_accelerator_ops_t emulated_accelerator = {
@@ -386,5 +495,13 @@ const pl_accelerator_ops_t emulated_accelerator = {
     .help = "the emulator of a GPU, for tests",
     .size = sizeof(emulated_t),
     .open = open_gpu,
+    PL_GPU_OPS,
+};
+
+const pl_accelerator_ops_t emulated_library_accelerator = {
+    .name = "emulated_library",
+    .help = "the emulator of a GPU with a library of products, for tests",
+    .size = sizeof(emulated_t),
+    .open = open_gpu_library,
     PL_GPU_OPS,
 };

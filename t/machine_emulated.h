@@ -13,8 +13,12 @@ typedef struct emulated {
     struct streams *streams;
     int told;                  /* the descriptor */
     pl_recording_t *recording; /* under way  [NULL] */
+    int products;              /* that are prepared and not freed */
+    int multiplied;            /* that were put on a stream or recorded */
 } emulated_t;
 
 extern const pl_accelerator_ops_t emulated_accelerator;
+/* The same with a library of products: "emulated_library". */
+extern const pl_accelerator_ops_t emulated_library_accelerator;
 
 #endif

@@ -31,6 +31,8 @@ typedef struct pl_event pl_event_t;
 typedef struct pl_binary pl_binary_t;
 typedef struct pl_entry pl_entry_t;
 typedef struct pl_recording pl_recording_t;
+/* A product that the machine's library computes, prepared. */
+typedef struct pl_prepared pl_prepared_t;
 
 /* A kernel's arguments are addresses alone, in order. */
 #define PL_LAUNCH_ADDRESSES 48
@@ -42,6 +44,24 @@ typedef struct pl_launch {
     int count;   /* of addresses */
     pl_address_t address[PL_LAUNCH_ADDRESSES];
 } pl_launch_t;
+
+/* c = op(a) op(b) + bias for each of `batches`: op(a) is [m, k], op(b) [k, n], c [m, n],
+ * all row-major; a is [k, m] where it is transposed, and b [n, k].  Products of halves
+ * and of float32 are added up in float32, of float64 in float64; equal operands give
+ * equal bits. */
+typedef struct pl_product {
+    int64_t m, n, k, batches;
+    bool transpose_a, transpose_b;
+    int64_t row_a, row_b, row_c;       /* elements from one row in memory to the next */
+    int64_t batch_a, batch_b, batch_c; /* and from one batch  [0: the same for all] */
+    pl_dtype_t in, out;                /* of a and b; of c and bias */
+    bool has_bias;                     /* [n], added to each row before c is rounded */
+} pl_product_t;
+
+/* What it works on: operands are aligned to PL_PRODUCT_ALIGNMENT bytes; the bias is any
+ * address where it has none. */
+enum { PL_PRODUCT_A, PL_PRODUCT_B, PL_PRODUCT_C, PL_PRODUCT_BIAS, PL_PRODUCT_WORKSPACE };
+enum { PL_PRODUCT_ADDRESSES = PL_PRODUCT_WORKSPACE + 1, PL_PRODUCT_ALIGNMENT = 16 };
 
 typedef struct pl_machine_ops {
     const char *name; /* "cuda" */
@@ -114,6 +134,16 @@ typedef struct pl_machine_ops {
     int (*recording_run)(void *self, pl_stream_t stream, pl_recording_t *recording,
                          pl_error_t *err);
     void (*recording_free)(void *self, pl_recording_t *recording);
+
+    /* Products by a library of the vendor's, in place of kernels of the core's.
+     * product_new() gives the bytes of workspace that product_run() needs, aligned to
+     * 256; product_run() may be recorded.  PL_EUNSUPPORTED, with or without a text: the
+     * library does not compute it, and the core's kernel does  [all NULL: never]. */
+    int (*product_new)(void *self, const pl_product_t *product, pl_prepared_t **prepared,
+                       size_t *workspace, pl_error_t *err);
+    int (*product_run)(void *self, pl_stream_t stream, const pl_prepared_t *prepared,
+                       const pl_address_t address[PL_PRODUCT_ADDRESSES], pl_error_t *err);
+    void (*product_free)(void *self, pl_prepared_t *prepared);
 } pl_machine_ops_t;
 
 #endif

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "accelerators/gpu/build.h"
+#include "accelerators/gpu/products.h"
 #include "accelerators/gpu/refine.h"
 #include "accelerators/gpu/replay.h"
 #include "accelerators/plan/lower.h"
@@ -34,13 +35,21 @@ typedef struct compiler {
 /* Where elements have another width, element i lies elsewhere. */
 static bool may_take_place(const pl_graph_t *g, int op, int32_t input, void *user)
 {
-    const pl_fusion_t *fusion = user;
+    const compiler_t *c = user;
     const pl_op_t *maker = &g->op[op];
     if (!pl_is_elementwise(g, maker)
         || pl_dtype_size(g->value[input].dtype)
                != pl_dtype_size(g->value[maker->output[0]].dtype))
         return false;
-    return pl_unit_in_place(fusion, g, op, input);
+    return pl_unit_in_place(&c->fusion, g, op, input);
+}
+
+/* What a library computes cannot be stopped by a guard (products.c). */
+static bool must_stay(const pl_graph_t *g, int op, void *user)
+{
+    const compiler_t *c = user;
+    (void)g;
+    return c->plan->product && c->plan->product[op];
 }
 
 /* ---- Pieces ---- */
@@ -108,7 +117,8 @@ static int print_unit(compiler_t *c, int from, int to, pl_error_t *err)
         gpu_print_guard(&c->text, from);
     else if (op->code == PL_OP_apply)
         return gpu_print_user(&c->text, from) ? PL_OK : print_on_host(c, from, err);
-    else if (!gpu_print_reduction(&c->text, from) && !gpu_print_move(&c->text, from)
+    else if (!gpu_product_put(&c->text, c->plan, from)
+             && !gpu_print_reduction(&c->text, from) && !gpu_print_move(&c->text, from)
              && !gpu_print_row(&c->text, from) && !gpu_print_product(&c->text, from)
              && !gpu_print_attention(&c->text, from))
         return pl_fail(err, PL_EUNSUPPORTED,
@@ -430,20 +440,24 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
     if (code == PL_OK)
         code = pl_fuse(&c->fusion, &c->lowered.graph, &limits, err);
     if (code == PL_OK) {
+        c->text.g = &c->lowered.graph;
+        c->text.look = c->lowered.look;
+        c->text.fusion = &c->fusion;
+        c->text.wide = pl_graph_is_wide(g);
+        code = gpu_products_find(c->gpu, &c->text, c->plan, err);
+    }
+    if (code == PL_OK) {
         const pl_lifetime_rules_t rules = {.time = c->fusion.unit,
                                            .inside = c->fusion.inside,
                                            .in_place = may_take_place,
-                                           .user = &c->fusion};
+                                           .must_stay = must_stay,
+                                           .user = c};
         code = pl_lifetimes_plan(&c->lifetimes, &c->lowered.graph, &rules, err);
     }
     if (code != PL_OK)
         return code;
-    c->text.g = &c->lowered.graph;
-    c->text.look = c->lowered.look;
-    c->text.fusion = &c->fusion;
     c->text.home = c->lifetimes.home;
     c->text.done = c->lifetimes.done;
-    c->text.wide = pl_graph_is_wide(g);
     c->plan->arena = c->lifetimes.arena;
     note_needs(c);
     note_params(c);
@@ -475,11 +489,11 @@ int gpu_plan_finish(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err)
 {
     for (int k = 0; k < plan->kernels; k++) {
         gpu_kernel_t *kernel = &plan->kernel[k];
-        const pl_entry_t *entry = gpu->machine->code_entry(gpu, plan->code[kernel->text],
-                                                           kernel->name, err);
-        if (!entry)
+        if (!kernel->library
+            && !(kernel->launch[0].entry =
+                     gpu->machine->code_entry(gpu, plan->code[kernel->text],
+                                              kernel->name, err)))
             return PL_EBUG;
-        kernel->launch[0].entry = entry;
         for (int set = 1; set < GPU_SETS; set++)
             kernel->launch[set] = kernel->launch[0];
     }
@@ -548,6 +562,7 @@ void gpu_plan_free(pl_gpu_t *gpu, pl_plan_t *plan)
         if (plan->code[k])
             gpu->machine->code_free(gpu, plan->code[k]);
     pl_free(plan->code);
+    gpu_products_free(gpu, plan);
     pl_free(plan->kernel);
     for (int k = 0; k < plan->hosts; k++)
         gpu_host_close(&plan->host[k], gpu);

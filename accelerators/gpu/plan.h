@@ -24,9 +24,9 @@ typedef struct gpu_passage {
     int kernel; /* that converts them  [-1] */
 } gpu_passage_t;
 
-/* Kernels [from, to) that nothing comes between; behind them, in this order: an operator
- * that the host computes, backward, passages to the host, buckets that are ready, an
- * exchange. */
+/* Kernels, and products of the machine's library, [from, to) that nothing comes between;
+ * behind them, in this order: an operator that the host computes, backward, passages to
+ * the host, buckets that are ready, an exchange. */
 typedef struct gpu_piece {
     int from, to;
     int host;              /* the operator's number from 1  [0] */
@@ -41,6 +41,8 @@ struct pl_plan {
     pl_plan_t *next;
     pl_binary_t **code; /* [codes] */
     int codes;
+    pl_prepared_t **product; /* [products] of the machine's library  [NULL: a kernel] */
+    int products;
     gpu_kernel_t *kernel;
     int kernels;
     gpu_piece_t *piece;

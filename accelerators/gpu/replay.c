@@ -246,13 +246,19 @@ static int passage_out(pl_gpu_t *gpu, const gpu_passage_t *p, pl_error_t *err)
                                   from, p->count * width, err);
 }
 
-static int launch(pl_gpu_t *gpu, const pl_plan_t *plan, int from, int to, int set,
-                  pl_error_t *err)
+static int put_kernels(pl_gpu_t *gpu, const pl_plan_t *plan, int from, int to, int set,
+                       pl_error_t *err)
 {
+    const pl_machine_ops_t *machine = gpu->machine;
     int code = PL_OK;
-    for (int k = from; k < to && code == PL_OK; k++)
-        code = gpu->machine->launch(gpu, PL_STREAM_MAIN, &plan->kernel[k].launch[set],
-                                    err);
+    for (int k = from; k < to && code == PL_OK; k++) {
+        const gpu_kernel_t *kernel = &plan->kernel[k];
+        const pl_launch_t *launch = &kernel->launch[set];
+        code = kernel->library
+                   ? machine->product_run(gpu, PL_STREAM_MAIN, kernel->library,
+                                          launch->address, err)
+                   : machine->launch(gpu, PL_STREAM_MAIN, launch, err);
+    }
     return code;
 }
 
@@ -267,7 +273,7 @@ static int piece_run(pl_gpu_t *gpu, pl_plan_t *plan, gpu_piece_t *piece, int set
     if (records && piece->runs[set] && !piece->recording[set]) {
         code = machine->record_begin(gpu, PL_STREAM_MAIN, err);
         if (code == PL_OK)
-            code = launch(gpu, plan, piece->from, piece->to, set, err);
+            code = put_kernels(gpu, plan, piece->from, piece->to, set, err);
         if (code == PL_OK)
             code = machine->record_end(gpu, PL_STREAM_MAIN, &piece->recording[set], err);
     }
@@ -276,7 +282,7 @@ static int piece_run(pl_gpu_t *gpu, pl_plan_t *plan, gpu_piece_t *piece, int set
     piece->runs[set]++;
     return piece->recording[set]
                ? machine->recording_run(gpu, PL_STREAM_MAIN, piece->recording[set], err)
-               : launch(gpu, plan, piece->from, piece->to, set, err);
+               : put_kernels(gpu, plan, piece->from, piece->to, set, err);
 }
 
 /* Passages to the host up to the piece's last, behind what it computes. */
@@ -379,7 +385,7 @@ static int refresh(pl_gpu_t *gpu, const flight_t *f, pl_error_t *err)
     if (kernel < 0 || (m->low_is_fresh && !m->region[PL_REGION_PARAMS].mirror))
         return PL_OK;
     m->low_is_fresh = true;
-    return launch(gpu, f->plan, kernel, kernel + 1, f->set, err);
+    return put_kernels(gpu, f->plan, kernel, kernel + 1, f->set, err);
 }
 
 static int flight_begin(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
@@ -404,7 +410,7 @@ static int flight_go_on(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
     const gpu_passage_t *p = &f->plan->exchanged;
     int code = p->count ? passage_in(gpu, p, err) : PL_OK;
     if (code == PL_OK && p->count && p->kernel >= 0)
-        code = launch(gpu, f->plan, p->kernel, p->kernel + 1, f->set, err);
+        code = put_kernels(gpu, f->plan, p->kernel, p->kernel + 1, f->set, err);
     return code == PL_OK ? flight_put(gpu, f, err) : code;
 }
 

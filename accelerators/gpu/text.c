@@ -72,6 +72,7 @@ static void text_begin(gpu_text_t *t)
     if (t->error.code != PL_OK)
         return;
     t->text[t->texts++] = (gpu_string_t){NULL};
+    t->text_kernels = 0;
     gpu_write(t, &t->text[t->texts - 1],
               "%s#include \"accelerators/gpu/kernels/dialect.h\"\n"
               "#include \"accelerators/gpu/kernels/%s.k\"\n",
@@ -98,8 +99,9 @@ void gpu_kernel_begin(gpu_text_t *t, const char *what)
         no_memory(t);
     if (t->error.code != PL_OK)
         return;
-    if (t->kernels % TEXT_KERNELS == 0)
+    if (!t->texts || t->text_kernels == TEXT_KERNELS)
         text_begin(t);
+    t->text_kernels++;
     gpu_kernel_t *kernel = &t->kernel[t->kernels++];
     *kernel = (gpu_kernel_t){.text = t->texts - 1};
     snprintf(kernel->name, sizeof kernel->name, "%.16s_%d", what, t->kernels);

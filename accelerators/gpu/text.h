@@ -39,7 +39,9 @@ enum { GPU_RECORD_SUMS = 32 };
 
 typedef struct gpu_kernel {
     char name[32];
-    int text;                     /* the one it stands in */
+    int text;                     /* the one it stands in  [library: none] */
+    const pl_prepared_t *library; /* a product that the machine's library computes, with
+                                     addresses as machine.h has them  [NULL: a kernel] */
     pl_launch_t launch[GPU_SETS]; /* entry and addresses are filled in when the code is
                                      there, and when memory moves */
     gpu_spot_t spot[PL_LAUNCH_ADDRESSES];
@@ -71,6 +73,7 @@ typedef struct gpu_text {
     int from, to;       /* operations of the unit at hand */
     gpu_string_t *text; /* [texts] kernels that are compiled together */
     int texts, text_room;
+    int text_kernels;     /* of the newest */
     gpu_string_t ahead;   /* what stands before the kernel at hand */
     gpu_string_t body;    /* of the kernel at hand; indented when it is whole */
     gpu_kernel_t *kernel; /* [kernels] */
@@ -161,6 +164,9 @@ bool gpu_print_reduction(gpu_text_t *t, int op);
 bool gpu_print_move(gpu_text_t *t, int op);
 bool gpu_print_row(gpu_text_t *t, int op);
 bool gpu_print_product(gpu_text_t *t, int op);
+/* Where the matrices of an operand begin, whose leading axes may be repeated: a view over
+ * the leading axes of the result. */
+pl_view_t gpu_batches(pl_shape_t own, pl_shape_t all);
 bool gpu_print_attention(gpu_text_t *t, int op);
 bool gpu_print_user(gpu_text_t *t, int op);
 

@@ -22,8 +22,7 @@ static void end_product(gpu_text_t *t, int64_t batches, int64_t m, int64_t n, in
     gpu_kernel_end(t, tiles < GROUPS_MOST ? tiles : GROUPS_MOST, THREADS);
 }
 
-/* Where the matrix of a batch begins, for leading axes that may be repeated. */
-static void define_batch(gpu_text_t *t, const char *word, pl_shape_t own, pl_shape_t all)
+pl_view_t gpu_batches(pl_shape_t own, pl_shape_t all)
 {
     const pl_view_t whole = pl_view_whole(0, own);
     pl_view_t batch = {.shape = {.rank = 0}};
@@ -34,7 +33,13 @@ static void define_batch(gpu_text_t *t, const char *word, pl_shape_t own, pl_sha
                                                ? 0
                                                : whole.stride[from];
     }
-    gpu_define_place(t, word, "batch", &batch);
+    return batch;
+}
+
+static void define_batch(gpu_text_t *t, const char *word, pl_shape_t own, pl_shape_t all)
+{
+    const pl_view_t batches = gpu_batches(own, all);
+    gpu_define_place(t, word, "batch", &batches);
 }
 
 static void print_matmul(gpu_text_t *t, const pl_op_t *op)
