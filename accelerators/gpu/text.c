@@ -87,6 +87,7 @@ void gpu_text_release(gpu_text_t *t)
     pl_free(t->text);
     pl_free(t->body.text);
     pl_free(t->ahead.text);
+    pl_free(t->parts.text);
     pl_free(t->kernel);
     pl_free(t->check);
 }
@@ -105,7 +106,7 @@ void gpu_kernel_begin(gpu_text_t *t, const char *what)
     gpu_kernel_t *kernel = &t->kernel[t->kernels++];
     *kernel = (gpu_kernel_t){.text = t->texts - 1};
     snprintf(kernel->name, sizeof kernel->name, "%.16s_%d", what, t->kernels);
-    t->body.length = t->ahead.length = 0;
+    t->body.length = t->ahead.length = t->parts.length = 0;
     t->defines = 0;
 }
 
@@ -172,6 +173,8 @@ void gpu_define_load(gpu_text_t *t, const char *name, int32_t value)
 {
     const pl_value_t *v = &t->g->value[t->home[value].root];
     char word[24], number[40];
+    if (gpu_define_before(t, name, value))
+        return;
     snprintf(word, sizeof word, "%.16s(i)", name);
     if (v->source == PL_FROM_CONSTANT) {
         gpu_define(t, word, "%s", gpu_number(t, v->constant, number));
@@ -190,6 +193,8 @@ void gpu_define_store(gpu_text_t *t, const char *name, int32_t value)
 {
     const pl_dtype_t dtype = t->g->value[value].dtype;
     char word[24];
+    if (gpu_define_behind(t, name, value))
+        return;
     snprintf(word, sizeof word, "%.16s(i, v)", name);
     if (!gpu_is_wanted(t, value)) {
         gpu_define(t, word, "((void)(v))");
@@ -324,10 +329,10 @@ void gpu_function(gpu_text_t *t, const char *word, const char *parameter,
 
 /* The level of a line is that of its braces; a statement that an if or a for above it
  * needs stands one deeper. */
-static void print_indented(gpu_text_t *t, gpu_string_t *to)
+void gpu_write_indented(gpu_text_t *t, gpu_string_t *to, const char *lines)
 {
     int depth = 1, under = 0;
-    for (const char *line = t->body.text; *line;) {
+    for (const char *line = lines; *line;) {
         line += strspn(line, " ");
         const size_t length = strcspn(line, "\n");
         const bool plain = length && *line != '#';
@@ -385,6 +390,20 @@ void gpu_kernel_end(gpu_text_t *t, int64_t groups, int threads)
     kernel_end(t, groups, threads, control);
 }
 
+/* Functions of a kernel have its parameters, as words. */
+static void print_parts(gpu_text_t *t, gpu_string_t *to)
+{
+    const gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
+    gpu_write(t, to, "#define PARAMETERS");
+    for (int k = 0; k < kernel->launch[0].count; k++)
+        gpu_write(t, to, "%s \\\n    GLOBAL %s%s *a%d", k ? "," : "",
+                  kernel->spot[k].writes ? "" : "const ", t->type[k], k);
+    gpu_write(t, to, "\n#define ARGUMENTS");
+    for (int k = 0; k < kernel->launch[0].count; k++)
+        gpu_write(t, to, "%s a%d", k ? "," : "", k);
+    gpu_write(t, to, "\n\n%s", t->parts.text);
+}
+
 /* The kernel, and for the emulator a function that calls it with a list of addresses. */
 static void kernel_end(gpu_text_t *t, int64_t groups, int threads, int control)
 {
@@ -397,6 +416,8 @@ static void kernel_end(gpu_text_t *t, int64_t groups, int threads, int control)
     kernel->launch[0].threads = threads;
     gpu_string_t *text = &t->text[kernel->text];
     print_title(t, text);
+    if (t->parts.length)
+        print_parts(t, text);
     if (t->ahead.length)
         gpu_write(t, text, "%s", t->ahead.text);
     gpu_write(t, text, "KERNEL void BOUNDS(%d) %s(", threads, kernel->name);
@@ -405,11 +426,11 @@ static void kernel_end(gpu_text_t *t, int64_t groups, int threads, int control)
     if (control >= 0)
         gpu_write(t, text, "    if (a%d->guarded)\n        return;\n", control);
     if (t->body.length)
-        print_indented(t, text);
+        gpu_write_indented(t, text, t->body.text);
     gpu_write(t, text, "}\nENTER(%s", kernel->name);
     for (int k = 0; k < kernel->launch[0].count; k++)
         gpu_write(t, text, ", (void *)a[%d]", k);
-    gpu_write(t, text, ")\n");
+    gpu_write(t, text, ")\n%s", t->parts.length ? "#undef PARAMETERS\n#undef ARGUMENTS\n" : "");
 }
 
 void gpu_print_convert(gpu_text_t *t, const gpu_spot_t *from, pl_dtype_t from_type,

@@ -70,10 +70,11 @@ typedef struct gpu_text {
     int low;          /* region that has parameters as halves  [0: none] */
     pl_dtype_t low_dtype;
     bool wide;          /* numbers in registers are float64 */
-    int from, to;       /* operations of the unit at hand */
+    int from, to, core; /* operations of the unit at hand; its core  [-1] */
     gpu_string_t *text; /* [texts] kernels that are compiled together */
     int texts, text_room;
     int text_kernels;     /* of the newest */
+    gpu_string_t parts;   /* functions of the kernel at hand, with its PARAMETERS */
     gpu_string_t ahead;   /* what stands before the kernel at hand */
     gpu_string_t body;    /* of the kernel at hand; indented when it is whole */
     gpu_kernel_t *kernel; /* [kernels] */
@@ -93,6 +94,8 @@ void gpu_text_release(gpu_text_t *t);
 
 /* Adds to a string of the text's. */
 void gpu_write(gpu_text_t *t, gpu_string_t *to, const char *format, ...) PL_PRINTF(3, 4);
+/* Lines of a function, indented. */
+void gpu_write_indented(gpu_text_t *t, gpu_string_t *to, const char *lines);
 void gpu_write_list(gpu_text_t *t, gpu_string_t *to, const char *format, va_list args);
 
 /* Begins a kernel that is called WHAT_NUMBER. */
@@ -116,6 +119,10 @@ void gpu_function(gpu_text_t *t, const char *word, const char *parameter,
  * where the value is not used. */
 void gpu_define_load(gpu_text_t *t, const char *name, int32_t value);
 void gpu_define_store(gpu_text_t *t, const char *name, int32_t value);
+/* The same where operations of the unit come before or behind its core: then it is a
+ * function of the kernel.  false: they do not. */
+bool gpu_define_before(gpu_text_t *t, const char *name, int32_t value);
+bool gpu_define_behind(gpu_text_t *t, const char *name, int32_t value);
 /* Of the unit's scratch: as doubles from byte `offset` on, `count` of them. */
 void gpu_define_scratch(gpu_text_t *t, const char *name, size_t offset, int64_t count);
 void gpu_define_counters(gpu_text_t *t, const char *name, int64_t count);

@@ -46,6 +46,16 @@ static void define_epsilon(gpu_text_t *t, const pl_op_t *op)
     gpu_define(t, "EPSILON", "%s", gpu_number(t, op->attr.a, number));
 }
 
+enum { KEPT_MOST = 32 }; /* registers of a thread */
+
+static void end_norm(gpu_text_t *t, int64_t rows, int64_t width)
+{
+    const int threads = gpu_row_threads(width);
+    const int64_t kept = (width + threads - 1) / threads;
+    gpu_define_number(t, "KEPT", kept <= KEPT_MOST ? kept : 0);
+    end_rows(t, "norm", rows, width);
+}
+
 static void print_layer_norm(gpu_text_t *t, const pl_op_t *op)
 {
     const pl_shape_t x = shape_of(t, op->input[0]);
@@ -62,7 +72,7 @@ static void print_layer_norm(gpu_text_t *t, const pl_op_t *op)
     gpu_define_store(t, "MEAN", op->output[1]);
     gpu_define(t, "VAR(row, v)", "((void)(v))");
     gpu_define_store(t, "RSTD", op->output[2]);
-    end_rows(t, "norm", rows, width);
+    end_norm(t, rows, width);
 }
 
 static void define_normal(gpu_text_t *t, const pl_op_t *op)
@@ -133,7 +143,7 @@ static void print_batch_norm(gpu_text_t *t, const pl_op_t *op)
     gpu_define_store(t, "MEAN", op->output[1]);
     gpu_define_store(t, "VAR", op->output[2]);
     gpu_define(t, "RSTD(row, v)", "((void)(v))");
-    end_rows(t, "norm", c.count, c.size);
+    end_norm(t, c.count, c.size);
 }
 
 static void print_batch_norm_with(gpu_text_t *t, const pl_op_t *op)

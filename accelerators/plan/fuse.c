@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "accelerators/plan/view.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/map.h"
@@ -19,6 +20,7 @@ typedef struct unit {
     int entries, lines, dropouts, totals;    /* so far, at most: see pl_unit_limits_t */
     int newest;                              /* operation in it + 1; 0: none */
     int alike;                               /* the unit before of as many elements + 1 */
+    bool has_core;
 } unit_t;
 
 typedef struct fuser {
@@ -63,6 +65,64 @@ bool pl_values_overlap(const pl_value_t *a, const pl_value_t *b)
            && b->offset < a->offset + pl_elements(a->shape);
 }
 
+/* ---- Cores ---- */
+
+enum { ROW_MOST = 8192 }; /* elements that a group of threads can keep in registers */
+
+/* Whether element-wise operations may go on with its first output. */
+static bool is_core(const fuser_t *f, const pl_op_t *op)
+{
+    return f->limits->cores
+           && (op->code == PL_OP_layer_norm || op->code == PL_OP_layer_norm_grad);
+}
+
+/* Whether they may come before it, and make its first input: a core that takes each
+ * element once. */
+static bool takes_units(const fuser_t *f, const pl_op_t *op)
+{
+    const pl_shape_t shape = f->g->value[op->input[0]].shape;
+    return f->limits->cores && op->code == PL_OP_layer_norm
+           && shape.dim[shape.rank - 1] <= ROW_MOST;
+}
+
+static int count_reads(const pl_graph_t *g, int32_t value)
+{
+    int count = 0;
+    for (int i = 0; i < g->op_count; i++)
+        for (int k = 0; k < g->op[i].input_count; k++)
+            count += g->op[i].input[k] == value;
+    for (int i = 0; i < g->fetch_count; i++)
+        count += g->fetch[i].value == value;
+    return count;
+}
+
+/* The operation whose outputs a concat puts together, as they lie in memory, and that
+ * nobody else reads; -1. */
+static int parts_maker(const fuser_t *f, const pl_op_t *op)
+{
+    const pl_graph_t *g = f->g;
+    int maker = -1;
+    for (int k = 0; k < op->input_count && f->limits->cores; k++) {
+        const pl_view_t *look = &f->limits->look[op->attr.from + k];
+        const pl_value_t *part = &g->value[op->input[k]];
+        if (part->source != PL_FROM_OP || (k && part->op != maker) || look->offset
+            || g->op[part->op].code != PL_OP_attention_grad
+            || !pl_view_is_dense(look) || count_reads(g, op->input[k]) != 1
+            || pl_elements(look->shape) != pl_elements(part->shape))
+            return -1;
+        maker = part->op;
+    }
+    return maker;
+}
+
+int pl_unit_core(const pl_graph_t *g, int from, int to)
+{
+    for (int i = from; i < to; i++)
+        if (g->op[i].code != PL_OP_reshape && !pl_is_elementwise(g, &g->op[i]))
+            return i;
+    return -1;
+}
+
 static bool is_piece(const pl_touch_t *touch, const pl_value_t *v)
 {
     return touch->from == v->offset && touch->to == v->offset + pl_elements(v->shape);
@@ -94,7 +154,9 @@ static int floor_of_read(const fuser_t *f, int i, int32_t value)
     const bool whole = pl_elements(v->shape) == pl_op_elements(g, &g->op[i]);
     int floor = 0;
     if (v->source == PL_FROM_OP)
-        return after(f, v->op, whole && !pl_is_total(g, &g->op[v->op]));
+        return after(f, v->op,
+                     whole && !pl_is_total(g, &g->op[v->op])
+                         && f->fusion->root[value] == g->op[v->op].output[0]);
     if (v->source != PL_FROM_REGION)
         return 0;
     for (const pl_touch_t *t = pl_touches_last(&f->touches, v); t;
@@ -176,6 +238,8 @@ static int find_unit(const fuser_t *f, int i)
         if (more < 0 && u == f->fusion->units - 1)
             more = f->g->op[i].input_count;    /* neighbours: most often they meet further
                                                   on */
+        if (f->unit[u].has_core && pl_is_total(f->g, &f->g->op[i]))
+            continue;
         if (more >= 0 && f->unit[u].entries + more < f->limits->operands
             && f->unit[u].lines < f->limits->lines
             && f->unit[u].dropouts < f->limits->dropouts
@@ -206,6 +270,40 @@ static int open_unit(fuser_t *f, int64_t elements)
     return u;
 }
 
+/* The unit that a core joins, because it makes the first input; or -1. */
+static int find_before(const fuser_t *f, int i)
+{
+    const pl_op_t *op = &f->g->op[i];
+    if (op->code == PL_OP_concat) {
+        const int maker = parts_maker(f, op);
+        return maker >= 0 && f->fusion->unit[maker] >= f->guarded ? f->fusion->unit[maker]
+                                                                  : -1;
+    }
+    const pl_value_t *x = &f->g->value[f->fusion->root[op->input[0]]];
+    if (!takes_units(f, op) || x->source != PL_FROM_OP)
+        return -1;
+    const int u = f->fusion->unit[x->op];
+    const unit_t *unit = &f->unit[u];
+    return unit->elements == pl_op_elements(f->g, op) && !unit->has_core && !unit->totals
+                   && floor_of(f, i) <= u
+                   && unit->entries + op->input_count + op->output_count
+                          < f->limits->operands
+               ? u
+               : -1;
+}
+
+static void place_core(fuser_t *f, int i)
+{
+    const pl_op_t *op = &f->g->op[i];
+    int u = op->input_count ? find_before(f, i) : -1;
+    if (u < 0)
+        u = open_unit(f, is_core(f, op) ? pl_op_elements(f->g, op) : 0);
+    f->unit[u].has_core = true;
+    f->unit[u].entries += op->input_count + op->output_count;
+    f->unit[u].lines++;
+    join(f, i, u);
+}
+
 static void place(fuser_t *f, int i)
 {
     const pl_op_t *op = &f->g->op[i];
@@ -215,11 +313,15 @@ static void place(fuser_t *f, int i)
         join(f, i, v->source == PL_FROM_OP ? f->fusion->unit[v->op] : 0);
         return;
     }
-    int u = elementwise ? find_unit(f, i) : -1, more = u >= 0 ? strangers(f, u, i) : -1;
+    if (!elementwise) {
+        place_core(f, i);
+        return;
+    }
+    int u = find_unit(f, i), more = u >= 0 ? strangers(f, u, i) : -1;
     if (more < 0)
         more = op->input_count;
     if (u < 0)
-        u = open_unit(f, elementwise ? pl_op_elements(f->g, op) : 0);
+        u = open_unit(f, pl_op_elements(f->g, op));
     f->unit[u].entries += more + 1;
     f->unit[u].lines++;
     f->unit[u].dropouts += op->code == PL_OP_dropout;
@@ -337,16 +439,38 @@ static int reorder(fuser_t *f)
     return PL_OK;
 }
 
-/* A value stays inside when its maker is element-wise and nobody else asks for it; so do
- * reshapes of it. */
+/* What is before a core and read behind it goes through memory. */
+static void find_across(fuser_t *f)
+{
+    const pl_graph_t *g = f->g;
+    for (int from = 0, to; from < g->op_count; from = to) {
+        for (to = from; to < g->op_count && f->fusion->unit[to] == f->fusion->unit[from];
+             to++)
+            ;
+        const int core = pl_unit_core(g, from, to);
+        for (int i = core < 0 ? to : core + 1; i < to; i++)
+            for (int k = 0; k < g->op[i].input_count; k++) {
+                const int32_t root = f->fusion->root[g->op[i].input[k]];
+                if (g->value[root].source == PL_FROM_OP && g->value[root].op < core)
+                    f->fusion->inside[root] = false;
+            }
+    }
+}
+
+/* A value stays inside when its maker is element-wise, or a core that others follow, and
+ * nobody else asks for it; so do reshapes of it. */
 static void find_inside(fuser_t *f)
 {
     const pl_graph_t *g = f->g;
     bool *inside = f->fusion->inside;
     for (int i = 0; i < g->op_count; i++)
-        if (pl_is_elementwise(g, &g->op[i]) && g->op[i].output_count
-            && !pl_is_total(g, &g->op[i]))
+        if (is_core(f, &g->op[i])
+            || (pl_is_elementwise(g, &g->op[i]) && g->op[i].output_count
+                && !pl_is_total(g, &g->op[i])))
             inside[g->op[i].output[0]] = true;
+    for (int i = 0; i < g->op_count; i++)
+        for (int k = 0; k < g->op[i].input_count && g->op[i].code == PL_OP_concat; k++)
+            inside[g->op[i].input[k]] = parts_maker(f, &g->op[i]) >= 0;
     for (int i = 0; i < g->op_count; i++)
         for (int k = 0; k < g->op[i].input_count; k++) {
             int32_t root = f->fusion->root[g->op[i].input[k]];
@@ -354,6 +478,7 @@ static void find_inside(fuser_t *f)
                 && f->fusion->unit[g->value[root].op] != f->fusion->unit[i])
                 inside[root] = false;
         }
+    find_across(f);
     for (int i = 0; i < g->fetch_count; i++) {
         inside[f->fusion->root[g->fetch[i].value]] = false;
         if (g->fetch[i].kind == PL_FETCH_FIGURE)

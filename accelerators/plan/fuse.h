@@ -1,8 +1,8 @@
 /* fuse.h - which operations run together
  *
  * Element-wise operations over the same number of elements that share values run as one
- * unit, one pass over memory.  Any other operation is a unit of its own.  A reshape is
- * not run at all. */
+ * unit, one pass over memory.  Any other operation is a unit of its own, or the core of
+ * one for devices that can do that.  A reshape is not run at all. */
 #ifndef PL_PLAN_FUSE_H
 #define PL_PLAN_FUSE_H
 
@@ -23,6 +23,8 @@ typedef struct pl_unit_limits {
                                              repeating one by itself */
     int lines;                            /* operations */
     int dropouts, totals;                 /* of which so many draw, and add up */
+    bool cores;                           /* see pl_unit_core() */
+    const struct pl_view *look;           /* of a lowered graph: with cores */
 } pl_unit_limits_t;
 
 /* Groups the operations of a graph and puts them into an order in which those of a unit
@@ -41,6 +43,11 @@ int64_t pl_op_elements(const pl_graph_t *g, const pl_op_t *op);
  * unit: element i is read before it is written.  For pl_lifetime_rules_t.in_place. */
 bool pl_unit_in_place(const pl_fusion_t *fusion, const pl_graph_t *g, int op,
                       int32_t input);
+/* The operation of a unit that is no element-wise one: its core; -1: they all are.  With
+ * limits.cores those before it make the core's first input, element by element, and those
+ * behind it go on with its first output; or a concat follows, of nothing but the core's
+ * outputs. */
+int pl_unit_core(const pl_graph_t *g, int from, int to);
 /* Whether operations [from, to) come to nothing: reshapes, and assigns that are done. */
 bool pl_unit_is_nothing(const pl_graph_t *g, const bool *done, int from, int to);
 /* The first of them that is no reshape: those of what is there from the start come first

@@ -1,0 +1,496 @@
+/* compile.c - a graph as kernels in texts, and the order in which a replay runs them
+ *
+ * The graph is rewritten, lowered and refined, its operations are grouped in units
+ * (accelerators/plan/), its values are given places (tensor/lifetimes.h), and each unit is
+ * printed (text.h).  The launches are cut into pieces where a replay has something else to
+ * do (replay.h): where backward begins, a bucket of gradients is complete, ranks exchange,
+ * or the host computes. */
+#include "accelerators/gpu/compile.h"
+
+#include <string.h>
+
+#include "accelerators/gpu/products.h"
+#include "accelerators/gpu/refine.h"
+#include "accelerators/plan/lower.h"
+#include "accelerators/plan/rewrite.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+
+typedef struct compiler {
+    pl_gpu_t *gpu;
+    pl_plan_t *plan;
+    pl_graph_t graph; /* a copy, rewritten */
+    pl_lowered_t lowered;
+    pl_fusion_t fusion;
+    pl_lifetimes_t lifetimes;
+    gpu_text_t text;
+    bool backward; /* it has begun */
+} compiler_t;
+
+/* ---- Compiling ---- */
+
+/* Where elements have another width, element i lies elsewhere; and a core reads more than
+ * the element at hand. */
+static bool may_take_place(const pl_graph_t *g, int op, int32_t input, void *user)
+{
+    const pl_fusion_t *fusion = &((const compiler_t *)user)->fusion;
+    const pl_op_t *maker = &g->op[op];
+    int from = op, to = op + 1;
+    while (from > 0 && fusion->unit[from - 1] == fusion->unit[op])
+        from--;
+    while (to < g->op_count && fusion->unit[to] == fusion->unit[op])
+        to++;
+    return pl_unit_core(g, from, to) < 0
+           && pl_dtype_size(g->value[input].dtype)
+                  == pl_dtype_size(g->value[maker->output[0]].dtype)
+           && pl_unit_in_place(fusion, g, op, input);
+}
+
+/* What a library computes cannot be stopped by a guard (products.c). */
+static bool must_stay(const pl_graph_t *g, int op, void *user)
+{
+    const compiler_t *c = user;
+    (void)g;
+    return c->plan->product && c->plan->product[op];
+}
+
+/* ---- Pieces ---- */
+
+static gpu_piece_t *piece_add(compiler_t *c)
+{
+    pl_plan_t *p = c->plan;
+    if (c->text.error.code == PL_OK
+        && PL_GROW(p->piece, p->pieces, p->piece_room) != PL_OK)
+        pl_no_memory(&c->text.error);
+    if (c->text.error.code != PL_OK)
+        return NULL;
+    p->piece[p->pieces] = (gpu_piece_t){.from = p->pieces ? p->piece[p->pieces - 1].to
+                                                          : p->refresh + 1,
+                                        .to = c->text.kernels,
+                                        .passages = p->outs};
+    return &p->piece[p->pieces++];
+}
+
+/* Logs once for each operator. */
+static void tell_host(pl_gpu_t *gpu, const pl_operator_ops_t *table)
+{
+    int k = 0;
+    while (k < PL_GPU_TOLD && gpu->told[k] && gpu->told[k] != table)
+        k++;
+    if (k == PL_GPU_TOLD || gpu->told[k])
+        return;
+    gpu->told[k] = table;
+    if (gpu->tells)
+        pl_log_line(PL_LOG_INFO, -1, "accelerator",
+                    "operator \"%s\" has no text for \"gpu\": the host computes it",
+                    table->name);
+}
+
+static int print_on_host(compiler_t *c, int op, pl_error_t *err)
+{
+    pl_plan_t *p = c->plan;
+    if (PL_GROW(p->host, p->hosts, p->host_room) != PL_OK)
+        return pl_no_memory(err);
+    gpu_host_t *host = &p->host[p->hosts];
+    int code = gpu_host_init(host, c->gpu, &c->text, op, err);
+    if (code != PL_OK)
+        return code;
+    tell_host(c->gpu, host->table);
+    p->hosts++;
+    gpu_host_print_inputs(host, &c->text, op);
+    gpu_piece_t *piece = piece_add(c);
+    if (piece)
+        piece->host = p->hosts;
+    gpu_host_print_output(host, &c->text, op);
+    return PL_OK;
+}
+
+static int print_unit(compiler_t *c, int from, int to, pl_error_t *err)
+{
+    const pl_graph_t *g = &c->lowered.graph;
+    char where[128];
+    from = pl_unit_first(g, from, to);
+    const int core = pl_unit_core(g, from, to);
+    const pl_op_t *op = &g->op[core < 0 ? from : core];
+    c->text.from = from;
+    c->text.to = to;
+    c->text.core = core;
+    if (core < 0)
+        gpu_print_element(&c->text, from, to);
+    else if (op->code == PL_OP_guard)
+        gpu_print_guard(&c->text, core);
+    else if (op->code == PL_OP_apply)
+        return gpu_print_user(&c->text, core) ? PL_OK : print_on_host(c, core, err);
+    else if (!gpu_product_put(&c->text, c->plan, core)
+             && !gpu_print_reduction(&c->text, core) && !gpu_print_move(&c->text, core)
+             && !gpu_print_row(&c->text, core) && !gpu_print_product(&c->text, core)
+             && !gpu_print_attention(&c->text, core))
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "%s: the %s accelerator has no such operator",
+                       pl_op_where(op, where), c->gpu->machine->name);
+    return PL_OK;
+}
+
+/* Halves of a mirrored region to or from what the host has for them. */
+static void print_floats(compiler_t *c, const gpu_passage_t *p, bool to_host)
+{
+    const pl_dtype_t dtype = c->gpu->memory->region[p->region].dtype;
+    const gpu_spot_t halves = {.at = GPU_AT_REGION,
+                               .index = p->region,
+                               .offset = p->from * pl_dtype_size(dtype)},
+                     floats = {.at = GPU_AT_FLOATS,
+                               .index = p->region,
+                               .offset = p->from * sizeof(float)};
+    if (to_host)
+        gpu_print_convert(&c->text, &halves, dtype, &floats, PL_F32, p->count);
+    else
+        gpu_print_convert(&c->text, &floats, PL_F32, &halves, dtype, p->count);
+}
+
+static void passage_add(compiler_t *c, int region, size_t from, size_t count)
+{
+    pl_plan_t *p = c->plan;
+    const gpu_region_t *r = &c->gpu->memory->region[region];
+    if (!count || !r->mirror)
+        return;
+    gpu_passage_t passage = {region, from, count, -1};
+    if (gpu_is_half(r->dtype)) {
+        passage.kernel = c->text.kernels;
+        print_floats(c, &passage, true);
+    }
+    if (PL_GROW(p->out, p->outs, p->out_room) == PL_OK)
+        p->out[p->outs++] = passage;
+    else if (c->text.error.code == PL_OK)
+        pl_no_memory(&c->text.error);
+}
+
+static bool is_backward(const pl_graph_t *g, int from, int to)
+{
+    while (from < to && !g->op[from].gradient_of)
+        from++;
+    return from < to;
+}
+
+/* The unit that is the last to put something into elements [from, to) of the gradients;
+ * where an assign is nothing its value is made where it belongs. */
+static int bucket_unit(const compiler_t *c, int64_t from, int64_t to)
+{
+    const pl_graph_t *g = &c->lowered.graph;
+    int last = 0;
+    for (int i = 0; i < g->op_count; i++) {
+        const pl_value_t *target = &g->value[g->op[i].input[0]];
+        if (g->op[i].code != PL_OP_assign || target->source != PL_FROM_REGION
+            || target->index != PL_REGION_GRADS || target->offset >= to
+            || target->offset + pl_elements(target->shape) <= from)
+            continue;
+        const pl_value_t *made = &g->value[c->fusion.root[g->op[i].input[1]]];
+        const int unit = c->lifetimes.done[i] && made->source == PL_FROM_OP
+                             ? c->fusion.unit[made->op]
+                             : c->fusion.unit[i];
+        last = unit > last ? unit : last;
+    }
+    return last;
+}
+
+/* The buckets that unit `unit` completes. */
+static void cut_buckets(compiler_t *c, const int *last, int *bucket, int unit)
+{
+    const int64_t *at = c->graph.bucket;
+    const int before = *bucket;
+    for (; *bucket < c->graph.bucket_count && last[*bucket] <= unit; ++*bucket)
+        if (unit + 1 < c->fusion.units) /* those of the end are there with the rest */
+            passage_add(c, PL_REGION_GRADS, (size_t)at[*bucket + 1],
+                        (size_t)(at[*bucket] - at[*bucket + 1]));
+        else
+            return;
+    gpu_piece_t *piece = *bucket > before ? piece_add(c) : NULL;
+    if (piece)
+        piece->buckets = *bucket;
+}
+
+static void cut_exchange(compiler_t *c, int op)
+{
+    gpu_print_record(&c->text, op);
+    passage_add(c, PL_REGION_EXCHANGE, 0, c->plan->exchanged.count);
+    gpu_piece_t *piece = piece_add(c);
+    if (piece)
+        piece->exchange = 1 + c->lowered.graph.op[op].attr.axis;
+}
+
+/* Before the first unit of backward. */
+static void cut_forward(compiler_t *c)
+{
+    gpu_piece_t *piece = c->backward ? NULL : piece_add(c);
+    c->backward = true;
+    if (piece)
+        piece->backward = true;
+}
+
+/* Mirrored regions that the plan changes; buckets of gradients are on their way
+ * already. */
+static void cut_end(compiler_t *c, int buckets)
+{
+    const pl_graph_t *g = &c->lowered.graph;
+    const pl_plan_t *p = c->plan;
+    bool changes[PL_REGIONS] = {false};
+    for (int i = 0; i < g->op_count; i++)
+        if (g->op[i].code == PL_OP_assign)
+            changes[g->value[g->op[i].input[0]].index] = true;
+    for (int r = 0; r < PL_REGIONS; r++) {
+        if (!changes[r] || (r == PL_REGION_EXCHANGE && p->exchanged.count))
+            continue;
+        if (r == PL_REGION_GRADS && buckets) {
+            const size_t told = (size_t)c->graph.bucket[0],
+                         left = (size_t)c->graph.bucket[buckets];
+            passage_add(c, r, 0, left);
+            passage_add(c, r, told, p->needs[r] - told);
+        } else {
+            passage_add(c, r, 0, p->needs[r]);
+        }
+    }
+    piece_add(c);
+}
+
+static void print_ins(compiler_t *c)
+{
+    pl_plan_t *p = c->plan;
+    for (int r = 0; r < PL_REGIONS; r++) {
+        const gpu_region_t *region = &c->gpu->memory->region[r];
+        if (!region->mirror || !p->needs[r])
+            continue;
+        gpu_passage_t passage = {r, 0, p->needs[r], -1};
+        if (gpu_is_half(region->dtype)) {
+            passage.kernel = c->text.kernels;
+            print_floats(c, &passage, false);
+        }
+        p->in[p->ins++] = passage;
+        if (r == PL_REGION_EXCHANGE)
+            p->exchanged = passage;
+    }
+    gpu_piece_t *piece = piece_add(c);
+    if (piece && piece->to == piece->from)
+        p->pieces--;
+}
+
+/* Runs only when parameters have changed; it belongs to no piece. */
+static void print_refresh(compiler_t *c)
+{
+    pl_plan_t *p = c->plan;
+    const gpu_region_t *params = &c->gpu->memory->region[PL_REGION_PARAMS],
+                       *low = &c->gpu->memory->region[GPU_REGION_LOW];
+    const gpu_spot_t from = {.at = GPU_AT_REGION, .index = PL_REGION_PARAMS},
+                     to = {.at = GPU_AT_REGION, .index = GPU_REGION_LOW};
+    if (p->needs[GPU_REGION_LOW])
+        gpu_print_convert(&c->text, &from, params->dtype, &to, low->dtype, low->count);
+}
+
+/* Whether all that changes parameters are units of element-wise operations. */
+static bool keeps_low(const compiler_t *c)
+{
+    const pl_graph_t *g = &c->lowered.graph;
+    for (int i = 0; i < g->op_count; i++) {
+        const pl_op_t *op = &g->op[i];
+        if (op->code != PL_OP_assign || g->value[op->input[0]].index != PL_REGION_PARAMS)
+            continue;
+        const pl_value_t *made = &g->value[c->fusion.root[op->input[1]]];
+        if (c->lifetimes.done[i]
+            && !(made->source == PL_FROM_OP && pl_is_elementwise(g, &g->op[made->op])))
+            return false;
+    }
+    return true;
+}
+
+static void note_params(compiler_t *c)
+{
+    const pl_graph_t *g = &c->lowered.graph;
+    const gpu_region_t *low = &c->gpu->memory->region[GPU_REGION_LOW];
+    for (int i = 0; i < g->op_count; i++)
+        c->plan->changes_params |= g->op[i].code == PL_OP_assign
+                                   && g->value[g->op[i].input[0]].index
+                                          == PL_REGION_PARAMS;
+    c->plan->keeps_low = c->plan->changes_params && low->count && keeps_low(c);
+    c->text.low = c->plan->keeps_low ? GPU_REGION_LOW : 0;
+    c->text.low_dtype = low->dtype;
+}
+
+static int print_units(compiler_t *c, const int *last, pl_error_t *err)
+{
+    const pl_graph_t *g = &c->lowered.graph;
+    int code = PL_OK, bucket = 0;
+    print_refresh(c);
+    print_ins(c);
+    gpu_print_begin(&c->text);
+    for (int from = 0, to; from < g->op_count && code == PL_OK; from = to) {
+        const int unit = c->fusion.unit[from];
+        for (to = from; to < g->op_count && c->fusion.unit[to] == unit; to++)
+            ;
+        if (is_backward(g, from, to))
+            cut_forward(c);
+        if (g->op[from].code == PL_OP_exchange)
+            cut_exchange(c, from);
+        else if (!pl_unit_is_nothing(g, c->lifetimes.done, from, to))
+            code = print_unit(c, from, to, err);
+        c->text.from = c->text.to = 0;
+        c->text.core = -1;
+        cut_buckets(c, last, &bucket, unit);
+    }
+    gpu_print_record(&c->text, g->op_count);
+    cut_end(c, bucket);
+    return code;
+}
+
+static int print_plan(compiler_t *c, pl_error_t *err)
+{
+    c->plan->refresh = c->plan->needs[GPU_REGION_LOW] ? 0 : -1;
+    int *last = pl_alloc_array((size_t)c->graph.bucket_count, sizeof *last);
+    if (!last)
+        return pl_no_memory(err);
+    for (int k = 0; k < c->graph.bucket_count; k++) {
+        last[k] = bucket_unit(c, c->graph.bucket[k + 1], c->graph.bucket[k]);
+        if (k && last[k] < last[k - 1])
+            last[k] = last[k - 1];
+    }
+    int code = print_units(c, last, err);
+    pl_free(last);
+    return code;
+}
+
+/* What the text has for the plan. */
+static int take_text(compiler_t *c, pl_error_t *err)
+{
+    pl_plan_t *p = c->plan;
+    if (c->text.error.code != PL_OK)
+        return pl_fail(err, c->text.error.code, "%s", c->text.error.text);
+    p->kernel = c->text.kernel;
+    p->kernels = c->text.kernels;
+    p->scratch = c->text.scratch;
+    p->counters = c->text.counters;
+    p->check = c->text.check;
+    c->text.kernel = NULL;
+    c->text.check = NULL;
+    return PL_OK;
+}
+
+static void note_needs(compiler_t *c)
+{
+    const pl_graph_t *g = &c->lowered.graph;
+    pl_plan_t *p = c->plan;
+    for (int32_t v = 0; v < g->value_count; v++) {
+        const pl_value_t *value = &g->value[v];
+        const size_t count = (size_t)pl_elements(value->shape);
+        if (value->source == PL_FROM_REGION
+            && p->needs[value->index] < (size_t)value->offset + count)
+            p->needs[value->index] = (size_t)value->offset + count;
+        if (value->source == PL_FROM_INPUT)
+            p->input[value->index] = count * pl_dtype_size(value->dtype);
+    }
+}
+
+static bool is_behind(const compiler_t *c, int32_t value, int guard)
+{
+    const pl_value_t *v = &c->lowered.graph.value[c->fusion.root[value]];
+    return v->source == PL_FROM_OP && v->op > guard;
+}
+
+static int note_fetches(compiler_t *c, pl_error_t *err)
+{
+    const pl_graph_t *g = &c->lowered.graph;
+    pl_plan_t *p = c->plan;
+    int guard = 0;
+    while (guard < g->op_count && g->op[guard].code != PL_OP_guard)
+        guard++;
+    p->metric = pl_alloc_array((size_t)g->fetch_count, sizeof *p->metric);
+    if (!p->metric)
+        return pl_no_memory(err);
+    for (int i = 0; i < g->fetch_count; i++) {
+        const pl_fetch_t *f = &g->fetch[i];
+        const pl_value_t *value = &g->value[f->value];
+        const bool behind = is_behind(c, f->value, guard);
+        if (f->kind == PL_FETCH_FIGURE) {
+            p->metric[p->metrics++] =
+                (gpu_sums_t){f->sums, behind || is_behind(c, f->weight, guard)};
+            p->sums += f->sums;
+        } else {
+            p->output[p->outputs++] = (gpu_output_t){gpu_spot_of(&c->text, f->value),
+                                                     (size_t)pl_elements(value->shape)
+                                                         * pl_dtype_size(value->dtype),
+                                                     behind};
+        }
+    }
+    return PL_OK;
+}
+
+static int refine(compiler_t *c, pl_error_t *err)
+{
+    pl_dtype_t low;
+    int code = gpu_refine_params(&c->lowered.graph, &low, err);
+    if (code == PL_OK && low != PL_F32)
+        code = gpu_reserve_low(c->gpu, low, err);
+    return code == PL_OK ? gpu_refine(&c->lowered.graph, err) : code;
+}
+
+static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
+{
+    pl_unit_limits_t limits = {.operands = PL_LAUNCH_ADDRESSES - 4,
+                               .lines = 96,
+                               .dropouts = 8,
+                               .totals = 4,
+                               .cores = true};
+    int code = pl_graph_copy(&c->graph, g, err);
+    if (code == PL_OK) {
+        pl_rewrite(&c->graph);
+        code = pl_lower(&c->lowered, &c->graph, err);
+    }
+    if (code == PL_OK)
+        code = refine(c, err);
+    limits.look = c->lowered.look;
+    if (code == PL_OK)
+        code = pl_fuse(&c->fusion, &c->lowered.graph, &limits, err);
+    if (code == PL_OK) {
+        c->text.g = &c->lowered.graph;
+        c->text.look = c->lowered.look;
+        c->text.fusion = &c->fusion;
+        c->text.wide = pl_graph_is_wide(g);
+        c->text.core = -1;
+        code = gpu_products_find(c->gpu, &c->text, c->plan, err);
+    }
+    if (code == PL_OK) {
+        const pl_lifetime_rules_t rules = {.time = c->fusion.unit,
+                                           .inside = c->fusion.inside,
+                                           .in_place = may_take_place,
+                                           .must_stay = must_stay,
+                                           .user = c};
+        code = pl_lifetimes_plan(&c->lifetimes, &c->lowered.graph, &rules, err);
+    }
+    if (code != PL_OK)
+        return code;
+    c->text.home = c->lifetimes.home;
+    c->text.done = c->lifetimes.done;
+    c->plan->arena = c->lifetimes.arena;
+    note_needs(c);
+    note_params(c);
+    code = note_fetches(c, err);
+    if (code == PL_OK)
+        code = print_plan(c, err);
+    return code == PL_OK ? take_text(c, err) : code;
+}
+
+int gpu_compile(pl_gpu_t *gpu, pl_plan_t *plan, const pl_graph_t *g, gpu_string_t **text,
+                int *texts, pl_error_t *err)
+{
+    compiler_t c = {.gpu = gpu, .plan = plan};
+    int code = compile(&c, g, err);
+    if (code == PL_OK) {
+        *text = c.text.text;
+        *texts = c.text.texts;
+        c.text.text = NULL;
+        c.text.texts = 0;
+    }
+    gpu_text_release(&c.text);
+    pl_lifetimes_release(&c.lifetimes);
+    pl_fusion_release(&c.fusion);
+    pl_lowered_release(&c.lowered);
+    pl_graph_copy_release(&c.graph);
+    return code;
+}
