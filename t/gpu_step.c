@@ -180,8 +180,8 @@ static tally_t step_of(const char *precision)
 static void a_step_of_gpt2_moves_little_by_few_launches(void)
 {
     const tally_t sum = step_of("bf16-mixed");
-    ok(sum.launches <= 466, "%d launches", sum.launches);
-    ok(sum.bytes <= 35.3e9, "%.2f GB", sum.bytes / 1e9);
+    ok(sum.launches <= 330, "%d launches", sum.launches);
+    ok(sum.bytes <= 29.6e9, "%.2f GB", sum.bytes / 1e9);
 }
 
 int main(void)

@@ -46,13 +46,17 @@ static void define_epsilon(gpu_text_t *t, const pl_op_t *op)
     gpu_define(t, "EPSILON", "%s", gpu_number(t, op->attr.a, number));
 }
 
-enum { KEPT_MOST = 32 }; /* registers of a thread */
-
-static void end_norm(gpu_text_t *t, int64_t rows, int64_t width)
+/* Values of a row that a thread keeps in registers  [0: too many]. */
+static int64_t kept_of(int64_t width)
 {
     const int threads = gpu_row_threads(width);
     const int64_t kept = (width + threads - 1) / threads;
-    gpu_define_number(t, "KEPT", kept <= KEPT_MOST ? kept : 0);
+    return kept <= 32 ? kept : 0;
+}
+
+static void end_norm(gpu_text_t *t, int64_t rows, int64_t width)
+{
+    gpu_define_number(t, "KEPT", kept_of(width));
     end_rows(t, "norm", rows, width);
 }
 
@@ -82,17 +86,9 @@ static void define_normal(gpu_text_t *t, const pl_op_t *op)
     gpu_define_load(t, "MEAN", op->input[3]);
 }
 
-static void print_layer_norm_grad(gpu_text_t *t, const pl_op_t *op)
+static void print_layer_norm_sums(gpu_text_t *t, const pl_op_t *op, int64_t rows,
+                                  int64_t width)
 {
-    const pl_shape_t x = shape_of(t, op->input[1]);
-    const int64_t width = last_of(x), rows = pl_elements(x) / width;
-    gpu_kernel_begin(t, "layer_norm_dx");
-    define_normal(t, op);
-    gpu_define_load(t, "W", op->input[2]);
-    gpu_define_load(t, "RSTD", op->input[4]);
-    gpu_define_store(t, "DX", op->output[0]);
-    define_rows(t, rows, width);
-    end_rows(t, "layer_norm_grad", rows, width);
     for (int k = 1; k < 3; k++) {
         if (!gpu_is_wanted(t, op->output[k]))
             continue;
@@ -106,6 +102,35 @@ static void print_layer_norm_grad(gpu_text_t *t, const pl_op_t *op)
                           : "DY(AT(row, column))");
         gpu_print_columns(t, rows, width, 0, op->output[k]);
     }
+}
+
+/* Sums of rows by few groups, as each leaves its own behind. */
+enum { SUM_GROUPS = 264, BUNDLE = 16 };
+
+static void print_layer_norm_grad(gpu_text_t *t, const pl_op_t *op)
+{
+    const pl_shape_t x = shape_of(t, op->input[1]);
+    const int64_t width = last_of(x), rows = pl_elements(x) / width,
+                  groups = rows < SUM_GROUPS ? rows : SUM_GROUPS,
+                  bundles = (groups + BUNDLE - 1) / BUNDLE, kept = kept_of(width);
+    if (!kept) /* what is behind may take the place of what they read */
+        print_layer_norm_sums(t, op, rows, width);
+    gpu_kernel_begin(t, "layer_norm_grad");
+    define_normal(t, op);
+    gpu_define_load(t, "W", op->input[2]);
+    gpu_define_load(t, "RSTD", op->input[4]);
+    gpu_define_store(t, "DX", op->output[0]);
+    define_rows(t, rows, width);
+    gpu_define_number(t, "KEPT", kept);
+    if (kept) {
+        gpu_define_store(t, "DW", op->output[1]);
+        gpu_define_store(t, "DB", op->output[2]);
+        gpu_define_number(t, "BUNDLE", BUNDLE);
+        gpu_define_scratch(t, "PARTIAL", 0, (groups + bundles) * 2 * width);
+        gpu_define_counters(t, "COUNTER", 1 + bundles);
+    }
+    gpu_include(t, "layer_norm_grad");
+    gpu_kernel_end(t, kept ? groups : gpu_row_groups(rows), gpu_row_threads(width));
 }
 
 typedef struct channels {

@@ -126,7 +126,8 @@ static int load(gpu_unit_t *u, int32_t root, const pl_view_t *repeat)
     const char *suffix = gpu_suffix(v->dtype);
     const bool repeats = repeat->shape.rank > 0;
     const reads_t reads = !repeats ? READS_FOUR
-                          : !gpu_is_aligned(&spot, v->dtype) && reads_of(repeat) != READS_ONE
+                          : !gpu_is_aligned(&spot, v->dtype)
+                                  && reads_of(repeat) != READS_ONE
                               ? READS_EACH
                               : reads_of(repeat);
     add_known(u, root, repeat, r);
@@ -221,8 +222,8 @@ static void add_store(gpu_unit_t *u, const gpu_spot_t *spot, pl_dtype_t dtype, i
 }
 
 /* A formula with its operands: "x *y" as "v0 * v1". */
-static void print_formula(gpu_unit_t *u, const char *formula, const char *x, const char *y,
-                          const char *f)
+static void print_formula(gpu_unit_t *u, const char *formula, const char *x,
+                          const char *y, const char *f)
 {
     while (*formula) {
         const size_t word = strspn(formula, "abcdefghijklmnopqrstuvwxyz"
@@ -244,8 +245,8 @@ static void print_formula(gpu_unit_t *u, const char *formula, const char *x, con
 
 /* A result in a register of its own: rounded to its type, unless it is of that type
  * anyhow. */
-static int result(gpu_unit_t *u, pl_dtype_t dtype, bool exact, const char *x, const char *y,
-                  const char *f, const char *formula)
+static int result(gpu_unit_t *u, pl_dtype_t dtype, bool exact, const char *x,
+                  const char *y, const char *f, const char *formula)
 {
     const int r = u->registers++;
     const bool rounds = !exact && dtype != (u->t->wide ? PL_F64 : PL_F32);
