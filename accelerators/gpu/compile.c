@@ -1,10 +1,10 @@
 /* compile.c - a graph as kernels in texts, and the order in which a replay runs them
  *
  * The graph is rewritten, lowered and refined, its operations are grouped in units
- * (accelerators/plan/), its values are given places (tensor/lifetimes.h), and each unit is
- * printed (text.h).  The launches are cut into pieces where a replay has something else to
- * do (replay.h): where backward begins, a bucket of gradients is complete, ranks exchange,
- * or the host computes. */
+ * (accelerators/plan/), its values are given places (tensor/lifetimes.h), and each unit
+ * is printed (text.h).  The launches are cut into pieces where a replay has something
+ * else to do (replay.h): where backward begins, a bucket of gradients is complete, ranks
+ * exchange, or the host computes. */
 #include "accelerators/gpu/compile.h"
 
 #include <string.h>

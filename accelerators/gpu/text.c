@@ -430,8 +430,9 @@ static void kernel_end(gpu_text_t *t, int64_t groups, int threads, int control)
     gpu_write(t, text, "}\nENTER(%s", kernel->name);
     for (int k = 0; k < kernel->launch[0].count; k++)
         gpu_write(t, text, ", (void *)a[%d]", k);
-    gpu_write(t, text, ")\n%s",
-              t->parts.length ? "#undef PARAMETERS\n#undef ARGUMENTS\n" : "");
+    gpu_write(t, text, ")\n");
+    if (t->parts.length)
+        gpu_write(t, text, "#undef PARAMETERS\n#undef ARGUMENTS\n");
 }
 
 void gpu_print_convert(gpu_text_t *t, const gpu_spot_t *from, pl_dtype_t from_type,

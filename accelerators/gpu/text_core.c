@@ -108,11 +108,17 @@ static bool define_part(gpu_text_t *t, const char *word, int32_t value)
     return false;
 }
 
+/* Whether something but looks follows the core. */
+static bool is_followed(const gpu_text_t *t)
+{
+    return t->core >= 0 && pl_unit_first(t->g, t->core + 1, t->to) < t->to;
+}
+
 bool gpu_define_behind(gpu_text_t *t, const char *name, int32_t value)
 {
     char word[24];
     snprintf(word, sizeof word, "%.16s(i, v)", name);
-    if (t->core < 0 || t->core + 1 >= t->to || t->error.code != PL_OK)
+    if (t->error.code != PL_OK || !is_followed(t))
         return false;
     if (define_part(t, word, value))
         return true;

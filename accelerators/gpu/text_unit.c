@@ -1,7 +1,7 @@
 /* text_unit.c - lines of element-wise operations as text, for kernels and parts of them
  *
  * What a unit reads is loaded, the operations follow in the order of the graph with all
- * values in registers, and what others read is stored.  So an element is read before it is
+ * values in registers, and what others read is stored: an element is read before it is
  * written, and what is assigned to a piece of a region and read again within the unit is
  * what was assigned. */
 #include "accelerators/gpu/text_unit.h"

@@ -1,4 +1,4 @@
-/* text_unit.h - lines of element-wise operations as text, for kernels and parts of them */
+/* text_unit.h - lines of element-wise operations, for kernels and parts of them */
 #ifndef PL_GPU_TEXT_UNIT_H
 #define PL_GPU_TEXT_UNIT_H
 
