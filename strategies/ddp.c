@@ -70,14 +70,14 @@ static void join_fail(pl_ddp_t *ddp, const pl_error_t *error)
     ddp->joining = NULL;
 }
 
-static void board_lent(void *self, const pl_answer_t *answer)
+static void texts_lent(void *self, const pl_answer_t *answer)
 {
     pl_ddp_t *ddp = self;
     if (answer->kind == PL_ANSWER_ERROR)
         join_fail(ddp, answer->error);
     if (answer->kind != PL_ANSWER_REPLY)
         return;
-    ddp->board = pl_object_ref(answer->body->lend_memory_reply.memory);
+    ddp->texts = pl_object_ref(answer->body->lend_memory_reply.memory);
     ddp->joined = true;
     pl_reply_join(ddp->joining, &(pl_join_reply_t){0});
     ddp->joining = NULL;
@@ -88,8 +88,8 @@ static void joined(void *self, const pl_answer_t *answer)
 {
     pl_ddp_t *ddp = self;
     pl_error_t err = {0};
-    const pl_lend_memory_t msg = {.bytes = PL_DDP_BOARD};
-    const pl_how_t how = {.on_answer = board_lent};
+    const pl_lend_memory_t msg = {.bytes = PL_DDP_TEXTS};
+    const pl_how_t how = {.on_answer = texts_lent};
     if (answer->kind == PL_ANSWER_ERROR)
         join_fail(ddp, answer->error);
     if (answer->kind == PL_ANSWER_REPLY
@@ -174,8 +174,8 @@ static void ddp_release(void *self)
 {
     pl_ddp_t *ddp = self;
     pl_ddp_meetings_release(ddp);
+    pl_object_unref(ddp->texts);
     pl_object_unref(ddp->board);
-    pl_object_unref(ddp->memory);
 }
 
 static const pl_option_t ddp_options[] = {

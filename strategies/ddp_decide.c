@@ -11,19 +11,19 @@
 enum {
     LENGTH = sizeof(uint64_t),
     FIRST = 1024,
-    POLL = PL_DDP_BOARD - sizeof(double),                   /* where it lies */
+    POLL = PL_DDP_TEXTS - sizeof(double),                   /* where it lies */
     LONGEST = POLL - LENGTH
 };
 
 static double *poll_on(const pl_ddp_t *ddp)
 {
-    return (double *)(void *)((char *)ddp->board->data + POLL);
+    return (double *)(void *)((char *)ddp->texts->data + POLL);
 }
 
 static uint64_t length_on(const pl_ddp_t *ddp)
 {
     uint64_t length;
-    memcpy(&length, ddp->board->data, sizeof length);
+    memcpy(&length, ddp->texts->data, sizeof length);
     return length;
 }
 
@@ -85,7 +85,7 @@ static void text_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *fai
         pl_call_fail(meeting->call, &err);
         return;
     }
-    memcpy(text, (const char *)ddp->board->data + LENGTH, length);
+    memcpy(text, (const char *)ddp->texts->data + LENGTH, length);
     text[length] = '\0';
     const bool objected = meeting->polls && *poll_on(ddp) > 0;
     if (meeting->compares)
@@ -128,14 +128,14 @@ static int first_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
 {
     const uint64_t length = strlen(meeting->text);
     if (ddp->replica.rank == 0) {
-        memcpy(ddp->board->data, &length, sizeof length);
-        memcpy((char *)ddp->board->data + LENGTH, meeting->text, length);
+        memcpy(ddp->texts->data, &length, sizeof length);
+        memcpy((char *)ddp->texts->data + LENGTH, meeting->text, length);
     }
     int code = pl_ddp_call_broadcast(ddp, 0, FIRST, err);
     if (code != PL_OK || !meeting->polls)
         return code;
     *poll_on(ddp) = meeting->objects;
-    return pl_ddp_call_poll(ddp, POLL, err);
+    return pl_ddp_call_sum(ddp, (pl_lent_at_t){ddp->texts, POLL}, 1, PL_F64, err);
 }
 
 static int meet_over(pl_ddp_t *ddp, pl_call_t *call, const pl_decide_t *msg,

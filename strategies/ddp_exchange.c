@@ -29,18 +29,19 @@ size_t pl_ddp_moments(const pl_ddp_t *ddp)
     return (size_t)most * r->ranks * width(ddp);
 }
 
-/* Where it lies in the lent memory. */
-static size_t exchange_place(const pl_ddp_t *ddp, const pl_replica_exchange_t *exchange)
+static pl_lent_at_t exchange_place(const pl_ddp_t *ddp,
+                                   const pl_replica_exchange_t *exchange)
 {
-    return ddp->at.region[PL_REGION_EXCHANGE] + (size_t)exchange->from * width(ddp);
+    return pl_ddp_region(ddp, PL_REGION_EXCHANGE, (size_t)exchange->from);
 }
 
 /* ---- moments ---- */
 
 /* Where channels, and how many values they are of, lie in a rank's moments. */
 typedef struct moments {
-    size_t place, each, channels;                         /* of rank 0; elements of all */
-    double n;                                             /* values, of all ranks */
+    pl_lent_at_t place;                                     /* of rank 0 */
+    size_t each, channels;                                  /* elements of all */
+    double n;                                               /* values, of all ranks */
 } moments_t;
 
 static double moment(const pl_ddp_t *ddp, const moments_t *m, uint32_t rank, size_t k)
@@ -75,8 +76,8 @@ static void channel_combine(const pl_ddp_t *ddp, const moments_t *m, size_t chan
 static int moments_combine(const pl_ddp_t *ddp, const pl_replica_exchange_t *exchange,
                            pl_error_t *err)
 {
-    const size_t to = exchange_place(ddp, exchange);
-    moments_t m = {.place = ddp->at.moments,
+    const pl_lent_at_t to = exchange_place(ddp, exchange);
+    moments_t m = {.place = pl_ddp_board(ddp, ddp->at.moments),
                    .each = (size_t)exchange->count,
                    .channels = (size_t)(exchange->count - PL_REGION_ALIGN) / 2};
     for (uint32_t k = 0; k < ddp->replica.ranks; k++)
@@ -102,12 +103,12 @@ static int moments_gather(pl_ddp_t *ddp, const pl_replica_exchange_t *exchange,
                           pl_error_t *err)
 {
     const pl_replica_t *r = &ddp->replica;
-    char *memory = ddp->memory->data;
+    const pl_lent_at_t own = exchange_place(ddp, exchange);
     const size_t bytes = (size_t)exchange->count * width(ddp);
-    memcpy(memory + ddp->at.moments + r->rank * bytes,
-           memory + exchange_place(ddp, exchange), bytes);
-    return pl_ddp_call_gather(ddp, ddp->at.moments, (size_t)exchange->count * r->ranks,
-                              ddp->dtype, err);
+    memcpy((char *)ddp->board->data + ddp->at.moments + r->rank * bytes,
+           (const char *)own.memory->data + own.offset, bytes);
+    return pl_ddp_call_gather(ddp, pl_ddp_board(ddp, ddp->at.moments),
+                              (size_t)exchange->count * r->ranks, ddp->dtype, err);
 }
 
 /* ---- the ranks meet ---- */

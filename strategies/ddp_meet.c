@@ -118,11 +118,11 @@ static void call_ended(void *self, const pl_answer_t *answer)
     pl_ddp_go_on(ddp);
 }
 
-static int call_sum(pl_ddp_t *ddp, pl_lent_t *memory, size_t offset, size_t count,
-                    pl_dtype_t dtype, pl_error_t *err)
+int pl_ddp_call_sum(pl_ddp_t *ddp, pl_lent_at_t at, size_t count, pl_dtype_t dtype,
+                    pl_error_t *err)
 {
-    const pl_all_reduce_t msg = {.memory = &memory->object,
-                                 .offset = offset,
+    const pl_all_reduce_t msg = {.memory = &at.memory->object,
+                                 .offset = at.offset,
                                  .count = count,
                                  .dtype = dtype,
                                  .reduction = PL_REDUCE_SUM};
@@ -133,20 +133,9 @@ static int call_sum(pl_ddp_t *ddp, pl_lent_t *memory, size_t offset, size_t coun
     return PL_OK;
 }
 
-int pl_ddp_call_sum(pl_ddp_t *ddp, size_t offset, size_t count, pl_dtype_t dtype,
-                    pl_error_t *err)
-{
-    return call_sum(ddp, ddp->memory, offset, count, dtype, err);
-}
-
-int pl_ddp_call_poll(pl_ddp_t *ddp, size_t offset, pl_error_t *err)
-{
-    return call_sum(ddp, ddp->board, offset, 1, PL_F64, err);
-}
-
 int pl_ddp_call_broadcast(pl_ddp_t *ddp, size_t offset, size_t bytes, pl_error_t *err)
 {
-    const pl_broadcast_t msg = {.memory = &ddp->board->object,
+    const pl_broadcast_t msg = {.memory = &ddp->texts->object,
                                 .offset = offset,
                                 .count = bytes,
                                 .dtype = PL_U8};
@@ -157,11 +146,11 @@ int pl_ddp_call_broadcast(pl_ddp_t *ddp, size_t offset, size_t bytes, pl_error_t
     return PL_OK;
 }
 
-int pl_ddp_call_gather(pl_ddp_t *ddp, size_t offset, size_t count, pl_dtype_t dtype,
+int pl_ddp_call_gather(pl_ddp_t *ddp, pl_lent_at_t at, size_t count, pl_dtype_t dtype,
                        pl_error_t *err)
 {
-    const pl_all_gather_t msg = {.memory = &ddp->memory->object,
-                                 .offset = offset,
+    const pl_all_gather_t msg = {.memory = &at.memory->object,
+                                 .offset = at.offset,
                                  .count = count,
                                  .dtype = dtype};
     const pl_how_t how = {.on_answer = call_ended};

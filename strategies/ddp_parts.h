@@ -41,9 +41,11 @@ typedef struct pl_ddp_ways {
     /* This rank's gradients are there: has the collective move them, by
      * pl_ddp_sum_step() or pl_ddp_call_…() and pl_ddp_sum_tail().  [pl_ddp_sum_step()] */
     int (*give)(struct pl_ddp *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
-    /* Regions that ranks exchange besides gradients and state: they lie in the lent
-     * memory, too, at ddp->at.region.  [none] */
+    /* Regions that ranks exchange besides gradients and state.  [none] */
     bool (*shares)(const struct pl_ddp *ddp, pl_region_t region);
+    /* The regions lie in memory of their own, not beside the board.  [one operation sums
+     * gradients and tail, as far as that is possible] */
+    bool separates;
     bool keeps_state;             /* give() and take() see to what ranks agree on of it */
     /* That is over, or has failed; ends, now or later, with pl_replica_reduced().
      * [with it at once] */
@@ -51,9 +53,10 @@ typedef struct pl_ddp_ways {
                  const pl_error_t *failure, bool halt);
 } pl_ddp_ways_t;
 
-/* Where things lie in the lent memory, in bytes. */
+/* Where things lie on the board, in bytes: what the host writes, has summed, and reads.
+ * The regions that ranks move are the replica's `bulk`. */
 typedef struct pl_ddp_places {
-    size_t grads, tail, state, region[PL_REGIONS], moments, figures, outputs, end;
+    size_t tail, moments, figures, outputs, end;
 } pl_ddp_places_t;
 
 typedef struct pl_ddp {
@@ -63,11 +66,12 @@ typedef struct pl_ddp {
     pl_address_t mover;                       /* the collective */
     pl_call_t *joining, *asked;               /* join; role, until that is done  [NULL] */
     bool joined;
-    int join_ms;                               /* that the ranks may take to meet */
-    pl_lent_t *board;                          /* for texts, counted */
-    pl_lent_t *memory;                         /* for all else, counted  [not lent yet] */
+    int join_ms;                                     /* that the ranks may take to meet */
+    pl_lent_t *texts;                                /* counted */
+    pl_lent_t *board;                                /* counted  [not lent yet] */
     pl_ddp_places_t at;
-    pl_dtype_t dtype;                                       /* of gradients and tail */
+    size_t bulk_bytes;                          /* of memory of its own for the regions */
+    pl_dtype_t dtype;                           /* of gradients and tail */
     pl_meeting_t *first, **last, *spare;
     pl_meeting_t *under_way;
     double bucket_mb;                                       /* options */
@@ -113,26 +117,42 @@ int pl_ddp_meet(pl_ddp_t *ddp, const pl_meeting_t *like, pl_error_t *err);
 int pl_ddp_meet_next(pl_ddp_t *ddp, const pl_meeting_t *like, pl_error_t *err);
 /* The first meeting for a batch, which is done. */
 pl_meeting_t *pl_ddp_meeting_of(const pl_ddp_t *ddp, const pl_forward_t *forward);
-/* Have the collective sum elements of the lent memory, from a byte on. */
-PL_API int pl_ddp_call_sum(pl_ddp_t *ddp, size_t offset, size_t count, pl_dtype_t dtype,
+/* Have the collective sum or gather elements of lent memory. */
+PL_API int pl_ddp_call_sum(pl_ddp_t *ddp, pl_lent_at_t at, size_t count, pl_dtype_t dtype,
                            pl_error_t *err);
+PL_API int pl_ddp_call_gather(pl_ddp_t *ddp, pl_lent_at_t at, size_t count,
+                              pl_dtype_t dtype, pl_error_t *err);
+/* Has it broadcast bytes of the texts, from rank zero. */
 int pl_ddp_call_broadcast(pl_ddp_t *ddp, size_t offset, size_t bytes, pl_error_t *err);
-/* Sums one double on the board. */
-int pl_ddp_call_poll(pl_ddp_t *ddp, size_t offset, pl_error_t *err);
-int pl_ddp_call_gather(pl_ddp_t *ddp, size_t offset, size_t count, pl_dtype_t dtype,
-                       pl_error_t *err);
 void pl_ddp_meetings_release(pl_ddp_t *ddp);
+
+/* ---- ddp_memory.c: the board, and regions of the device ---- */
+
+int pl_ddp_prepare(pl_replica_t *r, pl_error_t *err);
+/* A place on the board; and a region of `bulk`, from an element on. */
+PL_API pl_lent_at_t pl_ddp_board(const pl_ddp_t *ddp, size_t place);
+PL_API pl_lent_at_t pl_ddp_region(const pl_ddp_t *ddp, pl_region_t region,
+                                  size_t element);
+
+/* Element k of ddp->dtype each. */
+double pl_ddp_element(const pl_ddp_t *ddp, pl_lent_at_t at, size_t k);
+void pl_ddp_element_set(const pl_ddp_t *ddp, pl_lent_at_t at, size_t k, double value);
+
+/* Rows of a prediction's batch, of all ranks; how many floats one has of an output; how
+ * many outputs there are. */
+size_t pl_ddp_rows_most(const pl_ddp_t *ddp);
+size_t pl_ddp_output_each(const pl_replica_plan_t *plan, int k);
+int pl_ddp_output_count(const pl_replica_plan_t *plan);
 
 /* ---- ddp_sums.c: steps and batches ---- */
 
+/* Elements of a step's tail. */
+size_t pl_ddp_tail_end(const pl_ddp_t *ddp);
+
 extern const pl_replica_meets_t pl_ddp_meets;
 
-/* Element k of ddp->dtype each, of the lent memory from a byte on. */
-double pl_ddp_element(const pl_ddp_t *ddp, size_t place, size_t k);
-void pl_ddp_element_set(const pl_ddp_t *ddp, size_t place, size_t k, double value);
-
-/* The gradients' region in the lent memory, ddp->dtype each: all parameters, then loss
- * and weight of each step. */
+/* The gradients' region, ddp->dtype each: all parameters, then loss and weight of each
+ * step. */
 PL_API void *pl_ddp_gradients(const pl_ddp_t *ddp);
 /* Room for the figures of a batch, of each shard where it is cut. */
 double *pl_ddp_figures(const pl_ddp_t *ddp);
@@ -150,7 +170,7 @@ int pl_ddp_exchange(pl_replica_t *r, const pl_replica_exchange_t *exchange,
 
 /* ---- ddp_decide.c: texts ---- */
 
-enum { PL_DDP_BOARD = 1 << 18 };                            /* bytes */
+enum { PL_DDP_TEXTS = 1 << 18 };                            /* bytes */
 
 int pl_ddp_decide(pl_ddp_t *ddp, pl_call_t *call, const pl_decide_t *msg,
                   pl_error_t *err);

@@ -1,13 +1,12 @@
 /* ddp_sums.c - what the ranks add up: gradients, figures, state; and outputs of a batch
  *
- * All that a step needs lies in one piece behind the gradients (the tail), so that one
- * operation is enough:
+ * The board's first piece is the tail of a step:
  *
- *     gradients and losses | announced | ranks with samples | bad[ranks] | hash[ranks]
+ *     gradients and losses || announced | ranks with samples | bad[ranks] | hash[ranks]
  *                          | spent[ranks] | figures | state
  *
- * The accelerator has the gradients and the state in this memory; a step's state is
- * copied behind the figures, because some tensors of it are summed and others not. */
+ * A step's state is copied behind the figures, because some tensors of it are summed and
+ * others not. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,12 +18,7 @@
 #include "tensor/model.h"
 #include "tensor/precision.h"
 
-enum { ALIGN = 64, HASH_BITS = 20 };
-
-static size_t aligned(size_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
+enum { HASH_BITS = 20 };
 
 /* ---- the tail ---- */
 
@@ -55,163 +49,20 @@ static bool shares_state(const pl_ddp_t *ddp)
     return !ddp->ways || !ddp->ways->keeps_state;
 }
 
-static size_t tail_end(const pl_ddp_t *ddp)
+size_t pl_ddp_tail_end(const pl_ddp_t *ddp)
 {
     const size_t state = (size_t)ddp->replica.model->state;
     return tail_state(ddp) + (shares_state(ddp) ? state : 0);
 }
 
-double pl_ddp_element(const pl_ddp_t *ddp, size_t place, size_t k)
+static double tail(const pl_ddp_t *ddp, size_t k)
 {
-    const char *from = (const char *)ddp->memory->data + place;
-    return ddp->dtype == PL_F64 ? ((const double *)from)[k] : ((const float *)from)[k];
+    return pl_ddp_element(ddp, pl_ddp_board(ddp, ddp->at.tail), k);
 }
 
-void pl_ddp_element_set(const pl_ddp_t *ddp, size_t place, size_t k, double value)
+static void tail_set(const pl_ddp_t *ddp, size_t k, double value)
 {
-    char *to = (char *)ddp->memory->data + place;
-    if (ddp->dtype == PL_F64)
-        ((double *)to)[k] = value;
-    else
-        ((float *)to)[k] = (float)value;
-}
-
-/* ---- memory ---- */
-
-/* Rows of a prediction's batch, of all ranks; and how many floats one has. */
-static size_t rows_most(const pl_ddp_t *ddp)
-{
-    const pl_replica_t *r = &ddp->replica;
-    return (size_t)r->layout->stage[PL_PREDICT].batch_size
-           * (r->cut.shards ? r->cut.shards : r->ranks);
-}
-
-static size_t output_each(const pl_replica_plan_t *plan, int k)
-{
-    const pl_shape_t shape = plan->output_shape[k];
-    return shape.rank && shape.dim[0] ? (size_t)(pl_elements(shape) / shape.dim[0]) : 0;
-}
-
-static int output_count(const pl_replica_plan_t *plan)
-{
-    int count = 0;
-    for (int k = 0; k < plan->fetch_count; k++)
-        count += plan->fetch[k].kind == PL_FETCH_OUTPUT;
-    return count;
-}
-
-static size_t outputs_bytes(const pl_ddp_t *ddp)
-{
-    size_t most = 0;
-    for (int k = 0; k < ddp->replica.plan_count; k++) {
-        const pl_replica_plan_t *plan = &ddp->replica.plan[k];
-        size_t floats = 0;
-        for (int i = 0; plan->stage == PL_PREDICT && i < output_count(plan); i++)
-            floats += output_each(plan, i) * rows_most(ddp);
-        most = floats > most ? floats : most;
-    }
-    return most * sizeof(float);
-}
-
-static bool shares(const pl_ddp_t *ddp, pl_region_t region)
-{
-    if (region == PL_REGION_EXCHANGE)
-        return pl_replica_region_count(&ddp->replica, region) > 0;
-    return ddp->ways && ddp->ways->shares && ddp->replica.job->stage == PL_TRAIN
-           && ddp->ways->shares(ddp, region);
-}
-
-/* Those of a strategy that is built upon this one; where they end. */
-static size_t regions_find(const pl_ddp_t *ddp, pl_ddp_places_t *at, size_t end)
-{
-    const pl_replica_t *r = &ddp->replica;
-    for (int k = 0; k < PL_REGIONS; k++)
-        if (shares(ddp, (pl_region_t)k)) {
-            const pl_dtype_t dtype = pl_region_dtype(r->model->precision, (pl_region_t)k);
-            at->region[k] = end;
-            end += aligned((size_t)pl_replica_region_count(r, (pl_region_t)k)
-                           * pl_element_bytes(dtype));
-        }
-    return end;
-}
-
-static void places_find(pl_ddp_t *ddp)
-{
-    pl_replica_t *r = &ddp->replica;
-    const bool trains = r->job->stage == PL_TRAIN;
-    const size_t grads = (size_t)pl_replica_gradients(r, &ddp->dtype),
-                 width = pl_element_bytes(ddp->dtype), state = (size_t)r->model->state;
-    pl_ddp_places_t at = {.tail = grads * width};
-    at.state = aligned(at.tail + (trains ? tail_end(ddp) * width : 0));
-    at.moments = regions_find(ddp, &at, aligned(at.state + (trains ? state * width : 0)));
-    at.figures = at.moments + aligned(pl_ddp_moments(ddp));
-    const size_t rows = r->cut.shards ? r->cut.shards : 1;
-    at.outputs =
-        aligned(at.figures + (2 + pl_replica_figures_most(r) * rows) * sizeof(double));
-    at.end = at.outputs + outputs_bytes(ddp);
-    ddp->at = at;
-}
-
-/* From the end, where backward is done first; the limit grows where there would be too
- * many.  One that would be all of them is none; and whoever gives in its own way gives
- * all at once. */
-static void buckets_find(pl_ddp_t *ddp)
-{
-    pl_replica_t *r = &ddp->replica;
-    const pl_model_t *model = r->model;
-    const int64_t params = model->params, least = params / (PL_GRAD_BUCKETS_MOST / 2) + 1,
-                  wanted = (int64_t)fmin(ddp->bucket_mb * (1 << 20)
-                                             / pl_element_bytes(ddp->dtype),
-                                         1e15),
-                  most = wanted > least ? wanted : least;
-    const bool gives = ddp->ways && ddp->ways->give;
-    int count = 0;
-    r->bucket[0] = params;
-    for (int k = model->count - 1; k >= 0 && r->steps == 1 && !gives; k--) {
-        const pl_tensor_info_t *t = &model->tensor[k];
-        if (t->region == PL_REGION_PARAMS && t->offset < r->bucket[count]
-            && (r->bucket[count] - t->offset >= most || !t->offset))
-            r->bucket[++count] = t->offset;
-    }
-    r->bucket_count = count > 1 ? count : 0;
-}
-
-static void region_lend(pl_ddp_t *ddp, pl_region_t region, size_t offset)
-{
-    ddp->replica.lent[region].memory = pl_object_ref(ddp->memory);
-    ddp->replica.lent[region].offset = offset;
-}
-
-static void memory_lent(void *self, const pl_answer_t *answer)
-{
-    pl_ddp_t *ddp = self;
-    if (answer->kind == PL_ANSWER_ERROR)
-        pl_replica_prepared(&ddp->replica, answer->error);
-    if (answer->kind != PL_ANSWER_REPLY)
-        return;
-    ddp->memory = pl_object_ref(answer->body->lend_memory_reply.memory);
-    if (ddp->replica.job->stage == PL_TRAIN) {
-        region_lend(ddp, PL_REGION_GRADS, ddp->at.grads);
-        if (ddp->replica.model->state)
-            region_lend(ddp, PL_REGION_STATE, ddp->at.state);
-        for (int k = 0; k < PL_REGIONS; k++)
-            if (shares(ddp, (pl_region_t)k))
-                region_lend(ddp, (pl_region_t)k, ddp->at.region[k]);
-    }
-    pl_replica_prepared(&ddp->replica, NULL);
-}
-
-static int ddp_prepare(pl_replica_t *r, pl_error_t *err)
-{
-    pl_ddp_t *ddp = (pl_ddp_t *)r;
-    places_find(ddp);
-    buckets_find(ddp);
-    r->spent_by = pl_alloc_array((size_t)r->ranks * PL_SPENT_KINDS, sizeof(double));
-    if (!r->spent_by)
-        return pl_no_memory(err);
-    const pl_lend_memory_t msg = {.bytes = ddp->at.end};
-    const pl_how_t how = {.on_answer = memory_lent};
-    return pl_call_lend_memory(ddp, ddp->mover, &msg, how, err) ? PL_OK : err->code;
+    pl_ddp_element_set(ddp, pl_ddp_board(ddp, ddp->at.tail), k, value);
 }
 
 /* ---- a step ---- */
@@ -234,8 +85,9 @@ static void state_put(const pl_ddp_t *ddp, bool has_samples)
         if (t->region != PL_REGION_STATE)
             continue;
         for (size_t i = (size_t)t->offset; i < (size_t)(t->offset + t->count); i++)
-            pl_ddp_element_set(ddp, ddp->at.tail, tail_state(ddp) + i,
-                               share ? pl_ddp_element(ddp, ddp->at.state, i) : 0);
+            tail_set(ddp, tail_state(ddp) + i,
+                     share ? pl_ddp_element(ddp, ddp->replica.bulk[PL_REGION_STATE], i)
+                           : 0);
     }
 }
 
@@ -249,9 +101,8 @@ static void state_take(const pl_ddp_t *ddp, double present)
         if (t->region != PL_REGION_STATE || t->agree == PL_AGREE_NONE || !of)
             continue;
         for (size_t i = (size_t)t->offset; i < (size_t)(t->offset + t->count); i++)
-            pl_ddp_element_set(ddp, ddp->at.state, i,
-                               pl_ddp_element(ddp, ddp->at.tail, tail_state(ddp) + i)
-                                   / of);
+            pl_ddp_element_set(ddp, ddp->replica.bulk[PL_REGION_STATE], i,
+                               tail(ddp, tail_state(ddp) + i) / of);
     }
 }
 
@@ -265,8 +116,7 @@ static void spent_put(pl_ddp_t *ddp)
 {
     pl_replica_t *r = &ddp->replica;
     for (int k = 0; k < PL_SPENT_KINDS; k++)
-        pl_ddp_element_set(ddp, ddp->at.tail, tail_spent(ddp, r->rank) + (size_t)k,
-                           r->spent[k]);
+        tail_set(ddp, tail_spent(ddp, r->rank) + (size_t)k, r->spent[k]);
     memset(r->spent, 0, sizeof r->spent);
 }
 
@@ -274,38 +124,42 @@ static void spent_take(const pl_ddp_t *ddp)
 {
     const pl_replica_t *r = &ddp->replica;
     for (size_t k = 0; k < (size_t)r->ranks * PL_SPENT_KINDS; k++)
-        r->spent_by[k] += pl_ddp_element(ddp, ddp->at.tail, tail_spent(ddp, 0) + k);
+        r->spent_by[k] += tail(ddp, tail_spent(ddp, 0) + k);
 }
 
 /* The loss is a step's first figure. */
 static void tail_put(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
 {
     const bool bad = sums->figure_count && !isfinite(sums->figures[0]);
-    for (size_t k = 0; k < tail_end(ddp); k++)
-        pl_ddp_element_set(ddp, ddp->at.tail, k, 0);
-    pl_ddp_element_set(ddp, ddp->at.tail, TAIL_ANNOUNCED, ddp->announced);
-    pl_ddp_element_set(ddp, ddp->at.tail, TAIL_PRESENT, sums->has_samples);
-    pl_ddp_element_set(ddp, ddp->at.tail, TAIL_BAD + ddp->replica.rank, bad);
-    pl_ddp_element_set(ddp, ddp->at.tail, tail_hash(ddp) + ddp->replica.rank,
-                       hash_of(ddp));
+    for (size_t k = 0; k < pl_ddp_tail_end(ddp); k++)
+        tail_set(ddp, k, 0);
+    tail_set(ddp, TAIL_ANNOUNCED, ddp->announced);
+    tail_set(ddp, TAIL_PRESENT, sums->has_samples);
+    tail_set(ddp, TAIL_BAD + ddp->replica.rank, bad);
+    tail_set(ddp, tail_hash(ddp) + ddp->replica.rank, hash_of(ddp));
     for (size_t k = 0; k < sums->figure_count; k++)
-        pl_ddp_element_set(ddp, ddp->at.tail, tail_figures(ddp) + k, sums->figures[k]);
+        tail_set(ddp, tail_figures(ddp) + k, sums->figures[k]);
     state_put(ddp, sums->has_samples);
     spent_put(ddp);
+}
+
+/* Neighbouring elements of the gradients' region. */
+static int grads_call(pl_ddp_t *ddp, size_t from, size_t count, pl_error_t *err)
+{
+    return pl_ddp_call_sum(ddp, pl_ddp_region(ddp, PL_REGION_GRADS, from), count,
+                           ddp->dtype, err);
 }
 
 /* Those of a bucket that are trained. */
 static int bucket_call(pl_ddp_t *ddp, int bucket, pl_error_t *err)
 {
     const pl_replica_t *r = &ddp->replica;
-    const size_t width = pl_element_bytes(ddp->dtype);
     const int64_t first = r->bucket[bucket + 1], end = r->bucket[bucket];
     int code = PL_OK;
     for (int64_t a = 0, b = 0; code == PL_OK && pl_replica_range(r, 0, &a, &b);) {
         const int64_t from = a > first ? a : first, to = b < end ? b : end;
         if (from < to)
-            code = pl_ddp_call_sum(ddp, (size_t)from * width, (size_t)(to - from),
-                                   ddp->dtype, err);
+            code = grads_call(ddp, (size_t)from, (size_t)(to - from), err);
     }
     return code;
 }
@@ -325,7 +179,8 @@ static void ddp_ready(pl_replica_t *r, int buckets)
 
 void *pl_ddp_gradients(const pl_ddp_t *ddp)
 {
-    return (char *)ddp->memory->data + ddp->at.grads;
+    const pl_lent_at_t grads = ddp->replica.bulk[PL_REGION_GRADS];
+    return (char *)grads.memory->data + grads.offset;
 }
 
 static size_t loss_of(const pl_ddp_t *ddp, const pl_replica_sums_t *sums)
@@ -337,13 +192,13 @@ static size_t loss_of(const pl_ddp_t *ddp, const pl_replica_sums_t *sums)
  * together. */
 static int sum_from(pl_ddp_t *ddp, size_t from, size_t loss, pl_error_t *err)
 {
-    const size_t width = pl_element_bytes(ddp->dtype);
-    size_t to = loss + 2;
-    if (to * width == ddp->at.tail)
-        to += tail_end(ddp);
-    int code = pl_ddp_call_sum(ddp, from * width, to - from, ddp->dtype, err);
-    if (code == PL_OK && to == loss + 2)
-        code = pl_ddp_call_sum(ddp, ddp->at.tail, tail_end(ddp), ddp->dtype, err);
+    const pl_lent_at_t end = pl_ddp_region(ddp, PL_REGION_GRADS, loss + 2);
+    const bool together = end.memory == ddp->board && end.offset == ddp->at.tail;
+    int code = grads_call(ddp, from,
+                          loss + 2 - from + (together ? pl_ddp_tail_end(ddp) : 0), err);
+    if (code == PL_OK && !together)
+        code = pl_ddp_call_sum(ddp, pl_ddp_board(ddp, ddp->at.tail), pl_ddp_tail_end(ddp),
+                               ddp->dtype, err);
     return code;
 }
 
@@ -355,7 +210,7 @@ int pl_ddp_sum_tail(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *er
 
 int pl_ddp_sum_step(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err)
 {
-    const size_t width = pl_element_bytes(ddp->dtype), loss = loss_of(ddp, sums);
+    const size_t loss = loss_of(ddp, sums);
     size_t from = loss;
     int code = PL_OK;
     buckets_call(ddp, ddp->replica.bucket_count);
@@ -369,8 +224,7 @@ int pl_ddp_sum_step(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *er
         if ((size_t)b == loss)
             from = (size_t)a;
         else
-            code = pl_ddp_call_sum(ddp, (size_t)a * width, (size_t)(b - a), ddp->dtype,
-                                   err);
+            code = grads_call(ddp, (size_t)a, (size_t)(b - a), err);
     }
     return code == PL_OK ? sum_from(ddp, from, loss, err) : code;
 }
@@ -384,9 +238,9 @@ static int step_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
 
 static int hashes_check(const pl_ddp_t *ddp, pl_error_t *err)
 {
-    const double first = pl_ddp_element(ddp, ddp->at.tail, tail_hash(ddp));
+    const double first = tail(ddp, tail_hash(ddp));
     for (size_t k = 1; k < ddp->replica.ranks; k++)
-        if (pl_ddp_element(ddp, ddp->at.tail, tail_hash(ddp) + k) != first)
+        if (tail(ddp, tail_hash(ddp) + k) != first)
             return pl_fail(err, PL_EPEER,
                            "rank %zu began with other weights than rank 0: module, "
                            "options and seed must be the same on all ranks",
@@ -399,7 +253,7 @@ static void blame(pl_ddp_t *ddp)
     pl_replica_t *r = &ddp->replica;
     r->blamed[0] = '\0';
     for (uint32_t k = 0; k < r->ranks && !r->blamed[0]; k++)
-        if (pl_ddp_element(ddp, ddp->at.tail, TAIL_BAD + k) != 0)
+        if (tail(ddp, TAIL_BAD + k) != 0)
             snprintf(r->blamed, sizeof r->blamed, "rank %u: ", k);
 }
 
@@ -410,9 +264,9 @@ static void step_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *fai
     if (!failure && hashes_check(ddp, &err) == PL_OK) {
         double *figures = meeting->sums.figures;
         for (size_t k = 0; k < meeting->sums.figure_count; k++)
-            figures[k] = pl_ddp_element(ddp, ddp->at.tail, tail_figures(ddp) + k);
-        halt = pl_ddp_element(ddp, ddp->at.tail, TAIL_ANNOUNCED) > 0;
-        state_take(ddp, pl_ddp_element(ddp, ddp->at.tail, TAIL_PRESENT));
+            figures[k] = tail(ddp, tail_figures(ddp) + k);
+        halt = tail(ddp, TAIL_ANNOUNCED) > 0;
+        state_take(ddp, tail(ddp, TAIL_PRESENT));
         blame(ddp);
         spent_take(ddp);
     }
@@ -435,12 +289,12 @@ enum { BATCH_ANNOUNCED, BATCH_SAMPLES, BATCH_FIGURES };
 
 double *pl_ddp_figures(const pl_ddp_t *ddp)
 {
-    return (double *)((char *)ddp->memory->data + ddp->at.figures);
+    return (double *)((char *)ddp->board->data + ddp->at.figures);
 }
 
 static float *outputs_at(const pl_ddp_t *ddp)
 {
-    return (float *)((char *)ddp->memory->data + ddp->at.outputs);
+    return (float *)((char *)ddp->board->data + ddp->at.outputs);
 }
 
 /* Where sample i of this rank is among those of all. */
@@ -456,12 +310,12 @@ static void outputs_put(const pl_ddp_t *ddp, const pl_forward_t *forward)
 {
     float *to = outputs_at(ddp);
     memset(to, 0, ddp->at.end - ddp->at.outputs);
-    for (int k = 0; k < output_count(forward->plan); k++) {
-        const size_t each = output_each(forward->plan, k);
+    for (int k = 0; k < pl_ddp_output_count(forward->plan); k++) {
+        const size_t each = pl_ddp_output_each(forward->plan, k);
         for (size_t i = 0; i < (size_t)forward->samples; i++)
             memcpy(to + row_of(ddp, i) * each,
                    forward->outputs->output[k].data + i * each, each * sizeof *to);
-        to += each * rows_most(ddp);
+        to += each * pl_ddp_rows_most(ddp);
     }
 }
 
@@ -476,12 +330,12 @@ static int outputs_take(const pl_ddp_t *ddp, pl_forward_t *forward, int64_t samp
         if (plan->fetch[k].kind != PL_FETCH_OUTPUT)
             continue;
         pl_shape_t shape = plan->output_shape[made];
-        const size_t each = output_each(plan, made);
+        const size_t each = pl_ddp_output_each(plan, made);
         shape.dim[0] = samples;
         code = pl_outputs_add(all, plan->fetch[k].name, shape, err);
         if (code == PL_OK)
             memcpy(all->output[made].data, from, (size_t)samples * each * sizeof *from);
-        from += each * rows_most(ddp);
+        from += each * pl_ddp_rows_most(ddp);
         made++;
     }
     if (code != PL_OK) {
@@ -495,7 +349,7 @@ static int outputs_take(const pl_ddp_t *ddp, pl_forward_t *forward, int64_t samp
 
 static bool predicts(const pl_forward_t *forward)
 {
-    return forward->plan->stage == PL_PREDICT && output_count(forward->plan) > 0;
+    return forward->plan->stage == PL_PREDICT && pl_ddp_output_count(forward->plan) > 0;
 }
 
 static int batch_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
@@ -506,12 +360,12 @@ static int batch_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
     figures[BATCH_SAMPLES] = (double)forward->samples;
     memcpy(figures + BATCH_FIGURES, forward->figures,
            forward->figure_count * sizeof *figures);
-    int code = pl_ddp_call_sum(ddp, ddp->at.figures,
+    int code = pl_ddp_call_sum(ddp, pl_ddp_board(ddp, ddp->at.figures),
                                BATCH_FIGURES + forward->figure_count, PL_F64, err);
     if (code != PL_OK || !predicts(forward))
         return code;
     outputs_put(ddp, forward);
-    return pl_ddp_call_sum(ddp, ddp->at.outputs,
+    return pl_ddp_call_sum(ddp, pl_ddp_board(ddp, ddp->at.outputs),
                            (ddp->at.end - ddp->at.outputs) / sizeof(float), PL_F32, err);
 }
 
@@ -549,7 +403,7 @@ static int ddp_gather(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
 }
 
 const pl_replica_meets_t pl_ddp_meets = {
-    .prepare = ddp_prepare,
+    .prepare = pl_ddp_prepare,
     .ready = ddp_ready,
     .reduce = ddp_reduce,
     .exchange = pl_ddp_exchange,

@@ -179,10 +179,12 @@ static int elastic_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t
     const pl_replica_t *r = &ddp->replica;
     const size_t figures = r->cut.shards * e->count;
     memcpy(pl_ddp_figures(ddp), e->figures, figures * sizeof(double));
-    int code = pl_ddp_call_gather(ddp, ddp->at.region[PL_ELASTIC_PARTS],
+    int code = pl_ddp_call_gather(ddp,
+                                  pl_ddp_region(ddp, (pl_region_t)PL_ELASTIC_PARTS, 0),
                                   (size_t)pl_elastic_region(r, 0), ddp->dtype, err);
     if (code == PL_OK && figures)
-        code = pl_ddp_call_sum(ddp, ddp->at.figures, figures, PL_F64, err);
+        code = pl_ddp_call_sum(ddp, pl_ddp_board(ddp, ddp->at.figures), figures, PL_F64,
+                               err);
     return code == PL_OK ? pl_ddp_sum_tail(ddp, sums, err) : code;
 }
 

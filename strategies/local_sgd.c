@@ -225,10 +225,10 @@ static int scaled_replay(local_t *local, int k, const char *what, double scale,
     return pl_call_replay_plan(r, r->accelerator, &msg, how, err) ? PL_OK : err->code;
 }
 
-/* Which element of the gradients' region: where backward leaves that of a batch. */
-static size_t weight_place(const pl_ddp_t *ddp)
+/* Where backward leaves that of a batch. */
+static pl_lent_at_t weight_place(const pl_ddp_t *ddp)
 {
-    return (size_t)ddp->replica.model->params + 1;
+    return pl_ddp_region(ddp, PL_REGION_GRADS, (size_t)ddp->replica.model->params + 1);
 }
 
 static double weight_of(const local_t *local)
@@ -250,8 +250,7 @@ static void local_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
     (void)sums;
     local_t *local = (local_t *)ddp;
     pl_error_t err = failure ? *failure : (pl_error_t){0};
-    const double weight = failure ? 1
-                                  : pl_ddp_element(ddp, ddp->at.grads, weight_place(ddp));
+    const double weight = failure ? 1 : pl_ddp_element(ddp, weight_place(ddp), 0);
     local->halt = halt;
     if (failure
         || scaled_replay(local, STEP, "outer_step", 1 / weight, stepped, &err) != PL_OK)
@@ -263,12 +262,13 @@ static int local_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *
     const pl_replica_t *r = &ddp->replica;
     const size_t params = (size_t)r->model->params;
     const pl_dtype_t dtype = pl_region_dtype(r->model->precision, PL_REGION_SLOT0);
-    pl_ddp_element_set(ddp, ddp->at.grads, weight_place(ddp),
-                       weight_of((const local_t *)ddp));
-    int code = pl_ddp_call_sum(ddp, ddp->at.grads, params, ddp->dtype, err);
+    pl_ddp_element_set(ddp, weight_place(ddp), 0, weight_of((const local_t *)ddp));
+    int code = pl_ddp_call_sum(ddp, pl_ddp_region(ddp, PL_REGION_GRADS, 0), params,
+                               ddp->dtype, err);
     for (int k = 0; k < inner_slots(r) && code == PL_OK; k++)
-        code = pl_ddp_call_sum(ddp, ddp->at.region[PL_REGION_SLOT0 + k], params, dtype,
-                               err);
+        code = pl_ddp_call_sum(ddp,
+                               pl_ddp_region(ddp, (pl_region_t)(PL_REGION_SLOT0 + k), 0),
+                               params, dtype, err);
     return code == PL_OK ? pl_ddp_sum_tail(ddp, sums, err) : code;
 }
 

@@ -96,10 +96,10 @@ static int call_allocate(pl_replica_t *r, pl_region_t region, int64_t count,
     pl_allocate_t msg = {.region = region,
                          .dtype = pl_region_dtype(r->model->precision, region),
                          .count = (uint64_t)count,
-                         .offset = r->lent[region].offset};
+                         .offset = r->bulk[region].offset};
     pl_how_t how = {.on_answer = setup_answered};
-    if (r->lent[region].memory)
-        msg.memory = &r->lent[region].memory->object;
+    if (r->bulk[region].memory)
+        msg.memory = &r->bulk[region].memory->object;
     return pl_replica_made_call(&r->calls,
                                 pl_call_allocate(r, r->accelerator, &msg, how, err), err);
 }
@@ -315,7 +315,7 @@ void pl_replica_release(pl_replica_t *r)
     graphs_drop(r);
     for (int k = 0; k < PL_REGIONS; k++) {
         pl_object_unref(r->read[k]);
-        pl_object_unref(r->lent[k].memory);
+        pl_object_unref(r->bulk[k].memory);
     }
     pl_free(r->facts);
     pl_free(r->told);

@@ -81,6 +81,12 @@ typedef struct pl_replica_step {
     int exchanges;
 } pl_replica_step_t;
 
+/* Lent memory, from a byte on: what an operation of the collective moves. */
+typedef struct pl_lent_at {
+    pl_lent_t *memory;
+    uint64_t offset;                                        /* bytes */
+} pl_lent_at_t;
+
 /* Calls under way that together answer one call of the strategy's. */
 typedef struct pl_replica_calls {
     pl_call_t *waiting;
@@ -94,8 +100,8 @@ struct pl_objective_state;
 /* A strategy may cut each batch into micro-shards, which the ranks share out: each is
  * replayed by itself, so that nothing depends on which rank has it. */
 typedef struct pl_cut {
-    uint32_t shards;                           /* [0: batches are whole] */
-    uint32_t first, end;                       /* this rank's */
+    uint32_t shards;                                        /* [0: batches are whole] */
+    uint32_t first, end;                                    /* this rank's */
 } pl_cut_t;
 
 /* A batch that is being evaluated. */
@@ -130,13 +136,13 @@ typedef struct pl_replica_sums {
 /* What a strategy of several ranks does where they meet.  All ranks come to the same
  * meetings in the same order. */
 typedef struct pl_replica_meets {
-    /* The graphs are described.  Sets r->lent and r->bucket, then
+    /* The graphs are described.  Sets r->bulk and r->bucket, then
      * pl_replica_prepared(). */
     int (*prepare)(pl_replica_t *r, pl_error_t *err);
     /* Of the gradients of the step that reduce() comes for next the first so many buckets
      * are there.  [they are all reduced there] */
     void (*ready)(pl_replica_t *r, int buckets);
-    /* The gradients of a step are there, in r->lent: adds up theirs and the figures of
+    /* The gradients of a step are there, in r->bulk: adds up theirs and the figures of
      * all ranks, in place, then pl_replica_reduced().  Nothing else runs there. */
     int (*reduce)(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err);
     /* Forward and backward wait until all ranks have exchanged this, in the order of
@@ -183,20 +189,18 @@ struct pl_replica {
     const char *order;                 /* who adds up the ranks' sums, where that is in an
                                           order of its own  [the canonical tree's] */
     pl_cut_t cut;
-    struct {
-        pl_lent_t *memory;           /* counted */
-        uint64_t offset;             /* bytes */
-    } lent[PL_REGIONS];              /* regions that the host shares  [none] */
-    pl_error_t failure;              /* of a step, on this rank alone: it meets nobody
-                                        any more  [code 0] */
-    double spent[PL_SPENT_KINDS];    /* by this rank, since it was told */
-    double *spent_by;                /* [ranks][PL_SPENT_KINDS], since the last reply
-                                        [there is one rank, or nobody tells] */
+    pl_lent_at_t bulk[PL_REGIONS];    /* regions that ranks move: their memory, counted
+                                         [none] */
+    pl_error_t failure;               /* of a step, on this rank alone: it meets nobody
+                                         any more  [code 0] */
+    double spent[PL_SPENT_KINDS];     /* by this rank, since it was told */
+    double *spent_by;                 /* [ranks][PL_SPENT_KINDS], since the last reply
+                                         [there is one rank, or nobody tells] */
     int64_t bucket[PL_GRAD_BUCKETS_MOST + 1];  /* of the graphs that train: graph.h */
-    int bucket_count;                /* 0: nobody wants to be told */
-    char blamed[96];                 /* who gave what was not finite: "rank 1: "  [""] */
-    struct pl_graph **graph;         /* [PL_PLANS_MOST], until compiled */
-    uint64_t first_hash;             /* of the values it begins with */
+    int bucket_count;                 /* 0: nobody wants to be told */
+    char blamed[96];                  /* who gave what was not finite: "rank 1: "  [""] */
+    struct pl_graph **graph;          /* [PL_PLANS_MOST], until compiled */
+    uint64_t first_hash;              /* of the values it begins with */
     pl_instance_t precision, module;
     pl_instance_t averaging;                                /* [none] */
     pl_replica_step_t step[PL_STEPS];

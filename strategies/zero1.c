@@ -38,7 +38,7 @@ static int params_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
 {
     const pl_replica_t *r = &ddp->replica;
     (void)meeting;
-    return pl_ddp_call_gather(ddp, ddp->at.region[PL_REGION_PARAMS],
+    return pl_ddp_call_gather(ddp, pl_ddp_region(ddp, PL_REGION_PARAMS, 0),
                               (size_t)r->model->params, ddp->dtype, err);
 }
 
@@ -88,8 +88,8 @@ static void slot_next(zero1_t *z);
 static int slot_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
 {
     (void)meeting;
-    return pl_ddp_call_gather(ddp, ddp->at.grads, (size_t)ddp->replica.model->params,
-                              ddp->dtype, err);
+    return pl_ddp_call_gather(ddp, pl_ddp_region(ddp, PL_REGION_GRADS, 0),
+                              (size_t)ddp->replica.model->params, ddp->dtype, err);
 }
 
 static void slot_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *failure)

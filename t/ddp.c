@@ -1,6 +1,7 @@
 /* ddp.c - tests of strategies/ddp*.c and of how loops agree: several ranks, as threads,
  * train what one does */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "rig_runs.h"
+#include "strategies/ddp_parts.h"
 #include "tap.h"
 
 #define ADAMW "{\"name\": \"adamw\", \"lr\": 0.02}"
@@ -30,6 +32,39 @@ static void normed_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 }
 
 static const pl_module_ops_t normed = {.name = "normed", .size = 1, .step = normed_step};
+
+/* ---- ddp whose regions do not lie beside its board ---- */
+
+static atomic_int separated;                       /* steps whose regions lay elsewhere */
+
+static void separate_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
+                          const pl_error_t *failure, bool halt)
+{
+    (void)sums;
+    separated += ddp->replica.bulk[PL_REGION_GRADS].memory != ddp->board;
+    pl_replica_reduced(&ddp->replica, failure, halt);
+}
+
+static int separate_start(void *self, pl_call_t *call, const pl_body_t *body,
+                          pl_error_t *err)
+{
+    static const pl_ddp_ways_t ways = {.separates = true, .take = separate_take};
+    ((pl_ddp_t *)self)->ways = &ways;
+    return pl_ddp_start(self, call, body, err);
+}
+
+static const pl_option_t separate_options[] = {PL_DDP_BUCKETS, PL_DDP_OPTIONS,
+                                               PL_OPTIONS_END};
+static const pl_handler_t separate_handlers[] = {PL_ON(start, separate_start),
+                                                 PL_HANDLERS_END};
+static const pl_actor_ops_t separate = {.name = "separate",
+                                        .help = "ddp with memory of its own for regions",
+                                        .size = sizeof(pl_ddp_t),
+                                        .options = separate_options,
+                                        .role = "strategy",
+                                        .level = PL_LEVEL_STRATEGY,
+                                        .handlers = separate_handlers,
+                                        .base = &pl_ddp_strategy};
 
 /* ---- Runs of one and of several ranks ---- */
 
@@ -99,6 +134,32 @@ static void batches_may_come_in_parts(void)
     compare(one, many, "3 batches of 2 to a step");
     rig_result_free(one);
     rig_result_free(many);
+}
+
+static void bits_do_not_depend_on_where_regions_lie(void)
+{
+    static const char *const options[] = {"", ", \"bucket_mb\": 0.000001"};
+    for (int k = 0; k < 2 * DEVICES && rig_has(devices[k / 2]); k++) {
+        rig_result_t *result[2];
+        for (int i = 0; i < 2; i++) {
+            char trainer[160];
+            snprintf(trainer, sizeof trainer,
+                     "\"max_epochs\": 2, \"sync_batchnorm\": true, "
+                     "\"strategy\": {\"name\": \"%s\"%s}",
+                     i ? "separate" : "ddp", options[k % 2]);
+            result[i] = rig_ranks(3, 4, trainer, .module = "{\"name\": \"normed\"}",
+                                  .accelerator = devices[k / 2], .samples = 40,
+                                  .optimizer = ADAMW, .data = "\"val_split\": 0.25");
+        }
+        is_int(atomic_exchange(&separated, 0), 3 * result[1]->global_step,
+               "the gradients lie in other memory than what the host reads");
+        ok(rig_same_bits(result[0], result[1]), "%s%s: weights and state", devices[k / 2],
+           options[k % 2]);
+        ok(rig_metric(result[0], "val_loss") == rig_metric(result[1], "val_loss"),
+           "and metrics");
+        rig_result_free(result[0]);
+        rig_result_free(result[1]);
+    }
 }
 
 /* ---- A module that keeps what it has seen, in each of the ways ---- */
@@ -435,15 +496,14 @@ static void what_is_not_finite_is_told_with_its_rank(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"module", &normed},
-                                              {"module", &watcher},
-                                              {"module", &stubborn},
-                                              {"callback", &faints},
-                                              PL_REGISTRATIONS_END};
+    static const pl_registration_t parts[] = {
+        {"module", &normed},   {"module", &watcher},    {"module", &stubborn},
+        {"callback", &faints}, {"strategy", &separate}, PL_REGISTRATIONS_END};
     rig_init(parts);
     run(ranks_train_what_one_does);
     run(samples_that_do_not_come_out_even_count_once);
     run(batches_may_come_in_parts);
+    run(bits_do_not_depend_on_where_regions_lie);
     run(state_follows_what_its_tensors_declare);
     run(running_means_are_those_of_all_samples);
     run(who_has_no_samples_leaves_state_alone);

@@ -1,0 +1,224 @@
+/* ddp_memory.c - memory of what ranks move: the board, and regions of the device
+ *
+ * What the host writes and reads lies on the board; the regions (`bulk`) are the
+ * device's.  A device that borrows the host's memory has its regions beside the board,
+ * and the tail of a step lies behind the gradients: then one operation sums both. */
+#include <math.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "strategies/ddp_parts.h"
+#include "strategies/replica_parts.h"
+#include "tensor/model.h"
+#include "tensor/precision.h"
+
+enum { ALIGN = 64 };
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* ---- access ---- */
+
+pl_lent_at_t pl_ddp_board(const pl_ddp_t *ddp, size_t place)
+{
+    return (pl_lent_at_t){ddp->board, place};
+}
+
+pl_lent_at_t pl_ddp_region(const pl_ddp_t *ddp, pl_region_t region, size_t element)
+{
+    const pl_replica_t *r = &ddp->replica;
+    const pl_dtype_t dtype = pl_region_dtype(r->model->precision, region);
+    pl_lent_at_t at = r->bulk[region];
+    at.offset += element * pl_element_bytes(dtype);
+    return at;
+}
+
+double pl_ddp_element(const pl_ddp_t *ddp, pl_lent_at_t at, size_t k)
+{
+    const char *from = (const char *)at.memory->data + at.offset;
+    return ddp->dtype == PL_F64 ? ((const double *)from)[k] : ((const float *)from)[k];
+}
+
+void pl_ddp_element_set(const pl_ddp_t *ddp, pl_lent_at_t at, size_t k, double value)
+{
+    char *to = (char *)at.memory->data + at.offset;
+    if (ddp->dtype == PL_F64)
+        ((double *)to)[k] = value;
+    else
+        ((float *)to)[k] = (float)value;
+}
+
+/* ---- what lies where ---- */
+
+/* Rows of a prediction's batch, of all ranks; and how many floats one has. */
+size_t pl_ddp_rows_most(const pl_ddp_t *ddp)
+{
+    const pl_replica_t *r = &ddp->replica;
+    return (size_t)r->layout->stage[PL_PREDICT].batch_size
+           * (r->cut.shards ? r->cut.shards : r->ranks);
+}
+
+size_t pl_ddp_output_each(const pl_replica_plan_t *plan, int k)
+{
+    const pl_shape_t shape = plan->output_shape[k];
+    return shape.rank && shape.dim[0] ? (size_t)(pl_elements(shape) / shape.dim[0]) : 0;
+}
+
+int pl_ddp_output_count(const pl_replica_plan_t *plan)
+{
+    int count = 0;
+    for (int k = 0; k < plan->fetch_count; k++)
+        count += plan->fetch[k].kind == PL_FETCH_OUTPUT;
+    return count;
+}
+
+static size_t outputs_bytes(const pl_ddp_t *ddp)
+{
+    size_t most = 0;
+    for (int k = 0; k < ddp->replica.plan_count; k++) {
+        const pl_replica_plan_t *plan = &ddp->replica.plan[k];
+        size_t floats = 0;
+        for (int i = 0; plan->stage == PL_PREDICT && i < pl_ddp_output_count(plan); i++)
+            floats += pl_ddp_output_each(plan, i) * pl_ddp_rows_most(ddp);
+        most = floats > most ? floats : most;
+    }
+    return most * sizeof(float);
+}
+
+static bool separates(const pl_ddp_t *ddp)
+{
+    return ddp->ways && ddp->ways->separates;
+}
+
+/* Whether ranks move a region. */
+static bool is_bulk(const pl_ddp_t *ddp, pl_region_t region)
+{
+    const pl_replica_t *r = &ddp->replica;
+    if (r->job->stage != PL_TRAIN)
+        return false;
+    if (region == PL_REGION_GRADS || region == PL_REGION_STATE
+        || region == PL_REGION_EXCHANGE)
+        return pl_replica_region_count(r, region) > 0;
+    return ddp->ways && ddp->ways->shares && ddp->ways->shares(ddp, region);
+}
+
+static size_t piece_find(size_t *end, size_t bytes)
+{
+    const size_t begin = aligned(*end);
+    *end = begin + bytes;
+    return begin;
+}
+
+static void region_find(pl_ddp_t *ddp, pl_region_t region, size_t *end)
+{
+    pl_replica_t *r = &ddp->replica;
+    const pl_dtype_t dtype = pl_region_dtype(r->model->precision, region);
+    if (is_bulk(ddp, region))
+        r->bulk[region].offset = piece_find(end,
+                                            (size_t)pl_replica_region_count(r, region)
+                                                * pl_element_bytes(dtype));
+}
+
+/* The tail begins where the gradients end, in memory that is both's. */
+static void places_find(pl_ddp_t *ddp)
+{
+    pl_replica_t *r = &ddp->replica;
+    const bool trains = r->job->stage == PL_TRAIN;
+    const size_t rows = r->cut.shards ? r->cut.shards : 1;
+    size_t bulk = 0, own = 0, *board = separates(ddp) ? &own : &bulk;
+    pl_replica_gradients(r, &ddp->dtype);
+    region_find(ddp, PL_REGION_GRADS, &bulk);
+    ddp->at.tail = *board;
+    *board += trains ? pl_ddp_tail_end(ddp) * pl_element_bytes(ddp->dtype) : 0;
+    region_find(ddp, PL_REGION_STATE, &bulk);
+    for (int k = 0; k < PL_REGIONS; k++)
+        if (k != PL_REGION_GRADS && k != PL_REGION_STATE)
+            region_find(ddp, (pl_region_t)k, &bulk);
+    ddp->at.moments = piece_find(board, pl_ddp_moments(ddp));
+    ddp->at.figures =
+        piece_find(board, (2 + pl_replica_figures_most(r) * rows) * sizeof(double));
+    ddp->at.outputs = piece_find(board, outputs_bytes(ddp));
+    ddp->at.end = *board;
+    ddp->bulk_bytes = separates(ddp) ? bulk : 0;
+}
+
+/* From the end, where backward is done first; the limit grows where there would be too
+ * many.  One that would be all of them is none; and whoever gives in its own way gives
+ * all at once. */
+static void buckets_find(pl_ddp_t *ddp)
+{
+    pl_replica_t *r = &ddp->replica;
+    const pl_model_t *model = r->model;
+    const int64_t params = model->params, least = params / (PL_GRAD_BUCKETS_MOST / 2) + 1,
+                  wanted = (int64_t)fmin(ddp->bucket_mb * (1 << 20)
+                                             / pl_element_bytes(ddp->dtype),
+                                         1e15),
+                  most = wanted > least ? wanted : least;
+    const bool gives = ddp->ways && ddp->ways->give;
+    int count = 0;
+    r->bucket[0] = params;
+    for (int k = model->count - 1; k >= 0 && r->steps == 1 && !gives; k--) {
+        const pl_tensor_info_t *t = &model->tensor[k];
+        if (t->region == PL_REGION_PARAMS && t->offset < r->bucket[count]
+            && (r->bucket[count] - t->offset >= most || !t->offset))
+            r->bucket[++count] = t->offset;
+    }
+    r->bucket_count = count > 1 ? count : 0;
+}
+
+static void bulk_take(pl_ddp_t *ddp, pl_lent_t *memory)
+{
+    for (int k = 0; k < PL_REGIONS; k++)
+        if (is_bulk(ddp, (pl_region_t)k))
+            ddp->replica.bulk[k].memory = pl_object_ref(memory);
+}
+
+static void board_lent(void *self, const pl_answer_t *answer)
+{
+    pl_ddp_t *ddp = self;
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_replica_prepared(&ddp->replica, answer->error);
+    if (answer->kind != PL_ANSWER_REPLY)
+        return;
+    ddp->board = pl_object_ref(answer->body->lend_memory_reply.memory);
+    if (!ddp->bulk_bytes)
+        bulk_take(ddp, ddp->board);
+    pl_replica_prepared(&ddp->replica, NULL);
+}
+
+static int board_lend(pl_ddp_t *ddp, pl_error_t *err)
+{
+    const pl_lend_memory_t msg = {.bytes = ddp->at.end};
+    const pl_how_t how = {.on_answer = board_lent};
+    return pl_call_lend_memory(ddp, ddp->mover, &msg, how, err) ? PL_OK : err->code;
+}
+
+static void bulk_lent(void *self, const pl_answer_t *answer)
+{
+    pl_ddp_t *ddp = self;
+    pl_error_t err = {0};
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_replica_prepared(&ddp->replica, answer->error);
+    if (answer->kind != PL_ANSWER_REPLY)
+        return;
+    bulk_take(ddp, (pl_lent_t *)answer->body->lend_memory_reply.memory);
+    if (board_lend(ddp, &err) != PL_OK)
+        pl_replica_prepared(&ddp->replica, &err);
+}
+
+int pl_ddp_prepare(pl_replica_t *r, pl_error_t *err)
+{
+    pl_ddp_t *ddp = (pl_ddp_t *)r;
+    places_find(ddp);
+    buckets_find(ddp);
+    r->spent_by = pl_alloc_array((size_t)r->ranks * PL_SPENT_KINDS, sizeof(double));
+    if (!r->spent_by)
+        return pl_no_memory(err);
+    const pl_lend_memory_t msg = {.bytes = ddp->bulk_bytes};
+    const pl_how_t how = {.on_answer = bulk_lent};
+    if (!ddp->bulk_bytes)
+        return board_lend(ddp, err);
+    return pl_call_lend_memory(ddp, ddp->mover, &msg, how, err) ? PL_OK : err->code;
+}
