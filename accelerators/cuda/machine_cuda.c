@@ -82,6 +82,8 @@ int cuda_check(cuda_t *cuda, pl_error_t *err, cu_result_t result, const char *wh
 
 int cuda_enter(cuda_t *cuda, pl_error_t *err)
 {
+    if (!cuda->context)
+        return pl_fail(err, PL_ESTATE, "the card is not open");
     pthread_mutex_lock(&lost_lock);
     const pl_error_t lost = {.code = cuda->lost.code};
     if (lost.code != PL_OK)

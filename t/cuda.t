@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# cuda.t - tests of the accelerator "cuda" as the command's users see it: what doctor and list say of a machine, and what
+# "auto" stands for; over replacements of NVIDIA's libraries
+. "$(dirname "$0")/tap.sh"
+
+points '"max_epochs": 2'
+stand_in=$builddir/t/stand_in/.libs
+export XDG_CACHE_HOME=$folder/cache top_srcdir=$srcdir
+unset CUDA_VISIBLE_DEVICES CUDA_HOME CUDA_PATH
+
+# with FAULTS WORDS... - the command on a machine with cards, and with these faults
+with() {
+    local faults=$1
+    shift
+    try env STAND_IN="$faults" PACELINE_CUDA_PATH="$stand_in" LD_LIBRARY_PATH="$stand_in" "$paceline" "$@"
+}
+
+a_machine_without_a_driver_is_told_what_to_install() {
+    try "$paceline" doctor
+    is "$status" 0 "doctor reports"
+    like "$out" '^accelerators .*cuda' "the accelerator is there"
+    if [ -e /dev/nvidiactl ]; then skip "this machine has a card"; return; fi
+    like "$out" '^NVIDIA driver +no NVIDIA driver is installed .*apt-get install nvidia-driver' "its driver is not"
+    like "$out" '^NVRTC path +.*LD_LIBRARY_PATH.*/usr/local/cuda/lib64' "where the compiler is looked for"
+    like "$out" '^no problems found$' "that is no problem"
+    try "$paceline" fit run.json --set trainer.accelerator=cuda
+    is "$status" 2 "a run on a GPU is refused"
+    like "$err" '^paceline: .*no NVIDIA driver is installed' "for that reason"
+    try "$paceline" fit run.json --set trainer.accelerator=auto
+    is "$status" 0 "auto uses the processor: $err"
+    ok "without a line about it" test -z "$(grep -i nvidia <<<"$err")"
+}
+
+a_machine_with_cards_is_described() {
+    with devices=2 doctor
+    is "$status" 0 "doctor reports"
+    like "$out" '^NVIDIA driver +CUDA 13\.0 \(.*libcuda' "the driver with its path"
+    like "$out" '^NVRTC +13\.[0-9]+ \(.*libnvrtc.*\), sm_75 to sm_100$' "the compiler, and what it compiles for"
+    like "$out" '^GPU 0 +Stand-in 0, sm_90, 512 of 512 MiB free, .*ECC off, bus 0000:00:00\.0$' "the first card"
+    like "$out" '^GPU 1 +Stand-in 1, ' "the second"
+    like "$out" '^GPU to GPU +0-1 yes$' "and that they reach each other"
+    like "$out" "^kernel cache +$folder/cache/paceline, 0 entries" "compiled kernels"
+    with devices=1 doctor --json
+    like "$out" '"GPU 0": ?"Stand-in 0' "the same as JSON"
+    with devices=1 list accelerators
+    like "$out" '^cuda - GPUs of NVIDIA' "list has the accelerator"
+    like "$out" '^ +GPU 0 +Stand-in 0' "and its card"
+    with capability=120 doctor
+    like "$out" '^warning: GPU 0 is newer than NVRTC' "a card that the compiler does not know"
+}
+
+what_is_wrong_with_a_driver_is_a_warning() {
+    local fault pattern
+    while read -r fault pattern; do
+        with "$fault" doctor
+        is "$status" 0 "$fault: doctor reports"
+        like "$out" "^warning: $pattern" "$pattern"
+        with "$fault" fit run.json --set trainer.accelerator=cuda
+        is "$status" 2 "a run on a GPU is refused"
+        like "$err" "$pattern" "with the same words"
+        with "$fault" fit run.json --set trainer.accelerator=auto
+        is "$status" 0 "and with auto trains on the processor"
+    done <<'END'
+stub .*libcuda\.so\.1.* is the stub of NVIDIA's toolkit, not a driver: remove its folder from LD_LIBRARY_PATH
+no_device NVIDIA's driver finds no GPU
+old NVIDIA's driver is too old: it supports CUDA 11\.8; install version 525
+END
+}
+
+auto_uses_a_card_that_works() {
+    sed -i 's/, "accelerator": {[^}]*}//' run.json
+    with devices=1 fit run.json
+    is "$status" 0 "a run without an accelerator trains: $err"
+    ok "on the card, whose kernels are kept" test "$(ls "$folder/cache/paceline" | grep -c 'kernels$')" -gt 0
+    is "$(grep -c 'is left\|are left' <<<"$err")" 0 "and leaves nothing there"
+    rm -r "$folder/cache"
+    with devices=1 fit run.json --set trainer.accelerator.threads=1
+    is "$status" 0 "with an option of the processor it trains"
+    ok "on that" test ! -e "$folder/cache"
+}
+
+# The script for a machine with a card, in a moment.
+what_is_run_on_a_card_runs_here() {
+    if [ ! -e /dev/nvidiactl ]; then
+        try "$srcdir/t/gpu/prove" run "$builddir"
+        is "$status$out" "0prove: this machine has no card of NVIDIA: skipped" "without one it says so"
+    fi
+    try env OUT="$folder/proof" PROVE_WITHOUT_CARD=1 PROVE_SECONDS=8 LD_LIBRARY_PATH="$stand_in" \
+        "$srcdir/t/gpu/prove" run "$builddir"
+    is "$status" 0 "it ends well: $err"
+    like "$out" '^nothing wrong$' "and says so"
+    ok "each result is an object on a line" test -z "$(grep -v '^{.*}$' proof/results.jsonl)"
+    is "$(grep -c '"stage":"operators".*"wrong":0' proof/results.jsonl)" 4 "operators in four precisions"
+    like "$(cat proof/results.jsonl)" '"stage": "resume", "same_bits": true' "a run that is resumed"
+    like "$(cat proof/results.jsonl)" '"stage": "copies", "left": "the time is over"' "what does not fit in the time"
+}
+
+run a_machine_without_a_driver_is_told_what_to_install trains
+run a_machine_with_cards_is_described
+run what_is_wrong_with_a_driver_is_a_warning trains
+run auto_uses_a_card_that_works trains
+run what_is_run_on_a_card_runs_here trains
+done_testing
