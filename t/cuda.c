@@ -1,5 +1,5 @@
-/* cuda.c - tests of the accelerator "cuda" over stand-ins for NVIDIA's driver and NVRTC:
- * what it computes, what is refused, and what happens when the card fails */
+/* cuda.c - tests of the accelerator "cuda" over stand-ins for NVIDIA's driver, NVRTC and
+ * cuBLASLt: what it computes, what is refused, and what happens when the card fails */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <math.h>
@@ -18,7 +18,7 @@
 const pl_registration_t *cuda_plugin(void);
 
 static const pl_accelerator_ops_t *accelerator;
-static int *compiled, *left;
+static int *compiled, *left, *multiplied, *left_of_cublas;
 
 /* Of the stand-ins, which must be there before a driver is looked for. */
 static void *stand_in_open(const char *file, const char *symbol)
@@ -66,7 +66,8 @@ static const format_t formats[] = {{"32-true", 1e-5},
 /* Every case once in one of the formats; PACELINE_TEST_LONG: in all. */
 enum { FORMATS = sizeof formats / sizeof *formats, SHARE = 5 };
 
-static bool check_case(device_rig_t *rig, const operator_case_t *of,
+/* How far it is off  [infinite: it failed]. */
+static double case_off(device_rig_t *rig, const operator_case_t *of,
                        const format_t *format)
 {
     operator_case_t c = *of;
@@ -74,17 +75,24 @@ static bool check_case(device_rig_t *rig, const operator_case_t *of,
     device_results_t got = {0};
     c.precision = device_precision(format->precision);
     if (operator_run_init(&run, &c, &rig->err) != PL_OK)
-        return false;
+        return INFINITY;
     pl_reference_round(c.precision->params, run.region[PL_REGION_PARAMS],
                        (int64_t)run.size[PL_REGION_PARAMS]);
     const int code = device_run(rig, &run, &got);
     const double off = code == PL_OK ? device_difference(&run, &got) : INFINITY;
-    const bool right = code == PL_EUNSUPPORTED || off < format->tolerance;
-    if (!right)
-        tap_diag("%s, %s: off by %g: %s", c.name, format->precision, off, rig->err.text);
     device_results_release(&got);
     operator_run_release(&run);
-    return right;
+    return code == PL_EUNSUPPORTED ? 0 : off;
+}
+
+static bool check_case(device_rig_t *rig, const operator_case_t *of,
+                       const format_t *format)
+{
+    const double off = case_off(rig, of, format);
+    if (off < format->tolerance)
+        return true;
+    tap_diag("%s, %s: off by %g: %s", of->name, format->precision, off, rig->err.text);
+    return false;
 }
 
 static void operators_compute_what_the_reference_does(void)
@@ -109,6 +117,88 @@ static void operators_compute_what_the_reference_does(void)
             }
     ok(checked > 20 && wrong == 0, "of %d cases none is wrong", checked);
     accelerator->close(&device);
+}
+
+/* ---- Products by cuBLASLt ---- */
+
+static bool is_product(const operator_case_t *of)
+{
+    return strstr(of->name, "matmul") || strstr(of->name, "linear");
+}
+
+/* The most that any case of a product is off in a format; `by`: so many were computed by
+ * cuBLASLt. */
+static double products_off(cuda_t *device, const format_t *format, int *by)
+{
+    pl_device_info_t info = {.ranks = 1, .device = -1};
+    device_rig_t rig = {.ops = accelerator, .self = device};
+    const int before = *multiplied;
+    double worst = 0;
+    device->recordings = true;
+    if (accelerator->open(device, &info, &rig.err) != PL_OK)
+        return INFINITY;
+    for (int i = 0; i < operator_case_count; i++)
+        if (is_product(&operator_cases[i]))
+            worst = fmax(worst, case_off(&rig, &operator_cases[i], format));
+    accelerator->close(device);
+    *by = *multiplied - before;
+    return worst;
+}
+
+static void products_by_cublaslt_are_what_the_reference_computes(void)
+{
+    int by;
+    for (int f = 0; f < FORMATS; f++) {
+        const double off = products_off(&(cuda_t){.cublas = true}, &formats[f], &by);
+        ok(off < formats[f].tolerance && by > 30, "%s: %d products, off by %g",
+           formats[f].precision, by, off);
+    }
+    ok(products_off(&(cuda_t){0}, &formats[0], &by) < formats[0].tolerance && by == 0,
+       "without the option none is by cuBLASLt");
+    ok(products_off(&(cuda_t){.cublas = true, .strict = true}, &formats[0], &by)
+               < formats[0].tolerance
+           && by == 0,
+       "nor with the option \"strict\"");
+}
+
+static void float32_is_not_rounded_to_tf32_unless_asked_for(void)
+{
+    int by;
+    const double off = products_off(&(cuda_t){.cublas = true, .tf32 = true}, &formats[0],
+                                    &by);
+    ok(off > 1e-4 && off < 1e-2 && by > 0, "with the option off by %g", off);
+}
+
+/* Counts lines of the log with the text; products are right anyhow. */
+static int lines_without_cublas(const char *stand_in, const char *text, int *by)
+{
+    setenv("STAND_IN", stand_in, 1);
+    rig_listen(text);
+    const double off = products_off(&(cuda_t){.cublas = true}, &formats[0], by);
+    const int lines = rig_heard();
+    rig_listen(NULL);
+    setenv("STAND_IN", "", 1);
+    ok(off < formats[0].tolerance, "%s: off by %g", stand_in, off);
+    return lines;
+}
+
+static void what_cublaslt_does_not_compute_is_computed_by_kernels(void)
+{
+    int by, all;
+    products_off(&(cuda_t){.cublas = true}, &formats[0], &all);
+    is_int(lines_without_cublas("no_cublas",
+                                "products of matrices are computed by "
+                                "kernels of Paceline, which are slower: ",
+                                &by),
+           1, "one line says that it cannot be opened");
+    is_int(by, 0, "it computes nothing");
+    is_int(lines_without_cublas("find=3:15", "cuBLASLt does not compute a product of ",
+                                &by),
+           1, "one line says what it does not compute");
+    is_int(by, all - 1, "and it computes the rest");
+    is_int(lines_without_cublas("find=5:14", "cuBLASLt does not compute a product of ",
+                                &by),
+           1, "an error of its search is no error of the run");
 }
 
 /* ---- Runs ---- */
@@ -190,6 +280,16 @@ static void a_launch_that_fails_is_told_by_the_kernels_name(void)
     err = fails("launch=40:701", "{\"name\": \"cuda\", \"recordings\": false}",
                 "\"max_epochs\": 3");
     like(err->text, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "in the middle of a run, too");
+    ok(trains(), "the next run trains");
+}
+
+static void a_product_that_fails_is_told(void)
+{
+    const pl_error_t *err = fails("multiply=5:13", "cuda", "\"max_epochs\": 1");
+    like(err->text,
+         "cuda:0 .Stand-in 0.: a product of matrices: cuBLASLt failed: "
+         "CUBLAS_STATUS_EXECUTION_FAILED .13.",
+         "with what cuBLASLt says");
     ok(trains(), "the next run trains");
 }
 
@@ -369,6 +469,7 @@ static void the_cache_is_bounded(void)
 static void nothing_is_left_on_the_card(void)
 {
     is_int(*left, 0, "no memory, stream, event, module or recording");
+    is_int(*left_of_cublas, 0, "nothing of cuBLASLt's");
 }
 
 int main(void)
@@ -377,7 +478,9 @@ int main(void)
     const char *top = getenv("top_builddir");
     compiled = stand_in_open("libnvrtc.so.13", "stand_in_compiled");
     left = stand_in_open("libcuda.so.1", "stand_in_left");
-    if (!ok(compiled && left, "the stand-ins are there"))
+    multiplied = stand_in_open("libcublasLt.so.13", "stand_in_multiplied");
+    left_of_cublas = stand_in_open("libcublasLt.so.13", "stand_in_lt_left");
+    if (!ok(compiled && left && multiplied && left_of_cublas, "the stand-ins are there"))
         return tap_done();
     snprintf(text, sizeof text, "%s/t/stand_in/.libs", top ? top : ".");
     setenv("PACELINE_CUDA_PATH", text, 1);
@@ -388,9 +491,13 @@ int main(void)
     accelerator = cuda_plugin()->table;
     run(what_is_wrong_with_a_driver_is_one_sentence);
     run(operators_compute_what_the_reference_does);
+    run(products_by_cublaslt_are_what_the_reference_computes);
+    run(float32_is_not_rounded_to_tf32_unless_asked_for);
+    run(what_cublaslt_does_not_compute_is_computed_by_kernels);
     run(runs_train_as_on_the_processor_and_recorded_to_the_same_bits);
     run(memory_that_runs_out_is_told_in_numbers);
     run(a_launch_that_fails_is_told_by_the_kernels_name);
+    run(a_product_that_fails_is_told);
     run(a_card_that_is_lost_ends_the_run);
     run(cards_are_chosen_by_number);
     run(ranks_of_two_cards_train);

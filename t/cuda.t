@@ -21,7 +21,7 @@ a_machine_without_a_driver_is_told_what_to_install() {
     like "$out" '^accelerators .*cuda' "the accelerator is there"
     if [ -e /dev/nvidiactl ]; then skip "this machine has a card"; return; fi
     like "$out" '^NVIDIA driver +no NVIDIA driver is installed .*apt-get install nvidia-driver' "its driver is not"
-    like "$out" '^NVRTC path +.*LD_LIBRARY_PATH.*/usr/local/cuda/lib64' "where the compiler is looked for"
+    like "$out" '^CUDA path +.*LD_LIBRARY_PATH.*/usr/local/cuda/lib64' "where libraries are looked for"
     like "$out" '^no problems found$' "that is no problem"
     try "$paceline" fit run.json --set trainer.accelerator=cuda
     is "$status" 2 "a run on a GPU is refused"
@@ -36,6 +36,7 @@ a_machine_with_cards_is_described() {
     is "$status" 0 "doctor reports"
     like "$out" '^NVIDIA driver +CUDA 13\.0 \(.*libcuda' "the driver with its path"
     like "$out" '^NVRTC +13\.[0-9]+ \(.*libnvrtc.*\), sm_75 to sm_100$' "the compiler, and what it compiles for"
+    like "$out" '^cuBLASLt +13\.99 \(.*libcublasLt' "the library of products"
     like "$out" '^GPU 0 +Stand-in 0, sm_90, 512 of 512 MiB free, .*ECC off, bus 0000:00:00\.0$' "the first card"
     like "$out" '^GPU 1 +Stand-in 1, ' "the second"
     like "$out" '^GPU to GPU +0-1 yes$' "and that they reach each other"

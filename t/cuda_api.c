@@ -6,6 +6,9 @@
 #include "tap.h"
 #ifdef HAVE_CUDA_HEADERS
 #include <cuda.h>
+#if __has_include(<cublasLt.h>)
+#include <cublasLt.h>
+#endif
 #include <nvrtc.h>
 
 #include "accelerators/cuda/api.h"
@@ -21,6 +24,10 @@ _Static_assert(sizeof(CUstreamCaptureMode) == sizeof(cu_choice_t), "enums are as
                    #symbol " has these parameters");
 #define DRIVER(member, symbol, parameters) SAME(((cuda_driver_t *)0)->member, symbol)
 #define NVRTC(member, symbol, parameters) SAME(((cuda_nvrtc_t *)0)->member, symbol)
+#ifdef CUBLAS_VER_MAJOR
+#define LT_NUMBER(ours, theirs, value) NUMBER(ours, theirs, value)
+#define LT(member, symbol, result, parameters) SAME(((cuda_lt_t *)0)->member, symbol)
+#endif
 #include "accelerators/cuda/names.def"
 
 static void names_are_those_of_nvidias_headers(void)
@@ -28,6 +35,9 @@ static void names_are_those_of_nvidias_headers(void)
     int functions = 0;
 #define DRIVER(member, symbol, parameters) functions++;
 #define NVRTC(member, symbol, parameters) functions++;
+#ifdef CUBLAS_VER_MAJOR
+#define LT(member, symbol, result, parameters) functions++;
+#endif
 #include "accelerators/cuda/names.def"
     ok(functions > 50, "%d functions have the parameters of CUDA %d.%d", functions,
        CUDA_VERSION / 1000, CUDA_VERSION / 10 % 100);

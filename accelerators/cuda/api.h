@@ -1,4 +1,4 @@
-/* api.h - the part of CUDA's driver and of NVRTC that the cuda accelerator calls
+/* api.h - the part of CUDA's driver, NVRTC and cuBLASLt that the cuda accelerator calls
  *
  * It is declared here, so that building needs no toolkit; the libraries are opened when
  * a device is (load.c).  Types of handles have NVIDIA's names, because they are the same
@@ -7,6 +7,7 @@
 #define PL_CUDA_API_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
@@ -26,14 +27,42 @@ typedef struct CUuuid_st {
 } CUuuid;
 #endif
 
+typedef struct cublasLtContext *cublasLtHandle_t;
+/* The same of cublasLt.h. */
+#ifndef CUBLAS_VER_MAJOR
+typedef struct cublasLtMatmulDescOpaque *cublasLtMatmulDesc_t;
+typedef struct cublasLtMatrixLayoutOpaque *cublasLtMatrixLayout_t;
+typedef struct cublasLtMatmulPreferenceOpaque *cublasLtMatmulPreference_t;
+typedef struct cublasLtMatmulAlgo {
+    uint64_t data[8];
+} cublasLtMatmulAlgo_t;
+typedef struct cublasLtMatmulHeuristicResult {
+    cublasLtMatmulAlgo_t algo;
+    size_t workspaceSize;
+    unsigned state;
+    float wavesCount;
+    int reserved[4];
+} cublasLtMatmulHeuristicResult_t;
+#endif
+
 /* Enums there. */
 typedef unsigned cu_result_t, cu_choice_t;
 
 enum {
 #define NUMBER(ours, theirs, value) ours = value,
 #define RESULT(ours, theirs, value) ours = value,
+#define LT_NUMBER(ours, theirs, value) ours = value,
 #include "accelerators/cuda/names.def"
 };
+
+#ifndef CUBLAS_VER_MAJOR
+_Static_assert(sizeof(cublasLtMatmulAlgo_t) == LT_ALGO_BYTES
+                   && sizeof(cublasLtMatmulHeuristicResult_t) == LT_RESULT_BYTES
+                   && offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize)
+                          == LT_RESULT_WORKSPACE
+                   && offsetof(cublasLtMatmulHeuristicResult_t, state) == LT_RESULT_STATE,
+               "structs are as those of cublasLt.h");
+#endif
 
 typedef struct cuda_driver {
 #define DRIVER(member, symbol, parameters) cu_result_t(*member) parameters;
@@ -44,5 +73,10 @@ typedef struct cuda_nvrtc {
 #define NVRTC(member, symbol, parameters) cu_result_t(*member) parameters;
 #include "accelerators/cuda/names.def"
 } cuda_nvrtc_t;
+
+typedef struct cuda_lt {
+#define LT(member, symbol, result, parameters) result(*member) parameters;
+#include "accelerators/cuda/names.def"
+} cuda_lt_t;
 
 #endif

@@ -18,11 +18,17 @@ static const pl_option_t cuda_options[] = {
     PL_INT(cuda_t, cache_mb, "1024", "1..1048576",
            "size of that folder in MiB, above which the entries that were not used for "
            "the longest time are removed"),
+    PL_BOOL(cuda_t, cublas, "true",
+            "compute products of matrices by NVIDIA's cuBLASLt where it is installed; "
+            "false: by kernels of Paceline, which are slower"),
     PL_BOOL(cuda_t, recordings, "true",
             "record the launches of a step once and replay them together (CUDA graphs)"),
     PL_BOOL(cuda_t, strict, "false",
             "round each float operation by itself, to the same bits as the emulator of "
-            "the tests; slower"),
+            "the tests, without cuBLASLt; slower"),
+    PL_BOOL(cuda_t, tf32, "false",
+            "round float32 operands of products to TF32, which has 10 bits of mantissa; "
+            "faster"),
     PL_OPTIONS_END,
 };
 
@@ -203,7 +209,14 @@ static void cuda_report(pl_fact_t fact, void *user)
              compiler->arch[compiler->archs - 1]);
     else if (library)
         tell(&to, NULL, "%s", err.text);
-    tell(&to, "NVRTC path", "%s", cuda_search_path(path));
+    const cuda_multiplier_t *multiplier =
+        library ? cuda_multiplier_open(library->version, &err) : NULL;
+    if (multiplier)
+        tell(&to, "cuBLASLt", "%d.%d (%.512s)", multiplier->major, multiplier->minor,
+             multiplier->path);
+    else if (library)
+        tell(&to, NULL, "%s", err.text);
+    tell(&to, "CUDA path", "%s", cuda_search_path(path));
     if (library && library->call.device_count(&count) == CU_OK)
         for (int k = 0; k < count; k++)
             report_card(&to, &library->call, k, compiler);

@@ -1,8 +1,9 @@
 /* cuda.h - what the files of the cuda accelerator share
  *
  * machine_cuda.c is the machine table over the driver, teller.c the thread that reports
- * passed events, build.c the compiler, cache.c compiled kernels on disk, cuda.c the
- * accelerator with its options and what it says of this machine. */
+ * passed events, build.c the compiler, cache.c compiled kernels on disk, products.c
+ * products of matrices, cuda.c the accelerator with its options and what it says of this
+ * machine. */
 #ifndef PL_CUDA_CUDA_H
 #define PL_CUDA_CUDA_H
 
@@ -24,10 +25,19 @@ typedef struct cuda_card {
 typedef struct cuda_teller cuda_teller_t;
 typedef struct cuda_cache cuda_cache_t;
 
+/* cuBLASLt on this device. */
+typedef struct cuda_products {
+    const cuda_multiplier_t *library;
+    cublasLtHandle_t handle;                              /* [not opened, or not there] */
+    pthread_t reader;                                     /* reads the library */
+    bool is_reading, is_tried;
+    bool is_told;                                     /* which product it refused first */
+} cuda_products_t;
+
 typedef struct cuda {
     pl_gpu_t gpu;                                           /* first */
 
-    bool cache, recordings, strict;                         /* options */
+    bool cache, cublas, recordings, strict, tf32;           /* options */
     const char *cache_dir;
     int64_t cache_mb;
 
@@ -38,7 +48,8 @@ typedef struct cuda {
     CUcontext context;                                      /* retained  [none] */
     CUstream stream[PL_STREAMS];
     cuda_teller_t *teller;
-    cuda_cache_t *store;            /* [compiled kernels are not kept] */
+    cuda_cache_t *store;                             /* [compiled kernels are not kept] */
+    cuda_products_t products;
     pl_error_t lost;                /* why the device cannot be used any more  [code 0] */
 } cuda_t;
 
@@ -81,6 +92,19 @@ void cuda_teller_forget(cuda_teller_t *teller, pl_event_t *event);
 /* The machine code of a text for the device's card, from pl_alloc().  Any thread. */
 int cuda_build(cuda_t *cuda, const char *text, void **code, size_t *bytes,
                pl_error_t *err);
+
+/* ---- products.c: products of matrices by cuBLASLt ---- */
+
+/* Begins to read the library. */
+void cuda_products_open(cuda_t *cuda);
+/* With the context current, when all that was prepared is freed. */
+void cuda_products_close(cuda_t *cuda);
+/* As machine.h has them. */
+int cuda_product_new(void *self, const pl_product_t *product, pl_prepared_t **prepared,
+                     size_t *workspace, pl_error_t *err);
+int cuda_product_run(void *self, pl_stream_t stream, const pl_prepared_t *prepared,
+                     const pl_address_t address[PL_PRODUCT_ADDRESSES], pl_error_t *err);
+void cuda_product_free(void *self, pl_prepared_t *prepared);
 
 /* ---- cache.c: compiled kernels on disk ---- */
 

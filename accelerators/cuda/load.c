@@ -1,4 +1,4 @@
-/* load.c - opens NVIDIA's driver and NVRTC
+/* load.c - opens NVIDIA's driver, NVRTC and cuBLASLt
  *
  * Only libcuda.so.1 is the driver.  libcuda.so is often the toolkit's stub, and once that
  * is in a process, each of NVIDIA's libraries binds to it; so that name is never
@@ -19,6 +19,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static cuda_library_t driver;
 static cuda_compiler_t nvrtc;
+static cuda_multiplier_t cublas;
 
 typedef struct symbol {
     const char *name;
@@ -33,6 +34,12 @@ static const symbol_t driver_symbols[] = {
 
 static const symbol_t nvrtc_symbols[] = {
 #define NVRTC(member, symbol, parameters) {#symbol, offsetof(cuda_nvrtc_t, member)},
+#include "accelerators/cuda/names.def"
+    {NULL, 0},
+};
+
+static const symbol_t lt_symbols[] = {
+#define LT(member, symbol, result, parameters) {#symbol, offsetof(cuda_lt_t, member)},
 #include "accelerators/cuda/names.def"
     {NULL, 0},
 };
@@ -128,9 +135,10 @@ const cuda_library_t *cuda_library_open(pl_error_t *err)
     return code == PL_OK ? &driver : NULL;
 }
 
-/* ---- NVRTC ---- */
+/* ---- Libraries of the toolkit ---- */
 
-/* Where it is looked for: folders, as patterns, behind the value of a variable [none]. */
+/* Where they are looked for: folders, as patterns, behind the value of a variable
+ * [none]. */
 typedef struct place {
     const char *variable, *folder;
 } place_t;
@@ -169,6 +177,55 @@ const char *cuda_search_path(char text[1024])
     return text;
 }
 
+/* Whether a library is one that can be used; keeps what it finds there. */
+typedef bool (*take_t)(void *library);
+
+static bool file_try(const char *file, take_t take)
+{
+    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (library && take(library))
+        return true;
+    if (library)
+        dlclose(library);
+    return false;
+}
+
+/* In the folders that a pattern names. */
+static bool place_try(const place_t *place, const char *file, take_t take)
+{
+    char pattern[PATH_MAX];
+    glob_t found;
+    bool taken = false;
+    const char *root = place->variable ? getenv(place->variable) : "";
+    if (!place->folder)
+        return file_try(file, take);
+    if (!root || (place->variable && !*root)
+        || snprintf(pattern, sizeof pattern, "%s%s/%s", root, place->folder, file)
+               >= PATH_MAX
+        || glob(pattern, 0, NULL, &found) != 0)
+        return false;
+    for (size_t k = 0; k < found.gl_pathc && !taken; k++)
+        taken = file_try(found.gl_pathv[k], take);
+    globfree(&found);
+    return taken;
+}
+
+/* The newest of a toolkit that is no newer than the driver  [0: any]. */
+static bool library_find(const char *name, int most, take_t take)
+{
+    static const int majors[] = {13, 12};
+    char file[32];
+    for (size_t m = 0; m < sizeof majors / sizeof *majors; m++) {
+        snprintf(file, sizeof file, "%s.so.%d", name, majors[m]);
+        for (int k = 0; k < PLACES && (!most || majors[m] <= most); k++)
+            if (place_try(&places[k], file, take))
+                return true;
+    }
+    return false;
+}
+
+/* ---- NVRTC ---- */
+
 static int by_number(const void *a, const void *b)
 {
     return *(const int *)a - *(const int *)b;
@@ -187,55 +244,12 @@ static bool nvrtc_take(void *library)
     return true;
 }
 
-static bool nvrtc_try(const char *file)
-{
-    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-    if (library && nvrtc_take(library))
-        return true;
-    if (library)
-        dlclose(library);
-    return false;
-}
-
-/* In the folders that a pattern names. */
-static bool nvrtc_in(const place_t *place, const char *file)
-{
-    char pattern[PATH_MAX];
-    glob_t found;
-    bool taken = false;
-    const char *root = place->variable ? getenv(place->variable) : "";
-    if (!place->folder)
-        return nvrtc_try(file);
-    if (!root || (place->variable && !*root)
-        || snprintf(pattern, sizeof pattern, "%s%s/%s", root, place->folder, file)
-               >= PATH_MAX
-        || glob(pattern, 0, NULL, &found) != 0)
-        return false;
-    for (size_t k = 0; k < found.gl_pathc && !taken; k++)
-        taken = nvrtc_try(found.gl_pathv[k]);
-    globfree(&found);
-    return taken;
-}
-
-static bool nvrtc_find(int major)
-{
-    char file[32];
-    snprintf(file, sizeof file, "libnvrtc.so.%d", major);
-    for (int k = 0; k < PLACES; k++)
-        if (nvrtc_in(&places[k], file))
-            return true;
-    return false;
-}
-
 static int nvrtc_open(int driver_version, pl_error_t *err)
 {
-    static const int majors[] = {13, 12};
     static bool opened;
     const int most = driver_version / 1000;
     char path[1024];
-    for (size_t k = 0; k < sizeof majors / sizeof *majors && !opened; k++)
-        if (!most || majors[k] <= most)
-            opened = nvrtc_find(majors[k]);
+    opened = opened || library_find("libnvrtc", most, nvrtc_take);
     if (!opened)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "NVIDIA's compiler of kernels (libnvrtc.so.12%s) is not found: "
@@ -258,4 +272,42 @@ const cuda_compiler_t *cuda_compiler_open(int driver_version, pl_error_t *err)
     const int code = nvrtc_open(driver_version, err);
     pthread_mutex_unlock(&lock);
     return code == PL_OK ? &nvrtc : NULL;
+}
+
+/* ---- cuBLASLt ---- */
+
+static bool cublas_take(void *library)
+{
+    if (symbols_find(library, lt_symbols, &cublas.call))
+        return false;
+    const size_t version = cublas.call.version();
+    cublas.major = (int)(version / 10000);
+    cublas.minor = (int)(version / 100 % 100);
+    path_of((const void *)cublas.call.open, cublas.path);
+    return true;
+}
+
+static int cublas_open(int driver_version, pl_error_t *err)
+{
+    static bool opened;
+    const int most = driver_version / 1000;
+    char path[1024];
+    opened = opened || library_find("libcublasLt", most, cublas_take);
+    if (opened)
+        return PL_OK;
+    return pl_fail(err, PL_ENOTFOUND,
+                   "NVIDIA's library of products (libcublasLt.so.12%s) is not found: pip "
+                   "install %s, or name its folder in PACELINE_CUDA_PATH; looked in "
+                   "%.240s",
+                   most == 12 ? "" : " or .13",
+                   most == 12 ? "nvidia-cublas-cu12" : "nvidia-cublas",
+                   cuda_search_path(path));
+}
+
+const cuda_multiplier_t *cuda_multiplier_open(int driver_version, pl_error_t *err)
+{
+    pthread_mutex_lock(&lock);
+    const int code = cublas_open(driver_version, err);
+    pthread_mutex_unlock(&lock);
+    return code == PL_OK ? &cublas : NULL;
 }

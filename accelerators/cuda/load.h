@@ -28,6 +28,13 @@ typedef struct cuda_compiler {
     char path[PATH_MAX];
 } cuda_compiler_t;
 
+/* Products of matrices. */
+typedef struct cuda_multiplier {
+    cuda_lt_t call;
+    int major, minor;
+    char path[PATH_MAX];
+} cuda_multiplier_t;
+
 /* Opens libcuda.so.1 and initializes it, once in a process; it stays open.  NULL:
  * PL_ENOTFOUND, there is no driver; PL_EUNSUPPORTED, it cannot be used.  Any thread. */
 const cuda_library_t *cuda_library_open(pl_error_t *err);
@@ -36,7 +43,11 @@ const cuda_library_t *cuda_library_open(pl_error_t *err);
  * code that it does not take.  0: any version. */
 const cuda_compiler_t *cuda_compiler_open(int driver_version, pl_error_t *err);
 
-/* Where NVRTC is looked for, as text. */
+/* The same of cuBLASLt, which takes a tenth of a second, or one when its 500 MB come from
+ * a disk.  NULL: PL_ENOTFOUND. */
+const cuda_multiplier_t *cuda_multiplier_open(int driver_version, pl_error_t *err);
+
+/* Where these are looked for, as text. */
 const char *cuda_search_path(char text[1024]);
 
 #endif

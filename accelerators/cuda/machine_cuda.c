@@ -185,6 +185,7 @@ static int machine_open(void *self, pl_device_info_t *info, pl_error_t *err)
     if (!cuda->teller)
         return PL_EBUSY;
     store_open(cuda);
+    cuda_products_open(cuda);
     describe(cuda, info);
     return PL_OK;
 }
@@ -196,6 +197,7 @@ static void machine_close(void *self)
     cuda_teller_free(cuda->teller);
     if (cuda->context) {
         cuda->call->context_use(cuda->context);
+        cuda_products_close(cuda);
         for (int k = 0; k < PL_STREAMS; k++)
             if (cuda->stream[k])
                 cuda->call->stream_free(cuda->stream[k]);
@@ -572,7 +574,9 @@ static void recording_free(void *self, pl_recording_t *recording)
     .event_free = event_free, .event_record = event_record, .event_wait = event_wait, \
     .event_passed = event_passed, .event_seconds = event_seconds, .tell = tell, \
     .descriptor = descriptor, .finish = finish, .code_new = code_new, \
-    .code_free = code_free, .code_entry = code_entry, .launch = launch
+    .code_free = code_free, .code_entry = code_entry, .launch = launch, \
+    .product_new = cuda_product_new, .product_run = cuda_product_run, \
+    .product_free = cuda_product_free
 
 /* No host_pin(): the driver registers whole pages, and the regions that ranks share lie
  * next to each other within them.  A copy fails if only a part of its memory is

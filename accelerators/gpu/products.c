@@ -41,7 +41,7 @@ static bool describe_matmul(const gpu_text_t *t, const pl_op_t *op, pl_product_t
     if (!batches_are_even(a, c, &p->batch_a) || !batches_are_even(b, c, &p->batch_b))
         return false;
     if (!p->transpose_a && p->batch_a == p->m * p->k && !p->batch_b) {
-        p->m *= p->batches; /* one b for all: the rows of all batches */
+        p->m *= p->batches;                   /* one b for all: the rows of all batches */
         p->batches = 1;
     }
     return true;
@@ -139,8 +139,7 @@ bool gpu_product_put(gpu_text_t *t, const pl_plan_t *plan, int i)
     if (t->error.code != PL_OK)
         return true;
     gpu_kernel_t *kernel = &t->kernel[t->kernels++];
-    *kernel = (gpu_kernel_t){.library = library,
-                             .launch[0].count = PL_PRODUCT_ADDRESSES};
+    *kernel = (gpu_kernel_t){.library = library, .launch[0].count = PL_PRODUCT_ADDRESSES};
     snprintf(kernel->name, sizeof kernel->name, "product_%d", t->kernels);
     for (int k = 0; k < PL_PRODUCT_ADDRESSES; k++)
         kernel->spot[k] = spot[k];

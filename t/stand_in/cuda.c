@@ -30,7 +30,7 @@ static stream_t *captures[DEVICES][STREAMS_MOST];           /* that are recorded
 
 /* The number behind "WORD=" in STAND_IN, and one behind ':'; `without` if it is not
  * there. */
-int stand_in_fact(const char *word, int without, int *more)
+API int stand_in_fact(const char *word, int without, int *more)
 {
     const char *at = getenv("STAND_IN");
     const size_t length = strlen(word);

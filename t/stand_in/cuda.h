@@ -54,7 +54,14 @@ extern __thread context_t *stand_in_current;
 
 /* The number behind "WORD=" in STAND_IN, and one behind ':'; `without` if it is not
  * there. */
-int stand_in_fact(const char *word, int without, int *more);
+API int stand_in_fact(const char *word, int without, int *more);
+
+/* For the stand-ins of other libraries, which look for them in this one: puts work on a
+ * stream, or records it; where device memory really lies, NULL unless all of it is in one
+ * allocation. */
+API cu_result_t stand_in_put(CUstream stream, int (*run)(void *data), const void *data,
+                             size_t bytes);
+API void *stand_in_memory(CUdeviceptr at, size_t bytes);
 
 /* A device that is broken answers every call so. */
 cu_result_t stand_in_enter(void);

@@ -61,6 +61,18 @@ static cu_result_t stream_put(stream_t *stream, int (*run)(void *data), const vo
     return CU_OK;
 }
 
+API cu_result_t stand_in_put(CUstream stream, int (*run)(void *data), const void *data,
+                             size_t bytes)
+{
+    const cu_result_t result = stand_in_enter_with(stream, A_STREAM);
+    return result == CU_OK ? stream_put(stream, run, data, bytes) : result;
+}
+
+API void *stand_in_memory(CUdeviceptr at, size_t bytes)
+{
+    return stand_in_is_memory(at, bytes) ? stand_in_real(at) : NULL;
+}
+
 typedef struct copying {
     void *to;
     const void *from;                                       /* NULL: behind it */

@@ -1,0 +1,312 @@
+/* products.c - products of matrices by cuBLASLt
+ *
+ * cuBLASLt has columns where this engine has rows: a row-major matrix is the transpose of
+ * the column-major one in the same memory.  So c = a b is asked for as c' = b' a', with
+ * the operands swapped, and nothing is moved.
+ *
+ * Equal operands give equal bits: cuBLASLt may cut a long sum into parts only where their
+ * sums are kept in the workspace and added up in order.  What it does not compute, and
+ * all where it is not installed, is left to the core's kernels. */
+#include "accelerators/cuda/cuda.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+
+enum { FOUND_MOST = 8 };
+static const size_t workspace_most = (size_t)32 << 20;
+
+struct pl_prepared {
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t a, b, c;
+    cublasLtMatmulAlgo_t algorithm;
+    size_t workspace;
+    bool has_bias, wide;
+};
+
+/* ---- The library ---- */
+
+/* Reading a library of 500 MB takes its time: it is read while a card is opened. */
+static void *library_read(void *user)
+{
+    const cuda_t *cuda = user;
+    cuda_multiplier_open(cuda->library->version, NULL);
+    return NULL;
+}
+
+void cuda_products_open(cuda_t *cuda)
+{
+    if (cuda->cublas && !cuda->strict)
+        cuda->products.is_reading =
+            pthread_create(&cuda->products.reader, NULL, library_read, cuda) == 0;
+}
+
+static void reading_end(cuda_t *cuda)
+{
+    if (cuda->products.is_reading)
+        pthread_join(cuda->products.reader, NULL);
+    cuda->products.is_reading = false;
+}
+
+void cuda_products_close(cuda_t *cuda)
+{
+    reading_end(cuda);
+    if (cuda->products.handle)
+        cuda->products.library->call.close(cuda->products.handle);
+    cuda->products = (cuda_products_t){0};
+}
+
+static int fail(const cuda_t *cuda, cu_result_t status, const char *what, pl_error_t *err)
+{
+    return pl_fail(err, PL_EIO, "cuda:%d (%s): %s: cuBLASLt failed: %s (%u)",
+                   cuda->card.number, cuda->card.name, what,
+                   cuda->products.library->call.status_name(status), status);
+}
+
+static int library_open(cuda_t *cuda, pl_error_t *err)
+{
+    cuda_products_t *products = &cuda->products;
+    reading_end(cuda);
+    products->library = cuda_multiplier_open(cuda->library->version, err);
+    if (!products->library)
+        return PL_ENOTFOUND;
+    const cu_result_t status = products->library->call.open(&products->handle);
+    if (status == LT_OK)
+        return PL_OK;
+    products->handle = NULL;
+    return fail(cuda, status, "opening it", err);
+}
+
+/* Once; false: the core's kernels compute all. */
+static bool library_is_open(cuda_t *cuda)
+{
+    pl_error_t err = {0};
+    if (!cuda->cublas || cuda->strict)
+        return false;
+    if (!cuda->products.is_tried && library_open(cuda, &err) != PL_OK)
+        pl_log_line(PL_LOG_WARNING, -1, "",
+                    "products of matrices are computed by kernels of Paceline, which are "
+                    "slower: %s",
+                    err.text);
+    cuda->products.is_tried = true;
+    return cuda->products.handle;
+}
+
+/* ---- What it is asked for ---- */
+
+static cu_choice_t type_of(pl_dtype_t dtype)
+{
+    return dtype == PL_F64    ? LT_F64
+           : dtype == PL_BF16 ? LT_BF16
+           : dtype == PL_F16  ? LT_F16
+                              : LT_F32;
+}
+
+typedef struct matrix {                                     /* as cuBLASLt sees it */
+    int64_t rows, columns, leading, batch;
+} matrix_t;
+
+static cu_result_t layout_new(const cuda_lt_t *lt, cublasLtMatrixLayout_t *layout,
+                              pl_dtype_t dtype, const matrix_t *m, int64_t batches)
+{
+    const int32_t count = (int32_t)batches;
+    cu_result_t status = lt->layout_new(layout, type_of(dtype), (uint64_t)m->rows,
+                                        (uint64_t)m->columns, m->leading);
+    if (status == LT_OK && count > 1)
+        status = lt->layout_set(*layout, LT_LAYOUT_BATCHES, &count, sizeof count);
+    if (status == LT_OK && count > 1)
+        status = lt->layout_set(*layout, LT_LAYOUT_STRIDE, &m->batch, sizeof m->batch);
+    return status;
+}
+
+/* A matrix that is `rows` by `columns` in the memory of this engine. */
+static matrix_t swapped(int64_t rows, int64_t columns, int64_t row, int64_t batch)
+{
+    return (matrix_t){.rows = columns, .columns = rows, .leading = row, .batch = batch};
+}
+
+static cu_result_t layouts_new(const cuda_lt_t *lt, pl_prepared_t *made,
+                               const pl_product_t *p)
+{
+    const matrix_t first = swapped(p->transpose_b ? p->n : p->k,
+                                   p->transpose_b ? p->k : p->n, p->row_b, p->batch_b),
+                   second = swapped(p->transpose_a ? p->k : p->m,
+                                    p->transpose_a ? p->m : p->k, p->row_a, p->batch_a),
+                   result = swapped(p->m, p->n, p->row_c, p->batch_c);
+    cu_result_t status = layout_new(lt, &made->a, p->in, &first, p->batches);
+    if (status == LT_OK)
+        status = layout_new(lt, &made->b, p->in, &second, p->batches);
+    return status == LT_OK ? layout_new(lt, &made->c, p->out, &result, p->batches)
+                           : status;
+}
+
+static cu_result_t product_describe(const cuda_t *cuda, pl_prepared_t *made,
+                                    const pl_product_t *p)
+{
+    const cuda_lt_t *lt = &cuda->products.library->call;
+    const int32_t transposed = LT_TRANSPOSED;
+    const uint32_t bias = LT_EPILOGUE_BIAS;
+    /* Its value says how the bias will be aligned. */
+    const void *const somewhere = (const void *)(uintptr_t)PL_PRODUCT_ALIGNMENT;
+    const bool tf32 = cuda->tf32 && p->in == PL_F32;
+    cu_result_t status = lt->product_new(&made->product,
+                                         p->in == PL_F64 ? LT_COMPUTE_F64
+                                         : tf32          ? LT_COMPUTE_TF32
+                                                         : LT_COMPUTE_F32,
+                                         p->in == PL_F64 ? LT_F64 : LT_F32);
+    if (status == LT_OK && p->transpose_b)
+        status = lt->product_set(made->product, LT_DESC_TRANS_A, &transposed,
+                                 sizeof transposed);
+    if (status == LT_OK && p->transpose_a)
+        status = lt->product_set(made->product, LT_DESC_TRANS_B, &transposed,
+                                 sizeof transposed);
+    if (status == LT_OK && p->has_bias)
+        status = lt->product_set(made->product, LT_DESC_EPILOGUE, &bias, sizeof bias);
+    if (status == LT_OK && p->has_bias)
+        status = lt->product_set(made->product, LT_DESC_BIAS, &somewhere,
+                                 sizeof somewhere);
+    return status;
+}
+
+/* ---- How it computes ---- */
+
+static bool is_deterministic(const cuda_lt_t *lt, const cublasLtMatmulAlgo_t *algorithm)
+{
+    uint32_t reduction = LT_REDUCTION_INPLACE;
+    size_t written = 0;
+    return lt->algorithm_get(algorithm, LT_ALGO_REDUCTION, &reduction, sizeof reduction,
+                             &written)
+               == LT_OK
+           && (reduction == LT_REDUCTION_NONE || reduction == LT_REDUCTION_COMPUTE);
+}
+
+static cu_result_t preference_fill(const cuda_lt_t *lt, cublasLtMatmulPreference_t wanted)
+{
+    const uint32_t reduction = LT_REDUCTION_COMPUTE, alignment = PL_PRODUCT_ALIGNMENT;
+    cu_result_t status = lt->preference_set(wanted, LT_PREF_WORKSPACE, &workspace_most,
+                                            sizeof workspace_most);
+    if (status == LT_OK)
+        status = lt->preference_set(wanted, LT_PREF_REDUCTION, &reduction,
+                                    sizeof reduction);
+    for (cu_choice_t k = LT_PREF_ALIGN_A; k <= LT_PREF_ALIGN_D && status == LT_OK; k++)
+        status = lt->preference_set(wanted, k, &alignment, sizeof alignment);
+    return status;
+}
+
+/* The one that cuBLASLt expects to be the fastest. */
+static cu_result_t algorithm_find(const cuda_t *cuda, pl_prepared_t *made)
+{
+    const cuda_lt_t *lt = &cuda->products.library->call;
+    cublasLtMatmulPreference_t wanted = NULL;
+    cublasLtMatmulHeuristicResult_t found[FOUND_MOST];
+    int count = 0, k = 0;
+    cu_result_t status = lt->preference_new(&wanted);
+    if (status == LT_OK)
+        status = preference_fill(lt, wanted);
+    if (status == LT_OK)
+        status = lt->find(cuda->products.handle, made->product, made->a, made->b, made->c,
+                          made->c, wanted, FOUND_MOST, found, &count);
+    if (wanted)
+        lt->preference_free(wanted);
+    while (status == LT_OK && k < count
+           && (found[k].state != LT_OK || found[k].workspaceSize > workspace_most
+               || !is_deterministic(lt, &found[k].algo)))
+        k++;
+    if (status != LT_OK || k == count)
+        return status == LT_OK ? LT_NOT_SUPPORTED : status;
+    made->algorithm = found[k].algo;
+    made->workspace = found[k].workspaceSize;
+    return LT_OK;
+}
+
+static void prepared_free(const cuda_lt_t *lt, pl_prepared_t *made)
+{
+    cublasLtMatrixLayout_t const layouts[] = {made->a, made->b, made->c};
+    for (size_t k = 0; k < sizeof layouts / sizeof *layouts; k++)
+        if (layouts[k])
+            lt->layout_free(layouts[k]);
+    if (made->product)
+        lt->product_free(made->product);
+    pl_free(made);
+}
+
+/* One line for each device. */
+static void log_unsupported(cuda_t *cuda, const pl_product_t *p, cu_result_t status)
+{
+    if (!cuda->products.is_told)
+        pl_log_line(PL_LOG_INFO, -1, "",
+                    "cuBLASLt does not compute a product of [%lld, %lld] and [%lld, "
+                    "%lld] (%s): a kernel of Paceline does",
+                    (long long)p->m, (long long)p->k, (long long)p->k, (long long)p->n,
+                    cuda->products.library->call.status_name(status));
+    cuda->products.is_told = true;
+}
+
+int cuda_product_new(void *self, const pl_product_t *product, pl_prepared_t **prepared,
+                     size_t *workspace, pl_error_t *err)
+{
+    cuda_t *cuda = self;
+    const int code = cuda_enter(cuda, err);
+    if (code != PL_OK)
+        return code;
+    if (product->batches > INT32_MAX || !library_is_open(cuda))
+        return PL_EUNSUPPORTED;
+    const cuda_lt_t *lt = &cuda->products.library->call;
+    pl_prepared_t *made = pl_alloc(sizeof *made);
+    if (!made)
+        return pl_no_memory(err);
+    made->has_bias = product->has_bias;
+    made->wide = product->in == PL_F64;
+    cu_result_t status = product_describe(cuda, made, product);
+    if (status == LT_OK)
+        status = layouts_new(lt, made, product);
+    if (status == LT_OK)
+        status = algorithm_find(cuda, made);
+    if (status != LT_OK) {
+        prepared_free(lt, made);
+        log_unsupported(cuda, product, status);
+        return PL_EUNSUPPORTED;
+    }
+    *prepared = made;
+    *workspace = made->workspace;
+    return PL_OK;
+}
+
+void cuda_product_free(void *self, pl_prepared_t *prepared)
+{
+    const cuda_t *cuda = self;
+    prepared_free(&cuda->products.library->call, prepared);
+}
+
+/* ---- Runs ---- */
+
+static void *pointer(pl_address_t address)
+{
+    return (void *)(uintptr_t)address;
+}
+
+int cuda_product_run(void *self, pl_stream_t stream, const pl_prepared_t *prepared,
+                     const pl_address_t address[PL_PRODUCT_ADDRESSES], pl_error_t *err)
+{
+    static const float one = 1, zero = 0;
+    static const double wide_one = 1, wide_zero = 0;
+    cuda_t *cuda = self;
+    const cuda_lt_t *lt = &cuda->products.library->call;
+    const pl_prepared_t *p = prepared;
+    void *const c = pointer(address[PL_PRODUCT_C]);
+    const void *const bias = pointer(address[PL_PRODUCT_BIAS]);
+    const int code = cuda_enter(cuda, err);
+    if (code != PL_OK)
+        return code;
+    cu_result_t status = p->has_bias ? lt->product_set(p->product, LT_DESC_BIAS, &bias,
+                                                       sizeof bias)
+                                     : LT_OK;
+    if (status == LT_OK)
+        status = lt->multiply(cuda->products.handle, p->product,
+                              p->wide ? (const void *)&wide_one : &one,
+                              pointer(address[PL_PRODUCT_B]), p->a,
+                              pointer(address[PL_PRODUCT_A]), p->b,
+                              p->wide ? (const void *)&wide_zero : &zero, c, p->c, c,
+                              p->c, &p->algorithm, pointer(address[PL_PRODUCT_WORKSPACE]),
+                              p->workspace, cuda->stream[stream]);
+    return status == LT_OK ? PL_OK : fail(cuda, status, "a product of matrices", err);
+}
