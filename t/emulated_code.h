@@ -1,9 +1,9 @@
 /* emulated_code.h - kernels for the emulator, compiled by the C compiler
  *
  * A process compiles each kernel once, however many texts have it.  The environment says
- * what compiles (CC, "cc") and where the sources are (top_srcdir, ".."); with KERNELS it
- * names a folder where the texts are kept as NUMBER.k, to be read or to be given to
- * another compiler. */
+ * what compiles (CC, "cc") and where the sources are (top_srcdir, "..").  KERNELS names a
+ * folder where the texts are kept as NUMBER.k, to be read or to be given to another
+ * compiler; with KERNELS_ALONE they are not compiled here. */
 #ifndef T_EMULATED_CODE_H
 #define T_EMULATED_CODE_H
 

@@ -57,15 +57,15 @@ faults_are_found() {
 
 cudas_compiler_takes_them() {
     local kernels=accelerators/gpu/kernels
-    try ${CC:-cc} "$srcdir/t/nvrtc.c" -o nvrtc -ldl
+    try ${CC:-cc} -D_GNU_SOURCE "$srcdir/t/nvrtc.c" "$srcdir/t/kernel_texts.c" -o nvrtc -ldl
     is "$status" 0 "what asks it is built"
     ln -s "$srcdir/accelerators" "$srcdir/t/gpu_kernels.k" .
-    try ./nvrtc gpu_kernels.k $kernels/dialect.h $kernels/functions.k
+    try ./nvrtc sm_80,sm_90,sm_100 gpu_kernels.k $kernels/dialect.h $kernels/functions.k
     if [ "$status" = 77 ]; then skip "CUDA's run-time compiler is not installed"; return; fi
     is "$out" "" "it says nothing"
     is "$status" 0 "and makes code for sm_80, sm_90 and sm_100"
     echo 'extern "C" __global__ void half(float *x) { x[threadIdx.x] = }' >half.k
-    try ./nvrtc half.k
+    try ./nvrtc sm_90 half.k
     is "$status" 1 "a text that is not whole is refused"
     like "$out" 'sm_90: .*error: expected an expression' "with the reason"
 }

@@ -279,9 +279,11 @@ int main(void)
 {
     rig_init(parts);
     pl_register(swish_plugin(), NULL);
+    run(every_case_is_what_the_reference_computes);
+    if (getenv("KERNELS_ALONE"))
+        return tap_done();
     run(an_operator_without_a_text_runs_on_the_host);
     run(an_operator_that_cannot_be_compiled_is_named);
-    run(every_case_is_what_the_reference_computes);
     run(products_by_a_library_are_what_the_reference_computes);
     run(products_by_a_library_change_nothing_behind_a_failure);
     run(runs_train_as_on_the_processor);
