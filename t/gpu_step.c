@@ -1,10 +1,11 @@
-/* gpu_step.c - test of how much a training step of GPT-2 124M asks of a GPU: launches and
- * bytes, counted on a device that only compiles */
+/* gpu_step.c - tests of plans on a device that only compiles: how many launches and bytes a
+ * step of GPT-2 124M takes, and that what is wrong with a plan is found */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "accelerators/gpu/check.h"
 #include "accelerators/gpu/plan.h"
 #include "device_rig.h"
 #include "tap.h"
@@ -142,23 +143,32 @@ static void regions_make(paper_t *paper, const pl_model_t *model)
                       (size_t)1 << 34, NULL);
 }
 
+#define GPT2 \
+    "{\"layers\": 12, \"heads\": 12, \"width\": 768, \"context\": 1024, " \
+    "\"vocabulary_size\": 50304, \"bias\": true}"
+
+static training_case_t gpt_of(const char *options, pl_shape_t shape, int64_t classes,
+                              const char *precision)
+{
+    return (
+        training_case_t){.name = "gpt2",
+                         .plugin = gpt_plugin,
+                         .options = options,
+                         .optimizer = &pl_adamw_optimizer,
+                         .optimizer_options = "{\"lr\": 0.0003, \"weight_decay\": 0.1}",
+                         .clip = 1.0,
+                         .tokens = true,
+                         .shape = shape,
+                         .classes = classes,
+                         .precision = device_precision(precision)};
+}
+
 static tally_t step_of(const char *precision)
 {
-    const training_case_t gpt2 = {
-        .name = "gpt2",
-        .plugin = gpt_plugin,
-        .options = "{\"layers\": 12, \"heads\": 12, \"width\": 768, \"context\": 1024, "
-                   "\"vocabulary_size\": 50304, \"bias\": true}",
-        .optimizer = &pl_adamw_optimizer,
-        .optimizer_options = "{\"lr\": 0.0003, \"weight_decay\": 0.1}",
-        .clip = 1.0,
-        .tokens = true,
-        .shape = PL_SHAPE(8, 1024),
-        .classes = 50304,
-        .precision = device_precision(precision)};
+    const training_case_t gpt2 = gpt_of(GPT2, PL_SHAPE(8, 1024), 50304, precision);
     training_t t;
     pl_error_t err = {0};
-    paper_t paper = {.next = 0};
+    paper_t paper = {.gpu.checks = true};
     pl_device_info_t info = {.ranks = 1};
     tally_t sum = {0, 0};
     if (!ok(training_init(&t, &gpt2, &err) == PL_OK, "GPT-2 124M, %s: %s", precision,
@@ -184,8 +194,118 @@ static void a_step_of_gpt2_moves_little_by_few_launches(void)
     ok(sum.bytes <= 29.6e9, "%.2f GB", sum.bytes / 1e9);
 }
 
+/* ---- Plans that are wrong ---- */
+
+#define SMALL \
+    "{\"layers\": 2, \"heads\": 2, \"width\": 16, \"context\": 8, " \
+    "\"vocabulary_size\": 32, \"bias\": true}"
+
+/* Whether kernel b reads a value of the arena that kernel a makes. */
+static bool needs(const gpu_kernel_t *b, const gpu_kernel_t *a)
+{
+    for (int i = 0; i < a->launch[0].count; i++)
+        for (int k = 0; k < b->launch[0].count; k++)
+            if (a->spot[i].at == GPU_AT_ARENA && b->spot[k].at == GPU_AT_ARENA
+                && a->spot[i].writes && b->spot[k].reads
+                && b->spot[k].value
+                       == (a->spot[i].made ? a->spot[i].made : a->spot[i].value))
+                return true;
+    return false;
+}
+
+static void swap(gpu_kernel_t *kernel, int k)
+{
+    const gpu_kernel_t first = kernel[k];
+    kernel[k] = kernel[k + 1];
+    kernel[k + 1] = first;
+}
+
+static bool is_refused(const pl_plan_t *plan)
+{
+    pl_error_t err = {0};
+    return gpu_check(plan, &err) == PL_EBUG;
+}
+
+/* Kernels that need each other in the wrong order. */
+static void swap_all(pl_plan_t *plan)
+{
+    int swapped = 0, found = 0;
+    for (int k = 0; k + 1 < plan->kernels; k++) {
+        if (!needs(&plan->kernel[k + 1], &plan->kernel[k]))
+            continue;
+        swapped++;
+        swap(plan->kernel, k);
+        found += is_refused(plan);
+        swap(plan->kernel, k);
+    }
+    ok(swapped > 20 && found == swapped, "%d of %d wrong orders are found", found,
+       swapped);
+}
+
+/* A kernel that makes its result where another value lies that is still read. */
+static void overwrite_all(pl_plan_t *plan)
+{
+    int tried = 0, found = 0;
+    for (int k = 1; k + 1 < plan->kernels; k++)
+        for (int i = 0; i < plan->kernel[k].launch[0].count; i++) {
+            gpu_spot_t *spot = &plan->kernel[k].spot[i];
+            const gpu_kernel_t *next = &plan->kernel[k + 1];
+            for (int n = 0; n < next->launch[0].count && spot->at == GPU_AT_ARENA; n++) {
+                const gpu_spot_t *other = &next->spot[n], before = *spot;
+                if (other->at != GPU_AT_ARENA || !other->reads || !spot->writes
+                    || spot->reads || other->value == spot->made)
+                    continue;
+                spot->offset = other->offset;
+                tried++;
+                found += is_refused(plan);
+                *spot = before;
+            }
+        }
+    ok(tried > 20 && found == tried, "%d of %d lost values are found", found, tried);
+}
+
+/* A copy to the host of what a later kernel still changes. */
+static void copy_too_early(pl_plan_t *plan)
+{
+    gpu_passage_t early = {PL_REGION_GRADS, 0, plan->needs[PL_REGION_GRADS], -1};
+    gpu_piece_t *const piece = plan->piece;
+    const gpu_passage_t *const out = plan->out;
+    const int outs = plan->outs;
+    plan->out = &early, plan->outs = 1;
+    for (int k = 0; k < plan->pieces; k++)
+        piece[k].passages = k > 0;
+    ok(!is_refused(plan), "a copy at the end is in order");
+    for (int k = 0; k < plan->pieces; k++)
+        piece[k].passages = 1;
+    ok(is_refused(plan), "one before the gradients are there is found");
+    plan->out = (gpu_passage_t *)out, plan->outs = outs;
+}
+
+static void what_is_wrong_with_a_plan_is_found(void)
+{
+    const training_case_t small = gpt_of(SMALL, PL_SHAPE(2, 8), 32, "bf16-mixed");
+    training_t t;
+    pl_error_t err = {0};
+    paper_t paper = {.gpu.checks = true};
+    pl_device_info_t info = {.ranks = 1};
+    pl_plan_t *plan = NULL;
+    ok(training_init(&t, &small, &err) == PL_OK, "a small model: %s", err.text);
+    ok(pl_gpu_open(&paper, &machine, &info, &err) == PL_OK, "a device: %s", err.text);
+    regions_make(&paper, t.model);
+    if (ok(pl_gpu_compile(&paper, t.step, &plan, &err) == PL_OK, "a plan: %s",
+           err.text)) {
+        ok(!is_refused(plan), "it is right");
+        swap_all(plan);
+        overwrite_all(plan);
+        copy_too_early(plan);
+    }
+    pl_gpu_close(&paper);
+    training_release(&t);
+}
+
 int main(void)
 {
+    run(what_is_wrong_with_a_plan_is_found);
     run(a_step_of_gpt2_moves_little_by_few_launches);
     return tap_done();
 }

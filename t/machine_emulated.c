@@ -27,6 +27,7 @@ static int emulated_open(void *self, pl_device_info_t *info, pl_error_t *err)
     (void)err;
     e->seed = 1000003u * (uint64_t)__atomic_add_fetch(&opened, 1, __ATOMIC_RELAXED);
     e->streams = streams_new(e->seed);
+    e->gpu.checks = true;
     e->told = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     *info = (pl_device_info_t){.ranks = info->ranks,
                                .local_rank = info->local_rank,

@@ -2,6 +2,7 @@
 #include "accelerators/gpu/plan.h"
 
 #include "accelerators/gpu/build.h"
+#include "accelerators/gpu/check.h"
 #include "accelerators/gpu/compile.h"
 #include "accelerators/gpu/products.h"
 #include "accelerators/gpu/replay.h"

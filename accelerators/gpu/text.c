@@ -134,10 +134,17 @@ int gpu_argument(gpu_text_t *t, const gpu_spot_t *spot, const char *type, bool w
         kernel->launch[0].count++;
         t->type[k] = type;
     }
-    kernel->spot[k].writes |= writes;
-    kernel->spot[k].reads |= !writes;
-    if (kernel->spot[k].bytes < spot->bytes)
-        kernel->spot[k].bytes = spot->bytes;
+    gpu_spot_t *own = &kernel->spot[k];
+    own->writes |= writes;
+    own->reads |= !writes;
+    if (own->bytes < spot->bytes)
+        own->bytes = spot->bytes;
+    if (own->reach < spot->reach)
+        own->reach = spot->reach;
+    if (writes)
+        own->made = spot->value;
+    else
+        own->value = spot->value;
     return k;
 }
 
@@ -458,7 +465,10 @@ gpu_spot_t gpu_spot_of(const gpu_text_t *t, int32_t value)
     const pl_value_t *v = &t->g->value[value], *root = &t->g->value[home->root];
     const size_t width = pl_dtype_size(root->dtype);
     const int64_t own = pl_elements(v->shape), all = pl_elements(root->shape);
-    gpu_spot_t spot = {.bytes = (size_t)(own < all ? own : all) * width};
+    gpu_spot_t spot = {.bytes = (size_t)(own < all ? own : all) * width,
+                       .reach = (size_t)all * width,
+                       .count = (size_t)all,
+                       .value = t->fusion->root[value] + 1};
     if (home->place == PL_PLACE_ARENA) {
         spot.at = GPU_AT_ARENA;
         spot.offset = (size_t)home->offset;

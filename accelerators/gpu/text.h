@@ -29,6 +29,10 @@ typedef struct gpu_spot {
     int index;
     size_t offset; /* bytes */
     size_t bytes;  /* of a value: what a kernel reads or writes of it, at most */
+    size_t reach;  /* bytes from its place on that belong to it */
+    size_t count;  /* its elements */
+    int value;     /* that lies there, number + 1; what is read, if that is another */
+    int made;      /* what is written, number + 1 */
     bool reads, writes;
 } gpu_spot_t;
 

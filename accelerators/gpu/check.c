@@ -1,0 +1,165 @@
+/* check.c - the proof that a plan reads what was written for it
+ *
+ * Every argument of a kernel says which value lies there and how many bytes it has.  The
+ * kernels are gone through in their order, and for each byte of the arena it is kept
+ * which value was written there last, and by which kernel: a kernel that reads a value
+ * must find it whole.  Kernels run one after another, so nothing else can race but
+ * copies to the host: what they take must not change behind them. */
+#include "accelerators/gpu/check.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+/* Bytes [from, to) of the arena. */
+typedef struct range {
+    size_t from, to;
+    int value; /* + 1 */
+    int kernel;
+} range_t;
+
+typedef struct checking {
+    const pl_plan_t *plan;
+    range_t *range; /* [ranges] apart from each other */
+    int ranges, room;
+} checking_t;
+
+static const char *name_of(const checking_t *c, int kernel)
+{
+    return c->plan->kernel[kernel].name;
+}
+
+static int range_add(checking_t *c, const range_t *range, pl_error_t *err)
+{
+    if (range->from >= range->to)
+        return PL_OK;
+    if (PL_GROW(c->range, c->ranges, c->room) != PL_OK)
+        return pl_no_memory(err);
+    c->range[c->ranges++] = *range;
+    return PL_OK;
+}
+
+/* What others left there is gone. */
+static int write_range(checking_t *c, const range_t *fresh, pl_error_t *err)
+{
+    int code = PL_OK;
+    for (int k = 0; k < c->ranges && code == PL_OK; k++) {
+        const range_t old = c->range[k];
+        if (old.to <= fresh->from || fresh->to <= old.from)
+            continue;
+        range_t behind = old;
+        behind.from = fresh->to;
+        c->range[k].to = old.from < fresh->from ? fresh->from : old.from;
+        code = range_add(c, &behind, err);
+    }
+    int kept = 0;
+    for (int k = 0; k < c->ranges; k++)
+        if (c->range[k].from < c->range[k].to)
+            c->range[kept++] = c->range[k];
+    c->ranges = kept;
+    return code == PL_OK ? range_add(c, fresh, err) : code;
+}
+
+static int read_range(const checking_t *c, const range_t *wanted, pl_error_t *err)
+{
+    size_t found = 0;
+    for (int k = 0; k < c->ranges; k++) {
+        const range_t *r = &c->range[k];
+        const size_t from = r->from > wanted->from ? r->from : wanted->from,
+                     to = r->to < wanted->to ? r->to : wanted->to;
+        if (from >= to)
+            continue;
+        if (r->value != wanted->value)
+            return pl_fail(err, PL_EBUG,
+                           "kernel %s reads value %d at byte %zu of the arena, where %s "
+                           "has written value %d",
+                           name_of(c, wanted->kernel), wanted->value - 1, from,
+                           name_of(c, r->kernel), r->value - 1);
+        found += to - from;
+    }
+    if (found == wanted->to - wanted->from)
+        return PL_OK;
+    return pl_fail(err, PL_EBUG,
+                   "kernel %s reads value %d at byte %zu of the arena, of which %zu of "
+                   "%zu bytes are written",
+                   name_of(c, wanted->kernel), wanted->value - 1, wanted->from, found,
+                   wanted->to - wanted->from);
+}
+
+static int made_by(const gpu_spot_t *spot)
+{
+    return !spot->writes ? 0 : spot->made ? spot->made : spot->value;
+}
+
+/* A value may be made by several kernels: it is whole behind the last of them. */
+static int check_makers(const checking_t *c, int value, int kernel, pl_error_t *err)
+{
+    for (int later = kernel + 1; later < c->plan->kernels; later++)
+        for (int k = 0; k < c->plan->kernel[later].launch[0].count; k++) {
+            const gpu_spot_t *spot = &c->plan->kernel[later].spot[k];
+            if (spot->at == GPU_AT_ARENA && made_by(spot) == value)
+                return pl_fail(err, PL_EBUG,
+                               "kernel %s reads value %d, to which %s adds later",
+                               name_of(c, kernel), value - 1, name_of(c, later));
+        }
+    return PL_OK;
+}
+
+static int check_kernel(checking_t *c, int kernel, pl_error_t *err)
+{
+    const gpu_kernel_t *of = &c->plan->kernel[kernel];
+    int code = PL_OK;
+    for (int writes = 0; writes < 2; writes++)
+        for (int k = 0; k < of->launch[0].count && code == PL_OK; k++) {
+            const gpu_spot_t *spot = &of->spot[k];
+            if (spot->at != GPU_AT_ARENA || !(writes ? spot->writes : spot->reads))
+                continue;
+            const range_t range = {spot->offset, spot->offset + spot->reach,
+                                   writes ? made_by(spot) : spot->value, kernel};
+            code = writes ? write_range(c, &range, err) : read_range(c, &range, err);
+            if (code == PL_OK && !writes)
+                code = check_makers(c, range.value, kernel, err);
+        }
+    return code;
+}
+
+/* Passages [from, to) to the host, which kernels from `kernel` on run beside. */
+static int check_passages(const checking_t *c, int from, int to, int kernel,
+                          pl_error_t *err)
+{
+    for (; kernel < c->plan->kernels; kernel++)
+        for (int k = 0; k < c->plan->kernel[kernel].launch[0].count; k++) {
+            const gpu_spot_t *spot = &c->plan->kernel[kernel].spot[k];
+            for (int i = from; i < to; i++) {
+                const gpu_passage_t *p = &c->plan->out[i];
+                const size_t width = spot->reach / (spot->count ? spot->count : 1);
+                if (spot->at == GPU_AT_REGION && spot->index == p->region && spot->writes
+                    && spot->offset < (p->from + p->count) * width
+                    && p->from * width < spot->offset + spot->reach)
+                    return pl_fail(err, PL_EBUG,
+                                   "kernel %s changes region %d while it is copied to "
+                                   "the host",
+                                   name_of(c, kernel), p->region);
+            }
+        }
+    return PL_OK;
+}
+
+int gpu_check(const pl_plan_t *plan, pl_error_t *err)
+{
+    checking_t c = {.plan = plan};
+    int code = PL_OK;
+    for (int k = 0; k < plan->kernels && code == PL_OK; k++)
+        code = check_kernel(&c, k, err);
+    for (int k = 0; k < plan->pieces && code == PL_OK; k++)
+        code = check_passages(&c, k ? plan->piece[k - 1].passages : 0,
+                              plan->piece[k].passages, plan->piece[k].to, err);
+    for (int k = 0; k < plan->outputs && code == PL_OK; k++) {
+        const gpu_spot_t *spot = &plan->output[k].spot;
+        const range_t range = {spot->offset, spot->offset + spot->reach, spot->value,
+                               plan->kernels - 1};
+        if (spot->at == GPU_AT_ARENA)
+            code = read_range(&c, &range, err);
+    }
+    pl_free(c.range);
+    return code;
+}
