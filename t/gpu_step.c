@@ -1,5 +1,5 @@
-/* gpu_step.c - tests of plans on a device that only compiles: how many launches and bytes a
- * step of GPT-2 124M takes, and that what is wrong with a plan is found */
+/* gpu_step.c - tests of plans on a device that only compiles: how many launches and bytes
+ * a step of GPT-2 124M takes, and that what is wrong with a plan is found */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

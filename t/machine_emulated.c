@@ -9,6 +9,10 @@
 #include <unistd.h>
 
 #include "t/emulated_code.h"
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
 #include "t/emulator.h"
 #include "t/streams.h"
 
@@ -48,15 +52,28 @@ static void emulated_close(void *self)
 
 /* ---- Memory ---- */
 
+typedef struct memory {
+    struct memory *next;
+    void *at;
+    size_t bytes;
+} memory_t;
+
 static int emulated_memory_new(void *self, size_t bytes, pl_address_t *address,
                                pl_error_t *err)
 {
-    (void)self;
+    emulated_t *e = self;
     void *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
-    if (!memory)
+    memory_t *block = pl_alloc(sizeof *block);
+    if (!memory || !block) {
+        free(memory), pl_free(block);
         return pl_fail(err, PL_ENOMEM, "out of memory: %zu bytes", bytes);
+    }
     memset(memory, 0xff, bytes); /* NaN */
     *address = (pl_address_t)(uintptr_t)memory;
+    pthread_mutex_lock(&at_work);
+    *block = (memory_t){e->memory, memory, bytes};
+    e->memory = block;
+    pthread_mutex_unlock(&at_work);
     return PL_OK;
 }
 
@@ -67,9 +84,37 @@ static void *pointer(pl_address_t address)
 
 static void emulated_memory_free(void *self, pl_address_t address)
 {
-    (void)self;
+    emulated_t *e = self;
+    memory_t **link = &e->memory, *block;
+    pthread_mutex_lock(&at_work);
+    while ((*link)->at != pointer(address))
+        link = &(*link)->next;
+    block = *link;
+    *link = block->next;
+    pthread_mutex_unlock(&at_work);
+    pl_free(block);
     free(pointer(address));
 }
+
+/* Of all memory of the device a kernel may touch what its launch names. */
+#ifdef __SANITIZE_ADDRESS__
+static void memory_close(const emulated_t *e, const pl_launch_t *launch)
+{
+    for (const memory_t *m = e->memory; m && launch->bytes; m = m->next)
+        ASAN_POISON_MEMORY_REGION(m->at, m->bytes);
+    for (int k = 0; k < launch->count && launch->bytes; k++)
+        ASAN_UNPOISON_MEMORY_REGION(pointer(launch->address[k]), launch->bytes[k]);
+}
+
+static void memory_open(const emulated_t *e)
+{
+    for (const memory_t *m = e->memory; m; m = m->next)
+        ASAN_UNPOISON_MEMORY_REGION(m->at, m->bytes);
+}
+#else
+#define memory_close(e, launch) ((void)(e))
+#define memory_open(e) ((void)(e))
+#endif
 
 static void *emulated_host_new(void *self, size_t bytes, pl_error_t *err)
 {
@@ -274,6 +319,7 @@ typedef struct launching {
     pl_launch_t launch;
     emulated_enter_t *enter;
     uint64_t seed;
+    const emulated_t *device;
 } launching_t;
 
 struct pl_prepared {
@@ -317,8 +363,10 @@ static int launch_run(void *work)
 {
     launching_t *l = &((work_t *)work)->of.launching;
     pthread_mutex_lock(&at_work);
+    memory_close(l->device, &l->launch);
     emulator_run(l->enter, l->launch.address, (unsigned)l->launch.groups,
                  (unsigned)l->launch.threads, l->seed);
+    memory_open(l->device);
     pthread_mutex_unlock(&at_work);
     return 0;
 }
@@ -327,7 +375,7 @@ static int emulated_launch(void *self, pl_stream_t stream, const pl_launch_t *la
                            pl_error_t *err)
 {
     emulated_t *e = self;
-    const work_t work = {launch_run, {{*launch, launch->entry->enter, e->seed++}}};
+    const work_t work = {launch_run, {{*launch, launch->entry->enter, e->seed++, e}}};
     return work_put(e, stream, &work, err);
 }
 

@@ -11,6 +11,7 @@ typedef struct emulated {
     pl_gpu_t gpu;  /* first */
     uint64_t seed; /* of the order of threads */
     struct streams *streams;
+    struct memory *memory;     /* a list */
     int told;                  /* the descriptor */
     pl_recording_t *recording; /* under way  [NULL] */
     int products;              /* that are prepared and not freed */

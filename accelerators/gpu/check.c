@@ -122,11 +122,21 @@ static int check_kernel(checking_t *c, int kernel, pl_error_t *err)
     return code;
 }
 
-/* Passages [from, to) to the host, which kernels from `kernel` on run beside. */
-static int check_passages(const checking_t *c, int from, int to, int kernel,
+/* Kernels that run beside what piece `piece` has copied to the host: those behind it, up
+ * to where ranks meet, who wait for the copies. */
+static int beside_end(const pl_plan_t *plan, int piece)
+{
+    while (piece < plan->pieces - 1 && !plan->piece[piece].exchange)
+        piece++;
+    return plan->piece[piece].to;
+}
+
+/* Passages [from, to) of a piece. */
+static int check_passages(const checking_t *c, int from, int to, int piece,
                           pl_error_t *err)
 {
-    for (; kernel < c->plan->kernels; kernel++)
+    const int end = beside_end(c->plan, piece);
+    for (int kernel = c->plan->piece[piece].to; kernel < end; kernel++)
         for (int k = 0; k < c->plan->kernel[kernel].launch[0].count; k++) {
             const gpu_spot_t *spot = &c->plan->kernel[kernel].spot[k];
             for (int i = from; i < to; i++) {
@@ -152,7 +162,7 @@ int gpu_check(const pl_plan_t *plan, pl_error_t *err)
         code = check_kernel(&c, k, err);
     for (int k = 0; k < plan->pieces && code == PL_OK; k++)
         code = check_passages(&c, k ? plan->piece[k - 1].passages : 0,
-                              plan->piece[k].passages, plan->piece[k].to, err);
+                              plan->piece[k].passages, k, err);
     for (int k = 0; k < plan->outputs && code == PL_OK; k++) {
         const gpu_spot_t *spot = &plan->output[k].spot;
         const range_t range = {spot->offset, spot->offset + spot->reach, spot->value,

@@ -471,6 +471,7 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
     note_needs(c);
     note_params(c);
     code = note_fetches(c, err);
+    c->text.record = (size_t)c->plan->sums * sizeof(double);
     if (code == PL_OK)
         code = print_plan(c, err);
     return code == PL_OK ? take_text(c, err) : code;

@@ -23,7 +23,7 @@ typedef struct pl_gpu {
     struct pl_gpu_memory *memory;   /* memory.h */
     struct pl_gpu_replays *replays; /* replay.h */
     struct pl_gpu_builder *builder; /* build.h */
-    bool checks; /* proves each plan: check.h */
+    bool checks;                    /* proves each plan: check.h */
     pl_plan_t *plans;               /* all, for close */
     bool tells;                     /* in the log; of several ranks one does */
     const pl_operator_ops_t *told[PL_GPU_TOLD]; /* that the host computes */

@@ -103,8 +103,8 @@ int gpu_host_put(gpu_host_t *host, pl_gpu_t *gpu, pl_error_t *err)
                                  err);
     if (code == PL_OK)
         code = machine->call(gpu, PL_STREAM_MAIN, compute, host, err);
-    return code == PL_OK ? machine->copy_in(gpu, PL_STREAM_MAIN, scratch + host->out,
-                                            host->memory + host->out,
-                                            host->end - host->out, err)
-                         : code;
+    return code == PL_OK
+               ? machine->copy_in(gpu, PL_STREAM_MAIN, scratch + host->out,
+                                  host->memory + host->out, host->end - host->out, err)
+               : code;
 }

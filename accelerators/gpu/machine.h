@@ -43,6 +43,8 @@ typedef struct pl_launch {
     int threads; /* of a group: 32 to 1024 */
     int count;   /* of addresses */
     pl_address_t address[PL_LAUNCH_ADDRESSES];
+    const size_t *bytes; /* at each address that the kernel may touch, for machines that
+                            check  [NULL: not told] */
 } pl_launch_t;
 
 /* c = op(a) op(b) + bias for each of `batches`: op(a) is [m, k], op(b) [k, n], c [m, n],

@@ -39,20 +39,6 @@ typedef struct pl_gpu_memory {
     unsigned generation; /* grows when memory moves */
 } pl_gpu_memory_t;
 
-/* What lies in a step block and in the control block: as dialect.h has it. */
-typedef struct gpu_step {
-    double scalar[PL_STEP_SCALARS];
-    uint64_t seed;
-    uint32_t step, shard;
-    int32_t halts, resumes;
-} gpu_step_t;
-
-typedef struct gpu_control {
-    int32_t guarded, operation;
-    int64_t index;
-    int32_t halted, halts;
-} gpu_control_t;
-
 enum { GPU_GUARDED = 1, GPU_ENOUGH, GPU_WRONG_INDEX, GPU_NOT_FINITE };
 
 int gpu_memory_open(pl_gpu_t *gpu, pl_error_t *err);

@@ -27,21 +27,38 @@ static int reserve(pl_gpu_t *gpu, const pl_plan_t *p, pl_error_t *err)
     return code;
 }
 
+/* For the machine: how much of each argument belongs to its kernel. */
+static int tell_reach(pl_plan_t *plan, pl_error_t *err)
+{
+    plan->reach = pl_alloc_array((size_t)plan->kernels * PL_LAUNCH_ADDRESSES,
+                                 sizeof *plan->reach);
+    if (!plan->reach)
+        return pl_no_memory(err);
+    for (int k = 0; k < plan->kernels; k++) {
+        size_t *reach = plan->reach + (size_t)k * PL_LAUNCH_ADDRESSES;
+        for (int i = 0; i < plan->kernel[k].launch[0].count; i++)
+            reach[i] = plan->kernel[k].spot[i].reach;
+        plan->kernel[k].launch[0].bytes = reach;
+    }
+    return PL_OK;
+}
+
 int gpu_plan_finish(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err)
 {
-    for (int k = 0; k < plan->kernels; k++) {
+    int code = gpu->checks ? tell_reach(plan, err) : PL_OK;
+    for (int k = 0; k < plan->kernels && code == PL_OK; k++) {
         gpu_kernel_t *kernel = &plan->kernel[k];
         if (!kernel->library
-            && !(kernel->launch[0].entry =
-                     gpu->machine->code_entry(gpu, plan->code[kernel->text],
-                                              kernel->name, err)))
+            && !(kernel->launch[0].entry = gpu->machine->code_entry(
+                     gpu, plan->code[kernel->text], kernel->name, err)))
             return PL_EBUG;
         for (int set = 1; set < GPU_SETS; set++)
             kernel->launch[set] = kernel->launch[0];
     }
-    int code = PL_OK;
     for (int k = 0; k < plan->hosts && code == PL_OK; k++)
         code = gpu_host_open(&plan->host[k], gpu, err);
+    if (code == PL_OK && gpu->checks)
+        code = gpu_check(plan, err);
     return code == PL_OK ? reserve(gpu, plan, err) : code;
 }
 
@@ -94,6 +111,7 @@ void gpu_plan_free(pl_gpu_t *gpu, pl_plan_t *plan)
     pl_free(plan->code);
     gpu_products_free(gpu, plan);
     pl_free(plan->kernel);
+    pl_free(plan->reach);
     for (int k = 0; k < plan->hosts; k++)
         gpu_host_close(&plan->host[k], gpu);
     pl_free(plan->host);

@@ -45,6 +45,7 @@ struct pl_plan {
     int products;
     gpu_kernel_t *kernel;
     int kernels;
+    size_t *reach; /* [kernels][PL_LAUNCH_ADDRESSES] for launches  [NULL: unchecked] */
     gpu_piece_t *piece;
     int pieces, piece_room;
     gpu_host_t *host; /* [hosts] */

@@ -115,6 +115,18 @@ static bool same_spot(const gpu_spot_t *a, const gpu_spot_t *b)
     return a->at == b->at && a->index == b->index && a->offset == b->offset;
 }
 
+/* Of what is no value: blocks have a size, and all else says what it moves. */
+static size_t reach_of(const gpu_text_t *t, const gpu_spot_t *spot)
+{
+    switch (spot->at) {
+    case GPU_AT_STEP: return sizeof(gpu_step_t);
+    case GPU_AT_CONTROL: return sizeof(gpu_control_t);
+    case GPU_AT_RECORD: return GPU_RECORD_SUMS + t->record - spot->offset;
+    case GPU_AT_COUNTER: return t->counters;
+    default: return spot->bytes;
+    }
+}
+
 int gpu_argument(gpu_text_t *t, const gpu_spot_t *spot, const char *type, bool writes)
 {
     if (t->error.code != PL_OK)
@@ -135,12 +147,13 @@ int gpu_argument(gpu_text_t *t, const gpu_spot_t *spot, const char *type, bool w
         t->type[k] = type;
     }
     gpu_spot_t *own = &kernel->spot[k];
+    const size_t reach = spot->reach ? spot->reach : reach_of(t, spot);
     own->writes |= writes;
     own->reads |= !writes;
     if (own->bytes < spot->bytes)
         own->bytes = spot->bytes;
-    if (own->reach < spot->reach)
-        own->reach = spot->reach;
+    if (own->reach < reach)
+        own->reach = reach;
     if (writes)
         own->made = spot->value;
     else
@@ -447,8 +460,11 @@ void gpu_print_convert(gpu_text_t *t, const gpu_spot_t *from, pl_dtype_t from_ty
 {
     const int64_t groups = ((int64_t)n + CONVERT_THREADS - 1) / CONVERT_THREADS;
     gpu_kernel_begin(t, "convert");
-    const int a = gpu_argument(t, from, gpu_type(from_type), false),
-              b = gpu_argument(t, to, gpu_type(to_type), true);
+    gpu_spot_t in = *from, out = *to;
+    in.reach = n * pl_dtype_size(from_type);
+    out.reach = n * pl_dtype_size(to_type);
+    const int a = gpu_argument(t, &in, gpu_type(from_type), false),
+              b = gpu_argument(t, &out, gpu_type(to_type), true);
     gpu_print(t,
               "    for (int64_t i = (int64_t)GROUP * THREADS + THREAD; i < %lld;\n"
               "         i += (int64_t)GROUPS * THREADS)\n"

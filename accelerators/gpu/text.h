@@ -36,6 +36,20 @@ typedef struct gpu_spot {
     bool reads, writes;
 } gpu_spot_t;
 
+/* What lies in a step block and in the control block: as dialect.h has it. */
+typedef struct gpu_step {
+    double scalar[PL_STEP_SCALARS];
+    uint64_t seed;
+    uint32_t step, shard;
+    int32_t halts, resumes;
+} gpu_step_t;
+
+typedef struct gpu_control {
+    int32_t guarded, operation;
+    int64_t index;
+    int32_t halted, halts;
+} gpu_control_t;
+
 /* Replays take turns with their step blocks, batches and records. */
 enum { GPU_SETS = 2 };
 /* Bytes of a record before the sums of its metrics. */
@@ -88,8 +102,9 @@ typedef struct gpu_text {
     int defines;
     gpu_check_t *check; /* [checks] */
     int checks, check_room;
-    size_t counters;  /* bytes, likewise */
-    size_t scratch;   /* bytes, the most of any unit */
+    size_t record;    /* bytes of the sums of metrics */
+    size_t counters;  /* bytes, the most of any unit */
+    size_t scratch;   /* bytes, likewise */
     pl_error_t error; /* the first  [code 0] */
 } gpu_text_t;
 
