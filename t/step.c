@@ -178,7 +178,9 @@ typedef struct late {
     pl_replica_t replica;                                   /* first: see replica.h */
     pl_replica_meets_t meets;
     int64_t told_after;                                     /* option: sums, or follows */
+    int64_t fails_at;                                       /* option: of them; 0: none */
     bool follows, tells_twice;                              /* options */
+    int64_t told;
     struct {
         double *figures, kept[METRICS_MOST];                /* held back until told */
         size_t count;
@@ -201,7 +203,10 @@ static void late_tell(void *self)
             memcpy(late->sum[0].figures, late->sum[0].kept,
                    late->sum[0].count * sizeof(double));
         memmove(late->sum, late->sum + 1, (size_t)(count - 1) * sizeof *late->sum);
-        pl_replica_told(&late->replica, NULL, false);
+        pl_error_t err = {0};
+        if (++late->told == late->fails_at)
+            pl_fail(&err, PL_EPEER, "rank 7 is gone");
+        pl_replica_told(&late->replica, err.code ? &err : NULL, false);
     }
 }
 
@@ -267,6 +272,7 @@ static int late_train(void *self, pl_call_t *call, const pl_body_t *body, pl_err
 
 static const pl_option_t late_options[] = {
     PL_INT(late_t, told_after, "1", "1..8", "results that are reported together"),
+    PL_INT(late_t, fails_at, "0", "0..", "which of the results is a failure; 0: none"),
     PL_BOOL(late_t, follows, "false", "ranks synchronize behind each step"),
     PL_BOOL(late_t, tells_twice, "false", "that synchronization is reported twice"),
     PL_OPTIONS_END,
@@ -342,6 +348,26 @@ static void a_step_that_is_skipped_waits_for_what_is_told_late(void)
             "followed late");
 }
 
+static void a_failure_that_is_told_late_ends_the_run_with_its_cause(void)
+{
+    static const char *const options[] = {
+        "\"told_after\": 1, \"fails_at\": 3", "\"told_after\": 3, \"fails_at\": 4",
+        "\"told_after\": 4, \"fails_at\": 2",
+        "\"told_after\": 2, \"fails_at\": 5, \"follows\": true"};
+    for (int k = 0; k < 4; k++) {
+        char trainer[256];
+        snprintf(trainer, sizeof trainer,
+                 "\"strategy\": {\"name\": \"late\", %s}, " RUN "\"max_steps\": 12",
+                 options[k]);
+        rig_t *rig = rig_new(.data = "\"batch_size\": 5", .trainer = trainer);
+        const rig_result_t *result = rig_fit(rig);
+        is_text(result->status, "failed", "the run fails: %s", options[k]);
+        is_int(result->error.code, PL_EPEER, "with the code of its cause");
+        like(result->error.text, "rank 7 is gone", "and its text");
+        rig_free(&rig);
+    }
+}
+
 static void a_strategy_that_tells_what_nothing_waits_for_ends_the_run(void)
 {
     rig_t *rig = rig_new(.data = "\"batch_size\": 5",
@@ -363,6 +389,7 @@ int main(void)
     run(the_steps_in_flight_take_the_events_of_their_state);
     run(steps_are_sent_before_the_sums_before_them_are_told);
     run(a_step_that_is_skipped_waits_for_what_is_told_late);
+    run(a_failure_that_is_told_late_ends_the_run_with_its_cause);
     run(a_strategy_that_tells_what_nothing_waits_for_ends_the_run);
     return tap_done();
 }
