@@ -66,6 +66,16 @@ typedef struct pl_replay {
     void (*done)(struct pl_replay *replay, const pl_error_t *err);
 } pl_replay_t;
 
+/* Elements of a region on their way to the host.  Owned by the actor, alive until
+ * done. */
+typedef struct pl_transfer {
+    pl_region_t region;
+    size_t offset, count;
+    void *host;
+    /* To be called once, on the accelerator's thread, from collect(). */
+    void (*done)(struct pl_transfer *t, const pl_error_t *err);
+} pl_transfer_t;
+
 typedef struct pl_device_info {
     int ranks;                                    /* in: that share this machine's
                                                      processors */
@@ -116,6 +126,14 @@ typedef struct pl_accelerator_ops {
                  size_t n, pl_error_t *err);
     int (*read)(void *self, pl_region_t region, size_t offset, void *host, size_t n,
                 pl_error_t *err);
+    /* read() where it takes long: the elements are those that replays started before it
+     * leave, and later replays go on.  On failure done is not called.  [read() is
+     * called] */
+    int (*read_later)(void *self, pl_transfer_t *t, pl_error_t *err);
+    /* Host memory that is read to again and again, until unpin()  [both NULL: it need not
+     * be known]. */
+    int (*pin)(void *self, void *host, size_t bytes, pl_error_t *err);
+    void (*unpin)(void *self, void *host);
     /* Regions the graph refers to must exist and stay.  PL_EUNSUPPORTED names the
      * operator and its path. */
     int (*compile)(void *self, const pl_graph_t *g, pl_plan_t **plan, pl_error_t *err);

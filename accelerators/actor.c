@@ -40,6 +40,12 @@ typedef struct running {
     struct running *next;
 } running_t;
 
+/* Nothing is under way that writes into memory which others hold. */
+static bool is_idle(const pl_device_t *device)
+{
+    return !device->running && !device->readings;
+}
+
 static void device_collect(void *self)
 {
     pl_device_t *device = self;
@@ -78,6 +84,7 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
     device->info.local_rank = (int)body->start.local_rank;
     device->info.device = pl_options_device(job->options, device->info.local_rank);
     const bool is_numbered = device->info.device >= 0;
+    device->rooms.ops = device->ops, device->rooms.device = device->part.self;
     device->opened = true;                        /* close() also after a failed open() */
     code = device->ops->open(device->part.self, &device->info, err);
     if (code == PL_OK && device->ops->collect)
@@ -196,7 +203,7 @@ static void replay_done(pl_replay_t *replay, const pl_error_t *err)
     device->running--;
     running_answer(running);
     running_give(running);
-    if (device->ending && device->running == 0)
+    if (device->ending && is_idle(device))
         pl_actor_end(device, NULL);
 }
 
@@ -317,7 +324,7 @@ static void peak_known(void *user, double flops, const pl_error_t *err)
         pl_call_fail(call, err);
     else
         pl_reply_measure_peak(call, &(pl_measure_peak_reply_t){.flops = flops});
-    if (device->ending && device->running == 0)
+    if (device->ending && is_idle(device))
         pl_actor_end(device, NULL);
 }
 
@@ -389,6 +396,36 @@ static int device_prepare(void *self, pl_call_t *call, const pl_body_t *body,
                          : code;
 }
 
+/* A read that goes on in the background. */
+typedef struct reading {
+    pl_transfer_t transfer;                             /* first: done() gets it back */
+    pl_device_t *device;
+    pl_call_t *call;
+    pl_floats_t *floats;                                /* counted */
+} reading_t;
+
+static void reading_end(reading_t *reading, const pl_error_t *err)
+{
+    if (err)
+        pl_call_fail(reading->call, err);
+    else
+        pl_reply_read_region(reading->call,
+                             &(pl_read_region_reply_t){.floats =
+                                                           &reading->floats->object});
+    pl_object_unref(reading->floats);
+    pl_free(reading);
+}
+
+static void read_done(pl_transfer_t *transfer, const pl_error_t *err)
+{
+    reading_t *reading = (reading_t *)transfer;
+    pl_device_t *device = reading->device;
+    reading_end(reading, err);
+    device->readings--;
+    if (device->ending && is_idle(device))
+        pl_actor_end(device, NULL);
+}
+
 static int device_read(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
@@ -396,16 +433,34 @@ static int device_read(void *self, pl_call_t *call, const pl_body_t *body,
     const uint32_t region = body->read_region.region;
     if (region >= PL_REGIONS)
         return pl_fail(err, PL_EINVAL, "there is no region %u", region);
+    reading_t *reading = pl_alloc(sizeof *reading);
+    if (!reading)
+        return pl_no_memory(err);
     pl_floats_t *floats = pl_rooms_take(&device->rooms, region, device->dtype[region],
                                         body->read_region.count, err);
-    if (!floats)
+    if (!floats) {
+        pl_free(reading);
         return PL_ENOMEM;
-    int code = device->ops->read(device->part.self, body->read_region.region, 0,
-                                 floats->data, floats->count, err);
+    }
+    *reading = (reading_t){.transfer = {.region = region,
+                                        .count = floats->count,
+                                        .host = floats->data,
+                                        .done = read_done},
+                           .device = device,
+                           .call = call,
+                           .floats = floats};
+    device->readings++;
+    void *part = device->part.self;
+    int code = device->ops->read_later
+                   ? device->ops->read_later(part, &reading->transfer, err)
+                   : device->ops->read(part, region, 0, floats->data, floats->count, err);
+    if (code == PL_OK && !device->ops->read_later)
+        read_done(&reading->transfer, NULL);
     if (code == PL_OK)
-        code = pl_reply_read_region(call,
-                                    &(pl_read_region_reply_t){.floats = &floats->object});
+        return PL_OK;
+    device->readings--;
     pl_object_unref(floats);
+    pl_free(reading);
     return code;
 }
 
@@ -415,7 +470,7 @@ static int device_read(void *self, pl_call_t *call, const pl_body_t *body,
 static void device_cancel(void *self, pl_call_t *call)
 {
     pl_device_t *device = self;
-    if (pl_is_life(self, call) && device->running == 0)
+    if (pl_is_life(self, call) && is_idle(device))
         pl_actor_end(self, NULL);
     else if (pl_is_life(self, call))
         device->ending = true;
@@ -424,6 +479,7 @@ static void device_cancel(void *self, pl_call_t *call)
 static void device_release(void *self)
 {
     pl_device_t *device = self;
+    pl_rooms_release(&device->rooms);
     if (device->opened)
         device->ops->close(device->part.self);
     pl_instance_release(&device->part);
@@ -435,7 +491,6 @@ static void device_release(void *self)
         running_free(device->spare);
         device->spare = next;
     }
-    pl_rooms_release(&device->rooms);
     pl_free(device->plan);
 }
 

@@ -28,7 +28,8 @@ typedef struct pl_device {
     int plan_count, plan_room;
     struct compile *compiles;                       /* under way: actor_plans.c */
     struct running *spare;
-    int running;                     /* calls under way */
+    int running;                     /* replays and measurements under way */
+    int readings;                    /* of regions */
     int64_t since;                   /* pl_now() when the newest replay began, or could */
     bool halted;                     /* a replay that halts could not begin */
     bool ending;

@@ -11,6 +11,11 @@ static bool fits(const pl_floats_t *room, pl_dtype_t dtype, size_t count)
     return room && room->dtype == dtype && room->count == count;
 }
 
+static size_t bytes_of(const pl_floats_t *room)
+{
+    return room->count * pl_element_bytes(room->dtype);
+}
+
 /* ---- touching ---- */
 
 static void touch_end(pl_rooms_t *rooms)
@@ -25,7 +30,7 @@ static void touch_end(pl_rooms_t *rooms)
  * cannot leaves the memory as it is. */
 static void room_touch(const pl_rooms_t *rooms, const pl_floats_t *room)
 {
-    const size_t bytes = room->count * pl_element_bytes(room->dtype);
+    const size_t bytes = bytes_of(room);
     char *data = (char *)room->data;
     for (size_t at = 0; bytes >= PIECE && at < bytes && !atomic_load(&rooms->ending);
          at += PIECE)
@@ -37,7 +42,7 @@ static bool any_is_large(const pl_rooms_t *rooms)
 {
     for (int k = 0; k < PL_ROOMS * PL_REGIONS; k++) {
         const pl_floats_t *room = rooms->room[k / PL_REGIONS][k % PL_REGIONS];
-        if (room && room->count * pl_element_bytes(room->dtype) >= PIECE)
+        if (room && bytes_of(room) >= PIECE)
             return true;
     }
     return false;
@@ -68,6 +73,20 @@ static void touch_begin(pl_rooms_t *rooms)
 
 /* ---- rooms ---- */
 
+/* What the device cannot pin is read to more slowly. */
+static void room_pin(const pl_rooms_t *rooms, const pl_floats_t *room)
+{
+    if (rooms->ops && rooms->ops->pin && room->count)
+        rooms->ops->pin(rooms->device, room->data, bytes_of(room), NULL);
+}
+
+static void room_drop(const pl_rooms_t *rooms, pl_floats_t *room)
+{
+    if (room && room->count && rooms->ops && rooms->ops->unpin)
+        rooms->ops->unpin(rooms->device, room->data);
+    pl_object_unref(room);
+}
+
 static int room_make(pl_rooms_t *rooms, int k, pl_region_t region, pl_dtype_t dtype,
                      size_t count, pl_error_t *err)
 {
@@ -75,8 +94,9 @@ static int room_make(pl_rooms_t *rooms, int k, pl_region_t region, pl_dtype_t dt
     if (!fresh)
         return PL_ENOMEM;
     touch_end(rooms);
-    pl_object_unref(rooms->room[k][region]);
+    room_drop(rooms, rooms->room[k][region]);
     rooms->room[k][region] = fresh;
+    room_pin(rooms, fresh);
     return PL_OK;
 }
 
@@ -116,6 +136,6 @@ void pl_rooms_release(pl_rooms_t *rooms)
 {
     touch_end(rooms);
     for (int k = 0; k < PL_ROOMS * PL_REGIONS; k++)
-        pl_object_unref(rooms->room[k / PL_REGIONS][k % PL_REGIONS]);
+        room_drop(rooms, rooms->room[k / PL_REGIONS][k % PL_REGIONS]);
     *rooms = (pl_rooms_t){0};
 }

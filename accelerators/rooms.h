@@ -9,13 +9,16 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "accelerators/accelerator.h"
 #include "runtime/cargo.h"
 
 /* Of each region; the second is for a checkpoint behind one that is being written. */
 enum { PL_ROOMS = 2 };
 
-/* Starts as zeros. */
+/* Starts as zeros, but for the device. */
 typedef struct pl_rooms {
+    const pl_accelerator_ops_t *ops;                        /* that reads, and pins [NULL] */
+    void *device;
     pl_floats_t *room[PL_ROOMS][PL_REGIONS];                /* counted  [NULL] */
     pthread_t toucher;
     bool touches;                                           /* the thread is there */

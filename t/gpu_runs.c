@@ -1,5 +1,6 @@
 /* gpu_runs.c - tests of whole runs of several ranks on GPUs that are emulated: every
  * strategy, each format, to the weights that the processor trains */
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,6 +141,99 @@ static void as_many_ranks_as_there_are_come_to_the_same_bits(void)
         rig_result_free(result[k]);
 }
 
+/* ---- Reads while replays go on ---- */
+
+enum { PARAMS = 5000 };
+
+typedef struct reading {
+    pl_transfer_t transfer;
+    float host[PARAMS];
+    int times;
+} reading_t;
+
+static void on_read(pl_transfer_t *transfer, const pl_error_t *err)
+{
+    ((reading_t *)transfer)->times += err ? 100 : 1;
+}
+
+static void on_replayed(pl_replay_t *replay, const pl_error_t *err)
+{
+    replay->step = err ? 100 : 1;
+}
+
+/* Parameters become twice what they are. */
+static pl_plan_t *doubling(emulated_t *device, pl_error_t *err)
+{
+    pl_plan_t *plan = NULL;
+    pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
+    pl_node_t x = pl_region_view(g, PL_REGION_PARAMS, 0, PL_SHAPE(PARAMS));
+    pl_assign(g, x, pl_add(g, x, x));
+    emulated_accelerator.compile(device, g, &plan, err);
+    pl_graph_free(g);
+    return plan;
+}
+
+static void collect_all(emulated_t *device, const reading_t *reading, int reads,
+                        const pl_replay_t *replay, int replays)
+{
+    const pl_accelerator_ops_t *ops = &emulated_accelerator;
+    for (int done = 0; done < reads + replays;) {
+        struct pollfd news = {.fd = ops->descriptor(device), .events = POLLIN};
+        if (poll(&news, 1, 30000) != 1) {
+            ok(false, "there is nothing new");
+            return;
+        }
+        ops->collect(device);
+        done = 0;
+        for (int k = 0; k < reads; k++)
+            done += reading[k].times > 0;
+        for (int k = 0; k < replays; k++)
+            done += replay[k].step > 0;
+    }
+}
+
+/* Each read finds what the replays before it leave, with a snapshot or without. */
+static void reads_do_not_hold_replays(void)
+{
+    static reading_t reading[4];
+    pl_replay_t replay[4];
+    float ones[PARAMS];
+    pl_error_t err = {0};
+    const pl_accelerator_ops_t *ops = &emulated_accelerator;
+    for (int k = 0; k < PARAMS; k++)
+        ones[k] = 1;
+    for (int scarce = 0; scarce < 2; scarce++) {
+        emulated_t device = {.seed = 1};
+        pl_device_info_t info = {.ranks = 1};
+        ok(ops->open(&device, &info, &err) == PL_OK
+               && ops->region(&device, PL_REGION_PARAMS, PL_F32, PARAMS, &err) == PL_OK
+               && ops->write(&device, PL_REGION_PARAMS, 0, ones, PARAMS, &err) == PL_OK,
+           "a device: %s", err.text);
+        pl_plan_t *plan = doubling(&device, &err);
+        ok(plan != NULL, "a plan: %s", err.text);
+        device.limit = scarce ? 64 : 0;
+        for (int k = 0; k < 4; k++) {
+            reading[k] = (reading_t){.transfer = {.region = PL_REGION_PARAMS,
+                                                  .offset = 3,
+                                                  .count = PARAMS - 3,
+                                                  .host = reading[k].host,
+                                                  .done = on_read}};
+            replay[k] = (pl_replay_t){.done = on_replayed};
+            ok(ops->replay(&device, plan, &replay[k], &err) == PL_OK
+                   && ops->read_later(&device, &reading[k].transfer, &err) == PL_OK,
+               "replay and read %d: %s", k, err.text);
+        }
+        collect_all(&device, reading, 4, replay, 4);
+        for (int k = 0; k < 4; k++) {
+            int wrong = reading[k].times != 1 || replay[k].step != 1;
+            for (int i = 0; i < PARAMS - 3; i++)
+                wrong += reading[k].host[i] != (float)(2 << k);
+            ok(wrong == 0, "read %d, %s", k, scarce ? "no snapshots" : "by snapshots");
+        }
+        ops->close(&device);
+    }
+}
+
 static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator},
                                           {"accelerator", &emulated_library_accelerator},
                                           {"module", &normed},
@@ -148,6 +242,7 @@ static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator}
 int main(void)
 {
     rig_init(parts);
+    run(reads_do_not_hold_replays);
     run(ranks_train_as_on_the_processor);
     run(as_many_ranks_as_there_are_come_to_the_same_bits);
     return tap_done();

@@ -62,6 +62,8 @@ static int emulated_memory_new(void *self, size_t bytes, pl_address_t *address,
                                pl_error_t *err)
 {
     emulated_t *e = self;
+    if (e->limit && bytes > e->limit)
+        return pl_fail(err, PL_ENOMEM, "out of memory: %zu bytes", bytes);
     void *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
     memory_t *block = pl_alloc(sizeof *block);
     if (!memory || !block) {

@@ -11,7 +11,8 @@ typedef struct emulated {
     pl_gpu_t gpu;  /* first */
     uint64_t seed; /* of the order of threads */
     struct streams *streams;
-    struct memory *memory;     /* a list */
+    struct memory *memory; /* a list */
+    size_t limit;          /* bytes of one block  [0: any] */
     int told;                  /* the descriptor */
     pl_recording_t *recording; /* under way  [NULL] */
     int products;              /* that are prepared and not freed */

@@ -8,6 +8,7 @@
 #include "accelerators/gpu/memory.h"
 #include "accelerators/gpu/plan.h"
 #include "accelerators/gpu/replay.h"
+#include "accelerators/gpu/transfer.h"
 
 int pl_gpu_open(void *self, const pl_machine_ops_t *machine, pl_device_info_t *info,
                 pl_error_t *err)
@@ -32,6 +33,7 @@ void pl_gpu_close(void *self)
     gpu_drain(gpu, NULL);
     while (gpu->plans)
         gpu_plan_free(gpu, gpu->plans);
+    gpu_transfers_close(gpu);
     gpu_replays_close(gpu);
     gpu_memory_close(gpu);
     gpu->machine->close(self);
@@ -73,5 +75,6 @@ void pl_gpu_collect(void *self)
            && errno == EINTR)
         ;
     gpu_collect(gpu);
+    gpu_transfers_collect(gpu);
     gpu_build_collect(gpu);
 }

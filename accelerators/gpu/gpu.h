@@ -20,18 +20,20 @@ enum { PL_GPU_TOLD = 16 };
 /* Zeros until it is opened. */
 typedef struct pl_gpu {
     const pl_machine_ops_t *machine;
-    struct pl_gpu_memory *memory;   /* memory.h */
-    struct pl_gpu_replays *replays; /* replay.h */
-    struct pl_gpu_builder *builder; /* build.h */
-    bool checks;                    /* proves each plan: check.h */
-    pl_plan_t *plans;               /* all, for close */
-    bool tells;                     /* in the log; of several ranks one does */
+    struct pl_gpu_memory *memory;       /* memory.h */
+    struct pl_gpu_replays *replays;     /* replay.h */
+    struct pl_gpu_transfers *transfers; /* transfer.h  [NULL: none yet] */
+    struct pl_gpu_builder *builder;     /* build.h */
+    bool checks;                        /* proves each plan: check.h */
+    pl_plan_t *plans;                   /* all, for close */
+    bool tells;                         /* in the log; of several ranks one does */
     const pl_operator_ops_t *told[PL_GPU_TOLD]; /* that the host computes */
 } pl_gpu_t;
 
 #define PL_GPU_OPS \
     .close = pl_gpu_close, .region = pl_gpu_region, .borrow = pl_gpu_borrow, \
-    .write = pl_gpu_write, .read = pl_gpu_read, .compile = pl_gpu_compile, \
+    .write = pl_gpu_write, .read = pl_gpu_read, .read_later = pl_gpu_read_later, \
+    .pin = pl_gpu_pin, .unpin = pl_gpu_unpin, .compile = pl_gpu_compile, \
     .compile_later = pl_gpu_compile_later, .discard = pl_gpu_discard, \
     .replay = pl_gpu_replay, .descriptor = pl_gpu_descriptor, .collect = pl_gpu_collect
 
@@ -49,6 +51,9 @@ PL_API int pl_gpu_write(void *self, pl_region_t region, size_t offset, const voi
                         size_t n, pl_error_t *err);
 PL_API int pl_gpu_read(void *self, pl_region_t region, size_t offset, void *host,
                        size_t n, pl_error_t *err);
+PL_API int pl_gpu_read_later(void *self, pl_transfer_t *t, pl_error_t *err);
+PL_API int pl_gpu_pin(void *self, void *host, size_t bytes, pl_error_t *err);
+PL_API void pl_gpu_unpin(void *self, void *host);
 PL_API int pl_gpu_compile(void *self, const pl_graph_t *g, pl_plan_t **plan,
                           pl_error_t *err);
 PL_API int pl_gpu_compile_later(void *self, const pl_graph_t *g, pl_compiling_t *c,

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "accelerators/gpu/transfer.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/half.h"
@@ -34,6 +35,8 @@ int gpu_reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, const char *wha
         return PL_OK;
     int code = block->bytes ? gpu_drain(gpu, err) : PL_OK;
     if (code == PL_OK)
+        code = gpu->machine->memory_new(gpu, bytes, &fresh, err);
+    if (code == PL_ENOMEM && gpu_transfers_drop(gpu))
         code = gpu->machine->memory_new(gpu, bytes, &fresh, err);
     if (code != PL_OK)
         return pl_pass(err, "%s", what);

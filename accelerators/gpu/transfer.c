@@ -1,0 +1,191 @@
+/* transfer.c - regions to the host while training goes on
+ *
+ * A region is copied within the device first, which is fast, and from that snapshot to
+ * the host by stream OUT, while stream MAIN computes.  Where the device has no memory for
+ * a snapshot, MAIN waits for the copy to the host instead.  Halves, which the host wants
+ * as float32, and what lies in the host's memory too, are read at once. */
+#include "accelerators/gpu/transfer.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+typedef struct going {
+    struct going *next;
+    pl_transfer_t *transfer;
+    gpu_block_t snapshot; /* [none] */
+    pl_event_t *taken, *over;
+} going_t;
+
+typedef struct pl_gpu_transfers {
+    going_t *first, **last; /* under way, in order */
+    going_t *spare;         /* with their snapshots */
+} transfers_t;
+
+static going_t *going_free(pl_gpu_t *gpu, going_t *g)
+{
+    going_t *next = g->next;
+    if (g->snapshot.bytes)
+        gpu->machine->memory_free(gpu, g->snapshot.address);
+    if (g->taken)
+        gpu->machine->event_free(gpu, g->taken);
+    if (g->over)
+        gpu->machine->event_free(gpu, g->over);
+    pl_free(g);
+    return next;
+}
+
+void gpu_transfers_close(pl_gpu_t *gpu)
+{
+    transfers_t *t = gpu->transfers;
+    if (!t)
+        return;
+    while (t->first)
+        t->first = going_free(gpu, t->first);
+    while (t->spare)
+        t->spare = going_free(gpu, t->spare);
+    pl_free(t);
+    gpu->transfers = NULL;
+}
+
+bool gpu_transfers_drop(pl_gpu_t *gpu)
+{
+    transfers_t *t = gpu->transfers;
+    const bool any = t && t->spare;
+    while (t && t->spare)
+        t->spare = going_free(gpu, t->spare);
+    return any;
+}
+
+/* A spare one, best with a snapshot that is large enough. */
+static going_t *going_take(pl_gpu_t *gpu, size_t bytes, pl_error_t *err)
+{
+    transfers_t *t = gpu->transfers;
+    going_t **link = &t->spare;
+    while (*link && (*link)->snapshot.bytes < bytes)
+        link = &(*link)->next;
+    if (!*link)
+        link = &t->spare;
+    going_t *g = *link;
+    if (g)
+        *link = g->next;
+    else
+        g = pl_alloc(sizeof *g);
+    if (!g) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    int code = g->taken ? PL_OK : gpu->machine->event_new(gpu, &g->taken, err);
+    if (code == PL_OK && !g->over)
+        code = gpu->machine->event_new(gpu, &g->over, err);
+    if (code == PL_OK)
+        return g;
+    going_free(gpu, g);
+    return NULL;
+}
+
+/* Room for a snapshot, if the device has it. */
+static bool snapshot_make(pl_gpu_t *gpu, going_t *g, size_t bytes)
+{
+    if (g->snapshot.bytes >= bytes)
+        return true;
+    if (g->snapshot.bytes)
+        gpu->machine->memory_free(gpu, g->snapshot.address);
+    g->snapshot = (gpu_block_t){0};
+    if (gpu->machine->memory_new(gpu, bytes, &g->snapshot.address, NULL) != PL_OK)
+        return false;
+    g->snapshot.bytes = bytes;
+    return true;
+}
+
+/* What is on MAIN so far comes before; without a snapshot what follows comes behind. */
+static int put(pl_gpu_t *gpu, going_t *g, pl_address_t from, size_t bytes,
+               pl_error_t *err)
+{
+    const pl_machine_ops_t *machine = gpu->machine;
+    const bool is_kept = snapshot_make(gpu, g, bytes);
+    int code = is_kept ? machine->copy(gpu, PL_STREAM_MAIN, g->snapshot.address, from,
+                                       bytes, err)
+                       : PL_OK;
+    if (code == PL_OK)
+        code = machine->event_record(gpu, g->taken, PL_STREAM_MAIN, err);
+    if (code == PL_OK)
+        code = machine->event_wait(gpu, g->taken, PL_STREAM_OUT, err);
+    if (code == PL_OK)
+        code = machine->copy_out(gpu, PL_STREAM_OUT, g->transfer->host,
+                                 is_kept ? g->snapshot.address : from, bytes, err);
+    if (code == PL_OK)
+        code = machine->event_record(gpu, g->over, PL_STREAM_OUT, err);
+    if (code == PL_OK && !is_kept)
+        code = machine->event_wait(gpu, g->over, PL_STREAM_MAIN, err);
+    return code == PL_OK ? machine->tell(gpu, g->over, err) : code;
+}
+
+static int read_now(pl_gpu_t *gpu, pl_transfer_t *t, pl_error_t *err)
+{
+    int code = pl_gpu_read(gpu, t->region, t->offset, t->host, t->count, err);
+    if (code == PL_OK)
+        t->done(t, NULL);
+    return code;
+}
+
+int pl_gpu_read_later(void *self, pl_transfer_t *t, pl_error_t *err)
+{
+    pl_gpu_t *gpu = self;
+    const gpu_region_t *r = &gpu->memory->region[t->region];
+    const size_t width = pl_dtype_size(r->dtype), bytes = t->count * width;
+    if (t->offset > r->count || t->count > r->count - t->offset || r->mirror || !t->count
+        || gpu_is_half(r->dtype))
+        return read_now(gpu, t, err);
+    if (!gpu->transfers) {
+        gpu->transfers = pl_alloc(sizeof *gpu->transfers);
+        if (!gpu->transfers)
+            return pl_no_memory(err);
+        gpu->transfers->last = &gpu->transfers->first;
+    }
+    going_t *g = going_take(gpu, bytes, err);
+    if (!g)
+        return err ? err->code : PL_ENOMEM;
+    g->transfer = t;
+    g->next = NULL;
+    int code = put(gpu, g, r->block.address + t->offset * width, bytes, err);
+    if (code != PL_OK) {
+        gpu_drain(gpu, NULL);
+        going_free(gpu, g);
+        return code;
+    }
+    *gpu->transfers->last = g;
+    gpu->transfers->last = &g->next;
+    return PL_OK;
+}
+
+void gpu_transfers_collect(pl_gpu_t *gpu)
+{
+    transfers_t *t = gpu->transfers;
+    pl_error_t err = {0};
+    while (t && t->first) {
+        going_t *g = t->first;
+        bool over = false;
+        const int code = gpu->machine->event_passed(gpu, g->over, &over, &err);
+        if (code == PL_OK && !over)
+            return;
+        t->first = g->next;
+        if (!t->first)
+            t->last = &t->first;
+        g->next = t->spare;
+        t->spare = g;
+        g->transfer->done(g->transfer, code == PL_OK ? NULL : &err);
+    }
+}
+
+int pl_gpu_pin(void *self, void *host, size_t bytes, pl_error_t *err)
+{
+    pl_gpu_t *gpu = self;
+    return gpu->machine->host_pin ? gpu->machine->host_pin(gpu, host, bytes, err) : PL_OK;
+}
+
+void pl_gpu_unpin(void *self, void *host)
+{
+    pl_gpu_t *gpu = self;
+    if (gpu->machine->host_unpin)
+        gpu->machine->host_unpin(gpu, host);
+}
