@@ -145,6 +145,11 @@ typedef struct pl_replica_meets {
     /* The gradients of a step are there, in r->bulk: adds up theirs and the figures of
      * all ranks, in place, then pl_replica_reduced().  Nothing else runs there. */
     int (*reduce)(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err);
+    /* Of a device that orders what is sent to it: reduce() comes as soon as forward and
+     * backward are sent, and this when the figures of that batch are on the host; without
+     * figures where it failed or did not run.  reduce() is told later.  [reduce() comes
+     * when gradients and figures are there] */
+    void (*computed)(pl_replica_t *r, const pl_replica_sums_t *sums);
     /* Forward and backward wait until all ranks have exchanged this, in the order of
      * these calls and those of ready(); then pl_replica_exchanged().  [they never do] */
     int (*exchange)(pl_replica_t *r, const pl_replica_exchange_t *exchange,

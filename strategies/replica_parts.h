@@ -164,7 +164,7 @@ int pl_train_hold(pl_replica_t *r, pl_error_t *err);
 /* Those that came meanwhile begin; or, after a failure, they and all to come fail. */
 void pl_train_release(pl_replica_t *r, const pl_error_t *failure);
 
-/* ---- What ranks exchange within a step: replica_exchange.c ---- */
+/* ---- What ranks exchange within a step: replica_sync.c ---- */
 
 /* Whether a batch norm's batch is that of all ranks, before anything is described. */
 int pl_replica_bind_norms(pl_replica_t *r, pl_error_t *err);

@@ -122,9 +122,6 @@ void pl_train_carry(pl_replica_t *r, const pl_objective_state_t *o)
     const pl_inflight_t *f = o->inflight;
     const size_t from = pl_figures_before(r, o->objective),
                  to = pl_figures_before(r, o->objective + 1);
-    if (!f->micro_batch)
-        pipeline->has_samples[o->objective] = false;
-    pipeline->has_samples[o->objective] |= f->batch->count > 0;
     if (!f->batch->count && !pl_train_syncs_batches(r))
         memset(f->figures + from, 0, (to - from) * sizeof *f->figures);
     for (size_t k = from; k < to; k++) {

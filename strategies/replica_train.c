@@ -18,8 +18,6 @@
 #include "strategies/replica_train.h"
 #include "tensor/model.h"
 
-static void advance(pl_replica_t *r);
-
 /* ---- events ---- */
 
 bool pl_train_take(pl_replica_t *r, pl_objective_state_t *o, pl_step_event_t event)
@@ -50,17 +48,21 @@ void pl_train_fail(pl_replica_t *r, pl_inflight_t *inflight, const pl_error_t *f
     pl_train_pipeline_take(r, PL_PIPELINE_ON_FAULT);
 }
 
-static void stage_fail(pl_replica_t *r, pl_objective_state_t *o, pl_step_stage_t stage,
-                       const pl_error_t *failure)
+void pl_train_stage_fail(pl_replica_t *r, pl_objective_state_t *o, pl_step_stage_t stage,
+                         const pl_error_t *failure)
 {
     pl_train_take(r, o, pl_step_event_of(stage, PL_STEP_ON_COMPUTE_FAILED));
     pl_train_fail(r, o->inflight, failure);
+    if (stage == PL_STAGE_COMPUTE)
+        pl_train_computed(r, o, false);
 }
 
 static void skip(pl_replica_t *r, pl_objective_state_t *o, pl_step_event_t event)
 {
     pl_train_take(r, o, event);
     pl_train_pipeline_take(r, PL_PIPELINE_ON_FAULT);
+    if (event == PL_STEP_ON_COMPUTE_SKIPPED)
+        pl_train_computed(r, o, false);
 }
 
 /* Gradients and figures of this rank are here. */
@@ -71,6 +73,7 @@ static void compute_end(pl_replica_t *r, pl_objective_state_t *o)
     pl_train_take(r, o, PL_STEP_ON_COMPUTE_TOLD);
     if (r->meets && !pl_train_syncs_batches(r))
         pl_train_carry(r, o);
+    pl_train_computed(r, o, true);
 }
 
 /* ---- replays ---- */
@@ -81,9 +84,9 @@ static void replay_begun(pl_replica_t *r)
         pl_train_spending(r);
 }
 
-static void replay_ended(pl_replica_t *r)
+void pl_train_replay_ended(pl_replica_t *r)
 {
-    advance(r);
+    pl_train_advance(r);
     r->pipeline->replays--;
     pl_train_settle(r);
 }
@@ -108,8 +111,8 @@ static void exchange_begin(pl_replica_t *r, pl_objective_state_t *o, int number)
     pl_train_take(r, o, PL_STEP_ON_EXCHANGE_BEGUN);
     if (pl_train_exchange(r, o, number, &err) == PL_OK)
         return;
-    stage_fail(r, o, PL_STAGE_COMPUTE, &err);
-    replay_ended(r);
+    pl_train_stage_fail(r, o, PL_STAGE_COMPUTE, &err);
+    pl_train_replay_ended(r);
 }
 
 void pl_replica_computed(pl_replica_t *r, pl_objective_state_t *of, bool guarded,
@@ -117,12 +120,12 @@ void pl_replica_computed(pl_replica_t *r, pl_objective_state_t *of, bool guarded
 {
     pl_train_spent(r, PL_SPENT_BACKWARD, forward, seconds);
     if (failure)
-        stage_fail(r, of, PL_STAGE_COMPUTE, failure);
+        pl_train_stage_fail(r, of, PL_STAGE_COMPUTE, failure);
     else if (guarded)
         skip(r, of, PL_STEP_ON_COMPUTE_SKIPPED);
     else
         compute_end(r, of);
-    replay_ended(r);
+    pl_train_replay_ended(r);
 }
 
 static void forward_backward_answered(void *self, const pl_answer_t *answer)
@@ -132,8 +135,8 @@ static void forward_backward_answered(void *self, const pl_answer_t *answer)
     if (answer->kind == PL_ANSWER_PROGRESS)
         buckets_ready(r, o, (int)answer->body->replay_plan_progress.buckets);
     if (answer->kind == PL_ANSWER_ERROR) {
-        stage_fail(r, o, PL_STAGE_COMPUTE, answer->error);
-        replay_ended(r);
+        pl_train_stage_fail(r, o, PL_STAGE_COMPUTE, answer->error);
+        pl_train_replay_ended(r);
     }
     if (answer->kind != PL_ANSWER_REPLY)
         return;
@@ -186,10 +189,10 @@ static void optimizer_answered(void *self, const pl_answer_t *answer)
         update_end(r, o, reply->skipped, reply->metrics);
         if (o->step.state == PL_STEP_UPDATED && pl_train_follows(r))
             follow(r, o);
-        replay_ended(r);
+        pl_train_replay_ended(r);
     } else if (answer->kind == PL_ANSWER_ERROR) {
-        stage_fail(r, o, PL_STAGE_UPDATE, answer->error);
-        replay_ended(r);
+        pl_train_stage_fail(r, o, PL_STAGE_UPDATE, answer->error);
+        pl_train_replay_ended(r);
     }
 }
 
@@ -213,11 +216,11 @@ static void step_answered(void *self, const pl_answer_t *answer)
         pl_train_spent(r, PL_SPENT_OPTIMIZER, 0, reply->then);
         compute_end(r, o);
         update_end(r, o, reply->skipped, optimizer);
-        replay_ended(r);
+        pl_train_replay_ended(r);
     } else if (answer->kind == PL_ANSWER_ERROR) {
-        stage_fail(r, o, PL_STAGE_COMPUTE, answer->error);
-        stage_fail(r, o, PL_STAGE_UPDATE, answer->error);
-        replay_ended(r);
+        pl_train_stage_fail(r, o, PL_STAGE_COMPUTE, answer->error);
+        pl_train_stage_fail(r, o, PL_STAGE_UPDATE, answer->error);
+        pl_train_replay_ended(r);
     }
 }
 
@@ -266,7 +269,7 @@ static bool is_whole(const pl_replica_t *r, const pl_objective_state_t *o)
 }
 
 /* All of it, up to the first exchange; or what is behind the newest. */
-static int batch_replay(pl_replica_t *r, pl_objective_state_t *o, pl_error_t *err)
+int pl_train_replay(pl_replica_t *r, pl_objective_state_t *o, pl_error_t *err)
 {
     const pl_inflight_t *f = o->inflight;
     const bool whole = is_whole(r, o);
@@ -297,24 +300,6 @@ static int batch_replay(pl_replica_t *r, pl_objective_state_t *o, pl_error_t *er
     return pl_call_replay_plan(r, r->accelerator, &msg, how, err) ? PL_OK : err->code;
 }
 
-void pl_replica_exchanged(pl_replica_t *r, const pl_error_t *failure)
-{
-    pl_error_t err = failure ? *failure : (pl_error_t){0};
-    pl_objective_state_t *o = pl_train_owing(r, 1u << PL_STAGE_COMPUTE);
-    pl_train_met(r);
-    if (!o) {
-        pl_fail(&err, PL_EBUG, "the ranks have exchanged, and no training step waits");
-        pl_actor_end(r, &err);
-        return;
-    }
-    if (!failure
-        && (!pl_train_take(r, o, PL_STEP_ON_EXCHANGED)
-            || batch_replay(r, o, &err) == PL_OK))
-        return;
-    stage_fail(r, o, PL_STAGE_COMPUTE, &err);
-    replay_ended(r);
-}
-
 /* ---- sending ---- */
 
 static bool needs_no_replay(const pl_replica_t *r, const pl_objective_state_t *o)
@@ -323,11 +308,21 @@ static bool needs_no_replay(const pl_replica_t *r, const pl_objective_state_t *o
            && !pl_train_syncs_batches(r) && !r->step[o->objective].exchanges;
 }
 
+/* Whatever is sent next runs behind forward and backward; but exchanges in the middle of
+ * them are the host's. */
+static bool orders_compute(const pl_replica_t *r, const pl_objective_state_t *o)
+{
+    return !r->meets || (r->meets->computed && !r->step[o->objective].exchanges);
+}
+
 static void compute(pl_replica_t *r, pl_objective_state_t *o)
 {
     pl_error_t err = {0};
+    const pl_inflight_t *f = o->inflight;
+    bool *has_samples = &r->pipeline->has_samples[o->objective];
     int code = PL_OK;
     pl_train_take(r, o, PL_STEP_ON_COMPUTE_SENT);
+    *has_samples = (f->micro_batch && *has_samples) || f->batch->count > 0;
     if (r->meets)
         code = pl_train_carry_new(r, &err);
     if (code == PL_OK && needs_no_replay(r, o)) {
@@ -336,14 +331,14 @@ static void compute(pl_replica_t *r, pl_objective_state_t *o)
     }
     o->exchanged = 0;
     if (code == PL_OK)
-        code = batch_replay(r, o, &err);
+        code = pl_train_replay(r, o, &err);
     if (code != PL_OK) {
-        stage_fail(r, o, PL_STAGE_COMPUTE, &err);
+        pl_train_stage_fail(r, o, PL_STAGE_COMPUTE, &err);
         return;
     }
     replay_begun(r);
     r->pipeline->restart = false;
-    if (!r->meets)
+    if (orders_compute(r, o))
         pl_train_take(r, o, PL_STEP_ON_COMPUTE_ORDERED);
     if (is_whole(r, o)) {
         pl_train_take(r, o, PL_STEP_ON_UPDATE_SENT);
@@ -354,15 +349,7 @@ static void compute(pl_replica_t *r, pl_objective_state_t *o)
 /* It may be over before reduce() returns. */
 static void reduce(pl_replica_t *r, pl_objective_state_t *o)
 {
-    const size_t from = pl_figures_before(r, o->objective),
-                 to = pl_figures_before(r, o->objective + 1);
-    const pl_replica_sums_t sums = {.step = o->objective,
-                                    .number = o->inflight->number,
-                                    .batch = o->inflight->micro_batch,
-                                    .is_last = o->inflight->step_due,
-                                    .has_samples = r->pipeline->has_samples[o->objective],
-                                    .figures = o->inflight->figures + from,
-                                    .figure_count = to - from};
+    const pl_replica_sums_t sums = pl_train_sums(r, o);
     pl_error_t err = {0};
     pl_train_take(r, o, PL_STEP_ON_REDUCE_SENT);
     pl_train_meeting(r);
@@ -370,7 +357,7 @@ static void reduce(pl_replica_t *r, pl_objective_state_t *o)
     if (r->meets->reduce(r, &sums, &err) == PL_OK)
         return;
     pl_train_met(r);
-    stage_fail(r, o, PL_STAGE_REDUCE, &err);
+    pl_train_stage_fail(r, o, PL_STAGE_REDUCE, &err);
 }
 
 /* The device orders it at once, unless the host has ranks synchronize behind it. */
@@ -388,30 +375,12 @@ static void update(pl_replica_t *r, pl_objective_state_t *o)
     pl_actor_does(r, o->inflight->call);
     if (optimizer_fill(r, o, scalars, &msg.scalars, &err) != PL_OK
         || !pl_call_replay_plan(r, r->accelerator, &msg, how, &err)) {
-        stage_fail(r, o, PL_STAGE_UPDATE, &err);
+        pl_train_stage_fail(r, o, PL_STAGE_UPDATE, &err);
         return;
     }
     replay_begun(r);
     if (!pl_train_follows(r))
         pl_train_take(r, o, PL_STEP_ON_UPDATE_ORDERED);
-}
-
-/* Ranks may have things in common only behind an optimizer step: then nothing else
- * begins before that is over. */
-void pl_train_follow(pl_replica_t *r, pl_objective_state_t *o, double *figures,
-                     size_t count)
-{
-    pl_error_t err = {0};
-    const pl_replica_sums_t sums = {.step = o->objective,
-                                    .number = o->inflight->number,
-                                    .has_samples = r->pipeline->has_samples[o->objective],
-                                    .figures = figures,
-                                    .figure_count = count};
-    pl_train_take(r, o, PL_STEP_ON_FOLLOW_SENT);
-    pl_actor_does(r, o->inflight->call);
-    pl_train_meeting(r);
-    if (r->meets->stepped(r, &sums, &err) != PL_OK)
-        pl_replica_told(r, &err, false);
 }
 
 /* What comes next, if the objective waits for nothing. */
@@ -464,7 +433,7 @@ static pl_objective_state_t *objective_next(pl_replica_t *r)
     return NULL;
 }
 
-static void advance(pl_replica_t *r)
+void pl_train_advance(pl_replica_t *r)
 {
     pl_objective_state_t *o;
     while ((o = objective_next(r)) && objective_send(r, o))
@@ -483,74 +452,7 @@ void pl_train_again(pl_replica_t *r, int objective)
         return;
     r->pipeline->sending = r->pipeline->first;
     r->pipeline->objective = objective;
-    advance(r);
-}
-
-/* ---- what the ranks do together ---- */
-
-/* The oldest that waits for the other ranks: for its sums to be ordered, or told.  What a
- * skipped or failed one waits for need not be ordered any more. */
-static pl_objective_state_t *syncing(pl_replica_t *r, bool to_order)
-{
-    pl_error_t err = {0};
-    for (pl_inflight_t *f = r->pipeline->first; f && to_order; f = f->next)
-        for (int k = 0; k < r->steps; k++)
-            if (f->objective[k].step.state == PL_STEP_REDUCING
-                || f->objective[k].step.state == PL_STEP_FOLLOWING)
-                return &f->objective[k];
-    pl_objective_state_t *o = pl_train_owing(r, PL_STAGES_OF_RANKS);
-    if (o)
-        return o;
-    pl_fail(&err, PL_EBUG, "the ranks have synchronized, and no training step waits");
-    pl_actor_end(r, &err);
-    return NULL;
-}
-
-/* Its sums are told before what follows the update, which may be ordered earlier. */
-static bool syncing_order(pl_replica_t *r)
-{
-    pl_objective_state_t *o = syncing(r, true);
-    return o
-           && pl_train_take(r, o,
-                            o->step.state != PL_STEP_FOLLOWING
-                                    && pl_step_owes(&o->step, PL_STAGE_REDUCE)
-                                ? PL_STEP_ON_REDUCE_ORDERED
-                                : PL_STEP_ON_FOLLOW_ORDERED);
-}
-
-void pl_replica_ordered(pl_replica_t *r)
-{
-    if (syncing_order(r))
-        advance(r);
-}
-
-void pl_replica_told(pl_replica_t *r, const pl_error_t *failure, bool halt)
-{
-    pl_objective_state_t *o = syncing(r, false);
-    pl_train_met(r);
-    if (!o)
-        return;
-    const pl_step_stage_t stage = pl_step_owes(&o->step, PL_STAGE_REDUCE)
-                                      ? PL_STAGE_REDUCE
-                                      : PL_STAGE_FOLLOW;
-    o->inflight->halt |= halt;
-    if (failure)
-        stage_fail(r, o, stage, failure);
-    else if (pl_train_take(r, o, pl_step_event_of(stage, PL_STEP_ON_COMPUTE_TOLD))
-             && stage == PL_STAGE_REDUCE && pl_train_syncs_batches(r))
-        pl_train_carry(r, o);
-    if (r->pipeline->state == PL_PIPELINE_FOLLOWING) {
-        pl_train_followed(r);
-        return;
-    }
-    advance(r);
-    pl_train_settle(r);
-}
-
-void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt)
-{
-    if (failure || syncing_order(r))
-        pl_replica_told(r, failure, halt);
+    pl_train_advance(r);
 }
 
 /* ---- a batch ---- */
@@ -593,7 +495,7 @@ int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *m
     pipeline->last = &f->next;
     if (!pipeline->sending && pipeline->state == PL_PIPELINE_OPEN)
         pipeline->sending = f;
-    advance(r);
+    pl_train_advance(r);
     pl_train_settle(r);
     return PL_OK;
 }

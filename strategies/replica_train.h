@@ -84,9 +84,34 @@ void pl_train_fail(pl_replica_t *r, pl_inflight_t *inflight, const pl_error_t *f
 /* Sends the steps that did not run or that came since: the first from one of the
  * module's objectives on  [0: whole], the others whole. */
 void pl_train_again(pl_replica_t *r, int objective);
+/* The same of one of its stages. */
+void pl_train_stage_fail(pl_replica_t *r, pl_objective_state_t *o, pl_step_stage_t stage,
+                         const pl_error_t *failure);
+/* Sends what may be sent. */
+void pl_train_advance(pl_replica_t *r);
+/* Forward and backward, up to the first exchange; or what is behind the newest. */
+int pl_train_replay(pl_replica_t *r, pl_objective_state_t *o, pl_error_t *err);
+/* Of a replay all events have been taken. */
+void pl_train_replay_ended(pl_replica_t *r);
+/* ---- replica_sync.c: what the ranks do together ---- */
+
+/* What this rank has of the step. */
+pl_replica_sums_t pl_train_sums(const pl_replica_t *r, const pl_objective_state_t *o);
+/* Sums that were sent before the batch was computed get its figures, if it has run. */
+void pl_train_computed(pl_replica_t *r, pl_objective_state_t *o, bool has_run);
 /* Has the ranks synchronize behind an optimizer step that was made, or skipped. */
 void pl_train_follow(pl_replica_t *r, pl_objective_state_t *o, double *figures,
                      size_t count);
+
+/* Of a batch without samples. */
+const pl_replica_plan_t *pl_train_empty_plan(const pl_replica_t *r,
+                                             const pl_objective_state_t *o);
+/* Of buckets that are there, how many may be told before the next exchange. */
+int pl_train_buckets(const pl_replica_t *r, const pl_objective_state_t *o, int ready);
+/* The replay waits at that exchange, from 1; ends with pl_replica_exchanged(). */
+int pl_train_exchange(pl_replica_t *r, pl_objective_state_t *o, int number,
+                      pl_error_t *err);
+
 /* ---- replica_results.c: figures, answers, and a step that was skipped ---- */
 
 /* Where the figures of an objective lie among all; of the one behind the last those that
@@ -113,17 +138,6 @@ int pl_train_fail_behind(const pl_pipeline_t *pipeline, uint64_t number, pl_erro
 void pl_train_settle(pl_replica_t *r);
 /* The ranks have synchronized behind the skipped step. */
 void pl_train_followed(pl_replica_t *r);
-
-/* ---- replica_exchange.c: the ranks meet in the middle of a replay ---- */
-
-/* Of a batch without samples. */
-const pl_replica_plan_t *pl_train_empty_plan(const pl_replica_t *r,
-                                             const pl_objective_state_t *o);
-/* Of buckets that are there, how many may be told before the next exchange. */
-int pl_train_buckets(const pl_replica_t *r, const pl_objective_state_t *o, int ready);
-/* The replay waits at that exchange, from 1; ends with pl_replica_exchanged(). */
-int pl_train_exchange(pl_replica_t *r, pl_objective_state_t *o, int number,
-                      pl_error_t *err);
 
 /* ---- replica_spent.c: what a step takes ---- */
 

@@ -177,9 +177,10 @@ enum { LATE_MOST = 8, METRICS_MOST = 8 };
 typedef struct late {
     pl_replica_t replica;                                   /* first: see replica.h */
     pl_replica_meets_t meets;
-    int64_t told_after;                                     /* option: sums, or follows */
-    int64_t fails_at;                                       /* option: of them; 0: none */
-    bool follows, tells_twice;                              /* options */
+    int64_t told_after;                          /* option: sums, or follows */
+    int64_t fails_at;                            /* option: of them; 0: none */
+    bool follows, tells_twice, ahead;            /* options */
+    int uncomputed;                              /* reduced, and without figures so far */
     int64_t told;
     struct {
         double *figures, kept[METRICS_MOST];                /* held back until told */
@@ -190,7 +191,7 @@ typedef struct late {
 } late_t;
 
 static int most_ahead;                              /* sums that were not told, at once */
-static int followed;
+static int most_uncomputed, without_figures, followed;
 
 /* All of them; what the host has to know comes with it. */
 static void late_tell(void *self)
@@ -229,9 +230,30 @@ static int late_keep(late_t *late, const pl_replica_sums_t *sums, pl_error_t *er
     return PL_OK;
 }
 
+/* As a device orders it: the batch is not computed yet. */
 static int late_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
 {
-    return late_keep((late_t *)r, sums, err);
+    late_t *late = (late_t *)r;
+    if (!late->ahead)
+        return late_keep(late, sums, err);
+    late->uncomputed++;
+    if (late->uncomputed > most_uncomputed)
+        most_uncomputed = late->uncomputed;
+    pl_replica_ordered(r);
+    return PL_OK;
+}
+
+static void late_computed(pl_replica_t *r, const pl_replica_sums_t *sums)
+{
+    late_t *late = (late_t *)r;
+    late->uncomputed--;
+    without_figures += !sums->figures;
+    late->sum[late->waiting].figures = NULL;
+    late->sum[late->waiting++].count = 0;
+    if (late->waiting >= late->told_after || !sums->figures)
+        late_tell(late);
+    else if (!late->waits)
+        late->waits = pl_after(late, 20, late_tell, NULL) == PL_OK;
 }
 
 static int late_stepped(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
@@ -255,6 +277,8 @@ static int late_start(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     (void)call, (void)body, (void)err;
     late_t *late = self;
     late->meets = (pl_replica_meets_t){.prepare = late_prepare, .reduce = late_reduce};
+    if (late->ahead)
+        late->meets.computed = late_computed;
     if (late->follows || late->tells_twice)
         late->meets.stepped = late_stepped;
     late->replica.meets = &late->meets;
@@ -274,6 +298,7 @@ static const pl_option_t late_options[] = {
     PL_INT(late_t, told_after, "1", "1..8", "results that are reported together"),
     PL_INT(late_t, fails_at, "0", "0..", "which of the results is a failure; 0: none"),
     PL_BOOL(late_t, follows, "false", "ranks synchronize behind each step"),
+    PL_BOOL(late_t, ahead, "false", "sums are sent before the batch is computed"),
     PL_BOOL(late_t, tells_twice, "false", "that synchronization is reported twice"),
     PL_OPTIONS_END,
 };
@@ -302,7 +327,7 @@ static rig_result_t *fit(const char *script, const char *trainer)
     rig_t *rig = rig_new(.script = script, .data = "\"batch_size\": 5",
                          .optimizer = "{\"name\": \"adam\", \"lr\": 0.01}",
                          .trainer = trainer);
-    most_ahead = followed = 0;
+    most_ahead = most_uncomputed = without_figures = followed = 0;
     rig_result_t *result = rig_keep(rig_fit(rig));
     is_text(result->status, "ok", "it trains: %s", trainer);
     rig_free(&rig);
@@ -333,6 +358,39 @@ static void steps_are_sent_before_the_sums_before_them_are_told(void)
             LATE("\"told_after\": 2") "\"accumulate_grad_batches\": 2, \"max_steps\": 4"),
         fit("", RUN "\"accumulate_grad_batches\": 2, \"max_steps\": 4"),
         "of several batches");
+}
+
+static void sums_and_updates_are_sent_before_the_batch_is_computed(void)
+{
+    rig_result_t *ahead = fit("replay of forward_backward takes 20 ms",
+                              LATE("\"ahead\": true") "\"max_steps\": 8");
+    ok(most_uncomputed > 1, "sums of %d batches are sent before they are computed",
+       most_uncomputed);
+    is_same(ahead, fit("", RUN "\"max_steps\": 8"), "sent ahead");
+    is_same(fit("",
+                LATE("\"ahead\": true, \"told_after\": 2") "\"accumulate_grad_batches\": "
+                                                           "3, \"max_steps\": 6"),
+            fit("", RUN "\"accumulate_grad_batches\": 3, \"max_steps\": 6"),
+            "of several batches, told late");
+    is_same(fit("", LATE("\"ahead\": true, \"follows\": true") "\"max_steps\": 5"),
+            fit("", RUN "\"max_steps\": 5"), "with something behind each");
+}
+
+static void what_is_sent_behind_a_skipped_step_comes_back_without_figures(void)
+{
+    static const char script[] = "step 3 of forward_backward gives nan in fc1.weight;"
+                                 "replay of forward_backward takes 20 ms";
+    rig_result_t *ahead = fit(script, LATE("\"ahead\": true") "\"max_steps\": 9");
+    ok(without_figures > 0, "%d batches were sent and did not run", without_figures);
+    is_same(ahead, fit(script, LATE("\"told_after\": 1") "\"max_steps\": 9"),
+            "they are sent again");
+    rig_t *rig = rig_new(.script = "replay 4 of forward_backward fails",
+                         .data = "\"batch_size\": 5",
+                         .trainer = LATE("\"ahead\": true") "\"max_steps\": 9");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "failed", "a batch that fails ends the run");
+    is_int(result->error.code, PL_EIO, "as the device did");
+    rig_free(&rig);
 }
 
 static void a_step_that_is_skipped_waits_for_what_is_told_late(void)
@@ -388,6 +446,8 @@ int main(void)
     run(a_step_takes_the_events_of_its_state_and_refuses_others);
     run(the_steps_in_flight_take_the_events_of_their_state);
     run(steps_are_sent_before_the_sums_before_them_are_told);
+    run(sums_and_updates_are_sent_before_the_batch_is_computed);
+    run(what_is_sent_behind_a_skipped_step_comes_back_without_figures);
     run(a_step_that_is_skipped_waits_for_what_is_told_late);
     run(a_failure_that_is_told_late_ends_the_run_with_its_cause);
     run(a_strategy_that_tells_what_nothing_waits_for_ends_the_run);

@@ -1,12 +1,15 @@
-/* replica_exchange.c - what ranks exchange in the middle of a step:
- * trainer.sync_batchnorm
+/* replica_sync.c - what the ranks do together for a training step: sums of gradients,
+ * what follows the update, and exchanges in the middle of a plan
  *
- * A batch norm of all ranks needs sums of all of them before it can go on, once in
- * forward and once in backward.  The plan waits there (an operation `exchange`), the
- * strategy has the ranks meet over a piece of PL_REGION_EXCHANGE, and the plan goes on.
- * Which exchanges there are, and which buckets of the gradients are there before each,
- * follows from the graph alone: so all ranks come to everything in the same order, also
- * one without samples, which brings zeros. */
+ * The sums of a step, and what follows its update, belong to the oldest step that waits
+ * for them, because all ranks come to everything in the same order.
+ *
+ * trainer.sync_batchnorm: a batch norm of all ranks needs sums of all of them before it
+ * can go on, once in forward and once in backward.  The plan waits there (an operation
+ * `exchange`), the strategy has the ranks meet over a piece of PL_REGION_EXCHANGE, and
+ * the plan continues.  Which exchanges there are, and which buckets of the gradients are
+ * there before each, follows from the graph alone: so all ranks come to everything in the
+ * same order, also one without samples, which brings zeros. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/run.h"
@@ -14,7 +17,118 @@
 #include "tensor/model.h"
 #include "tensor/operators.h"
 
-/* ---- which there are ---- */
+/* ---- sums, and what follows the update ---- */
+
+/* What a rank has of the step. */
+pl_replica_sums_t pl_train_sums(const pl_replica_t *r, const pl_objective_state_t *o)
+{
+    const pl_inflight_t *f = o->inflight;
+    const size_t from = pl_figures_before(r, o->objective),
+                 to = pl_figures_before(r, o->objective + 1);
+    return (pl_replica_sums_t){.step = o->objective,
+                               .number = f->number,
+                               .batch = f->micro_batch,
+                               .is_last = f->step_due,
+                               .has_samples = r->pipeline->has_samples[o->objective],
+                               .figures = f->figures + from,
+                               .figure_count = to - from};
+}
+
+/* Sums that were sent before the batch was computed wait for its figures. */
+void pl_train_computed(pl_replica_t *r, pl_objective_state_t *o, bool has_run)
+{
+    pl_replica_sums_t sums = pl_train_sums(r, o);
+    if (!r->meets || !r->meets->computed || !pl_step_owes(&o->step, PL_STAGE_REDUCE))
+        return;
+    if (!has_run)
+        sums.figures = NULL, sums.figure_count = 0;
+    r->meets->computed(r, &sums);
+}
+
+/* Ranks may have things in common only behind an optimizer step: then nothing else
+ * begins before that is over. */
+void pl_train_follow(pl_replica_t *r, pl_objective_state_t *o, double *figures,
+                     size_t count)
+{
+    pl_error_t err = {0};
+    const pl_replica_sums_t sums = {.step = o->objective,
+                                    .number = o->inflight->number,
+                                    .has_samples = r->pipeline->has_samples[o->objective],
+                                    .figures = figures,
+                                    .figure_count = count};
+    pl_train_take(r, o, PL_STEP_ON_FOLLOW_SENT);
+    pl_actor_does(r, o->inflight->call);
+    pl_train_meeting(r);
+    if (r->meets->stepped(r, &sums, &err) != PL_OK)
+        pl_replica_told(r, &err, false);
+}
+
+/* The oldest that waits for the other ranks: for its sums to be ordered, or told.  What a
+ * skipped or failed one waits for need not be ordered any more. */
+static pl_objective_state_t *syncing(pl_replica_t *r, bool to_order)
+{
+    pl_error_t err = {0};
+    for (pl_inflight_t *f = r->pipeline->first; f && to_order; f = f->next)
+        for (int k = 0; k < r->steps; k++)
+            if (f->objective[k].step.state == PL_STEP_REDUCING
+                || f->objective[k].step.state == PL_STEP_FOLLOWING)
+                return &f->objective[k];
+    pl_objective_state_t *o = pl_train_owing(r, PL_STAGES_OF_RANKS);
+    if (o)
+        return o;
+    pl_fail(&err, PL_EBUG, "the ranks have synchronized, and no training step waits");
+    pl_actor_end(r, &err);
+    return NULL;
+}
+
+/* Its sums are told before what follows the update, which may be ordered earlier. */
+static bool syncing_order(pl_replica_t *r)
+{
+    pl_objective_state_t *o = syncing(r, true);
+    return o
+           && pl_train_take(r, o,
+                            o->step.state != PL_STEP_FOLLOWING
+                                    && pl_step_owes(&o->step, PL_STAGE_REDUCE)
+                                ? PL_STEP_ON_REDUCE_ORDERED
+                                : PL_STEP_ON_FOLLOW_ORDERED);
+}
+
+void pl_replica_ordered(pl_replica_t *r)
+{
+    if (syncing_order(r))
+        pl_train_advance(r);
+}
+
+void pl_replica_told(pl_replica_t *r, const pl_error_t *failure, bool halt)
+{
+    pl_objective_state_t *o = syncing(r, false);
+    pl_train_met(r);
+    if (!o)
+        return;
+    const pl_step_stage_t stage = pl_step_owes(&o->step, PL_STAGE_REDUCE)
+                                      ? PL_STAGE_REDUCE
+                                      : PL_STAGE_FOLLOW;
+    o->inflight->halt |= halt;
+    if (failure)
+        pl_train_stage_fail(r, o, stage, failure);
+    else if (pl_train_take(r, o, pl_step_event_of(stage, PL_STEP_ON_COMPUTE_TOLD))
+             && stage == PL_STAGE_REDUCE && pl_train_syncs_batches(r))
+        pl_train_carry(r, o);
+    if (r->pipeline->state == PL_PIPELINE_FOLLOWING) {
+        pl_train_followed(r);
+        return;
+    }
+    pl_train_advance(r);
+    pl_train_settle(r);
+}
+
+void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt)
+{
+    if (failure || syncing_order(r))
+        pl_replica_told(r, failure, halt);
+}
+
+/* ---- which exchanges there are ---- */
 
 int pl_replica_bind_norms(pl_replica_t *r, pl_error_t *err)
 {
@@ -138,7 +252,7 @@ const pl_replica_plan_t *pl_train_empty_plan(const pl_replica_t *r,
     return plan;
 }
 
-/* ---- in a step ---- */
+/* ---- exchanges in a step ---- */
 
 int pl_train_buckets(const pl_replica_t *r, const pl_objective_state_t *o, int ready)
 {
@@ -160,4 +274,22 @@ int pl_train_exchange(pl_replica_t *r, pl_objective_state_t *o, int number,
     pl_actor_does(r, o->inflight->call);
     pl_train_meeting(r);
     return r->meets->exchange(r, &step->exchange[number - 1], err);
+}
+
+void pl_replica_exchanged(pl_replica_t *r, const pl_error_t *failure)
+{
+    pl_error_t err = failure ? *failure : (pl_error_t){0};
+    pl_objective_state_t *o = pl_train_owing(r, 1u << PL_STAGE_COMPUTE);
+    pl_train_met(r);
+    if (!o) {
+        pl_fail(&err, PL_EBUG, "the ranks have exchanged, and no training step waits");
+        pl_actor_end(r, &err);
+        return;
+    }
+    if (!failure
+        && (!pl_train_take(r, o, PL_STEP_ON_EXCHANGED)
+            || pl_train_replay(r, o, &err) == PL_OK))
+        return;
+    pl_train_stage_fail(r, o, PL_STAGE_COMPUTE, &err);
+    pl_train_replay_ended(r);
 }
