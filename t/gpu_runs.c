@@ -234,6 +234,33 @@ static void reads_do_not_hold_replays(void)
     }
 }
 
+#define WIDE "{\"name\": \"mlp\", \"hidden\": [64]}"
+
+/* A model that does not fit: what was asked for, for what, who has the rest, what helps;
+ * and the next run finds the engine as it was. */
+static void a_model_that_does_not_fit_is_told(void)
+{
+    static const char *const limits[] = {"2000", "4000"}, *const needs[] = {
+                                                              "for parameters",
+                                                              "for values of a step"};
+    for (int k = 0; k < 2; k++) {
+        rig_t *rig = rig_new(.accelerator = "emulated", .module = WIDE,
+                             .data = "\"batch_size\": 32",
+                             .trainer = "\"max_epochs\": 1");
+        setenv("EMULATED_LIMIT", limits[k], 1);
+        const rig_result_t *result = rig_fit(rig);
+        unsetenv("EMULATED_LIMIT");
+        is_text(result->status, "failed", "with blocks of %s bytes at most", limits[k]);
+        ok(strstr(result->error.text, "out of memory: ")
+               && strstr(result->error.text, needs[k])
+               && strstr(result->error.text, ": use a smaller batch_size"),
+           "%s", result->error.text);
+        result = rig_fit(rig);
+        is_text(result->status, "ok", "and with more it trains: %s", result->error.text);
+        rig_free(&rig);
+    }
+}
+
 static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator},
                                           {"accelerator", &emulated_library_accelerator},
                                           {"module", &normed},
@@ -243,6 +270,7 @@ int main(void)
 {
     rig_init(parts);
     run(reads_do_not_hold_replays);
+    run(a_model_that_does_not_fit_is_told);
     run(ranks_train_as_on_the_processor);
     run(as_many_ranks_as_there_are_come_to_the_same_bits);
     return tap_done();

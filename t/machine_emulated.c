@@ -32,6 +32,8 @@ static int emulated_open(void *self, pl_device_info_t *info, pl_error_t *err)
     e->seed = 1000003u * (uint64_t)__atomic_add_fetch(&opened, 1, __ATOMIC_RELAXED);
     e->streams = streams_new(e->seed);
     e->gpu.checks = true;
+    if (getenv("EMULATED_LIMIT"))
+        e->limit = (size_t)atol(getenv("EMULATED_LIMIT"));
     e->told = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     *info = (pl_device_info_t){.ranks = info->ranks,
                                .local_rank = info->local_rank,
@@ -63,7 +65,7 @@ static int emulated_memory_new(void *self, size_t bytes, pl_address_t *address,
 {
     emulated_t *e = self;
     if (e->limit && bytes > e->limit)
-        return pl_fail(err, PL_ENOMEM, "out of memory: %zu bytes", bytes);
+        return pl_fail(err, PL_ENOMEM, "out of memory: %zu bytes requested", bytes);
     void *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
     memory_t *block = pl_alloc(sizeof *block);
     if (!memory || !block) {

@@ -27,6 +27,80 @@ static void block_free(pl_gpu_t *gpu, gpu_block_t *block)
     *block = (gpu_block_t){0};
 }
 
+/* ---- Too little memory ---- */
+
+typedef struct user {
+    const char *what;
+    size_t bytes;
+} user_t;
+
+static const char *const region_names[GPU_REGIONS] = {
+    [PL_REGION_PARAMS] = "parameters",
+    [PL_REGION_GRADS] = "gradients",
+    [PL_REGION_STATE] = "state of the model",
+    [PL_REGION_AVERAGE] = "averaged parameters",
+    [PL_REGION_MASTER] = "parameters of the optimizer",
+    [PL_REGION_KEPT] = "kept state of the model",
+    [PL_REGION_EXCHANGE] = "exchange of ranks",
+    [GPU_REGION_LOW] = "parameters as halves",
+};
+
+static const char *region_name(int region)
+{
+    if (region >= PL_REGION_SLOT0 && region < PL_REGION_SLOT0 + PL_SLOTS)
+        return "state of the optimizer";
+    return region_names[region] ? region_names[region] : "memory of the strategy";
+}
+
+static void user_add(user_t *list, int *count, const char *what, size_t bytes)
+{
+    for (int k = 0; k < *count; k++)
+        if (list[k].what == what || !strcmp(list[k].what, what)) {
+            list[k].bytes += bytes;
+            return;
+        }
+    if (bytes)
+        list[(*count)++] = (user_t){what, bytes};
+}
+
+static int users_of(const pl_gpu_memory_t *m, user_t list[GPU_REGIONS + 3])
+{
+    int count = 0;
+    user_add(list, &count, "values of a step", m->arena.bytes);
+    user_add(list, &count, "kernels' scratch", m->scratch.bytes);
+    for (int set = 0; set < GPU_SETS; set++)
+        for (int k = 0; k < PL_FIELDS; k++)
+            user_add(list, &count, "batches", m->set[set].input[k].bytes);
+    for (int r = 0; r < GPU_REGIONS; r++)
+        user_add(list, &count, region_name(r), m->region[r].block.bytes);
+    return count;
+}
+
+/* Adds to what the machine has said: what for, who has the most, and what helps. */
+static int fail_memory(const pl_gpu_t *gpu, const char *what, pl_error_t *err)
+{
+    user_t list[GPU_REGIONS + 3];
+    const int count = users_of(gpu->memory, list);
+    char text[256] = "";
+    for (int n = 0; n < 3 && n < count; n++) {
+        user_t *most = list;
+        for (int k = 1; k < count; k++)
+            if (list[k].bytes > most->bytes)
+                most = &list[k];
+        if (!most->bytes)
+            break;
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s %.1f MiB %s",
+                 n ? "," : "; it holds", (double)most->bytes / (1 << 20), most->what);
+        most->bytes = 0;
+    }
+    pl_error_t said = err ? *err : (pl_error_t){.text = ""};
+    return pl_fail(
+        err, PL_ENOMEM,
+        "%s, for %s%s: use a smaller batch_size (and accumulate_grad_batches), "
+        "a precision of 16 bits, or a smaller model",
+        said.text, what, text);
+}
+
 int gpu_reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, const char *what,
                 pl_error_t *err)
 {
@@ -38,6 +112,8 @@ int gpu_reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, const char *wha
         code = gpu->machine->memory_new(gpu, bytes, &fresh, err);
     if (code == PL_ENOMEM && gpu_transfers_drop(gpu))
         code = gpu->machine->memory_new(gpu, bytes, &fresh, err);
+    if (code == PL_ENOMEM)
+        return fail_memory(gpu, what, err);
     if (code != PL_OK)
         return pl_pass(err, "%s", what);
     block_free(gpu, block);
@@ -180,12 +256,10 @@ static int region_make(pl_gpu_t *gpu, gpu_region_t *region, const char *what,
 
 static int region_set(pl_gpu_t *gpu, int number, gpu_region_t fresh, pl_error_t *err)
 {
-    char what[32];
     gpu_region_t *region = &gpu->memory->region[number];
-    snprintf(what, sizeof what, "region %d", number);
     int code = gpu_drain(gpu, err);
     if (code == PL_OK)
-        code = region_make(gpu, &fresh, what, err);
+        code = region_make(gpu, &fresh, region_name(number), err);
     if (code != PL_OK) {
         block_free(gpu, &fresh.block);
         block_free(gpu, &fresh.floats);

@@ -12,9 +12,9 @@
 static int reserve(pl_gpu_t *gpu, const pl_plan_t *p, pl_error_t *err)
 {
     pl_gpu_memory_t *m = gpu->memory;
-    int code = gpu_reserve(gpu, &m->arena, p->arena, "arena", err);
+    int code = gpu_reserve(gpu, &m->arena, p->arena, "values of a step", err);
     if (code == PL_OK)
-        code = gpu_reserve(gpu, &m->scratch, p->scratch, "scratch", err);
+        code = gpu_reserve(gpu, &m->scratch, p->scratch, "kernels' scratch", err);
     if (code == PL_OK)
         code = gpu_reserve_zeros(gpu, &m->counters, p->counters, "counters", err);
     for (int set = 0; set < GPU_SETS && code == PL_OK; set++) {
@@ -22,7 +22,7 @@ static int reserve(pl_gpu_t *gpu, const pl_plan_t *p, pl_error_t *err)
                            GPU_RECORD_SUMS + (size_t)p->sums * sizeof(double), "record",
                            err);
         for (int k = 0; k < PL_FIELDS && code == PL_OK; k++)
-            code = gpu_reserve(gpu, &m->set[set].input[k], p->input[k], "batch", err);
+            code = gpu_reserve(gpu, &m->set[set].input[k], p->input[k], "batches", err);
     }
     return code;
 }
