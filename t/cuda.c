@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "accelerators/cuda/cuda.h"
@@ -49,6 +50,59 @@ static void what_is_wrong_with_a_driver_is_one_sentence(void)
     }
     setenv("STAND_IN", "", 1);
     ok(accelerator->count(NULL) == 1, "else there is");
+}
+
+/* ---- What the replacement of the driver finds ---- */
+
+/* In a child, which must not live on. */
+static bool crashes(const volatile char *at)
+{
+    int status = 0;
+    const pid_t child = fork();
+    if (child == 0) {
+        fclose(stderr);
+        _exit(*at & 0);
+    }
+    return waitpid(child, &status, 0) == child && status != 0;
+}
+
+static void what_a_driver_may_forgive_is_an_error_here(void)
+{
+    const cuda_driver_t *call = &cuda_library_open(NULL)->call;
+    CUcontext context;
+    CUstream stream;
+    CUevent event;
+    CUgraph graph = NULL;
+    CUdeviceptr at = 0, other = 0;
+    char host[64] = "";
+    call->context_use(NULL);
+    is_int(call->memory_new(&at, 64), CU_INVALID_CONTEXT, "a call without a context");
+    call->context_retain(&context, 0);
+    call->context_use(context);
+    is_int(call->memory_new(&at, 64), CU_OK, "(with one there is memory)");
+    ok(crashes((const char *)(uintptr_t)at), "reading the card's memory is a crash");
+    call->stream_new(&stream, CU_STREAM_APART);
+    is_int(call->copy_in(at, host, 65, stream), CU_INVALID_VALUE,
+           "copying more than was allocated");
+    is_int(call->copy_in(at + 1, host, 64, stream), CU_INVALID_VALUE, "or beyond it");
+    call->event_new(&event, CU_EVENT_BLOCKING);
+    is_int(call->event_record((CUevent)stream, stream), CU_INVALID_HANDLE,
+           "a handle of another kind");
+    call->capture_begin(stream, CU_CAPTURE_BY_THREAD);
+    is_int(call->memory_new(&other, 64), CU_CAPTURE_UNSUPPORTED,
+           "allocating while launches are recorded");
+    is_int(call->capture_end(stream, &graph), CU_CAPTURE_INVALIDATED,
+           "which ends the recording");
+    call->capture_begin(stream, CU_CAPTURE_BY_THREAD);
+    is_int(call->stream_finish(stream), CU_CAPTURE_UNSUPPORTED, "or waiting");
+    call->capture_end(stream, &graph);
+    const int before = *left;
+    call->context_release(0);
+    is_int(*left - before, 3, "what is left is told: memory, a stream, an event");
+    *left = before;
+    call->stream_free(stream);
+    call->event_free(event);
+    call->context_use(NULL);
 }
 
 /* ---- Cases of operators ---- */
@@ -490,6 +544,7 @@ int main(void)
     rig_init(cuda_plugin());
     accelerator = cuda_plugin()->table;
     run(what_is_wrong_with_a_driver_is_one_sentence);
+    run(what_a_driver_may_forgive_is_an_error_here);
     run(operators_compute_what_the_reference_does);
     run(products_by_cublaslt_are_what_the_reference_computes);
     run(float32_is_not_rounded_to_tf32_unless_asked_for);

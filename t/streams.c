@@ -18,7 +18,7 @@ typedef struct item {
     streams_event_t *event;
     uint64_t number; /* of the record */
     bool waits;      /* for it; else it is the record */
-    char data[];
+    _Alignas(max_align_t) char data[];
 } item_t;
 
 typedef struct telling {

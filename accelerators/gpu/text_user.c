@@ -45,7 +45,7 @@ bool gpu_print_user(gpu_text_t *t, int i)
         return false;
     const pl_shape_t y = t->g->value[op->output[0]].shape;
     const int64_t rows = pl_rows(y, op->attr.table->row_axes);
-    char name[8];
+    char name[16];
     gpu_kernel_begin(t, "user");
     for (int k = 0; k < op->input_count; k++) {
         snprintf(name, sizeof name, "IN%d", k);
