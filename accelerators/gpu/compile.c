@@ -48,11 +48,12 @@ static bool may_take_place(const pl_graph_t *g, int op, int32_t input, void *use
 }
 
 /* What a library computes cannot be stopped by a guard (products.c). */
-static bool must_stay(const pl_graph_t *g, int op, void *user)
+static bool must_stay(const pl_graph_t *g, int op, const pl_value_t *target, void *user)
 {
     const compiler_t *c = user;
     (void)g;
-    return c->plan->product && c->plan->product[op];
+    return c->plan->product && c->plan->product[op]
+           && !(c->plan->kept && target->index == PL_REGION_GRADS);
 }
 
 /* ---- Pieces ---- */
@@ -321,6 +322,8 @@ static int print_units(compiler_t *c, const int *last, pl_error_t *err)
     print_refresh(c);
     print_ins(c);
     gpu_print_begin(&c->text);
+    if (c->plan->kept)
+        gpu_print_kept(&c->text, c->plan->kept, false);
     for (int from = 0, to; from < g->op_count && code == PL_OK; from = to) {
         const int unit = c->fusion.unit[from];
         for (to = from; to < g->op_count && c->fusion.unit[to] == unit; to++)
@@ -335,6 +338,8 @@ static int print_units(compiler_t *c, const int *last, pl_error_t *err)
         c->text.core = -1;
         cut_buckets(c, last, &bucket, unit);
     }
+    if (c->plan->kept)
+        gpu_print_kept(&c->text, c->plan->kept, true);
     gpu_print_record(&c->text, g->op_count);
     cut_end(c, bucket);
     return code;
@@ -454,6 +459,8 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
         c->text.wide = pl_graph_is_wide(g);
         c->text.core = -1;
         code = gpu_products_find(c->gpu, &c->text, c->plan, err);
+        if (c->graph.bucket_count) /* gradients leave before the replay is over */
+            c->plan->kept = 0;
     }
     if (code == PL_OK) {
         const pl_lifetime_rules_t rules = {.time = c->fusion.unit,
@@ -468,6 +475,7 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
     c->text.home = c->lifetimes.home;
     c->text.done = c->lifetimes.done;
     c->plan->arena = c->lifetimes.arena;
+    gpu_products_placed(&c->text, c->plan);
     note_needs(c);
     note_params(c);
     code = note_fetches(c, err);

@@ -204,6 +204,7 @@ void gpu_memory_close(pl_gpu_t *gpu)
     block_free(gpu, &m->arena);
     block_free(gpu, &m->scratch);
     block_free(gpu, &m->counters);
+    block_free(gpu, &m->kept);
     block_free(gpu, &m->control);
     pl_free(m->staging);
     pl_free(m);
@@ -219,6 +220,7 @@ pl_address_t gpu_address(const pl_gpu_t *gpu, const gpu_spot_t *spot, int set)
     case GPU_AT_FLOATS: return m->region[spot->index].floats.address + spot->offset;
     case GPU_AT_INPUT: return m->set[set].input[spot->index].address + spot->offset;
     case GPU_AT_STEP: return m->set[set].step.address;
+    case GPU_AT_KEPT: return m->kept.address;
     case GPU_AT_COUNTER: return m->counters.address;
     case GPU_AT_CONTROL: return m->control.address;
     case GPU_AT_RECORD: return m->set[set].record.address + spot->offset;

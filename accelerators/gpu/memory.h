@@ -33,6 +33,7 @@ typedef struct pl_gpu_memory {
     bool low_is_fresh; /* GPU_REGION_LOW is what parameters are */
     gpu_block_t arena, scratch, counters, control; /* of all plans: they run one after
                                                       another */
+    gpu_block_t kept; /* gradients, while a halted replay runs */
     gpu_set_t set[GPU_SETS];
     void *staging; /* of the host, for what is converted */
     size_t staging_bytes;

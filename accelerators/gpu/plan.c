@@ -17,6 +17,8 @@ static int reserve(pl_gpu_t *gpu, const pl_plan_t *p, pl_error_t *err)
         code = gpu_reserve(gpu, &m->scratch, p->scratch, "kernels' scratch", err);
     if (code == PL_OK)
         code = gpu_reserve_zeros(gpu, &m->counters, p->counters, "counters", err);
+    if (code == PL_OK)
+        code = gpu_reserve(gpu, &m->kept, p->kept, "copy of gradients", err);
     for (int set = 0; set < GPU_SETS && code == PL_OK; set++) {
         code = gpu_reserve(gpu, &m->set[set].record,
                            GPU_RECORD_SUMS + (size_t)p->sums * sizeof(double), "record",

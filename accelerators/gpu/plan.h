@@ -57,6 +57,7 @@ struct pl_plan {
     gpu_passage_t exchanged;         /* PL_REGION_EXCHANGE, when a replay continues
                                 [count 0] */
     size_t arena, scratch, counters; /* bytes */
+    size_t kept; /* of PL_REGION_GRADS, which a halted replay puts back  [0] */
     gpu_sums_t *metric;              /* [metrics] */
     int metrics;
     int64_t sums; /* of all metrics */

@@ -4,8 +4,14 @@
  * offered to it; what it does not take is a kernel of the core's (text_product.c).
  *
  * A library knows nothing of guards: what it computes is there whether or not the replay
- * was stopped before.  So its results never lie in a region, which a stopped replay must
- * leave as it is; the unit that assigns them is a kernel, and that looks at the guard. */
+ * was stopped before.  So its results lie in the arena, and the unit that assigns them to
+ * a region is a kernel, which looks at the guard.  But gradients of weights are large:
+ * moving them takes a third of what an optimizer's step does.  Where nothing but its
+ * begin can stop a replay, they lie in PL_REGION_GRADS: a replay that is halted keeps the
+ * region's content before its first product, and puts it back behind the last.  That
+ * takes as much memory as the region has, so it is done only where that is a small part
+ * of what is free.
+ */
 #include "accelerators/gpu/products.h"
 
 #include <stdio.h>
@@ -85,6 +91,30 @@ static bool describe(const gpu_text_t *t, const pl_op_t *op, pl_product_t *p)
     return true;
 }
 
+/* Bytes of PL_REGION_GRADS that a halted replay has to put back; 0: products must not lie
+ * there, because a guard, ranks or the host come between, or memory is scarce. */
+static size_t bytes_to_keep(pl_gpu_t *gpu, const pl_graph_t *g)
+{
+    enum { SHARE = 16 }; /* of free memory */
+    size_t bytes = 0, left = SIZE_MAX, all;
+    if (gpu->memory->region[PL_REGION_GRADS].mirror)
+        return 0;
+    for (int i = 0; i < g->op_count; i++)
+        if (g->op[i].code == PL_OP_guard || g->op[i].code == PL_OP_exchange)
+            return 0;
+    for (int32_t v = 0; v < g->value_count; v++) {
+        const pl_value_t *value = &g->value[v];
+        if (value->source != PL_FROM_REGION || value->index != PL_REGION_GRADS)
+            continue;
+        const size_t end = (size_t)(value->offset + pl_elements(value->shape))
+                           * pl_dtype_size(value->dtype);
+        bytes = end > bytes ? end : bytes;
+    }
+    if (gpu->machine->memory_left)
+        gpu->machine->memory_left(gpu, &left, &all);
+    return bytes <= left / SHARE ? bytes : 0;
+}
+
 int gpu_products_find(pl_gpu_t *gpu, gpu_text_t *t, pl_plan_t *plan, pl_error_t *err)
 {
     const pl_machine_ops_t *machine = gpu->machine;
@@ -94,6 +124,7 @@ int gpu_products_find(pl_gpu_t *gpu, gpu_text_t *t, pl_plan_t *plan, pl_error_t 
     if (!plan->product)
         return pl_no_memory(err);
     plan->products = t->g->op_count;
+    plan->kept = bytes_to_keep(gpu, t->g);
     for (int i = 0; i < t->g->op_count; i++) {
         pl_product_t product;
         size_t workspace = 0;
@@ -111,6 +142,15 @@ int gpu_products_find(pl_gpu_t *gpu, gpu_text_t *t, pl_plan_t *plan, pl_error_t 
     return PL_OK;
 }
 
+void gpu_products_placed(const gpu_text_t *t, pl_plan_t *plan)
+{
+    bool any = false;
+    for (int i = 0; i < plan->products; i++)
+        any |= plan->product[i]
+               && t->home[t->g->op[i].output[0]].place == PL_PLACE_TARGET;
+    plan->kept = any ? plan->kept : 0;
+}
+
 bool gpu_product_put(gpu_text_t *t, const pl_plan_t *plan, int i)
 {
     const pl_prepared_t *library = plan->product ? plan->product[i] : NULL;
@@ -124,12 +164,15 @@ bool gpu_product_put(gpu_text_t *t, const pl_plan_t *plan, int i)
         [PL_PRODUCT_WORKSPACE] = {.at = GPU_AT_SCRATCH}};
     spot[PL_PRODUCT_A].reads = spot[PL_PRODUCT_B].reads = true;
     spot[PL_PRODUCT_C].writes = true;
+    spot[PL_PRODUCT_C].made = spot[PL_PRODUCT_C].value;
     spot[PL_PRODUCT_BIAS] = spot[PL_PRODUCT_WORKSPACE];
     if (op->input_count > 2) {
         spot[PL_PRODUCT_BIAS] = gpu_spot_of(t, op->input[2]);
         spot[PL_PRODUCT_BIAS].reads = true;
     }
-    if (spot[PL_PRODUCT_C].at != GPU_AT_ARENA)
+    if (spot[PL_PRODUCT_C].at != GPU_AT_ARENA
+        && !(plan->kept && spot[PL_PRODUCT_C].at == GPU_AT_REGION
+             && spot[PL_PRODUCT_C].index == PL_REGION_GRADS))
         return false;
     for (int k = 0; k < PL_PRODUCT_ADDRESSES; k++)
         if (spot[k].offset % PL_PRODUCT_ALIGNMENT)

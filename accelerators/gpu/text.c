@@ -473,6 +473,28 @@ void gpu_print_convert(gpu_text_t *t, const gpu_spot_t *from, pl_dtype_t from_ty
     kernel_end(t, groups < CONVERT_GROUPS ? groups : CONVERT_GROUPS, CONVERT_THREADS, -1);
 }
 
+void gpu_print_kept(gpu_text_t *t, size_t bytes, bool back)
+{
+    const gpu_spot_t grads = {.at = GPU_AT_REGION,
+                              .index = PL_REGION_GRADS,
+                              .reach = bytes},
+                     kept = {.at = GPU_AT_KEPT, .reach = bytes};
+    const int64_t words = (int64_t)(bytes / sizeof(uint16_t)),
+                  groups = (words + CONVERT_THREADS - 1) / CONVERT_THREADS;
+    gpu_kernel_begin(t, back ? "put_back" : "keep");
+    const int control = gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_CONTROL}, "control_t",
+                                     false),
+              from = gpu_argument(t, back ? &kept : &grads, "uint16_t", false),
+              to = gpu_argument(t, back ? &grads : &kept, "uint16_t", true);
+    gpu_print(t,
+              "    if (!a%d->halts || !a%d->halted)\n        return;\n"
+              "    for (int64_t i = (int64_t)GROUP * THREADS + THREAD; i < %lld;\n"
+              "         i += (int64_t)GROUPS * THREADS)\n"
+              "        a%d[i] = a%d[i];\n",
+              control, control, (long long)words, to, from);
+    kernel_end(t, groups < CONVERT_GROUPS ? groups : CONVERT_GROUPS, CONVERT_THREADS, -1);
+}
+
 /* ---- values ---- */
 
 gpu_spot_t gpu_spot_of(const gpu_text_t *t, int32_t value)

@@ -24,6 +24,7 @@ typedef struct gpu_spot {
         GPU_AT_CONTROL, /* control_t */
         GPU_AT_RECORD,  /* what a replay reports: control_t, and the sums of metrics */
         GPU_AT_SCRATCH, /* of one unit */
+        GPU_AT_KEPT,    /* gradients of a replay that is halted */
         GPU_AT_COUNTER, /* zeros, for is_last_group() */
     } at;
     int index;
@@ -182,6 +183,9 @@ void gpu_print_guard(gpu_text_t *t, int op);
  * one make. */
 void gpu_print_begin(gpu_text_t *t);
 void gpu_print_record(gpu_text_t *t, int before);
+/* Of a replay that is halted: keeps so many bytes of PL_REGION_GRADS, or puts them
+ * back. */
+void gpu_print_kept(gpu_text_t *t, size_t bytes, bool back);
 /* Elements as another type: n of them from a spot to a spot, whatever guards say. */
 void gpu_print_convert(gpu_text_t *t, const gpu_spot_t *from, pl_dtype_t from_type,
                        const gpu_spot_t *to, pl_dtype_t to_type, size_t n);

@@ -130,7 +130,7 @@ static bool may_move(const planner_t *p, int assign, int32_t root)
     const pl_graph_t *g = p->g;
     const int made = g->value[root].op;
     const pl_value_t *target = &g->value[g->op[assign].input[0]];
-    if (p->rules->must_stay && p->rules->must_stay(g, made, p->rules->user))
+    if (p->rules->must_stay && p->rules->must_stay(g, made, target, p->rules->user))
         return false;
     if (assign > made && p->guards[assign] > p->guards[made + 1])
         return false;

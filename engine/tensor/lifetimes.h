@@ -27,9 +27,9 @@ typedef struct pl_lifetime_rules {
      * read at the same time and never again and has at least as many bytes: true only
      * where element i is written after everybody at that time read element i  [never]. */
     bool (*in_place)(const pl_graph_t *g, int op, int32_t input, void *user);
-    /* Whether the first output of `op` lies in the arena even where an assign could be
-     * spared  [never]. */
-    bool (*must_stay)(const pl_graph_t *g, int op, void *user);
+    /* Whether the first output of `op` lies in the arena even where the assign to
+     * `target` could be spared  [never]. */
+    bool (*must_stay)(const pl_graph_t *g, int op, const pl_value_t *target, void *user);
     /* To store a value  [elements times size]. */
     size_t (*bytes)(const pl_graph_t *g, int32_t value, void *user);
     void *user;
