@@ -3,7 +3,7 @@
 #define T_CPU_TRAINER_H
 
 #include "cpu_rig.h"
-#include "training_cases.h"
+#include "device_training.h"
 
 typedef struct cpu_trainer {
     training_t t;
@@ -19,6 +19,8 @@ void cpu_trainer_close(cpu_trainer_t *r);
 
 /* One step, from 0.  Figures are the loss (sum, weight) and the norm before clipping. */
 bool cpu_train(cpu_trainer_t *r, int step, double figures[2][2]);
+/* All steps; how far they are off PyTorch's. */
+device_training_off_t cpu_train_all(cpu_trainer_t *r, const json_t *want);
 
 /* done() of a replay that a test makes itself: what it said stays in cpu_told. */
 extern pl_error_t cpu_told;

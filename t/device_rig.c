@@ -111,6 +111,18 @@ static int replay_through(device_rig_t *rig, pl_plan_t *plan, told_t *told)
     return code;
 }
 
+int device_replay_alone(device_rig_t *rig, pl_plan_t *plan, pl_replay_t *replay)
+{
+    told_t told = {.replay = *replay, .err = &rig->err};
+    told.replay.done = on_done;
+    rig->err = (pl_error_t){0};
+    int code = replay_through(rig, plan, &told);
+    if (code == PL_OK)
+        code = told.times == 1 ? rig->err.code : PL_EBUG;
+    *replay = told.replay;
+    return code;
+}
+
 int device_replay(device_rig_t *rig, const operator_run_t *run, pl_plan_t *plan,
                   device_results_t *to)
 {

@@ -33,6 +33,8 @@ int device_load(device_rig_t *rig, const operator_run_t *run);
 /* One replay of a plan; an error told by done() is returned like one of replay(). */
 int device_replay(device_rig_t *rig, const operator_run_t *run, pl_plan_t *plan,
                   device_results_t *to);
+/* The same for a replay of the caller's. */
+int device_replay_alone(device_rig_t *rig, pl_plan_t *plan, pl_replay_t *replay);
 /* Loads, compiles, replays, discards. */
 int device_run(device_rig_t *rig, const operator_run_t *run, device_results_t *to);
 
