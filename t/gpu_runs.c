@@ -49,6 +49,10 @@ static const one_t runs[] = {
     {.name = "ddp, a NaN is skipped",
      .trainer = "\"devices\": 2, \"nan_policy\": \"skip\"",
      .nan = 9},
+    {.name = "ddp, small buckets, a NaN is skipped",
+     .trainer = "\"devices\": 2, \"nan_policy\": \"skip\", \"depth\": 3, "
+                "\"strategy\": {\"name\": \"ddp\", \"bucket_mb\": 0.0001}",
+     .nan = 9},
     {.name = "zero1 on two", .trainer = "\"devices\": 2, \"strategy\": \"zero1\""},
     {.name = "zero1 on three, clipped",
      .trainer = "\"devices\": 3, \"strategy\": \"zero1\", \"gradient_clip_val\": 0.1"},

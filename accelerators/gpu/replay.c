@@ -115,9 +115,15 @@ static char *record_of(const flight_t *f)
     return f->host + aligned(sizeof(gpu_step_t));
 }
 
+/* As it is when a bucket is ready. */
+static gpu_control_t *control_of(const flight_t *f)
+{
+    return (gpu_control_t *)(record_of(f) + aligned(record_bytes(f->plan)));
+}
+
 static char *batch_of(const flight_t *f)
 {
-    return record_of(f) + aligned(record_bytes(f->plan));
+    return (char *)control_of(f) + aligned(sizeof(gpu_control_t));
 }
 
 static size_t batch_bytes(const pl_plan_t *p)
@@ -136,7 +142,7 @@ static char *outputs_of(const flight_t *f)
 static size_t flight_bytes(const pl_plan_t *p)
 {
     size_t bytes = aligned(sizeof(gpu_step_t)) + aligned(record_bytes(p))
-                   + batch_bytes(p);
+                   + aligned(sizeof(gpu_control_t)) + batch_bytes(p);
     for (int k = 0; k < p->outputs; k++)
         bytes += aligned(p->output[k].bytes);
     return bytes;
@@ -291,9 +297,9 @@ static int put_passages(pl_gpu_t *gpu, flight_t *f, const gpu_piece_t *piece, in
 {
     const pl_machine_ops_t *machine = gpu->machine;
     int code = PL_OK;
-    if (from < piece->passages)
+    if (from < piece->passages || piece->buckets)
         code = machine->event_record(gpu, f->computed, PL_STREAM_MAIN, err);
-    if (code == PL_OK && from < piece->passages)
+    if (code == PL_OK && (from < piece->passages || piece->buckets))
         code = machine->event_wait(gpu, f->computed, PL_STREAM_OUT, err);
     for (int k = from; k < piece->passages && code == PL_OK; k++)
         code = passage_out(gpu, &f->plan->out[k], err);
@@ -305,6 +311,10 @@ static int put_ready(pl_gpu_t *gpu, flight_t *f, int buckets, pl_error_t *err)
     const pl_machine_ops_t *machine = gpu->machine;
     pl_event_t **event = &f->ready[f->readies];
     int code = *event ? PL_OK : machine->event_new(gpu, event, err);
+    if (code == PL_OK)
+        code = machine->copy_out(gpu, PL_STREAM_OUT, control_of(f),
+                                 gpu->memory->control.address, sizeof(gpu_control_t),
+                                 err);
     if (code == PL_OK)
         code = machine->event_record(gpu, *event, PL_STREAM_OUT, err);
     if (code == PL_OK)
@@ -531,15 +541,17 @@ static void flight_end(pl_gpu_t *gpu, flight_t *f, const pl_error_t *failure)
     replay->done(replay, code == PL_OK ? NULL : failure);
 }
 
-/* Buckets that are ready by now; true: and the replay is over. */
+/* Buckets that are ready by now, unless the replay was stopped: then nothing is; *over:
+ * and the replay is. */
 static int flight_look(pl_gpu_t *gpu, flight_t *f, bool *over, pl_error_t *err)
 {
     bool passed = true;
     int code = gpu->machine->event_passed(gpu, f->over, over, err);
     while (code == PL_OK && !*over && passed && f->told < f->readies) {
         code = gpu->machine->event_passed(gpu, f->ready[f->told], &passed, err);
-        if (code == PL_OK && passed)
-            f->replay->ready(f->replay, f->buckets[f->told++]);
+        if (code == PL_OK && passed && !control_of(f)->guarded)
+            f->replay->ready(f->replay, f->buckets[f->told]);
+        f->told += passed;
     }
     return code;
 }
