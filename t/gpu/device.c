@@ -9,9 +9,9 @@
  *     device bench SECONDS WORKLOAD PRECISION BATCH
  *
  * Each prints objects of JSON, one a line, as soon as they are known.  What does not fit
- * in the seconds is left out and counted.  STRICT in the environment sets the option
- * `strict`; HASHES is a file of a hash for each case.  The status is 1 when something is
- * wrong. */
+ * in the seconds is left out and counted.  STRICT and TF32 in the environment set the
+ * options of these names; HASHES is a file of a hash for each case.  The status is 1
+ * when something is wrong. */
 #include <jansson.h>
 #include <math.h>
 #include <poll.h>
@@ -68,8 +68,10 @@ static json_t *number(double x)
 static bool device_open(device_rig_t *rig, pl_device_info_t *info, bool recordings)
 {
     char options[128];
-    snprintf(options, sizeof options, "{\"strict\": %s, \"recordings\": %s}",
-             getenv("STRICT") ? "true" : "false", recordings ? "true" : "false");
+    snprintf(options, sizeof options,
+             "{\"strict\": %s, \"tf32\": %s, \"recordings\": %s}",
+             getenv("STRICT") ? "true" : "false", getenv("TF32") ? "true" : "false",
+             recordings ? "true" : "false");
     *rig = (device_rig_t){.ops = cuda_plugin()->table};
     *info = (pl_device_info_t){.ranks = 1, .device = -1, .computes = true};
     rig->self = training_part((const pl_part_t *)rig->ops, options);
