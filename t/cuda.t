@@ -87,6 +87,7 @@ what_is_run_on_a_card_runs_here() {
         is "$status$out" "0prove: this machine has no card of NVIDIA: skipped" "without one it says so"
     fi
     try env OUT="$folder/proof" PROVE_WITHOUT_CARD=1 PROVE_SECONDS=8 LD_LIBRARY_PATH="$stand_in" \
+        PACELINE_CUDA_PATH="$stand_in" \
         "$srcdir/t/gpu/prove" run "$builddir"
     is "$status" 0 "it ends well: $err"
     like "$out" '^nothing wrong$' "and says so"
