@@ -215,6 +215,15 @@ static void products_by_cublaslt_are_what_the_reference_computes(void)
        "nor with the option \"strict\"");
 }
 
+static void a_device_that_computes_names_the_library(void)
+{
+    cuda_t device = {.cublas = true};
+    pl_device_info_t info = {.ranks = 1, .device = -1, .computes = true};
+    is_int(accelerator->open(&device, &info, NULL), PL_OK, "a card is opened");
+    is_text(info.library, "CUDA 13.0, NVRTC 13.99, cuBLASLt 13.99", "its libraries");
+    accelerator->close(&device);
+}
+
 static void float32_is_not_rounded_to_tf32_unless_asked_for(void)
 {
     int by;
@@ -547,6 +556,7 @@ int main(void)
     run(what_a_driver_may_forgive_is_an_error_here);
     run(operators_compute_what_the_reference_does);
     run(products_by_cublaslt_are_what_the_reference_computes);
+    run(a_device_that_computes_names_the_library);
     run(float32_is_not_rounded_to_tf32_unless_asked_for);
     run(what_cublaslt_does_not_compute_is_computed_by_kernels);
     run(runs_train_as_on_the_processor_and_recorded_to_the_same_bits);

@@ -1,5 +1,6 @@
 /* cuda_api.c - compares names.def of the cuda accelerator with NVIDIA's headers, where
- * configure has found them: every number, every signature */
+ * configure has found them: every number, every signature; and tries attributes of
+ * cuBLASLt, where it is installed */
 #include <stdio.h>
 
 #include "config.h"
@@ -11,7 +12,7 @@
 #endif
 #include <nvrtc.h>
 
-#include "accelerators/cuda/api.h"
+#include "accelerators/cuda/load.h"
 
 _Static_assert(sizeof(CUresult) == sizeof(cu_result_t), "results are as wide");
 _Static_assert(sizeof(CUstreamCaptureMode) == sizeof(cu_choice_t), "enums are as wide");
@@ -43,6 +44,8 @@ static void names_are_those_of_nvidias_headers(void)
        CUDA_VERSION / 1000, CUDA_VERSION / 10 % 100);
 }
 #else
+#include "accelerators/cuda/load.h"
+
 static void names_are_those_of_nvidias_headers(void)
 {
     tap_skip("NVIDIA's headers are not installed: apt-get install cuda-cudart-dev, or "
@@ -50,8 +53,50 @@ static void names_are_those_of_nvidias_headers(void)
 }
 #endif
 
+/* ---- cuBLASLt itself, which describes products without a card ---- */
+
+static void attributes_have_the_size_that_cublaslt_expects(void)
+{
+    pl_error_t err = {0};
+    const cuda_multiplier_t *multiplier = cuda_multiplier_open(0, &err);
+    cublasLtMatmulDesc_t product = NULL;
+    cublasLtMatrixLayout_t layout = NULL;
+    cublasLtMatmulPreference_t preference = NULL;
+    const int32_t transposed = LT_TRANSPOSED, batches = 4;
+    const uint32_t epilogue = LT_EPILOGUE_BIAS, reduction = LT_REDUCTION_COMPUTE,
+                   alignment = 16;
+    const int64_t stride = 0;
+    const size_t workspace = 1 << 20;
+    const void *const bias = (const void *)16;
+    if (!multiplier) {
+        tap_skip("cuBLASLt is not installed");
+        return;
+    }
+    const cuda_lt_t *lt = &multiplier->call;
+    ok(lt->product_new(&product, LT_COMPUTE_F32, LT_F32) == LT_OK
+           && lt->layout_new(&layout, LT_BF16, 64, 32, 64) == LT_OK
+           && lt->preference_new(&preference) == LT_OK,
+       "cuBLASLt %d.%d describes a product", multiplier->major, multiplier->minor);
+#define SET(set, of, attribute, value) \
+    ok(lt->set(of, attribute, &value, sizeof value) == LT_OK, #attribute)
+    SET(product_set, product, LT_DESC_TRANS_A, transposed);
+    SET(product_set, product, LT_DESC_TRANS_B, transposed);
+    SET(product_set, product, LT_DESC_EPILOGUE, epilogue);
+    SET(product_set, product, LT_DESC_BIAS, bias);
+    SET(layout_set, layout, LT_LAYOUT_BATCHES, batches);
+    SET(layout_set, layout, LT_LAYOUT_STRIDE, stride);
+    SET(preference_set, preference, LT_PREF_WORKSPACE, workspace);
+    SET(preference_set, preference, LT_PREF_REDUCTION, reduction);
+    SET(preference_set, preference, LT_PREF_ALIGN_A, alignment);
+    SET(preference_set, preference, LT_PREF_ALIGN_D, alignment);
+    lt->product_free(product);
+    lt->layout_free(layout);
+    lt->preference_free(preference);
+}
+
 int main(void)
 {
+    run(attributes_have_the_size_that_cublaslt_expects);
     run(names_are_those_of_nvidias_headers);
     return tap_done();
 }

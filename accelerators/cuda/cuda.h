@@ -27,11 +27,12 @@ typedef struct cuda_cache cuda_cache_t;
 
 /* cuBLASLt on this device. */
 typedef struct cuda_products {
-    const cuda_multiplier_t *library;
-    cublasLtHandle_t handle;                              /* [not opened, or not there] */
-    pthread_t reader;                                     /* reads the library */
-    bool is_reading, is_tried;
-    bool is_told;                                     /* which product it refused first */
+    const cuda_multiplier_t *library;                       /* [not read, or not there] */
+    pl_error_t why;                                         /* it cannot be used */
+    cublasLtHandle_t handle;                                /* [it is not] */
+    pthread_t reader;
+    bool is_reading, is_read, is_tried;
+    bool is_told;                                           /* what it refused first */
 } cuda_products_t;
 
 typedef struct cuda {
@@ -95,8 +96,10 @@ int cuda_build(cuda_t *cuda, const char *text, void **code, size_t *bytes,
 
 /* ---- products.c: products of matrices by cuBLASLt ---- */
 
-/* Begins to read the library. */
+/* Begins to read the library, which takes as long as the driver needs for a card. */
 void cuda_products_open(cuda_t *cuda);
+/* Waits for that; NULL: it is not used. */
+const cuda_multiplier_t *cuda_products_library(cuda_t *cuda);
 /* With the context current, when all that was prepared is freed. */
 void cuda_products_close(cuda_t *cuda);
 /* As machine.h has them. */

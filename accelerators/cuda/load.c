@@ -16,7 +16,8 @@
 
 #define DRIVER_FILE "libcuda.so.1"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER,
+                       cublas_lock = PTHREAD_MUTEX_INITIALIZER;
 static cuda_library_t driver;
 static cuda_compiler_t nvrtc;
 static cuda_multiplier_t cublas;
@@ -306,8 +307,8 @@ static int cublas_open(int driver_version, pl_error_t *err)
 
 const cuda_multiplier_t *cuda_multiplier_open(int driver_version, pl_error_t *err)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&cublas_lock);
     const int code = cublas_open(driver_version, err);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&cublas_lock);
     return code == PL_OK ? &cublas : NULL;
 }

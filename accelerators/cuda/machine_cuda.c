@@ -122,8 +122,10 @@ static int card_choose(cuda_t *cuda, pl_device_info_t *info, pl_error_t *err)
     return cuda_card_describe(cuda->call, number, &cuda->card, err);
 }
 
-static void describe(const cuda_t *cuda, pl_device_info_t *info)
+static void describe(cuda_t *cuda, pl_device_info_t *info)
 {
+    const cuda_multiplier_t *products = info->computes ? cuda_products_library(cuda)
+                                                       : NULL;
     size_t left = 0, all = cuda->card.memory;
     cuda->call->memory_info(&left, &all);
     info->device = cuda->card.number;
@@ -137,6 +139,10 @@ static void describe(const cuda_t *cuda, pl_device_info_t *info)
     snprintf(info->library, sizeof info->library, "CUDA %d.%d, NVRTC %d.%d",
              cuda->library->version / 1000, cuda->library->version / 10 % 100,
              cuda->compiler->major, cuda->compiler->minor);
+    const size_t length = strlen(info->library);
+    if (products)
+        snprintf(info->library + length, sizeof info->library - length,
+                 ", cuBLASLt %d.%d", products->major, products->minor);
 }
 
 static int context_open(cuda_t *cuda, pl_error_t *err)
@@ -178,6 +184,8 @@ static int machine_open(void *self, pl_device_info_t *info, pl_error_t *err)
     cuda->compiler = cuda_compiler_open(cuda->library->version, err);
     if (!cuda->compiler)
         return PL_EUNSUPPORTED;
+    if (info->computes)
+        cuda_products_open(cuda);
     code = context_open(cuda, err);
     if (code != PL_OK)
         return code;
@@ -185,7 +193,6 @@ static int machine_open(void *self, pl_device_info_t *info, pl_error_t *err)
     if (!cuda->teller)
         return PL_EBUSY;
     store_open(cuda);
-    cuda_products_open(cuda);
     describe(cuda, info);
     return PL_OK;
 }

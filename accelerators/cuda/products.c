@@ -25,19 +25,26 @@ struct pl_prepared {
 
 /* ---- The library ---- */
 
-/* Reading a library of 500 MB takes its time: it is read while a card is opened. */
 static void *library_read(void *user)
 {
-    const cuda_t *cuda = user;
-    cuda_multiplier_open(cuda->library->version, NULL);
+    cuda_t *cuda = user;
+    cuda->products.library = cuda_multiplier_open(cuda->library->version,
+                                                  &cuda->products.why);
     return NULL;
+}
+
+static bool is_wanted(const cuda_t *cuda)
+{
+    return cuda->cublas && !cuda->strict;
 }
 
 void cuda_products_open(cuda_t *cuda)
 {
-    if (cuda->cublas && !cuda->strict)
-        cuda->products.is_reading =
-            pthread_create(&cuda->products.reader, NULL, library_read, cuda) == 0;
+    cuda_products_t *products = &cuda->products;
+    products->is_reading = is_wanted(cuda)
+                           && pthread_create(&products->reader, NULL, library_read, cuda)
+                                  == 0;
+    products->is_read = products->is_reading;
 }
 
 static void reading_end(cuda_t *cuda)
@@ -45,6 +52,15 @@ static void reading_end(cuda_t *cuda)
     if (cuda->products.is_reading)
         pthread_join(cuda->products.reader, NULL);
     cuda->products.is_reading = false;
+}
+
+const cuda_multiplier_t *cuda_products_library(cuda_t *cuda)
+{
+    reading_end(cuda);
+    if (!cuda->products.is_read && is_wanted(cuda))
+        library_read(cuda);
+    cuda->products.is_read = true;
+    return cuda->products.library;
 }
 
 void cuda_products_close(cuda_t *cuda)
@@ -62,33 +78,25 @@ static int fail(const cuda_t *cuda, cu_result_t status, const char *what, pl_err
                    cuda->products.library->call.status_name(status), status);
 }
 
-static int library_open(cuda_t *cuda, pl_error_t *err)
-{
-    cuda_products_t *products = &cuda->products;
-    reading_end(cuda);
-    products->library = cuda_multiplier_open(cuda->library->version, err);
-    if (!products->library)
-        return PL_ENOTFOUND;
-    const cu_result_t status = products->library->call.open(&products->handle);
-    if (status == LT_OK)
-        return PL_OK;
-    products->handle = NULL;
-    return fail(cuda, status, "opening it", err);
-}
-
 /* Once; false: the core's kernels compute all. */
 static bool library_is_open(cuda_t *cuda)
 {
-    pl_error_t err = {0};
-    if (!cuda->cublas || cuda->strict)
-        return false;
-    if (!cuda->products.is_tried && library_open(cuda, &err) != PL_OK)
-        pl_log_line(PL_LOG_WARNING, -1, "",
-                    "products of matrices are computed by kernels of Paceline, which are "
-                    "slower: %s",
-                    err.text);
-    cuda->products.is_tried = true;
-    return cuda->products.handle;
+    cuda_products_t *products = &cuda->products;
+    if (!is_wanted(cuda) || products->is_tried)
+        return products->handle;
+    products->is_tried = true;
+    if (cuda_products_library(cuda)) {
+        const cu_result_t status = products->library->call.open(&products->handle);
+        if (status == LT_OK)
+            return true;
+        products->handle = NULL;
+        fail(cuda, status, "opening it", &products->why);
+    }
+    pl_log_line(PL_LOG_WARNING, -1, "",
+                "products of matrices are computed by kernels of Paceline, which are "
+                "slower: %s",
+                products->why.text);
+    return false;
 }
 
 /* ---- What it is asked for ---- */
