@@ -177,54 +177,31 @@ HALVES(f16)
 #define SYNC_OF_SUMS() SYNC()
 #endif
 
-FN real group_sum(real x, LOCAL real *rows)
-{
-    for (int width = 16; width > 0; width /= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, width);
-    if (THREAD % 32 == 0)
-        rows[THREAD / 32] = x;
-    SYNC_OF_SUMS();
-    x = THREAD % 32 < THREADS / 32 ? rows[THREAD % 32] : (real)0;
-    for (int width = 16; width > 0; width /= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, width);
-    SYNC();
-    return x;
-}
-
-/* The same in float64; `rows` has GROUP_ROWS doubles. */
-FN double group_sum64(double x, LOCAL double *rows)
-{
-    for (int width = 16; width > 0; width /= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, width);
-    if (THREAD % 32 == 0)
-        rows[THREAD / 32] = x;
-    SYNC();
-    x = THREAD % 32 < THREADS / 32 ? rows[THREAD % 32] : 0.0;
-    for (int width = 16; width > 0; width /= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, width);
-    SYNC();
-    return x;
-}
-
 /* A NaN is larger than anything. */
 FN real larger(real a, real b)
 {
     return a > b || a != a ? a : b;
 }
 
-FN real group_max(real x, LOCAL real *rows)
-{
-    for (int width = 16; width > 0; width /= 2)
-        x = larger(x, __shfl_xor_sync(0xffffffffu, x, width));
-    if (THREAD % 32 == 0)
-        rows[THREAD / 32] = x;
-    SYNC();
-    x = THREAD % 32 < THREADS / 32 ? rows[THREAD % 32] : -(real)INFINITY;
-    for (int width = 16; width > 0; width /= 2)
-        x = larger(x, __shfl_xor_sync(0xffffffffu, x, width));
-    SYNC();
-    return x;
-}
+#define ADDED(a, b) ((a) + (b))
+#define GROUP_FOLD(name, type, join, none) \
+    FN type name(type x, LOCAL type *rows) \
+    { \
+        for (int width = 16; width > 0; width /= 2) \
+            x = join(x, __shfl_xor_sync(0xffffffffu, x, width)); \
+        if (THREAD % 32 == 0) \
+            rows[THREAD / 32] = x; \
+        SYNC_OF_SUMS(); \
+        x = THREAD % 32 < THREADS / 32 ? rows[THREAD % 32] : (none); \
+        for (int width = 16; width > 0; width /= 2) \
+            x = join(x, __shfl_xor_sync(0xffffffffu, x, width)); \
+        SYNC(); \
+        return x; \
+    }
+GROUP_FOLD(group_sum, real, ADDED, (real)0)
+GROUP_FOLD(group_sum64, double, ADDED, 0.0)
+GROUP_FOLD(group_max, real, larger, -(real)INFINITY)
+#undef GROUP_FOLD
 
 /* ---- Sums whose rounding errors are kept, as base/exact.h has them ---- */
 
