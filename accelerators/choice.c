@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "accelerators/accelerator.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "base/option.h"
 #include "base/registry.h"
@@ -54,9 +55,12 @@ const char *pl_accelerator_automatic(const pl_options_t *o)
 int pl_accelerator_report(const char *accelerator, pl_fact_t tell, void *user,
                           pl_error_t *err)
 {
-    const pl_accelerator_ops_t *ops = pl_part_find("accelerator", accelerator, err);
+    if (pl_given(tell, "a function", err) != PL_OK)
+        return PL_EINVAL;
+    pl_error_t why = {0};
+    const pl_accelerator_ops_t *ops = pl_part_find("accelerator", accelerator, &why);
     if (!ops)
-        return err ? err->code : PL_ENOTFOUND;
+        return pl_fail(err, why.code, "%s", why.text);
     if (ops->report)
         ops->report(tell, user);
     return PL_OK;

@@ -313,8 +313,8 @@ PL_API const char *pl_role_at(int k);
 typedef void (*pl_fact_t)(void *user, const char *name, const char *text);
 
 /* Reports what an accelerator finds on this machine: devices, drivers, libraries, and
- * what to install. May take a second. PL_ENOTFOUND: there is no such accelerator. Any
- * thread. */
+ * what to install. May take a second. PL_ENOTFOUND: there is no such accelerator;
+ * PL_EINVAL: an argument is NULL. Any thread. */
 PL_API int pl_accelerator_report(const char *accelerator, pl_fact_t tell, void *user,
                                  pl_error_t *err);
 

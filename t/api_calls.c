@@ -57,16 +57,24 @@ static void run_files(void)
     pl_options_of(DRAWN(keys));
 }
 
+static void see_fact(void *user, const char *name, const char *text)
+{
+    (void)user, (void)name, (void)text;
+}
+
 static void parts(void)
 {
     static const char *const roles[] = {"module", "optimizer", "callback", "operator"};
     static const char *const names[] = {"mlp", "adamw", "timer", "adma"};
     static const char *const words[] = {"mlp", "adamw", NULL};
+    static const char *const accelerators[] = {"cpu", "fake", "adma"};
     static const char *const files[] = {"none.so", "./none.so", "/dev/null"};
     static const pl_part_t nameless = {.help = ""};
     const pl_registration_t table[] = {{DRAWN(roles), drawn_one_in(2) ? &nameless : NULL},
                                        PL_REGISTRATIONS_END};
     DRAWN_MADE(pl_part_find, DRAWN(roles), DRAWN(names));
+    DRAWN_CODE(pl_accelerator_report, DRAWN(accelerators),
+               drawn_one_in(4) ? NULL : see_fact, NULL);
     DRAWN_CODE(pl_plugin_load, DRAWN(files));
     DRAWN_CODE(pl_register, table);
     DRAWN_CODE(pl_init, NULL, NULL, drawn_one_in(2) ? NULL : table);
@@ -144,12 +152,11 @@ static void arrays_read(void)
     static const double from[8][RIG_FEATURES];              /* of any type */
     static double into[4][RIG_FEATURES];
     const int64_t index[] = {0, 7, 3, drawn_one_in(4) ? drawn_int64() : 2};
-    const pl_arrays_t arrays = {
-        .samples = 8,
-        .field_count = drawn_one_in(8) ? drawn_int() : 1,
-        .field = {any_readable()},
-        .data = {drawn_one_in(8) ? NULL : from},
-        .offset = drawn_one_in(2) ? NULL : offset};
+    const pl_arrays_t arrays = {.samples = 8,
+                                .field_count = drawn_one_in(8) ? drawn_int() : 1,
+                                .field = {any_readable()},
+                                .data = {drawn_one_in(8) ? NULL : from},
+                                .offset = drawn_one_in(2) ? NULL : offset};
     const pl_read_request_t request = {.index = drawn_one_in(8) ? NULL : index,
                                        .count = drawn_one_in(8) ? -3 : drawn_below(5),
                                        .length = drawn_below(RIG_FEATURES + 1)};
@@ -453,7 +460,7 @@ static void small(void)
     pl_callback_request_t request = {0};
     drawn_held("pl_callback_log", true,
                pl_callback_log(drawn_one_in(2) ? NULL : &request, drawn_text(),
-                              drawn_double(), &err),
+                               drawn_double(), &err),
                &err);
     if (!pl_code_name(drawn_int()) || !pl_code_text(drawn_int()) || pl_rank() != 0)
         drawn_held("names of codes", true, PL_OK, NULL);
@@ -507,9 +514,8 @@ static void a_run_ends_well(void)
 
 static void whatever_is_called_is_done_or_refused(void)
 {
-    static void (*const all[])(void) = {run_files, parts,       data,   files,
-                                        answers,   arrays_read, launch, graphs,
-                                        graphs,    small};
+    static void (*const all[])(void) = {run_files,   parts,  data,   files,  answers,
+                                        arrays_read, launch, graphs, graphs, small};
     pthread_t thread;
     const int64_t until = pl_now() + (int64_t)(seconds * 1e9);
     pthread_create(&thread, NULL, aside, NULL);
