@@ -3,15 +3,15 @@
  * Measured, because what a processor's name promises depends on its clock, its
  * neighbours and the library.  Products of square float32 matrices, larger and larger
  * until they take some milliseconds: the best of all counts.  A device whose replays end
- * later is asked once, for a small one. */
+ * later goes on from the end of one to the next. */
 #include "accelerators/peak.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 
-enum { SMALLEST = 128, LARGEST = 1024, PRODUCTS = 2, ROUNDS = 3 };
-static const int64_t LONG_ENOUGH = 10 * PL_MILLISECOND;
+enum { SMALLEST = 128, LARGEST = 8192, PRODUCTS = 2, ROUNDS = 3 };
+static const int64_t LONG_ENOUGH = 10 * PL_MILLISECOND, TOO_LONG = PL_SECOND;
 
 typedef struct peak {
     pl_replay_t replay;                                    /* first: done() is given it */
@@ -19,8 +19,9 @@ typedef struct peak {
     void *device;
     pl_plan_t *plan;
     int64_t size, began, taken;          /* of the newest replay, ns */
+    int rounds;                          /* of that size */
     double flops;                        /* the best so far */
-    bool ended, late;                    /* the newest has; it is not waited for inside */
+    bool inside, ended;                  /* replay() is called; and the replay is over */
     pl_error_t failure;
     void (*then)(void *user, double flops, const pl_error_t *err);
     void *user;
@@ -66,58 +67,77 @@ static void peak_end(peak_t *p)
     pl_free(p);
 }
 
+static void peak_go_on(peak_t *p);
+
 static void replayed(pl_replay_t *replay, const pl_error_t *err)
 {
     peak_t *p = (peak_t *)replay;
-    double size = (double)p->size;
+    const double size = (double)p->size;
     p->taken = pl_now() - p->began;
-    double flops = PRODUCTS * 2 * size * size * size / ((double)p->taken * 1e-9 + 1e-9);
+    const double flops = PRODUCTS * 2 * size * size * size
+                         / ((double)p->taken * 1e-9 + 1e-9);
     p->ended = true;
+    p->rounds++;
     if (err)
         p->failure = *err;
     else if (flops > p->flops)
         p->flops = flops;
-    if (p->late)
-        peak_end(p);
+    if (!p->inside)
+        peak_go_on(p);
 }
 
-/* False: it ends later, and the rest with it. */
-static bool rounds_run(peak_t *p, pl_error_t *err)
+/* False: it ends later, and goes on from there. */
+static bool round_run(peak_t *p)
 {
-    for (int k = 0; k < ROUNDS && p->failure.code == PL_OK; k++) {
-        p->replay = (pl_replay_t){.done = replayed};
-        p->ended = false;
-        p->began = pl_now();
-        if (p->ops->replay(p->device, p->plan, &p->replay, err) != PL_OK) {
-            p->failure = *err;
-            return true;
-        }
-        if (!p->ended) {
-            p->late = true;
-            return false;
-        }
+    pl_error_t why = {0};
+    p->replay = (pl_replay_t){.done = replayed};
+    p->ended = false;
+    p->inside = true;
+    p->began = pl_now();
+    if (p->ops->replay(p->device, p->plan, &p->replay, &why) != PL_OK) {
+        p->failure = why;
+        p->ended = true;
     }
-    return true;
+    p->inside = false;
+    return p->ended;
+}
+
+static bool is_enough(const peak_t *p)
+{
+    const bool is_last = p->size == LARGEST || p->taken > LONG_ENOUGH;
+    return p->failure.code != PL_OK || (is_last && p->rounds >= ROUNDS)
+           || (p->rounds && p->taken > TOO_LONG);
+}
+
+/* Rounds of one size, and of the next. */
+static void peak_go_on(peak_t *p)
+{
+    while (!is_enough(p)) {
+        pl_error_t why = {0};
+        if (p->rounds >= ROUNDS || !p->plan) {
+            p->size = p->plan ? 2 * p->size : SMALLEST;
+            p->rounds = 0;
+            plan_drop(p);
+            const int code = plan_make(p, &why);
+            if (code != PL_OK && !(code == PL_ENOMEM && p->flops > 0))
+                p->failure = why;
+            if (code != PL_OK)
+                break;
+        }
+        if (!round_run(p))
+            return;
+    }
+    peak_end(p);
 }
 
 int pl_device_peak(const pl_accelerator_ops_t *ops, void *device,
                    void (*then)(void *user, double flops, const pl_error_t *err),
                    void *user, pl_error_t *err)
 {
-    pl_error_t why = {0};
     peak_t *p = pl_alloc(sizeof *p);
     if (!p)
         return pl_no_memory(err);
     p->ops = ops, p->device = device, p->then = then, p->user = user;
-    for (p->size = SMALLEST; p->size <= LARGEST; p->size *= 2) {
-        plan_drop(p);
-        if (plan_make(p, &why) != PL_OK)
-            p->failure = why;
-        else if (!rounds_run(p, &why))
-            return PL_OK;
-        if (p->failure.code != PL_OK || p->taken > LONG_ENOUGH)
-            break;
-    }
-    peak_end(p);
+    peak_go_on(p);
     return PL_OK;
 }

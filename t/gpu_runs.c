@@ -265,6 +265,20 @@ static void a_model_that_does_not_fit_is_told(void)
     }
 }
 
+/* The device's peak is measured by replays that end later. */
+static void a_run_knows_its_share_of_the_peak(void)
+{
+    rig_t *rig =
+        rig_new(.accelerator = "emulated",
+                .callbacks = "[{\"name\": \"throughput_monitor\", \"every_n_steps\": 2}]",
+                .trainer = "\"max_epochs\": 1");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "ok", "a run: %s", result->error.text);
+    const double share = rig_metric(result, "model_flops_utilization");
+    ok(share > 0, "takes %g of the device's peak", share);
+    rig_free(&rig);
+}
+
 static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator},
                                           {"accelerator", &emulated_library_accelerator},
                                           {"module", &normed},
@@ -275,6 +289,7 @@ int main(void)
     rig_init(parts);
     run(reads_do_not_hold_replays);
     run(a_model_that_does_not_fit_is_told);
+    run(a_run_knows_its_share_of_the_peak);
     run(ranks_train_as_on_the_processor);
     run(as_many_ranks_as_there_are_come_to_the_same_bits);
     return tap_done();
