@@ -13,7 +13,7 @@
 #include "kernel_texts.h"
 
 #ifdef __SANITIZE_ADDRESS__
-#define WATCH "-fsanitize=address,undefined"
+#define WATCH "-fsanitize=address,undefined -fno-sanitize-recover=all"
 #elif defined __SANITIZE_THREAD__
 #define WATCH "-fsanitize=thread"
 #else

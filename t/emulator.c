@@ -28,6 +28,8 @@ void __tsan_release(void *at);
 #ifdef __SANITIZE_ADDRESS__
 void __sanitizer_start_switch_fiber(void **fake, const void *bottom, size_t size);
 void __sanitizer_finish_switch_fiber(void *fake, const void **bottom, size_t *size);
+void __asan_poison_memory_region(const volatile void *at, size_t bytes);
+void __asan_unpoison_memory_region(const volatile void *at, size_t bytes);
 #define ASAN(call) call
 static const void *host_stack;
 static size_t host_stack_size;
@@ -193,9 +195,10 @@ void *emulator_local(const char *name, size_t bytes)
     if (of->arrays == ARRAYS || of->used + bytes > LOCAL_BYTES)
         fault("more local memory than there is", of->count, of->count);
     char *const memory = of->local + of->used;
+    ASAN(__asan_unpoison_memory_region(memory, bytes));
     for (volatile char *at = memory; at < memory + bytes; at++)
         *at = (char)0xff;                       /* a thread would be seen to memset() */
-    of->used += (bytes + 63) / 64 * 64;
+    of->used += (bytes + 63) / 64 * 64 + 64;    /* and a gap that nothing may touch */
     of->array[of->arrays++] = (array_t){name, memory};
     return memory;
 }
@@ -209,6 +212,7 @@ static void block_start(block_t *b, unsigned which, unsigned blocks, unsigned th
 {
     b->is_busy = true;
     b->count = threads;
+    ASAN(__asan_poison_memory_region(b->local, LOCAL_BYTES));
     b->used = 0;
     b->arrays = 0;
     b->ends++;

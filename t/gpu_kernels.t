@@ -7,7 +7,7 @@
 # ThreadSanitizer
 build() {
     local flags=(-O1 -g -DALONE -DFAULT="$3" -ffp-contract=off -I"$srcdir" -I"$srcdir/engine")
-    local watch=-fsanitize=$2 engine=-fsanitize=$2
+    local watch="-fsanitize=$2 -fno-sanitize-recover=all" engine=-fsanitize=$2
     [ "$2" != thread ] || engine=-DEMULATOR_TSAN
     try ${CC:-cc} "${flags[@]}" $engine -c "$srcdir/t/emulator.c" -o "$1.emulator.o" \
         && try ${CC:-cc} "${flags[@]}" $watch "$srcdir/t/gpu_kernels.c" "$srcdir/engine/base/random.c" "$1.emulator.o" -o "$1" -lm
@@ -50,6 +50,9 @@ faults_are_found() {
         finds a-store-beyond-the-end address,undefined 4 'heap-buffer-overflow'
         finds a-barrier-not-for-all address,undefined 5 'emulator: a barrier that some threads never come to'
         finds a-shuffle-not-for-all address,undefined 6 'emulator: a shuffle that a part of a warp never comes to'
+        finds a-store-beyond-a-local-array address,undefined 7 'use-after-poison'
+        finds local-memory-that-nothing-wrote address,undefined 8 '^$'
+        finds four-elements-that-are-not-aligned address,undefined 9 'misaligned address'
     else
         skip "address,undefined: not in this compiler"
     fi
