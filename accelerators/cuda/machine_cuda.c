@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "accelerators/cuda/cuda.h"
 #include "base/alloc.h"
@@ -16,7 +17,7 @@
 
 struct pl_binary {
     CUmodule module;
-    pl_entry_t *entries;                                    /* a list */
+    pl_entry_t *entries; /* a list */
 };
 
 struct pl_entry {
@@ -284,6 +285,38 @@ static void host_free(void *self, void *host)
     cuda_t *cuda = self;
     cuda->call->context_use(cuda->context);
     cuda->call->host_free(host);
+}
+
+/* The driver registers whole pages: memory that begins within one, which others may use
+ * too, is copied more slowly. */
+static int host_pin(void *self, void *host, size_t bytes, pl_error_t *err)
+{
+    cuda_t *cuda = self;
+    const int code = cuda_enter(cuda, err);
+    if (code != PL_OK || (uintptr_t)host % (size_t)sysconf(_SC_PAGESIZE))
+        return code;
+    return cuda_check(cuda, err, cuda->call->host_pin(host, bytes, CU_HOST_FOR_ALL),
+                      "pinning %zu bytes of host memory", bytes);
+}
+
+static void host_unpin(void *self, void *host)
+{
+    cuda_t *cuda = self;
+    cuda->call->context_use(cuda->context);
+    if ((uintptr_t)host % (size_t)sysconf(_SC_PAGESIZE) == 0)
+        cuda->call->host_unpin(host);
+}
+
+static int call(void *self, pl_stream_t stream, void (*function)(void *user), void *user,
+                pl_error_t *err)
+{
+    cuda_t *cuda = self;
+    const int code = cuda_enter(cuda, err);
+    if (code != PL_OK)
+        return code;
+    return cuda_check(cuda, err,
+                      cuda->call->host_call(cuda->stream[stream], function, user),
+                      "calling a function of the host");
 }
 
 /* ---- Copies ---- */
@@ -576,18 +609,16 @@ static void recording_free(void *self, pl_recording_t *recording)
 #define MACHINE \
     .name = "cuda", .open = machine_open, .close = machine_close, \
     .memory_new = memory_new, .memory_free = memory_free, .memory_left = memory_left, \
-    .host_new = host_new, .host_free = host_free, .copy_in = copy_in, \
-    .copy_out = copy_out, .copy = copy, .zero = zero, .event_new = event_new, \
-    .event_free = event_free, .event_record = event_record, .event_wait = event_wait, \
+    .host_new = host_new, .host_free = host_free, .host_pin = host_pin, \
+    .host_unpin = host_unpin, .call = call, .copy_in = copy_in, .copy_out = copy_out, \
+    .copy = copy, .zero = zero, .event_new = event_new, .event_free = event_free, \
+    .event_record = event_record, .event_wait = event_wait, \
     .event_passed = event_passed, .event_seconds = event_seconds, .tell = tell, \
     .descriptor = descriptor, .finish = finish, .code_new = code_new, \
     .code_free = code_free, .code_entry = code_entry, .launch = launch, \
     .product_new = cuda_product_new, .product_run = cuda_product_run, \
     .product_free = cuda_product_free
 
-/* No host_pin(): the driver registers whole pages, and the regions that ranks share lie
- * next to each other within them.  A copy fails if only a part of its memory is
- * registered. */
 const pl_machine_ops_t cuda_machine = {MACHINE, .record_begin = record_begin,
                                        .record_end = record_end,
                                        .recording_run = recording_run,

@@ -185,8 +185,6 @@ int gpu_memory_open(pl_gpu_t *gpu, pl_error_t *err)
 
 static void region_close(pl_gpu_t *gpu, gpu_region_t *region)
 {
-    if (region->mirror && gpu->machine->host_unpin)
-        gpu->machine->host_unpin(gpu, region->mirror);
     block_free(gpu, &region->floats);
     block_free(gpu, &region->block);
     *region = (gpu_region_t){0};
@@ -250,9 +248,6 @@ static int region_make(pl_gpu_t *gpu, gpu_region_t *region, const char *what,
     int code = gpu_reserve_zeros(gpu, &region->block, n * width, what, err);
     if (code == PL_OK && region->mirror && gpu_is_half(region->dtype))
         code = gpu_reserve(gpu, &region->floats, n * sizeof(float), what, err);
-    if (code == PL_OK && region->mirror && n && gpu->machine->host_pin)
-        code = gpu->machine->host_pin(gpu, region->mirror, n * host_width(region->dtype),
-                                      err);
     return code;
 }
 

@@ -24,7 +24,7 @@ pthread_mutex_t stand_in_lock = PTHREAD_MUTEX_INITIALIZER;
 __thread context_t *stand_in_current;
 static context_t context[DEVICES];
 static bool is_started;
-static stream_t *captures[DEVICES][STREAMS_MOST];           /* that are recorded */
+static stream_t *captures[DEVICES][STREAMS_MOST]; /* that are recorded */
 
 /* ---- Facts and faults ---- */
 
@@ -427,6 +427,30 @@ API cu_result_t cuMemFreeHost(void *host)
     pthread_mutex_unlock(&stand_in_lock);
     if (found)
         munmap(host, block.bytes);
+    return found ? CU_OK : CU_INVALID_VALUE;
+}
+
+API cu_result_t cuMemHostRegister_v2(void *host, size_t bytes, unsigned flags)
+{
+    cu_result_t result = stand_in_enter();
+    if (result == CU_OK)
+        result = stand_in_refuse_in_capture();
+    if (result != CU_OK || flags != CU_HOST_FOR_ALL || !bytes)
+        return result != CU_OK ? result : CU_INVALID_VALUE;
+    pthread_mutex_lock(&stand_in_lock);
+    block_add(&stand_in_current->pinned, (uintptr_t)host, bytes);
+    pthread_mutex_unlock(&stand_in_lock);
+    return CU_OK;
+}
+
+API cu_result_t cuMemHostUnregister(void *host)
+{
+    block_t block;
+    if (!stand_in_current || !stand_in_current->users)
+        return CU_INVALID_CONTEXT;
+    pthread_mutex_lock(&stand_in_lock);
+    const bool found = block_take(&stand_in_current->pinned, (uintptr_t)host, &block);
+    pthread_mutex_unlock(&stand_in_lock);
     return found ? CU_OK : CU_INVALID_VALUE;
 }
 
