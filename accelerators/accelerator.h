@@ -155,6 +155,9 @@ typedef struct pl_accelerator_ops {
      * missing.  Asked when "auto" selects the accelerator; on any thread, and without a
      * device  ["auto" does not select it] */
     int (*count)(pl_error_t *why);
+    /* Sets what is known of the open device; the rest is NaN already.  Called once a
+     * second, between replays: it has to return soon  [nothing is known] */
+    void (*stats)(void *self, pl_device_stats_t *stats);
     /* Reports devices, drivers and libraries of this machine, and what to install; on any
      * thread, and without a device  [nothing] */
     void (*report)(pl_fact_t tell, void *user);

@@ -5,6 +5,7 @@
  * inside replay() or later on this thread; replies go out as they come. */
 #include "accelerators/actor_parts.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "accelerators/choice.h"
@@ -343,6 +344,25 @@ static int device_measure_peak(void *self, pl_call_t *call, const pl_body_t *bod
     return code;
 }
 
+/* ---- What it does ---- */
+
+static int device_measure(void *self, pl_call_t *call, const pl_body_t *body,
+                          pl_error_t *err)
+{
+    (void)body, (void)err;
+    pl_device_t *device = self;
+    pl_device_stats_t s = {NAN, NAN, NAN, NAN, NAN};
+    if (device->ops->stats)
+        device->ops->stats(device->part.self, &s);
+    return pl_reply_measure_device(
+        call,
+        &(pl_measure_device_reply_t){.memory_used = s.memory_used,
+                                     .memory_total = s.memory_total,
+                                     .utilization = s.utilization,
+                                     .power = s.power,
+                                     .temperature = s.temperature});
+}
+
 /* ---- regions to and from the host ---- */
 
 /* Where a region of several ranks lies is for all of them to see. */
@@ -499,7 +519,8 @@ static const pl_handler_t device_handlers[] = {
     PL_ON(compile, pl_device_compile), PL_ON(discard_plan, pl_device_discard),
     PL_ON(replay_plan, device_replay), PL_ON(measure_peak, device_measure_peak),
     PL_ON(write_region, device_write), PL_ON(prepare_reads, device_prepare),
-    PL_ON(read_region, device_read),   PL_HANDLERS_END,
+    PL_ON(read_region, device_read),   PL_ON(measure_device, device_measure),
+    PL_HANDLERS_END,
 };
 
 static const pl_actor_ops_t device_actor = {
@@ -534,4 +555,11 @@ int pl_accelerator_describe(const pl_job_t *job, int ranks, int local_rank,
     ops->close(part.self);
     pl_instance_release(&part);
     return code;
+}
+
+bool pl_accelerator_measures(const char *name)
+{
+    const void *part = pl_part_find("accelerator", name, NULL);
+    const pl_accelerator_ops_t *ops = part;
+    return ops && ops->stats;
 }

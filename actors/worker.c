@@ -192,6 +192,7 @@ static int spawn_parts(pl_worker_t *w, pl_error_t *err)
         w->job->options, "trainer.accelerator",
         pl_accelerator_automatic(w->job->options));
     const pl_actor_ops_t *accelerator = pl_accelerator_actor(device, err);
+    w->measures = pl_accelerator_measures(device);
     if (!strategy || !accelerator
         || !pl_worker_spawn(w, &pl_io_writer, PL_OWN_THREAD, &start, &w->writer, err)
         || (w->job->stage == PL_TRAIN
@@ -211,6 +212,48 @@ static int spawn_parts(pl_worker_t *w, pl_error_t *err)
     pl_free(options);
     return spawned ? PL_OK : err->code;
 }
+
+/* ---- The device, once a second ---- */
+
+enum { DEVICE_MS = 1000 };
+
+static void device_measure(void *self);
+
+/* Callbacks that have ended have ended the run by themselves. */
+static void device_shown(void *self, const pl_answer_t *answer)
+{
+    (void)self, (void)answer;
+}
+
+/* A device that has failed fails the run by another call. */
+static void device_measured(void *self, const pl_answer_t *answer)
+{
+    pl_worker_t *w = self;
+    if (answer->kind != PL_ANSWER_REPLY)
+        return;
+    const pl_measure_device_reply_t *reply = &answer->body->measure_device_reply;
+    const pl_show_device_t shown = {.memory_used = reply->memory_used,
+                                    .memory_total = reply->memory_total,
+                                    .utilization = reply->utilization,
+                                    .power = reply->power,
+                                    .temperature = reply->temperature};
+    if (!pl_is_nobody(w->callback))
+        pl_call_show_device(w, w->callback, &shown,
+                            (pl_how_t){.on_answer = device_shown}, NULL);
+    pl_after(w, DEVICE_MS, device_measure, NULL);
+}
+
+static void device_measure(void *self)
+{
+    pl_worker_t *w = self;
+    if (!w->run)
+        return;
+    pl_actor_does(w, w->run);                            /* viewers see of which run */
+    pl_call_measure_device(w, w->accelerator, &(pl_measure_device_t){0},
+                           (pl_how_t){.on_answer = device_measured}, NULL);
+}
+
+/* ---- The parts of a run ---- */
 
 static void peak_measured(void *self, const pl_answer_t *answer)
 {
@@ -273,6 +316,8 @@ static void role_known(void *self, const pl_answer_t *answer)
               && (w->job->prompt || w->job->own
                   || pl_worker_spawn(w, &pl_data_connector, PL_SAME_THREAD, &start,
                                      &w->data, &err));
+    if (spawned && w->measures)
+        device_measure(w);
     w->asking.callback = w->callback;
     if (agrees)
         w->asking.agreement = w->strategy;

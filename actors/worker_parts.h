@@ -21,6 +21,7 @@ typedef struct pl_worker {
     pl_asking_t asking;                   /* of the callbacks, perhaps another rank's */
     bool validates, does_io, accumulates, begun;  /* begun: it has made steps */
     double device_flops;                  /* measured  [0: not] */
+    bool measures;                        /* what the device does, once a second */
     pl_weights_t *weights;                /* to start from, counted  [NULL] */
     char *run_dir, made[64];              /* made: the weights' step, for who measures */
     pl_layout_t *layout;                  /* of the data, counted, and what they know and

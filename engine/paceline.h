@@ -1701,6 +1701,15 @@ typedef enum pl_hook {
  * the callback requests it again. */
 #define PL_BY_CLOCK (1u << 29)
 
+/* What a device does, measured once a second; NaN: unknown. */
+typedef struct pl_device_stats {
+    double memory_used, memory_total;        /* bytes, of all processes */
+    double utilization;                      /* share of the time in which it computed, 0
+                                                to 1 */
+    double power;                            /* W */
+    double temperature;                      /* degrees Celsius */
+} pl_device_stats_t;
+
 /* The arguments of a callback at a hook. */
 typedef struct pl_hook_event {
     int rank;
@@ -1729,6 +1738,8 @@ typedef struct pl_hook_event {
                                         PREDICT_END; otherwise 0 */
     const pl_result_tensor_t *output;  /* outputs of the batch at PREDICT_BATCH_END, of
                                           all batches at PREDICT_END; [samples, …] each */
+    const pl_device_stats_t *device;   /* newest measurement of this rank's device  [NULL:
+                                          it measures nothing, or not yet] */
 } pl_hook_event_t;
 
 /* The newest value of a metric, such as "val_acc". Returns whether it is known; *value is

@@ -300,6 +300,8 @@ static void what_the_process_takes_is_logged(void)
     ok(rig_metric(result, "memory_peak_mb") >= rig_metric(result, "memory_rss_mb"),
        "and the most of it");
     ok(rig_metric(result, "memory_available_mb") > 1, "memory that is left");
+    is_int(rig_series(result, "device_memory_used_mb").count, 0,
+           "nothing of a device that measures nothing");
     rig_free(&rig);
 }
 

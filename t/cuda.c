@@ -443,6 +443,51 @@ static void texts_that_cannot_be_compiled_are_told(void)
          "with the compiler's words");
 }
 
+/* ---- What the card does ---- */
+
+static rig_result_t *fit_watched(const char *stand_in)
+{
+    setenv("STAND_IN", stand_in, 1);
+    rig_result_t *result = rig_train(
+        &(rig_spec_t){.accelerator = "cuda",
+                      .trainer = "\"max_epochs\": 1",
+                      .callbacks = "[{\"name\": \"device_stats_monitor\", "
+                                   "\"every_n_steps\": 1}]"});
+    setenv("STAND_IN", "", 1);
+    is_text(result->status, "ok", "%s: a run trains: %s", stand_in, result->error.text);
+    return result;
+}
+
+static void what_the_card_does_is_logged(void)
+{
+    rig_result_t *result = fit_watched("hot=70");
+    is_near(rig_metric(result, "device_utilization_percent"), 87, 1e-9, "utilization");
+    is_near(rig_metric(result, "device_memory_used_mb"), 100, 1e-9, "memory in use");
+    is_near(rig_metric(result, "device_memory_free_mb"), 412, 1e-9, "free memory");
+    is_near(rig_metric(result, "device_power_watts"), 312.5, 1e-9, "power");
+    is_near(rig_metric(result, "device_temperature_celsius"), 70, 1e-9, "temperature");
+    rig_result_free(result);
+    result = fit_watched("no_power");
+    is_int(rig_series(result, "device_power_watts").count, 0,
+           "what a card does not measure is not logged");
+    ok(rig_series(result, "device_utilization_percent").count > 0, "the rest is");
+    rig_result_free(result);
+}
+
+/* Before NVML is opened, which is once in a process. */
+static void without_nvml_the_driver_tells_the_memory(void)
+{
+    rig_result_t *result = fit_watched("no_nvml");
+    const double used = rig_metric(result, "device_memory_used_mb"),
+                 left_there = rig_metric(result, "device_memory_free_mb");
+    ok(used >= 0 && used < 100, "memory in use: %g MiB", used);
+    is_near(used + left_there, 512, 1e-9, "and the rest");
+    is_int(rig_series(result, "device_utilization_percent").count, 0, "no utilization");
+    is_int(rig_series(result, "device_power_watts").count, 0, "no power");
+    is_int(rig_series(result, "device_temperature_celsius").count, 0, "no temperature");
+    rig_result_free(result);
+}
+
 /* ---- Compiled kernels on disk ---- */
 
 static const char *on_with_cache(const char *folder)
@@ -563,7 +608,9 @@ int main(void)
     left = stand_in_open("libcuda.so.1", "stand_in_left");
     multiplied = stand_in_open("libcublasLt.so.13", "stand_in_multiplied");
     left_of_cublas = stand_in_open("libcublasLt.so.13", "stand_in_lt_left");
-    if (!ok(compiled && left && multiplied && left_of_cublas, "the stand-ins are there"))
+    const bool has_nvml = stand_in_open("libnvidia-ml.so.1", "nvmlInit_v2");
+    if (!ok(compiled && left && multiplied && left_of_cublas && has_nvml,
+            "the stand-ins are there"))
         return tap_done();
     snprintf(text, sizeof text, "%s/t/stand_in/.libs", top ? top : ".");
     setenv("PACELINE_CUDA_PATH", text, 1);
@@ -580,6 +627,7 @@ int main(void)
     run(a_device_that_computes_names_the_library);
     run(float32_is_not_rounded_to_tf32_unless_asked_for);
     run(what_cublaslt_does_not_compute_is_computed_by_kernels);
+    run(without_nvml_the_driver_tells_the_memory);
     run(runs_train_as_on_the_processor_and_recorded_to_the_same_bits);
     run(memory_that_runs_out_is_told_in_numbers);
     run(a_launch_that_fails_is_told_by_the_kernels_name);
@@ -588,6 +636,7 @@ int main(void)
     run(cards_are_chosen_by_number);
     run(ranks_of_two_cards_train);
     run(texts_that_cannot_be_compiled_are_told);
+    run(what_the_card_does_is_logged);
     run(kernels_are_compiled_once);
     run(a_cache_that_cannot_be_written_costs_one_line);
     run(the_cache_is_bounded);

@@ -2,6 +2,7 @@
 # cuda.t - tests of the accelerator "cuda" as the command's users see it: what doctor and list say of a machine, and what
 # "auto" stands for; over replacements of NVIDIA's libraries
 . "$(dirname "$0")/tap.sh"
+. "$srcdir/t/dashboard.sh"
 
 points '"max_epochs": 2'
 stand_in=$builddir/t/stand_in/.libs
@@ -37,6 +38,7 @@ a_machine_with_cards_is_described() {
     like "$out" '^NVIDIA driver +CUDA 13\.0 \(.*libcuda' "the driver with its path"
     like "$out" '^NVRTC +13\.[0-9]+ \(.*libnvrtc.*\), sm_75 to sm_100$' "the compiler, and what it compiles for"
     like "$out" '^cuBLASLt +13\.99 \(.*libcublasLt' "the library of products"
+    like "$out" '^NVML +/.*libnvidia-ml' "the library that measures cards"
     like "$out" '^GPU 0 +Stand-in 0, sm_90, 512 of 512 MiB free, .*ECC off, bus 0000:00:00\.0$' "the first card"
     like "$out" '^GPU 1 +Stand-in 1, ' "the second"
     like "$out" '^GPU to GPU +0-1 yes$' "and that they reach each other"
@@ -80,6 +82,54 @@ auto_uses_a_card_that_works() {
     ok "on that" test ! -e "$folder/cache"
 }
 
+# train_on_card FOLDER - a run with a dashboard on a machine that has the libraries of that folder
+train_on_card() {
+    local -x STAND_IN="no_power" PACELINE_CUDA_PATH="$stand_in" LD_LIBRARY_PATH="$1"
+    train --set trainer.accelerator=cuda --monitor "ipc://$folder/stream"
+    LD_LIBRARY_PATH=''
+    ok "a run trains" holds 60 has_steps 5
+    ok "its card is measured" holds 30 has_device
+}
+
+has_device() {
+    ask -H "$bearer" "$base/metrics"
+    [[ $out == *'paceline_device_memory_used_bytes{'* ]]
+}
+
+on_terminal() { tmux -f /dev/null -S "$folder/tmux" "$@"; }
+top_has() { on_terminal capture-pane -p | grep -q -- "$1"; }
+
+what_a_card_does_is_shown() {
+    train_on_card "$stand_in"
+    like "$out" '^paceline_device_memory_used_bytes.run="1",rank="0". 104857600$' "memory in use"
+    like "$out" '^paceline_device_memory_total_bytes.run="1",rank="0". 536870912$' "of how much"
+    like "$out" '^paceline_device_utilization_ratio.run="1",rank="0". 0.87$' "utilization"
+    like "$out" '^paceline_device_temperature_celsius.run="1",rank="0". 61$' "temperature"
+    is "$(grep -c '^paceline_device_power_watts' <<<"$out")" 0 "and no power, which this card does not measure"
+    ask -H "$bearer" "$base/state"
+    like "$out" '"devices":\[.*"utilization":0.87' "the page has the same"
+    if command -v tmux >/dev/null; then
+        on_terminal new-session -d -x 100 -y 24 "$paceline top ipc://$folder/stream"
+        ok "top too" holds 30 top_has '^device  87 %  100 MiB of 512 MiB  61 C$'
+        on_terminal kill-server
+    else
+        skip "tmux is not installed"
+    fi
+    stop
+}
+
+without_nvml_the_driver_tells_the_memory() {
+    mkdir libraries
+    ln -s "$stand_in"/libcuda.so* "$stand_in"/libnvrtc.so* "$stand_in"/libcublasLt.so* libraries
+    train_on_card "$folder/libraries"
+    like "$out" '^paceline_device_memory_total_bytes.run="1",rank="0". 536870912$' "memory of the card"
+    is "$(grep -cE '^paceline_device_(utilization|temperature|power)' <<<"$out")" 0 "the rest is unknown"
+    stop
+    try env STAND_IN= PACELINE_CUDA_PATH="$stand_in" LD_LIBRARY_PATH="$folder/libraries" "$paceline" doctor
+    like "$out" '^warning: libnvidia-ml.so.1 is not found: utilization, power and temperature are unknown' \
+        "doctor says what to install"
+}
+
 # The script for a machine with a card, in a moment.
 what_is_run_on_a_card_runs_here() {
     if [ ! -e /dev/nvidiactl ]; then
@@ -101,5 +151,7 @@ run a_machine_without_a_driver_is_told_what_to_install trains
 run a_machine_with_cards_is_described
 run what_is_wrong_with_a_driver_is_a_warning trains
 run auto_uses_a_card_that_works trains
+run what_a_card_does_is_shown trains
+run without_nvml_the_driver_tells_the_memory trains
 run what_is_run_on_a_card_runs_here trains
 done_testing

@@ -11,6 +11,9 @@
 #include <cublasLt.h>
 #endif
 #include <nvrtc.h>
+#if __has_include(<nvml.h>)
+#include <nvml.h>
+#endif
 
 #include "accelerators/cuda/load.h"
 
@@ -29,6 +32,10 @@ _Static_assert(sizeof(CUstreamCaptureMode) == sizeof(cu_choice_t), "enums are as
 #define LT_NUMBER(ours, theirs, value) NUMBER(ours, theirs, value)
 #define LT(member, symbol, result, parameters) SAME(((cuda_lt_t *)0)->member, symbol)
 #endif
+#ifdef NVML_API_VERSION
+#define NVML_NUMBER(ours, theirs, value) NUMBER(ours, theirs, value)
+#define NVML(member, symbol, parameters) SAME(((cuda_nvml_t *)0)->member, symbol)
+#endif
 #include "accelerators/cuda/names.def"
 
 static void names_are_those_of_nvidias_headers(void)
@@ -38,6 +45,9 @@ static void names_are_those_of_nvidias_headers(void)
 #define NVRTC(member, symbol, parameters) functions++;
 #ifdef CUBLAS_VER_MAJOR
 #define LT(member, symbol, result, parameters) functions++;
+#endif
+#ifdef NVML_API_VERSION
+#define NVML(member, symbol, parameters) functions++;
 #endif
 #include "accelerators/cuda/names.def"
     ok(functions > 50, "%d functions have the parameters of CUDA %d.%d", functions,

@@ -1,4 +1,5 @@
-/* api.h - the part of CUDA's driver, NVRTC and cuBLASLt that the cuda accelerator calls
+/* api.h - the part of CUDA's driver, NVRTC, cuBLASLt and NVML that the cuda accelerator
+ * calls
  *
  * It is declared here, so that building needs no toolkit; the libraries are opened when
  * a device is (load.c).  Types of handles have NVIDIA's names, because they are the same
@@ -45,6 +46,17 @@ typedef struct cublasLtMatmulHeuristicResult {
 } cublasLtMatmulHeuristicResult_t;
 #endif
 
+/* The same of NVML. */
+#ifndef NVML_API_VERSION
+typedef struct nvmlDevice_st *nvmlDevice_t;
+typedef struct nvmlMemory_st {
+    unsigned long long total, free, used;                   /* bytes */
+} nvmlMemory_t;
+typedef struct nvmlUtilization_st {
+    unsigned gpu, memory;                        /* %, of the time in which it was busy */
+} nvmlUtilization_t;
+#endif
+
 /* Enums there. */
 typedef unsigned cu_result_t, cu_choice_t;
 
@@ -52,6 +64,7 @@ enum {
 #define NUMBER(ours, theirs, value) ours = value,
 #define RESULT(ours, theirs, value) ours = value,
 #define LT_NUMBER(ours, theirs, value) ours = value,
+#define NVML_NUMBER(ours, theirs, value) ours = value,
 #include "accelerators/cuda/names.def"
 };
 
@@ -73,6 +86,11 @@ typedef struct cuda_nvrtc {
 #define NVRTC(member, symbol, parameters) cu_result_t(*member) parameters;
 #include "accelerators/cuda/names.def"
 } cuda_nvrtc_t;
+
+typedef struct cuda_nvml {
+#define NVML(member, symbol, parameters) cu_result_t(*member) parameters;
+#include "accelerators/cuda/names.def"
+} cuda_nvml_t;
 
 typedef struct cuda_lt {
 #define LT(member, symbol, result, parameters) result(*member) parameters;

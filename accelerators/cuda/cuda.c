@@ -216,6 +216,11 @@ static void cuda_report(pl_fact_t fact, void *user)
              multiplier->path);
     else if (library)
         tell(&to, NULL, "%s", err.text);
+    const cuda_monitor_t *monitor = library ? cuda_monitor_open(&err) : NULL;
+    if (monitor)
+        tell(&to, "NVML", "%.512s", monitor->path);
+    else if (library)
+        tell(&to, NULL, "%s", err.text);
     tell(&to, "CUDA path", "%s", cuda_search_path(path));
     if (library && library->call.device_count(&count) == CU_OK)
         for (int k = 0; k < count; k++)
@@ -232,6 +237,7 @@ static const pl_accelerator_ops_t cuda_accelerator = {
     .options = cuda_options,
     .open = cuda_open,
     .count = cuda_count,
+    .stats = cuda_stats,
     .report = cuda_report,
     PL_GPU_OPS,
 };

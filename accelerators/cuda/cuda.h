@@ -2,8 +2,8 @@
  *
  * machine_cuda.c is the machine table over the driver, teller.c the thread that reports
  * passed events, build.c the compiler, cache.c compiled kernels on disk, products.c
- * products of matrices, cuda.c the accelerator with its options and what it says of this
- * machine. */
+ * products of matrices, stats.c measurements of the card, cuda.c the accelerator with its
+ * options and what it says of this machine. */
 #ifndef PL_CUDA_CUDA_H
 #define PL_CUDA_CUDA_H
 
@@ -35,6 +35,13 @@ typedef struct cuda_products {
     bool is_told;                                           /* what it refused first */
 } cuda_products_t;
 
+/* Measurements of this card. */
+typedef struct cuda_stats {
+    const cuda_monitor_t *monitor;                          /* [NULL: not opened] */
+    nvmlDevice_t card;
+    bool is_tried;
+} cuda_stats_t;
+
 typedef struct cuda {
     pl_gpu_t gpu;                                           /* first */
 
@@ -51,6 +58,7 @@ typedef struct cuda {
     cuda_teller_t *teller;
     cuda_cache_t *store;                             /* [compiled kernels are not kept] */
     cuda_products_t products;
+    cuda_stats_t stats;
     pl_error_t lost;                /* why the device cannot be used any more  [code 0] */
 } cuda_t;
 
@@ -108,6 +116,11 @@ int cuda_product_new(void *self, const pl_product_t *product, pl_prepared_t **pr
 int cuda_product_run(void *self, pl_stream_t stream, const pl_prepared_t *prepared,
                      const pl_address_t address[PL_PRODUCT_ADDRESSES], pl_error_t *err);
 void cuda_product_free(void *self, pl_prepared_t *prepared);
+
+/* ---- stats.c: memory, utilization, power and temperature ---- */
+
+/* As accelerator.h has it. */
+void cuda_stats(void *self, pl_device_stats_t *stats);
 
 /* ---- cache.c: compiled kernels on disk ---- */
 

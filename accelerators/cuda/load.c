@@ -1,4 +1,4 @@
-/* load.c - opens NVIDIA's driver, NVRTC and cuBLASLt
+/* load.c - opens NVIDIA's driver, NVRTC, cuBLASLt and NVML
  *
  * Only libcuda.so.1 is the driver.  libcuda.so is often the toolkit's stub, and once that
  * is in a process, each of NVIDIA's libraries binds to it; so that name is never
@@ -15,12 +15,14 @@
 #include "base/error.h"
 
 #define DRIVER_FILE "libcuda.so.1"
+#define NVML_FILE "libnvidia-ml.so.1"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER,
                        cublas_lock = PTHREAD_MUTEX_INITIALIZER;
 static cuda_library_t driver;
 static cuda_compiler_t nvrtc;
 static cuda_multiplier_t cublas;
+static cuda_monitor_t nvml;
 
 typedef struct symbol {
     const char *name;
@@ -41,6 +43,12 @@ static const symbol_t nvrtc_symbols[] = {
 
 static const symbol_t lt_symbols[] = {
 #define LT(member, symbol, result, parameters) {#symbol, offsetof(cuda_lt_t, member)},
+#include "accelerators/cuda/names.def"
+    {NULL, 0},
+};
+
+static const symbol_t nvml_symbols[] = {
+#define NVML(member, symbol, parameters) {#symbol, offsetof(cuda_nvml_t, member)},
 #include "accelerators/cuda/names.def"
     {NULL, 0},
 };
@@ -311,4 +319,46 @@ const cuda_multiplier_t *cuda_multiplier_open(int driver_version, pl_error_t *er
     const int code = cublas_open(driver_version, err);
     pthread_mutex_unlock(&cublas_lock);
     return code == PL_OK ? &cublas : NULL;
+}
+
+/* ---- NVML ---- */
+
+static int nvml_start(void *library, pl_error_t *err)
+{
+    const char *missing = symbols_find(library, nvml_symbols, &nvml.call);
+    const cu_result_t result = missing ? NVML_OK : nvml.call.init();
+    if (missing)
+        return pl_fail(err, PL_EUNSUPPORTED, NVML_FILE " has no %s: update the driver",
+                       missing);
+    if (result != NVML_OK)
+        return pl_fail(err, PL_EUNSUPPORTED, NVML_FILE " cannot be started: error %u",
+                       result);
+    path_of((const void *)nvml.call.init, nvml.path);
+    return PL_OK;
+}
+
+static int nvml_open(pl_error_t *err)
+{
+    static bool opened;
+    if (opened)
+        return PL_OK;
+    void *library = dlopen(NVML_FILE, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        return pl_fail(err, PL_ENOTFOUND,
+                       NVML_FILE " is not found: utilization, power and temperature are "
+                                 "unknown; it is a part of NVIDIA's driver (apt-get "
+                                 "install libnvidia-ml1)");
+    const int code = nvml_start(library, err);
+    if (code != PL_OK)
+        dlclose(library);
+    opened = code == PL_OK;
+    return code;
+}
+
+const cuda_monitor_t *cuda_monitor_open(pl_error_t *err)
+{
+    pthread_mutex_lock(&lock);
+    const int code = nvml_open(err);
+    pthread_mutex_unlock(&lock);
+    return code == PL_OK ? &nvml : NULL;
 }

@@ -35,6 +35,12 @@ typedef struct cuda_multiplier {
     char path[PATH_MAX];
 } cuda_multiplier_t;
 
+/* Measurements of cards. */
+typedef struct cuda_monitor {
+    cuda_nvml_t call;
+    char path[PATH_MAX];
+} cuda_monitor_t;
+
 /* Opens libcuda.so.1 and initializes it, once in a process; it stays open.  NULL:
  * PL_ENOTFOUND, there is no driver; PL_EUNSUPPORTED, it cannot be used.  Any thread. */
 const cuda_library_t *cuda_library_open(pl_error_t *err);
@@ -47,7 +53,11 @@ const cuda_compiler_t *cuda_compiler_open(int driver_version, pl_error_t *err);
  * a disk.  NULL: PL_ENOTFOUND. */
 const cuda_multiplier_t *cuda_multiplier_open(int driver_version, pl_error_t *err);
 
-/* Where these are looked for, as text. */
+/* The same of NVML, which is a part of the driver.  NULL: PL_ENOTFOUND, or
+ * PL_EUNSUPPORTED. */
+const cuda_monitor_t *cuda_monitor_open(pl_error_t *err);
+
+/* Where NVRTC and cuBLASLt are looked for, as text. */
 const char *cuda_search_path(char text[1024]);
 
 #endif

@@ -217,6 +217,7 @@ static void machine_close(void *self)
     cuda->context = NULL;
     memset(cuda->stream, 0, sizeof cuda->stream);
     cuda->lost = (pl_error_t){0};
+    cuda->stats = (cuda_stats_t){0};
 }
 
 /* ---- Memory ---- */

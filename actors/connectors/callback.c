@@ -24,6 +24,8 @@ typedef struct hosted {
 typedef struct callbacks {
     char *model;                            /* what is trained, JSON  [NULL: not known] */
     double device_flops;                    /* 0: not known */
+    pl_device_stats_t device;
+    bool has_device;                        /* it was measured */
     bool validates;                         /* the run */
     hosted_t *hosted;
     int count;
@@ -177,6 +179,21 @@ static int callbacks_on_show_model(void *self, pl_call_t *call, const pl_body_t 
                             : pl_no_memory(err);
 }
 
+static int callbacks_on_show_device(void *self, pl_call_t *call, const pl_body_t *body,
+                                    pl_error_t *err)
+{
+    callbacks_t *callbacks = self;
+    const pl_show_device_t *shown = &body->show_device;
+    (void)err;
+    callbacks->has_device = true;
+    callbacks->device = (pl_device_stats_t){.memory_used = shown->memory_used,
+                                            .memory_total = shown->memory_total,
+                                            .utilization = shown->utilization,
+                                            .power = shown->power,
+                                            .temperature = shown->temperature};
+    return pl_reply_show_device(call, &(pl_show_device_reply_t){0});
+}
+
 /* ---- Interest ---- */
 
 static bool looks_on(const hosted_t *hosted)
@@ -287,7 +304,8 @@ static pl_hook_event_t event_of(const callbacks_t *callbacks,
                              .metrics = asked->metrics,
                              .error = asked->error,
                              .output_count = outputs ? outputs->count : 0,
-                             .output = tensors};
+                             .output = tensors,
+                             .device = callbacks->has_device ? &callbacks->device : NULL};
 }
 
 static int callbacks_on_hook(void *self, pl_call_t *call, const pl_body_t *body,
@@ -390,6 +408,7 @@ static int callbacks_on_set_state(void *self, pl_call_t *call, const pl_body_t *
 static const pl_handler_t callbacks_handlers[] = {
     PL_ON(start, callbacks_on_start),
     PL_ON(show_model, callbacks_on_show_model),
+    PL_ON(show_device, callbacks_on_show_device),
     PL_ON(interest, callbacks_on_interest),
     PL_ON(ask_callbacks, callbacks_on_hook),
     PL_ON(get_state, callbacks_on_get_state),

@@ -14,7 +14,7 @@
 #include "cli/output.h"
 #include "cli/top_view_parts.h"
 
-enum { FIGURES_MOST = 8 };
+enum { FIGURES_MOST = 8, DEVICES_MOST = 4 };
 
 /* ---- figures ---- */
 
@@ -415,6 +415,35 @@ static void add_machine(flow_t *flow, const json_t *before, const json_t *now)
     flow_end(flow);
 }
 
+/* What is known of the devices of the first ranks. */
+static void add_devices(flow_t *flow, const json_t *run)
+{
+    const json_t *devices = json_object_get(run, "devices"), *device;
+    size_t k;
+    char used[24], total[24];
+    json_array_foreach(devices, k, device) {
+        if (k == DEVICES_MOST) {
+            flow_add(flow, "and %zu more devices", json_array_size(devices) - k);
+            break;
+        }
+        if (json_array_size(devices) > 1)
+            flow_add(flow, "device of rank %.0f", number_of(device, "rank"));
+        else
+            flow_add(flow, "device");
+        if (json_is_number(json_object_get(device, "utilization")))
+            flow_add(flow, "%.0f %%", 100 * number_of(device, "utilization"));
+        if (json_is_number(json_object_get(device, "memory_used")))
+            flow_add(flow, "%s of %s", cli_bytes(number_of(device, "memory_used"), used),
+                     cli_bytes(number_of(device, "memory_total"), total));
+        if (json_is_number(json_object_get(device, "power")))
+            flow_add(flow, "%.0f W", number_of(device, "power"));
+        if (json_is_number(json_object_get(device, "temperature")))
+            flow_add(flow, "%.0f C", number_of(device, "temperature"));
+        flow_end(flow);
+    }
+    flow_end(flow);
+}
+
 /* Of actors: how they talk. */
 static void add_messages(flow_t *flow, const json_t *before, const json_t *now)
 {
@@ -498,6 +527,7 @@ void cli_view_make(cli_view_t *view, const json_t *before, const json_t *now)
     }
     flow.style = CLI_PLAIN;
     add_machine(&flow, before, now);
+    add_devices(&flow, run);
     if (run && !is_short)
         show_curve(view, run);
     if (!is_short)

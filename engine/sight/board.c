@@ -314,6 +314,9 @@ static void take_reply(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
         if (run->step < body->control_reply.global_step)
             run->step = body->control_reply.global_step;
         break;
+    case PL_MESSAGE_measure_device:
+        run_device(run, r->stamp.rank, &body->measure_device_reply);
+        break;
     case PL_MESSAGE_write_checkpoint:
         run_removed(b, run, body->write_checkpoint_reply.removed);
         break;
@@ -347,6 +350,7 @@ static bool tells_something(unsigned message)
     case PL_MESSAGE_train_epoch:
     case PL_MESSAGE_train_batch:
     case PL_MESSAGE_fetch_batch:
+    case PL_MESSAGE_measure_device:
     case PL_MESSAGE_write_checkpoint: return true;
     default: return false;
     }

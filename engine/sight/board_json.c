@@ -107,6 +107,24 @@ static json_t *stages_json(const run_t *run)
     return all;
 }
 
+/* What is known of the device of each rank. */
+static json_t *devices_json(const run_t *run)
+{
+    json_t *all = json_array();
+    for (int rank = 0; rank < RANKS_MOST && !run->ended; rank++) {
+        const pl_device_stats_t *d = &run->device[rank];
+        if (!run->has_device[rank])
+            continue;
+        json_array_append_new(
+            all, json_pack("{s:i, s:o, s:o, s:o, s:o, s:o}", "rank", rank, "memory_used",
+                           number(d->memory_used), "memory_total",
+                           number(d->memory_total), "utilization", number(d->utilization),
+                           "power", number(d->power), "temperature",
+                           number(d->temperature)));
+    }
+    return all;
+}
+
 /* What is the matter with a rank, in the words of the page. */
 static const char *absence(const char *event)
 {
@@ -201,11 +219,13 @@ static json_t *run_json(const pl_board_t *b, const run_t *run, range_t range)
                   "reason", text(run->reason), "stalled", run_stalled(b, run), "absent",
                   absent_json(b, run));
     json_t *lists =
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:i}", "columns", columns_json(b, run),
-                  "points", points_json(run, from, to, each > 0 ? each : 1), "strip",
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i}", "columns",
+                  columns_json(b, run), "points",
+                  points_json(run, from, to, each > 0 ? each : 1), "strip",
                   strip_json(run, since, range.until), "stages", stages_json(run),
-                  "saves", saves_json(run, since), "options",
-                  options ? options : json_null(), "reports_per_point", run->stride);
+                  "devices", devices_json(run), "saves", saves_json(run, since),
+                  "options", options ? options : json_null(), "reports_per_point",
+                  run->stride);
     json_object_update_missing(all, more);
     json_object_update_missing(all, lists);
     json_decref(more);

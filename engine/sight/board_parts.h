@@ -131,6 +131,8 @@ typedef struct run {
     double spent[RANKS_MOST][PL_SPENT_KINDS];               /* s, in the slot to come */
     uint64_t spent_steps;
     float stage[RANKS_MOST][PL_SPENT_KINDS];                /* s a step, in the newest */
+    pl_device_stats_t device[RANKS_MOST];        /* of the first ranks, newest */
+    bool has_device[RANKS_MOST];
     int64_t slot_began;
     strip_slot_t strip[STRIP_SLOTS];
     uint64_t slots;                                         /* there have been */
@@ -215,6 +217,8 @@ void run_gathers(run_t *run);
 /* What `watch` tells of a rank. */
 void run_watched(run_t *run, const pl_watch_progress_t *told, double now);
 void run_spent(pl_board_t *board, run_t *run, pl_bytes_t spent, int64_t time);
+/* What the device of a rank does. */
+void run_device(run_t *run, int rank, const pl_measure_device_reply_t *told);
 void run_save(pl_board_t *board, run_t *run, const char *text, bool failed);
 /* Checkpoints of these names, one a line, are gone. */
 void run_removed(pl_board_t *board, run_t *run, const char *names);

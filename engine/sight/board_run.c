@@ -520,6 +520,18 @@ static save_t *save_room(run_t *run)
     return &run->save[SAVES_MOST - 1];
 }
 
+void run_device(run_t *run, int rank, const pl_measure_device_reply_t *told)
+{
+    if (rank < 0 || rank >= RANKS_MOST)
+        return;
+    run->has_device[rank] = true;
+    run->device[rank] = (pl_device_stats_t){.memory_used = told->memory_used,
+                                            .memory_total = told->memory_total,
+                                            .utilization = told->utilization,
+                                            .power = told->power,
+                                            .temperature = told->temperature};
+}
+
 void run_save(pl_board_t *board, run_t *run, const char *text, bool failed)
 {
     save_t *save = save_room(run);

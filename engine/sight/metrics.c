@@ -244,6 +244,49 @@ static void write_ranks(sheet_t *s, const pl_board_t *b)
             write_stages_of(s, &b->run[k]);
 }
 
+typedef struct device_value {
+    const char *name, *help;
+    size_t offset;                                          /* in pl_device_stats_t */
+} device_value_t;
+
+static const device_value_t device_values[] = {
+    {"device_memory_used_bytes", "Memory of a rank's device in use, by all processes.",
+     offsetof(pl_device_stats_t, memory_used)},
+    {"device_memory_total_bytes", "Memory of a rank's device.",
+     offsetof(pl_device_stats_t, memory_total)},
+    {"device_utilization_ratio", "Share of the time in which a rank's device computed.",
+     offsetof(pl_device_stats_t, utilization)},
+    {"device_power_watts", "Power of a rank's device.",
+     offsetof(pl_device_stats_t, power)},
+    {"device_temperature_celsius", "Temperature of a rank's device.",
+     offsetof(pl_device_stats_t, temperature)},
+};
+
+/* The value of a device; NaN: unknown, or the run has ended. */
+static double device_value(const run_t *run, int rank, const device_value_t *what)
+{
+    double value = NAN;
+    if (run->call && !run->ended && run->has_device[rank])
+        memcpy(&value, (const char *)&run->device[rank] + what->offset, sizeof value);
+    return value;
+}
+
+static void write_devices(sheet_t *s, const pl_board_t *b)
+{
+    char shown[40];
+    for (size_t v = 0; v < sizeof device_values / sizeof *device_values; v++) {
+        const device_value_t *what = &device_values[v];
+        family(s, what->name, "gauge", what->help);
+        for (int k = 0; k < RUNS_MOST; k++)
+            for (int rank = 0; rank < RANKS_MOST; rank++) {
+                const double value = device_value(&b->run[k], rank, what);
+                if (!isnan(value))
+                    write_line(s, "paceline_%s{run=\"%" PRIu64 "\",rank=\"%d\"} %s\n",
+                               what->name, b->run[k].number, rank, number(value, shown));
+            }
+    }
+}
+
 /* Of ranks that share a place all are. */
 static bool is_up(const run_t *run, int place)
 {
@@ -311,6 +354,7 @@ char *pl_board_metrics(pl_board_t *board)
     write_figures(&sheet, board);
     write_steps(&sheet, board);
     write_ranks(&sheet, board);
+    write_devices(&sheet, board);
     write_standstill(&sheet, board);
     pthread_mutex_unlock(&board->lock);
     if (!sheet.failed)

@@ -1,8 +1,10 @@
-/* device_stats_monitor.c - logs what the process takes of the machine: processors and
- * memory
+/* device_stats_monitor.c - logs what the process takes of the machine, processors and
+ * memory, and what the rank's device does
  *
- * From the kernel's files in /proc; what one of them does not say is not logged. */
+ * The former comes from the kernel's files in /proc, the latter from the accelerator.
+ * What is unknown is not logged. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -69,12 +71,32 @@ static int megabytes_log(pl_callback_request_t *request, const char *name,
     return kilobytes < 0 ? PL_OK : pl_callback_log(request, name, kilobytes / 1024, err);
 }
 
+static int device_log(const pl_device_stats_t *device, pl_callback_request_t *request,
+                      pl_error_t *err)
+{
+    static const double mb = 1 << 20;
+    const struct {
+        const char *name;
+        double value;
+    } all[] = {
+        {"device_utilization_percent", 100 * device->utilization},
+        {"device_memory_used_mb", device->memory_used / mb},
+        {"device_memory_free_mb", (device->memory_total - device->memory_used) / mb},
+        {"device_power_watts", device->power},
+        {"device_temperature_celsius", device->temperature},
+    };
+    int code = PL_OK;
+    for (size_t k = 0; k < sizeof all / sizeof *all && code == PL_OK; k++)
+        if (!isnan(all[k].value))
+            code = pl_callback_log(request, all[k].name, all[k].value, err);
+    return code;
+}
+
 static int device_stats_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
                            pl_callback_request_t *request, pl_error_t *err)
 {
     static const char status[] = "/proc/self/status", memory[] = "/proc/meminfo";
     device_stats_t *d = self;
-    (void)event;
     double percent = processor_percent(d);
     if (point == PL_HOOK_FIT_START)
         return PL_OK;                                       /* the clock starts */
@@ -88,12 +110,15 @@ static int device_stats_on(void *self, pl_hook_t point, const pl_hook_event_t *e
     if (code == PL_OK)
         code = megabytes_log(request, "memory_available_mb",
                              kilobytes_of(memory, "MemAvailable"), err);
+    if (code == PL_OK && event->device)
+        code = device_log(event->device, request, err);
     return code;
 }
 
 const pl_callback_ops_t pl_device_stats_monitor_callback = {
     .name = "device_stats_monitor",
-    .help = "logs processor use and memory",
+    .help = "logs processor use, memory, and what is known of the device: utilization, "
+            "memory, power, temperature",
     .size = sizeof(device_stats_t),
     .options = device_stats_options,
     .points = PL_AT(FIT_START) | PL_AT(TRAIN_BATCH_END),

@@ -331,7 +331,9 @@ const known = {
   step_seconds: ['Step time', 'ms', 1e3, 'recent steps'], steps_per_second: ['Steps per second', 'steps/s'],
   model_flops_per_second: ['Model FLOP rate', 'GFLOP/s', 1e-9], model_flops_utilization: ['Model FLOP utilization', ''],
   cpu_percent: ['CPU use', '%'], memory_rss_mb: ['Memory in use', 'MB'], memory_peak_mb: ['Memory peak', 'MB'],
-  memory_available_mb: ['Memory available', 'MB'], skipped_steps: ['Skipped steps', '']};
+  memory_available_mb: ['Memory available', 'MB'], device_utilization_percent: ['Device use', '%'],
+  device_memory_used_mb: ['Device memory in use', 'MB'], device_memory_free_mb: ['Device memory free', 'MB'],
+  device_power_watts: ['Device power', 'W'], device_temperature_celsius: ['Device temperature', '°C'], skipped_steps: ['Skipped steps', '']};
 
 const units = [[/_per_second$/, '/s'], [/_seconds$/, 's'], [/_mb$/, 'MB'], [/_bytes$/, 'B'], [/_percent$/, '%']];
 
@@ -846,6 +848,18 @@ function stagesHead() {
   });
 }
 
+// What is known of the device of each rank.
+function showDevices(run) {
+  const gib = bytes => short(bytes / 2 ** 30, 3), devices = run ? run.devices : [];
+  const line = d => 'Device of rank ' + d.rank + ': ' + [
+    d.utilization !== null && short(100 * d.utilization, 3) + ' % in use',
+    d.memory_used !== null && gib(d.memory_used) + ' of ' + gib(d.memory_total) + ' GiB',
+    d.power !== null && short(d.power, 3) + ' W',
+    d.temperature !== null && short(d.temperature, 3) + ' °C'].filter(part => part).join(', ') + '.';
+  $('devices').hidden = !devices.length;
+  say($('devices'), devices.map(line).join('\n'));
+}
+
 function showStages(run) {
   if (!$('engine').open) return;
   const all = run ? run.stages : [], body = $('stages').tBodies[0];
@@ -962,6 +976,7 @@ function show() {
   showCharts(run);
   showStrip(run);
   showStages(run);
+  showDevices(run);
   showLanes();
   showNewest();
   showSaves(run);
