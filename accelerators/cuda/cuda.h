@@ -102,6 +102,15 @@ void cuda_teller_forget(cuda_teller_t *teller, pl_event_t *event);
 int cuda_build(cuda_t *cuda, const char *text, void **code, size_t *bytes,
                pl_error_t *err);
 
+/* ---- record.c: launches recorded as CUDA graphs, as machine.h has them ---- */
+
+int cuda_record_begin(void *self, pl_stream_t stream, pl_error_t *err);
+int cuda_record_end(void *self, pl_stream_t stream, pl_recording_t **recording,
+                    pl_error_t *err);
+int cuda_recording_run(void *self, pl_stream_t stream, pl_recording_t *recording,
+                       pl_error_t *err);
+void cuda_recording_free(void *self, pl_recording_t *recording);
+
 /* ---- products.c: products of matrices by cuBLASLt ---- */
 
 /* Begins to read the library, which takes as long as the driver needs for a card. */

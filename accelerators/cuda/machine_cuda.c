@@ -26,10 +26,6 @@ struct pl_entry {
     char name[48];
 };
 
-struct pl_recording {
-    CUgraphExec ready;
-};
-
 /* ---- Errors ---- */
 
 static pthread_mutex_t lost_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -547,66 +543,6 @@ static int launch(void *self, pl_stream_t stream, const pl_launch_t *l, pl_error
                       "launching kernel %s", l->entry->name);
 }
 
-/* ---- Recordings ---- */
-
-/* Other threads of the process may use the driver at that time. */
-static int record_begin(void *self, pl_stream_t stream, pl_error_t *err)
-{
-    cuda_t *cuda = self;
-    const int code = cuda_enter(cuda, err);
-    if (code != PL_OK)
-        return code;
-    return cuda_check(cuda, err,
-                      cuda->call->capture_begin(cuda->stream[stream],
-                                                CU_CAPTURE_BY_THREAD),
-                      "beginning a recording");
-}
-
-static int record_end(void *self, pl_stream_t stream, pl_recording_t **recording,
-                      pl_error_t *err)
-{
-    cuda_t *cuda = self;
-    CUgraph graph = NULL;
-    const int code = cuda_enter(cuda, err);
-    if (code != PL_OK)
-        return code;
-    cu_result_t result = cuda->call->capture_end(cuda->stream[stream], &graph);
-    if (result != CU_OK)
-        return cuda_check(cuda, err, result, "ending a recording");
-    pl_recording_t *fresh = pl_alloc(sizeof *fresh);
-    if (fresh)
-        result = cuda->call->graph_ready(&fresh->ready, graph, 0);
-    cuda->call->graph_free(graph);
-    if (!fresh)
-        return pl_no_memory(err);
-    if (result == CU_OK) {
-        *recording = fresh;
-        return PL_OK;
-    }
-    pl_free(fresh);
-    return cuda_check(cuda, err, result, "making a recording ready");
-}
-
-static int recording_run(void *self, pl_stream_t stream, pl_recording_t *recording,
-                         pl_error_t *err)
-{
-    cuda_t *cuda = self;
-    const int code = cuda_enter(cuda, err);
-    if (code != PL_OK)
-        return code;
-    return cuda_check(cuda, err,
-                      cuda->call->graph_run(recording->ready, cuda->stream[stream]),
-                      "running a recording");
-}
-
-static void recording_free(void *self, pl_recording_t *recording)
-{
-    cuda_t *cuda = self;
-    cuda->call->context_use(cuda->context);
-    cuda->call->ready_free(recording->ready);
-    pl_free(recording);
-}
-
 #define MACHINE \
     .name = "cuda", .open = machine_open, .close = machine_close, \
     .memory_new = memory_new, .memory_free = memory_free, .memory_left = memory_left, \
@@ -620,8 +556,8 @@ static void recording_free(void *self, pl_recording_t *recording)
     .product_new = cuda_product_new, .product_run = cuda_product_run, \
     .product_free = cuda_product_free
 
-const pl_machine_ops_t cuda_machine = {MACHINE, .record_begin = record_begin,
-                                       .record_end = record_end,
-                                       .recording_run = recording_run,
-                                       .recording_free = recording_free};
+const pl_machine_ops_t cuda_machine = {MACHINE, .record_begin = cuda_record_begin,
+                                       .record_end = cuda_record_end,
+                                       .recording_run = cuda_recording_run,
+                                       .recording_free = cuda_recording_free};
 const pl_machine_ops_t cuda_machine_without_recordings = {MACHINE};
