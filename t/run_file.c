@@ -77,8 +77,9 @@ static void a_name_of_another_engine_is_answered_with_what_is_here(void)
 {
     REFUSE(
         {"{\"trainer\": {\"gpus\": 2}}", "run.json:1:14: unknown key \"trainer.gpus\": "
-                                         "this build trains on CPUs: "
-                                         "trainer.devices is the number of ranks"},
+                                         "set trainer.accelerator to \"cuda\"; "
+                                         "trainer.devices is the number of GPUs, or a "
+                                         "list of theirs"},
         {"{\"trainer\": {\"inference_mode\": true}}",
          "run.json:1:14: unknown key \"trainer.inference_mode\": only training computes "
          "gradients: remove it"}, );
