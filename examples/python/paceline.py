@@ -51,7 +51,7 @@ pl_prediction = _struct("pl_prediction", "text checkpoint, text prompt, i64 toke
 pl_answers = _struct("pl_answers", "int count, tensors output")
 pl_hook_event = _struct("pl_hook_event", "int rank, u32 epoch, u64 global_step, u64 total_steps, u32 batch, "
                         "u32 batches, u64 samples, bool extra, text model, real device_flops, bool validates, "
-                        "text metrics, text error, int output_count, tensors output")
+                        "text metrics, text error, int output_count, tensors output, at device")
 pl_callback_request = _struct("pl_callback_request", "bool stop, bool skip, real lr_factor, i64 accumulate, "
                               "char*256 freeze, char*256 unfreeze, char*160 reason, char*256 save, char*512 drop, at metrics")
 _ERR = POINTER(pl_error)
