@@ -21,9 +21,9 @@ typedef struct pl_plan pl_plan_t;
 /* A graph that is compiled in the background.  Owned by the actor, alive until done. */
 typedef struct pl_compiling {
     pl_plan_t *plan;                                        /* out */
-    /* So many of its pieces are compiled; on the accelerator's thread  [nobody wants to
-     * know; need not be called]. */
-    void (*told)(struct pl_compiling *c, int done, int all);
+    /* Reports how many of its pieces are compiled. Called on the accelerator's thread; a
+     * device need not call it  [NULL: not reported]. */
+    void (*progress)(struct pl_compiling *c, int done, int all);
     /* To be called once, on the accelerator's thread, from collect(); err NULL when it
      * went well. */
     void (*done)(struct pl_compiling *c, const pl_error_t *err);
@@ -126,9 +126,9 @@ typedef struct pl_accelerator_ops {
                  size_t n, pl_error_t *err);
     int (*read)(void *self, pl_region_t region, size_t offset, void *host, size_t n,
                 pl_error_t *err);
-    /* read() where it takes long: the elements are those that replays started before it
-     * leave, and later replays go on.  On failure done is not called.  [read() is
-     * called] */
+    /* read() where it takes long. The elements are those that earlier replays leave;
+     * later replays run at the same time. On failure done is not called  [NULL:
+     * read()]. */
     int (*read_later)(void *self, pl_transfer_t *t, pl_error_t *err);
     /* Host memory that is read to again and again, until unpin()  [both NULL: it need not
      * be known]. */
@@ -137,9 +137,9 @@ typedef struct pl_accelerator_ops {
     /* Regions the graph refers to must exist and stay.  PL_EUNSUPPORTED names the
      * operator and its path. */
     int (*compile)(void *self, const pl_graph_t *g, pl_plan_t **plan, pl_error_t *err);
-    /* The same where it takes long: done() comes later, and replays of other plans go on.
-     * The graph is there only during the call; on failure done is not called.  [compile
-     * is called] */
+    /* compile() where it takes long. done() is called later; replays of other plans run
+     * at the same time. The graph is valid only during the call. On failure done is not
+     * called  [NULL: compile()]. */
     int (*compile_later)(void *self, const pl_graph_t *g, pl_compiling_t *c,
                          pl_error_t *err);
     void (*discard)(void *self, pl_plan_t *plan);

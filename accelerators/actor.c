@@ -231,7 +231,7 @@ static int replay_fill(pl_replay_t *replay, const pl_replay_plan_t *msg,
                        outputs->count, compiled->output_count);
     for (int k = 0; outputs && k < compiled->output_count; k++)
         replay->output[k] = (char *)outputs->output[k].data
-                            + msg->first * compiled->told[k];
+                            + msg->first * compiled->output[k];
     return PL_OK;
 }
 
@@ -416,7 +416,7 @@ static int device_prepare(void *self, pl_call_t *call, const pl_body_t *body,
                          : code;
 }
 
-/* A read that goes on in the background. */
+/* A read in the background. */
 typedef struct reading {
     pl_transfer_t transfer;                             /* first: done() gets it back */
     pl_device_t *device;

@@ -13,7 +13,7 @@ typedef struct pl_compiled {
     size_t sums;                                            /* numbers of all figures */
     int output_count, bucket_count;
     size_t sample[PL_FIELDS];                       /* bytes of a sample, of each field */
-    size_t told[PL_FIELDS];                         /* of each output */
+    size_t output[PL_FIELDS];                       /* of each output */
 } pl_compiled_t;
 
 typedef struct pl_device {
@@ -23,7 +23,7 @@ typedef struct pl_device {
     pl_dtype_t dtype[PL_REGIONS];
     pl_object_t *lent[PL_REGIONS];               /* counted: what regions lie in [none] */
     bool opened;
-    unsigned told;                                  /* emulated formats that were named */
+    unsigned warned;                                /* emulated formats that were named */
     pl_compiled_t *plan;
     int plan_count, plan_room;
     struct compile *compiles;                       /* under way: actor_plans.c */

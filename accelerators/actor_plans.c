@@ -37,7 +37,7 @@ static void count_fetches(const pl_graph_t *g, pl_compiled_t *compiled)
         if (g->fetch[k].kind == PL_FETCH_FIGURE)
             compiled->sums += (size_t)g->fetch[k].sums;
         else if (compiled->output_count++ < PL_FIELDS)
-            compiled->told[compiled->output_count - 1] =
+            compiled->output[compiled->output_count - 1] =
                 bytes_of(g, &g->value[g->fetch[k].value]);
     for (int k = 0; k < g->field_count; k++)
         compiled->sample[k] = (size_t)pl_elements(g->field[k].shape)
@@ -52,11 +52,11 @@ static unsigned formats_of(const pl_graph_t *g)
     return formats;
 }
 
-/* Said once for each format: who wants speed should know. */
-static void tell_emulated(pl_device_t *device, unsigned formats)
+/* Warns once for each format: emulated formats cost speed. */
+static void warn_emulated(pl_device_t *device, unsigned formats)
 {
-    const unsigned fresh = formats & device->info.emulated & ~device->told;
-    device->told |= fresh;
+    const unsigned fresh = formats & device->info.emulated & ~device->warned;
+    device->warned |= fresh;
     for (unsigned format = 0; format < 32; format++)
         if (fresh & 1u << format)
             pl_log_line(PL_LOG_WARNING, pl_actor_rank(device), pl_actor_name(device),
@@ -70,7 +70,7 @@ static int compiled_add(pl_device_t *device, pl_call_t *call,
 {
     if (PL_GROW(device->plan, device->plan_count, device->plan_room) != PL_OK)
         return pl_no_memory(err);
-    tell_emulated(device, formats);
+    warn_emulated(device, formats);
     device->plan[device->plan_count] = *compiled;
     return pl_reply_compile(call, &(pl_compile_reply_t){
                                       .plan = (uint32_t)device->plan_count++});
@@ -78,7 +78,7 @@ static int compiled_add(pl_device_t *device, pl_call_t *call,
 
 /* ---- in the background ---- */
 
-static void compile_told(pl_compiling_t *compiling, int done, int all)
+static void compile_progress(pl_compiling_t *compiling, int done, int all)
 {
     compile_t *c = (compile_t *)compiling;
     const int64_t now = pl_now();
@@ -122,7 +122,7 @@ static int compile_later(pl_device_t *device, pl_call_t *call, const pl_compile_
     compile_t *c = pl_alloc(sizeof *c);
     if (!c)
         return pl_no_memory(err);
-    *c = (compile_t){.compiling = {.told = compile_told, .done = compile_done},
+    *c = (compile_t){.compiling = {.progress = compile_progress, .done = compile_done},
                      .next = device->compiles,
                      .device = device,
                      .call = call,
@@ -157,7 +157,7 @@ int pl_device_compile(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     return compiled_add(device, call, &compiled, formats_of(g), err);
 }
 
-/* No replay of it is under way: whoever discards it has heard of their ends. */
+/* No replay of the plan is under way: the caller discards it after their replies. */
 int pl_device_discard(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     pl_device_t *device = self;

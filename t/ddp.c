@@ -17,22 +17,6 @@
 static const char *const devices[] = {"fake", "cpu"};
 #define DEVICES 2
 
-/* ---- A module with state ---- */
-
-static void normed_step(pl_graph_t *g, const void *self, pl_stage_t stage)
-{
-    (void)self;
-    pl_node_t x = pl_linear(g, "fc1", pl_input(g, "x"), 8);
-    x = pl_relu(g, pl_batch_norm(g, "norm", x, 0.1, 1e-5));
-    x = pl_linear(g, "fc2", x, 3);
-    pl_output(g, "logits", x);
-    if (stage == PL_PREDICT)
-        return;
-    pl_loss(g, pl_cross_entropy(g, x, pl_input(g, "y"), NULL));
-}
-
-static const pl_module_ops_t normed = {.name = "normed", .size = 1, .step = normed_step};
-
 /* ---- ddp whose regions do not lie beside its board ---- */
 
 static atomic_int separated;                       /* steps whose regions lay elsewhere */
@@ -497,7 +481,7 @@ static void what_is_not_finite_is_told_with_its_rank(void)
 int main(void)
 {
     static const pl_registration_t parts[] = {
-        {"module", &normed},   {"module", &watcher},    {"module", &stubborn},
+        {"module", &rig_normed},   {"module", &watcher},    {"module", &stubborn},
         {"callback", &faints}, {"strategy", &separate}, PL_REGISTRATIONS_END};
     rig_init(parts);
     run(ranks_train_what_one_does);

@@ -20,22 +20,6 @@ typedef struct one {
     bool library; /* of products */
 } one_t;
 
-/* ---- A module whose ranks exchange in the middle of a step ---- */
-
-static void normed_step(pl_graph_t *g, const void *self, pl_stage_t stage)
-{
-    (void)self;
-    pl_node_t x = pl_linear(g, "fc1", pl_input(g, "x"), 8);
-    x = pl_relu(g, pl_batch_norm(g, "norm", x, 0.1, 1e-5));
-    x = pl_linear(g, "fc2", x, 3);
-    pl_output(g, "logits", x);
-    if (stage == PL_PREDICT)
-        return;
-    pl_loss(g, pl_cross_entropy(g, x, pl_input(g, "y"), NULL));
-}
-
-static const pl_module_ops_t normed = {.name = "normed", .size = 1, .step = normed_step};
-
 /* ---- Runs ---- */
 
 static const one_t runs[] = {
@@ -281,7 +265,7 @@ static void a_run_knows_its_share_of_the_peak(void)
 
 static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator},
                                           {"accelerator", &emulated_library_accelerator},
-                                          {"module", &normed},
+                                          {"module", &rig_normed},
                                           PL_REGISTRATIONS_END};
 
 int main(void)

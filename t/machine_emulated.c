@@ -34,7 +34,7 @@ static int emulated_open(void *self, pl_device_info_t *info, pl_error_t *err)
     e->gpu.checks = true;
     if (getenv("EMULATED_LIMIT"))
         e->limit = (size_t)atol(getenv("EMULATED_LIMIT"));
-    e->told = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    e->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     *info = (pl_device_info_t){.ranks = info->ranks,
                                .local_rank = info->local_rank,
                                .device = -1,
@@ -48,7 +48,7 @@ static void emulated_close(void *self)
 {
     emulated_t *e = self;
     if (e->streams)
-        streams_free(e->streams), close(e->told);
+        streams_free(e->streams), close(e->descriptor);
     e->streams = NULL;
 }
 
@@ -185,26 +185,13 @@ static int emulated_zero(void *self, pl_stream_t stream, pl_address_t to, size_t
     return copy_put(self, stream, (copying_t){pointer(to), NULL, bytes}, err);
 }
 
-typedef struct calling {
-    void (*function)(void *user);
-    void *user;
-} calling_t;
-
-static int call_run(void *data)
-{
-    const calling_t *c = data;
-    c->function(c->user);
-    return 0;
-}
-
 static int emulated_call(void *self, pl_stream_t stream, void (*function)(void *user),
                          void *user, pl_error_t *err)
 {
     emulated_t *e = self;
-    const calling_t calling = {function, user};
     if (e->recording)
         return pl_fail(err, PL_EBUG, "a call is put on a stream that is recorded");
-    streams_put(e->streams, (int)stream, call_run, &calling, sizeof calling);
+    streams_call(e->streams, (int)stream, function, user);
     return PL_OK;
 }
 
@@ -269,26 +256,26 @@ static double emulated_event_seconds(void *self, pl_event_t *from, pl_event_t *t
     return streams_seconds(event_of(from), event_of(to));
 }
 
-static void write_told(void *user)
+static void write_notice(void *user)
 {
     const uint64_t one = 1;
     const emulated_t *e = user;
-    if (write(e->told, &one, sizeof one) != sizeof one)
+    if (write(e->descriptor, &one, sizeof one) != sizeof one)
         abort();
 }
 
-static int emulated_tell(void *self, pl_event_t *event, pl_error_t *err)
+static int emulated_notify(void *self, pl_event_t *event, pl_error_t *err)
 {
     emulated_t *e = self;
     (void)err;
-    streams_tell(e->streams, event_of(event), write_told, e);
+    streams_notify(e->streams, event_of(event), write_notice, e);
     return PL_OK;
 }
 
 static int emulated_descriptor(const void *self)
 {
     const emulated_t *e = self;
-    return e->told;
+    return e->descriptor;
 }
 
 /* ---- Code ---- */
@@ -520,7 +507,7 @@ static void emulated_recording_free(void *self, pl_recording_t *recording)
     .zero = emulated_zero, .call = emulated_call, .event_new = emulated_event_new, \
     .event_free = emulated_event_free, .event_record = emulated_event_record, \
     .event_wait = emulated_event_wait, .event_passed = emulated_event_passed, \
-    .event_seconds = emulated_event_seconds, .tell = emulated_tell, \
+    .event_seconds = emulated_event_seconds, .notify = emulated_notify, \
     .descriptor = emulated_descriptor, .finish = emulated_finish, \
     .code_new = emulated_code_new, .code_free = emulated_code_free, \
     .code_entry = emulated_code_entry, .launch = emulated_launch, \

@@ -13,7 +13,7 @@ typedef struct emulated {
     struct streams *streams;
     struct memory *memory; /* a list */
     size_t limit;          /* bytes of one block  [0: any] */
-    int told;                  /* the descriptor */
+    int descriptor;
     pl_recording_t *recording; /* under way  [NULL] */
     int products;              /* that are prepared and not freed */
     int multiplied;            /* that were put on a stream or recorded */

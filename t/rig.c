@@ -655,3 +655,19 @@ bool rig_has_file(const rig_result_t *result, const char *name)
     snprintf(path, sizeof path, "%s/%s", result->run_dir ? result->run_dir : "", name);
     return access(path, F_OK) == 0;
 }
+
+/* ---- A module with a batch norm ---- */
+
+static void normed_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self;
+    pl_node_t x = pl_linear(g, "fc1", pl_input(g, "x"), 8);
+    x = pl_relu(g, pl_batch_norm(g, "norm", x, 0.1, 1e-5));
+    x = pl_linear(g, "fc2", x, 3);
+    pl_output(g, "logits", x);
+    if (stage == PL_PREDICT)
+        return;
+    pl_loss(g, pl_cross_entropy(g, x, pl_input(g, "y"), NULL));
+}
+
+const pl_module_ops_t rig_normed = {.name = "normed", .size = 1, .step = normed_step};

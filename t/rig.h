@@ -145,4 +145,8 @@ bool rig_has_file(const rig_result_t *result, const char *name);
  * interface.md; the caller's. */
 json_t *rig_stream(void);
 
+/* Module "normed": two layers with a batch norm between them, so it has state, and ranks
+ * may exchange moments in the middle of a step. */
+extern const pl_module_ops_t rig_normed;
+
 #endif

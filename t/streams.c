@@ -21,13 +21,13 @@ typedef struct item {
     _Alignas(max_align_t) char data[];
 } item_t;
 
-typedef struct telling {
-    struct telling *next;
+typedef struct notice {
+    struct notice *next;
     streams_event_t *event;
     uint64_t number;
-    void (*told)(void *user);
+    void (*notify)(void *user);
     void *user;
-} telling_t;
+} notice_t;
 
 struct streams {
     pthread_mutex_t lock;
@@ -35,7 +35,7 @@ struct streams {
     pthread_t thread;
     item_t *first[STREAMS_MOST], **last[STREAMS_MOST];
     int running; /* stream whose item runs  [-1] */
-    telling_t *tellings;
+    notice_t *notices;
     uint64_t seed;
     int broken;
     bool ending;
@@ -119,16 +119,16 @@ static void item_run(streams_t *s, int stream)
     pthread_cond_broadcast(&s->changed);
 }
 
-/* Without the lock while it tells. */
-static bool tell_one(streams_t *s)
+/* Without the lock while it notifies. */
+static bool notify_one(streams_t *s)
 {
-    for (telling_t **link = &s->tellings; *link; link = &(*link)->next) {
-        telling_t *t = *link;
+    for (notice_t **link = &s->notices; *link; link = &(*link)->next) {
+        notice_t *t = *link;
         if (t->event->passed < t->number && !s->broken)
             continue;
         *link = t->next;
         pthread_mutex_unlock(&s->lock);
-        t->told(t->user);
+        t->notify(t->user);
         event_unref(t->event);
         free(t);
         pthread_mutex_lock(&s->lock);
@@ -143,7 +143,7 @@ static void *work(void *user)
     pthread_mutex_lock(&s->lock);
     while (!s->ending) {
         const int stream = choose(s);
-        if (tell_one(s))
+        if (notify_one(s))
             continue;
         if (stream >= 0)
             item_run(s, stream);
@@ -177,9 +177,9 @@ void streams_free(streams_t *s)
     for (int k = 0; k < STREAMS_MOST; k++)
         while (s->first[k])
             item_free(item_take(s, k));
-    while (s->tellings) {
-        telling_t *t = s->tellings;
-        s->tellings = t->next;
+    while (s->notices) {
+        notice_t *t = s->notices;
+        s->notices = t->next;
         event_unref(t->event);
         free(t);
     }
@@ -213,6 +213,24 @@ int streams_broken(streams_t *s)
     const int broken = s->broken;
     pthread_mutex_unlock(&s->lock);
     return broken;
+}
+
+typedef struct call {
+    void (*function)(void *user);
+    void *user;
+} call_t;
+
+static int call_run(void *data)
+{
+    const call_t *call = data;
+    call->function(call->user);
+    return 0;
+}
+
+void streams_call(streams_t *s, int stream, void (*function)(void *user), void *user)
+{
+    const call_t call = {function, user};
+    streams_put(s, stream, call_run, &call, sizeof call);
 }
 
 void streams_finish(streams_t *s, int stream)
@@ -273,17 +291,17 @@ void streams_event_finish(streams_t *s, streams_event_t *event)
     pthread_mutex_unlock(&s->lock);
 }
 
-void streams_tell(streams_t *s, streams_event_t *event, void (*told)(void *user),
-                  void *user)
+void streams_notify(streams_t *s, streams_event_t *event, void (*notify)(void *user),
+                    void *user)
 {
-    telling_t *t = calloc(1, sizeof *t);
+    notice_t *t = calloc(1, sizeof *t);
     pthread_mutex_lock(&s->lock);
-    *t = (telling_t){.next = s->tellings,
-                     .event = event_ref(event),
-                     .number = event->recorded,
-                     .told = told,
-                     .user = user};
-    s->tellings = t;
+    *t = (notice_t){.next = s->notices,
+                    .event = event_ref(event),
+                    .number = event->recorded,
+                    .notify = notify,
+                    .user = user};
+    s->notices = t;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
 }

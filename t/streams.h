@@ -40,7 +40,10 @@ bool streams_passed(streams_t *streams, streams_event_t *event);
 void streams_event_finish(streams_t *streams, streams_event_t *event);
 /* Calls a function of the simulation's thread once the latest record has passed or the
  * device is broken. */
-void streams_tell(streams_t *streams, streams_event_t *event, void (*told)(void *user),
+void streams_notify(streams_t *streams, streams_event_t *event,
+                    void (*notify)(void *user), void *user);
+/* Calls a function of the simulation's thread in the order of a stream. */
+void streams_call(streams_t *streams, int stream, void (*function)(void *user),
                   void *user);
 double streams_seconds(const streams_event_t *from, const streams_event_t *to);
 

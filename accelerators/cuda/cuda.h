@@ -1,6 +1,6 @@
 /* cuda.h - what the files of the cuda accelerator share
  *
- * machine_cuda.c is the machine table over the driver, teller.c the thread that reports
+ * machine_cuda.c is the machine table over the driver, notifier.c the thread that reports
  * passed events, build.c the compiler, cache.c compiled kernels on disk, products.c
  * products of matrices, stats.c measurements of the card, cuda.c the accelerator with its
  * options and what it says of this machine. */
@@ -22,7 +22,7 @@ typedef struct cuda_card {
     CUuuid uuid;
 } cuda_card_t;
 
-typedef struct cuda_teller cuda_teller_t;
+typedef struct cuda_notifier cuda_notifier_t;
 typedef struct cuda_cache cuda_cache_t;
 
 /* cuBLASLt on this device. */
@@ -55,7 +55,7 @@ typedef struct cuda {
     cuda_card_t card;
     CUcontext context;                                      /* retained  [none] */
     CUstream stream[PL_STREAMS];
-    cuda_teller_t *teller;
+    cuda_notifier_t *notifier;
     cuda_cache_t *store;                             /* [compiled kernels are not kept] */
     cuda_products_t products;
     cuda_stats_t stats;
@@ -78,23 +78,23 @@ int cuda_check(cuda_t *cuda, pl_error_t *err, cu_result_t result, const char *wh
 /* Makes the device that of this thread; fails when it is lost.  Any thread. */
 int cuda_enter(cuda_t *cuda, pl_error_t *err);
 
-/* ---- teller.c: waits for events, and writes to a descriptor when one has passed ---- */
+/* ---- notifier.c: writes to a descriptor when an event has passed ---- */
 
-/* An event may be told while it waits for that already; so it is counted. */
+/* An event may be added again while it is pending; so notices are counted. */
 struct pl_event {
     CUevent event;
     unsigned records;                                   /* so far */
-    int told;                                           /* times, in the teller's queue */
-    bool freed;                                         /* the teller frees it */
+    int notices;                                        /* in the notifier's queue */
+    bool freed;                                         /* the notifier frees it */
 };
 
-cuda_teller_t *cuda_teller_new(cuda_t *cuda, pl_error_t *err);
-/* When all that was told has been reported. */
-void cuda_teller_free(cuda_teller_t *teller);
-int cuda_teller_descriptor(const cuda_teller_t *teller);
-int cuda_teller_tell(cuda_teller_t *teller, pl_event_t *event, pl_error_t *err);
-/* Frees the event now, or when the teller is done with it. */
-void cuda_teller_forget(cuda_teller_t *teller, pl_event_t *event);
+cuda_notifier_t *cuda_notifier_new(cuda_t *cuda, pl_error_t *err);
+/* After the last pending notice. */
+void cuda_notifier_free(cuda_notifier_t *notifier);
+int cuda_notifier_descriptor(const cuda_notifier_t *notifier);
+int cuda_notifier_add(cuda_notifier_t *notifier, pl_event_t *event, pl_error_t *err);
+/* Frees the event now, or when the notifier is done with it. */
+void cuda_notifier_forget(cuda_notifier_t *notifier, pl_event_t *event);
 
 /* ---- build.c: kernels from text ---- */
 

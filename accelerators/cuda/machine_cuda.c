@@ -186,8 +186,8 @@ static int machine_open(void *self, pl_device_info_t *info, pl_error_t *err)
     code = context_open(cuda, err);
     if (code != PL_OK)
         return code;
-    cuda->teller = cuda_teller_new(cuda, err);
-    if (!cuda->teller)
+    cuda->notifier = cuda_notifier_new(cuda, err);
+    if (!cuda->notifier)
         return PL_EBUSY;
     store_open(cuda);
     describe(cuda, info);
@@ -198,7 +198,7 @@ static void machine_close(void *self)
 {
     cuda_t *cuda = self;
     cuda_cache_free(cuda->store);
-    cuda_teller_free(cuda->teller);
+    cuda_notifier_free(cuda->notifier);
     if (cuda->context) {
         cuda->call->context_use(cuda->context);
         cuda_products_close(cuda);
@@ -209,7 +209,7 @@ static void machine_close(void *self)
         cuda->call->context_release(cuda->card.device);
     }
     cuda->store = NULL;
-    cuda->teller = NULL;
+    cuda->notifier = NULL;
     cuda->context = NULL;
     memset(cuda->stream, 0, sizeof cuda->stream);
     cuda->lost = (pl_error_t){0};
@@ -398,7 +398,7 @@ static void event_free(void *self, pl_event_t *event)
 {
     cuda_t *cuda = self;
     cuda->call->context_use(cuda->context);
-    cuda_teller_forget(cuda->teller, event);
+    cuda_notifier_forget(cuda->notifier, event);
 }
 
 static int event_record(void *self, pl_event_t *event, pl_stream_t stream,
@@ -446,16 +446,16 @@ static double event_seconds(void *self, pl_event_t *from, pl_event_t *to)
     return cuda->call->event_between(&ms, from->event, to->event) == CU_OK ? ms / 1e3 : 0;
 }
 
-static int tell(void *self, pl_event_t *event, pl_error_t *err)
+static int notify(void *self, pl_event_t *event, pl_error_t *err)
 {
     cuda_t *cuda = self;
-    return cuda_teller_tell(cuda->teller, event, err);
+    return cuda_notifier_add(cuda->notifier, event, err);
 }
 
 static int descriptor(const void *self)
 {
     const cuda_t *cuda = self;
-    return cuda_teller_descriptor(cuda->teller);
+    return cuda_notifier_descriptor(cuda->notifier);
 }
 
 /* ---- Kernels ---- */
@@ -550,7 +550,7 @@ static int launch(void *self, pl_stream_t stream, const pl_launch_t *l, pl_error
     .host_unpin = host_unpin, .call = call, .copy_in = copy_in, .copy_out = copy_out, \
     .copy = copy, .zero = zero, .event_new = event_new, .event_free = event_free, \
     .event_record = event_record, .event_wait = event_wait, \
-    .event_passed = event_passed, .event_seconds = event_seconds, .tell = tell, \
+    .event_passed = event_passed, .event_seconds = event_seconds, .notify = notify, \
     .descriptor = descriptor, .finish = finish, .code_new = code_new, \
     .code_free = code_free, .code_entry = code_entry, .launch = launch, \
     .product_new = cuda_product_new, .product_run = cuda_product_run, \

@@ -1,7 +1,7 @@
 /* build.c - kernels of plans made from their texts, by threads in the background
  *
  * A compiler of kernels takes a tenth of a second for each: a plan's kernels stand in
- * several texts, which some threads compile while the accelerator's own thread goes on.
+ * several texts, which threads compile while the accelerator's own thread works.
  * After each text they write to the machine's descriptor, and the accelerator collects
  * what is ready. */
 #include "accelerators/gpu/build.h"
@@ -20,7 +20,7 @@ typedef struct building {
     pl_plan_t *plan;
     pl_compiling_t *caller; /* NULL: it waits */
     gpu_string_t *text;     /* [texts] */
-    int texts, begun, ended, told;
+    int texts, begun, ended, reported;
     pl_error_t error; /* the first  [code 0] */
 } building_t;
 
@@ -34,7 +34,7 @@ typedef struct pl_gpu_builder {
     building_t *first, **last; /* in order */
 } builder_t;
 
-/* With the lock: the next text that nobody compiles yet. */
+/* With the lock: the next text that no thread compiles yet. */
 static building_t *work_find(builder_t *builder)
 {
     building_t *b = builder->first;
@@ -189,15 +189,15 @@ int gpu_build(pl_gpu_t *gpu, pl_plan_t *plan, gpu_string_t *text, int texts,
     return caller ? PL_OK : building_end(gpu, b, err);
 }
 
-/* With the lock: one that has something to tell, out of the list when it is ready. */
+/* With the lock: one with progress to report, out of the list when it is ready. */
 static building_t *news_find(builder_t *builder, bool *ready)
 {
     building_t *b = builder->first;
-    while (b && (!b->caller || b->told == b->ended))
+    while (b && (!b->caller || b->reported == b->ended))
         b = b->next;
     *ready = b && b->ended == b->texts;
     if (b)
-        b->told = b->ended;
+        b->reported = b->ended;
     if (*ready)
         building_take(builder, b);
     return b;
@@ -215,8 +215,8 @@ void gpu_build_collect(pl_gpu_t *gpu)
             return;
         pl_compiling_t *caller = b->caller;
         if (!ready) {
-            if (caller->told)
-                caller->told(caller, b->told, b->texts);
+            if (caller->progress)
+                caller->progress(caller, b->reported, b->texts);
             continue;
         }
         pl_error_t err = {0};

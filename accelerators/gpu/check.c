@@ -122,8 +122,8 @@ static int check_kernel(checking_t *c, int kernel, pl_error_t *err)
     return code;
 }
 
-/* Kernels that run beside what piece `piece` has copied to the host: those behind it, up
- * to where ranks meet, who wait for the copies. */
+/* The end of the kernels that may run during the copies of a piece to the host: those
+ * behind the piece, up to the next exchange, which waits for the copies. */
 static int beside_end(const pl_plan_t *plan, int piece)
 {
     while (piece < plan->pieces - 1 && !plan->piece[piece].exchange)

@@ -5,7 +5,7 @@
  * is printed (text.h).  The launches are cut into pieces where a replay has something
  * else to do (replay.h): where backward begins, a bucket of gradients is complete, ranks
  * exchange, or the host computes. */
-#include "accelerators/gpu/compile.h"
+#include "accelerators/gpu/plan.h"
 
 #include <string.h>
 
@@ -74,15 +74,15 @@ static gpu_piece_t *piece_add(compiler_t *c)
 }
 
 /* Logs once for each operator. */
-static void tell_host(pl_gpu_t *gpu, const pl_operator_ops_t *table)
+static void log_host(pl_gpu_t *gpu, const pl_operator_ops_t *table)
 {
     int k = 0;
-    while (k < PL_GPU_TOLD && gpu->told[k] && gpu->told[k] != table)
+    while (k < PL_GPU_LOGGED && gpu->logged[k] && gpu->logged[k] != table)
         k++;
-    if (k == PL_GPU_TOLD || gpu->told[k])
+    if (k == PL_GPU_LOGGED || gpu->logged[k])
         return;
-    gpu->told[k] = table;
-    if (gpu->tells)
+    gpu->logged[k] = table;
+    if (gpu->logs)
         pl_log_line(PL_LOG_INFO, -1, "accelerator",
                     "operator \"%s\" has no text for \"gpu\": the host computes it",
                     table->name);
@@ -97,7 +97,7 @@ static int print_on_host(compiler_t *c, int op, pl_error_t *err)
     int code = gpu_host_init(host, c->gpu, &c->text, op, err);
     if (code != PL_OK)
         return code;
-    tell_host(c->gpu, host->table);
+    log_host(c->gpu, host->table);
     p->hosts++;
     gpu_host_print_inputs(host, &c->text, op);
     gpu_piece_t *piece = piece_add(c);
@@ -242,10 +242,10 @@ static void cut_end(compiler_t *c, int buckets)
         if (!changes[r] || (r == PL_REGION_EXCHANGE && p->exchanged.count))
             continue;
         if (r == PL_REGION_GRADS && buckets) {
-            const size_t told = (size_t)c->graph.bucket[0],
+            const size_t passed = (size_t)c->graph.bucket[0],
                          left = (size_t)c->graph.bucket[buckets];
             passage_add(c, r, 0, left);
-            passage_add(c, r, told, p->needs[r] - told);
+            passage_add(c, r, passed, p->needs[r] - passed);
         } else {
             passage_add(c, r, 0, p->needs[r]);
         }

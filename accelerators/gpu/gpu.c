@@ -15,7 +15,7 @@ int pl_gpu_open(void *self, const pl_machine_ops_t *machine, pl_device_info_t *i
 {
     pl_gpu_t *gpu = self;
     gpu->machine = machine;
-    gpu->tells = info->local_rank == 0;
+    gpu->logs = info->local_rank == 0;
     int code = machine->open(self, info, err);
     if (code == PL_OK)
         code = gpu_memory_open(gpu, err);

@@ -15,7 +15,7 @@
 
 #include "accelerators/gpu/machine.h"
 
-enum { PL_GPU_TOLD = 16 };
+enum { PL_GPU_LOGGED = 16 };
 
 /* Zeros until it is opened. */
 typedef struct pl_gpu {
@@ -26,8 +26,8 @@ typedef struct pl_gpu {
     struct pl_gpu_builder *builder;     /* build.h */
     bool checks;                        /* proves each plan: check.h */
     pl_plan_t *plans;                   /* all, for close */
-    bool tells;                         /* in the log; of several ranks one does */
-    const pl_operator_ops_t *told[PL_GPU_TOLD]; /* that the host computes */
+    bool logs;                          /* in the log; of several ranks one does */
+    const pl_operator_ops_t *logged[PL_GPU_LOGGED]; /* that the host computes */
 } pl_gpu_t;
 
 #define PL_GPU_OPS \

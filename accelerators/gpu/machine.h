@@ -7,8 +7,8 @@
  * unless it says otherwise; each error names what the driver said.
  *
  * What is put on a stream runs later, in the order of the stream.  An error of what runs
- * there is told by event_passed() or finish(), and ends the device: from then on every
- * function fails with it. */
+ * there is reported by event_passed() or finish(), and ends the device: every
+ * later call fails with it. */
 #ifndef PL_GPU_MACHINE_H
 #define PL_GPU_MACHINE_H
 
@@ -44,7 +44,7 @@ typedef struct pl_launch {
     int count;   /* of addresses */
     pl_address_t address[PL_LAUNCH_ADDRESSES];
     const size_t *bytes; /* at each address that the kernel may touch, for machines that
-                            check  [NULL: not told] */
+                            check  [NULL: unknown] */
 } pl_launch_t;
 
 /* c = op(a) op(b) + bias for each of `batches`: op(a) is [m, k], op(b) [k, n], c [m, n],
@@ -113,7 +113,7 @@ typedef struct pl_machine_ops {
     double (*event_seconds)(void *self, pl_event_t *from, pl_event_t *to);
     /* The descriptor, an eventfd there from open to close, is written to once the event's
      * latest record has passed or the device has failed. */
-    int (*tell)(void *self, pl_event_t *event, pl_error_t *err);
+    int (*notify)(void *self, pl_event_t *event, pl_error_t *err);
     int (*descriptor)(const void *self);
     /* Waits until all that is on the stream has run. */
     int (*finish)(void *self, pl_stream_t stream, pl_error_t *err);

@@ -76,7 +76,7 @@ static int users_of(const pl_gpu_memory_t *m, user_t list[GPU_REGIONS + 3])
     return count;
 }
 
-/* Adds to what the machine has said: what for, who has the most, and what helps. */
+/* Adds to the machine's error: the purpose, the largest users, and what to change. */
 static int fail_memory(const pl_gpu_t *gpu, const char *what, pl_error_t *err)
 {
     user_t list[GPU_REGIONS + 3];

@@ -3,7 +3,6 @@
 
 #include "accelerators/gpu/build.h"
 #include "accelerators/gpu/check.h"
-#include "accelerators/gpu/compile.h"
 #include "accelerators/gpu/products.h"
 #include "accelerators/gpu/replay.h"
 #include "base/alloc.h"

@@ -72,6 +72,10 @@ struct pl_plan {
     unsigned generation; /* of the memory that launches point to */
 };
 
+/* compile.c: fills in a plan, all but its code; *text: [*texts], the caller's. */
+int gpu_compile(pl_gpu_t *gpu, pl_plan_t *plan, const pl_graph_t *g, gpu_string_t **text,
+                int *texts, pl_error_t *err);
+
 /* Compiles a graph for a device, which keeps the plan in its list: in the background, for
  * a caller, or at once.  PL_EUNSUPPORTED names an operator and its path. */
 int gpu_plan_new(pl_gpu_t *gpu, const pl_graph_t *g, pl_plan_t **plan,

@@ -21,7 +21,7 @@ static bool is_product(pl_opcode_t code)
 }
 
 /* Operations whose kernels load and store any floating-point type: not those that a
- * library may compute, which wants one type. */
+ * library may compute, which needs operands of one type. */
 static bool takes_any(pl_opcode_t code)
 {
     switch (code) {

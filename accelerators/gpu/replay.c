@@ -5,7 +5,7 @@
  * block and the batch, by stream IN, while the one before still computes), and puts the
  * plan's kernels on stream MAIN, which leave a record in the set; stream OUT fetches it
  * and what mirrored regions are to show the host.  The device then writes to the
- * descriptor, and collecting tells how the replay went. */
+ * descriptor, and collecting reports how the replay went. */
 #include "accelerators/gpu/replay.h"
 
 #include <string.h>
@@ -26,7 +26,7 @@ typedef struct flight {
     size_t bytes;
     int set;
     int piece;     /* the next */
-    int told;      /* buckets */
+    int reported;  /* buckets */
     int exchange;  /* that it waits at, at its end  [0] */
     bool is_timed; /* backward has begun */
     pl_event_t *began, *backward, *computed, *over;
@@ -171,7 +171,7 @@ static flight_t *flight_take(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err)
     }
     f->plan = plan;
     f->next = NULL;
-    f->piece = f->told = f->readies = f->exchange = 0;
+    f->piece = f->reported = f->readies = f->exchange = 0;
     f->is_timed = false;
     int code = events_make(gpu, f, err);
     if (code == PL_OK && f->bytes < bytes) {
@@ -318,7 +318,7 @@ static int put_ready(pl_gpu_t *gpu, flight_t *f, int buckets, pl_error_t *err)
     if (code == PL_OK)
         code = machine->event_record(gpu, *event, PL_STREAM_OUT, err);
     if (code == PL_OK)
-        code = machine->tell(gpu, *event, err);
+        code = machine->notify(gpu, *event, err);
     f->buckets[f->readies++] = buckets;
     return code;
 }
@@ -382,7 +382,7 @@ static int flight_put(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
         code = machine->event_record(gpu, set->left, PL_STREAM_OUT, err);
     if (code == PL_OK)
         code = machine->event_record(gpu, f->over, PL_STREAM_OUT, err);
-    return code == PL_OK ? machine->tell(gpu, f->over, err) : code;
+    return code == PL_OK ? machine->notify(gpu, f->over, err) : code;
 }
 
 /* Parameters as halves, where the host or a plan has changed them since. */
@@ -441,7 +441,7 @@ static int check_inputs(const pl_plan_t *plan, const pl_replay_t *replay, pl_err
     return PL_OK;
 }
 
-/* The flight that a replay goes on with, or a fresh one. */
+/* The waiting flight that a replay continues, or a new one. */
 static flight_t *flight_for(pl_gpu_t *gpu, pl_plan_t *plan, const pl_replay_t *replay,
                             pl_error_t *err)
 {
@@ -475,7 +475,7 @@ int gpu_replay(pl_gpu_t *gpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *
         return err->code;
     f->replay = replay;
     code = replay->continues ? flight_go_on(gpu, f, err) : flight_begin(gpu, f, err);
-    if (code != PL_OK) { /* what is there already runs, but nobody hears of it */
+    if (code != PL_OK) { /* launches on the streams run, but nothing is reported */
         gpu_drain(gpu, NULL);
         flight_give(gpu, f);
         return code;
@@ -547,11 +547,11 @@ static int flight_look(pl_gpu_t *gpu, flight_t *f, bool *over, pl_error_t *err)
 {
     bool passed = true;
     int code = gpu->machine->event_passed(gpu, f->over, over, err);
-    while (code == PL_OK && !*over && passed && f->told < f->readies) {
-        code = gpu->machine->event_passed(gpu, f->ready[f->told], &passed, err);
+    while (code == PL_OK && !*over && passed && f->reported < f->readies) {
+        code = gpu->machine->event_passed(gpu, f->ready[f->reported], &passed, err);
         if (code == PL_OK && passed && !control_of(f)->guarded)
-            f->replay->ready(f->replay, f->buckets[f->told]);
-        f->told += passed;
+            f->replay->ready(f->replay, f->buckets[f->reported]);
+        f->reported += passed;
     }
     return code;
 }

@@ -1,9 +1,9 @@
-/* transfer.c - regions to the host while training goes on
+/* transfer.c - reads of regions during training
  *
  * A region is copied within the device first, which is fast, and from that snapshot to
  * the host by stream OUT, while stream MAIN computes.  Where the device has no memory for
- * a snapshot, MAIN waits for the copy to the host instead.  Halves, which the host wants
- * as float32, and what lies in the host's memory too, are read at once. */
+ * a snapshot, MAIN waits for the copy to the host instead.  Halves, which
+ * the host needs as float32, and regions with a mirror are read at once. */
 #include "accelerators/gpu/transfer.h"
 
 #include "base/alloc.h"
@@ -117,7 +117,7 @@ static int put(pl_gpu_t *gpu, going_t *g, pl_address_t from, size_t bytes,
         code = machine->event_record(gpu, g->over, PL_STREAM_OUT, err);
     if (code == PL_OK && !is_kept)
         code = machine->event_wait(gpu, g->over, PL_STREAM_MAIN, err);
-    return code == PL_OK ? machine->tell(gpu, g->over, err) : code;
+    return code == PL_OK ? machine->notify(gpu, g->over, err) : code;
 }
 
 static int read_now(pl_gpu_t *gpu, pl_transfer_t *t, pl_error_t *err)

@@ -1,4 +1,4 @@
-/* transfer.h - regions to the host while training goes on */
+/* transfer.h - reads of regions during training */
 #ifndef PL_GPU_TRANSFER_H
 #define PL_GPU_TRANSFER_H
 
@@ -8,8 +8,7 @@ void gpu_transfers_close(pl_gpu_t *gpu);
 
 /* Calls done() of those that are over. */
 void gpu_transfers_collect(pl_gpu_t *gpu);
-/* Gives back what snapshots were kept in, where somebody else needs memory; false: there
- * was nothing. */
+/* Frees the memory of unused snapshots; false: there is none. */
 bool gpu_transfers_drop(pl_gpu_t *gpu);
 
 #endif

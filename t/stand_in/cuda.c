@@ -400,58 +400,67 @@ API cu_result_t cuMemFree_v2(CUdeviceptr address)
     return result;
 }
 
-API cu_result_t cuMemHostAlloc(void **host, size_t bytes, unsigned flags)
+static cu_result_t pinned_begin(size_t bytes, unsigned flags)
 {
     cu_result_t result = stand_in_enter();
     if (result == CU_OK)
         result = stand_in_refuse_in_capture();
-    if (result != CU_OK || flags != CU_HOST_FOR_ALL || !bytes)
-        return result != CU_OK ? result : CU_INVALID_VALUE;
+    if (result != CU_OK)
+        return result;
+    return flags == CU_HOST_FOR_ALL && bytes ? CU_OK : CU_INVALID_VALUE;
+}
+
+static void pinned_add(void *host, size_t bytes)
+{
+    pthread_mutex_lock(&stand_in_lock);
+    block_add(&stand_in_current->pinned, (uintptr_t)host, bytes);
+    pthread_mutex_unlock(&stand_in_lock);
+}
+
+static cu_result_t pinned_take(void *host, block_t *block)
+{
+    if (!stand_in_current || !stand_in_current->users)
+        return CU_INVALID_CONTEXT;
+    pthread_mutex_lock(&stand_in_lock);
+    const bool found = block_take(&stand_in_current->pinned, (uintptr_t)host, block);
+    pthread_mutex_unlock(&stand_in_lock);
+    return found ? CU_OK : CU_INVALID_VALUE;
+}
+
+API cu_result_t cuMemHostAlloc(void **host, size_t bytes, unsigned flags)
+{
+    const cu_result_t result = pinned_begin(bytes, flags);
+    if (result != CU_OK)
+        return result;
     *host = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (*host == MAP_FAILED)
         return CU_OUT_OF_MEMORY;
     memset(*host, 0xff, bytes);
-    pthread_mutex_lock(&stand_in_lock);
-    block_add(&stand_in_current->pinned, (uintptr_t)*host, bytes);
-    pthread_mutex_unlock(&stand_in_lock);
+    pinned_add(*host, bytes);
     return CU_OK;
 }
 
 API cu_result_t cuMemFreeHost(void *host)
 {
     block_t block;
-    if (!stand_in_current || !stand_in_current->users)
-        return CU_INVALID_CONTEXT;
-    pthread_mutex_lock(&stand_in_lock);
-    const bool found = block_take(&stand_in_current->pinned, (uintptr_t)host, &block);
-    pthread_mutex_unlock(&stand_in_lock);
-    if (found)
+    const cu_result_t result = pinned_take(host, &block);
+    if (result == CU_OK)
         munmap(host, block.bytes);
-    return found ? CU_OK : CU_INVALID_VALUE;
+    return result;
 }
 
 API cu_result_t cuMemHostRegister_v2(void *host, size_t bytes, unsigned flags)
 {
-    cu_result_t result = stand_in_enter();
+    const cu_result_t result = pinned_begin(bytes, flags);
     if (result == CU_OK)
-        result = stand_in_refuse_in_capture();
-    if (result != CU_OK || flags != CU_HOST_FOR_ALL || !bytes)
-        return result != CU_OK ? result : CU_INVALID_VALUE;
-    pthread_mutex_lock(&stand_in_lock);
-    block_add(&stand_in_current->pinned, (uintptr_t)host, bytes);
-    pthread_mutex_unlock(&stand_in_lock);
-    return CU_OK;
+        pinned_add(host, bytes);
+    return result;
 }
 
 API cu_result_t cuMemHostUnregister(void *host)
 {
     block_t block;
-    if (!stand_in_current || !stand_in_current->users)
-        return CU_INVALID_CONTEXT;
-    pthread_mutex_lock(&stand_in_lock);
-    const bool found = block_take(&stand_in_current->pinned, (uintptr_t)host, &block);
-    pthread_mutex_unlock(&stand_in_lock);
-    return found ? CU_OK : CU_INVALID_VALUE;
+    return pinned_take(host, &block);
 }
 
 bool stand_in_is_pinned(const void *host, size_t bytes)

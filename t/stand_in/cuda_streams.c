@@ -91,27 +91,15 @@ static int copy_run(void *data)
     return 0;
 }
 
-typedef struct calling {
-    void (*function)(void *user);
-    void *user;
-} calling_t;
-
-static int call_run(void *data)
-{
-    const calling_t *c = data;
-    c->function(c->user);
-    return 0;
-}
-
 /* What a graph may contain as well, but the engine puts none there. */
 API cu_result_t cuLaunchHostFunc(CUstream stream, void (*function)(void *user),
                                  void *user)
 {
     const cu_result_t result = stand_in_enter_with(stream, A_STREAM);
-    const calling_t late = {function, user};
     if (result != CU_OK || stream->capturing || !function)
         return result != CU_OK ? result : CU_INVALID_VALUE;
-    return stream_put(stream, call_run, &late, sizeof late);
+    streams_call(stand_in_current->streams, stream->number, function, user);
+    return CU_OK;
 }
 
 API cu_result_t cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *host, size_t bytes,

@@ -1,0 +1,151 @@
+/* notifier.c - the thread that waits for events of the device
+ *
+ * The driver can call a function behind the work of a stream (cuLaunchHostFunc), but it
+ * does not call it any more after an error of the device, and the engine would wait
+ * forever.  A thread that waits for an event returns in both cases. */
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "accelerators/cuda/cuda.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+typedef struct notice {
+    struct notice *next;
+    pl_event_t *event;
+    unsigned records; /* of the event when it was added */
+} notice_t;
+
+struct cuda_notifier {
+    cuda_t *cuda;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    notice_t *first, **last; /* pending, in order */
+    bool ends;
+    int descriptor;
+};
+
+static void event_destroy(const cuda_notifier_t *notifier, pl_event_t *event)
+{
+    notifier->cuda->call->event_free(event->event);
+    pl_free(event);
+}
+
+/* The oldest pending notice; NULL: the notifier ends. */
+static notice_t *notice_take(cuda_notifier_t *notifier)
+{
+    pthread_mutex_lock(&notifier->lock);
+    while (!notifier->first && !notifier->ends)
+        pthread_cond_wait(&notifier->changed, &notifier->lock);
+    notice_t *notice = notifier->first;
+    pthread_mutex_unlock(&notifier->lock);
+    return notice;
+}
+
+/* It stays in the queue while its event is waited for. */
+static void notice_done(cuda_notifier_t *notifier, notice_t *notice)
+{
+    pl_event_t *event = notice->event;
+    pthread_mutex_lock(&notifier->lock);
+    notifier->first = notice->next;
+    if (!notifier->first)
+        notifier->last = &notifier->first;
+    const bool frees = --event->notices == 0 && event->freed;
+    pthread_mutex_unlock(&notifier->lock);
+    if (frees)
+        event_destroy(notifier, event);
+    pl_free(notice);
+}
+
+static void *notifier_main(void *user)
+{
+    cuda_notifier_t *notifier = user;
+    const uint64_t one = 1;
+    notifier->cuda->call->context_use(notifier->cuda->context);
+    for (notice_t *notice; (notice = notice_take(notifier));
+         notice_done(notifier, notice)) {
+        /* An event that was recorded again has been seen to pass.  An error is for
+         * event_passed() to tell. */
+        if (__atomic_load_n(&notice->event->records, __ATOMIC_RELAXED) == notice->records)
+            notifier->cuda->call->event_finish(notice->event->event);
+        while (write(notifier->descriptor, &one, sizeof one) < 0 && errno == EINTR)
+            ;
+    }
+    return NULL;
+}
+
+cuda_notifier_t *cuda_notifier_new(cuda_t *cuda, pl_error_t *err)
+{
+    cuda_notifier_t *notifier = pl_alloc(sizeof *notifier);
+    if (!notifier) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    notifier->cuda = cuda;
+    notifier->last = &notifier->first;
+    notifier->descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (notifier->descriptor < 0) {
+        pl_fail(err, PL_EIO, "no descriptor for the device: %s", strerror(errno));
+        pl_free(notifier);
+        return NULL;
+    }
+    pthread_mutex_init(&notifier->lock, NULL);
+    pthread_cond_init(&notifier->changed, NULL);
+    const int failed = pthread_create(&notifier->thread, NULL, notifier_main, notifier);
+    if (!failed)
+        return notifier;
+    pl_fail(err, PL_EBUSY, "no thread for the device can be started: %s",
+            strerror(failed));
+    close(notifier->descriptor);
+    pl_free(notifier);
+    return NULL;
+}
+
+void cuda_notifier_free(cuda_notifier_t *notifier)
+{
+    if (!notifier)
+        return;
+    pthread_mutex_lock(&notifier->lock);
+    notifier->ends = true;
+    pthread_cond_signal(&notifier->changed);
+    pthread_mutex_unlock(&notifier->lock);
+    pthread_join(notifier->thread, NULL);
+    pthread_cond_destroy(&notifier->changed);
+    pthread_mutex_destroy(&notifier->lock);
+    close(notifier->descriptor);
+    pl_free(notifier);
+}
+
+int cuda_notifier_descriptor(const cuda_notifier_t *notifier)
+{
+    return notifier->descriptor;
+}
+
+int cuda_notifier_add(cuda_notifier_t *notifier, pl_event_t *event, pl_error_t *err)
+{
+    notice_t *notice = pl_alloc(sizeof *notice);
+    if (!notice)
+        return pl_no_memory(err);
+    notice->event = event;
+    notice->records = __atomic_load_n(&event->records, __ATOMIC_RELAXED);
+    pthread_mutex_lock(&notifier->lock);
+    event->notices++;
+    *notifier->last = notice;
+    notifier->last = &notice->next;
+    pthread_cond_signal(&notifier->changed);
+    pthread_mutex_unlock(&notifier->lock);
+    return PL_OK;
+}
+
+void cuda_notifier_forget(cuda_notifier_t *notifier, pl_event_t *event)
+{
+    pthread_mutex_lock(&notifier->lock);
+    event->freed = true;
+    const bool frees = event->notices == 0;
+    pthread_mutex_unlock(&notifier->lock);
+    if (frees)
+        event_destroy(notifier, event);
+}
