@@ -168,13 +168,14 @@ int gpu_build(pl_gpu_t *gpu, pl_plan_t *plan, gpu_string_t *text, int texts,
     building_t *b = pl_alloc(sizeof *b);
     plan->code = pl_alloc_array((size_t)texts, sizeof *plan->code);
     plan->codes = texts;
-    if (!b || !plan->code || threads_start(builder, texts, err) != PL_OK) {
+    int code = b && plan->code ? threads_start(builder, texts, err) : pl_no_memory(err);
+    if (code != PL_OK) {
         for (int k = 0; k < texts; k++)
             pl_free(text[k].text);
         pl_free(text);
         pl_free(b);
         gpu_plan_free(gpu, plan);
-        return pl_no_memory(err);
+        return code;
     }
     *b = (building_t){.plan = plan, .caller = caller, .text = text, .texts = texts};
     pthread_mutex_lock(&builder->lock);

@@ -268,6 +268,25 @@ static int put_kernels(pl_gpu_t *gpu, const pl_plan_t *plan, int from, int to, i
     return code;
 }
 
+/* Ends the recording also after a failure: the stream must not stay in that state. */
+static int piece_record(pl_gpu_t *gpu, const pl_plan_t *plan, gpu_piece_t *piece, int set,
+                        pl_error_t *err)
+{
+    const pl_machine_ops_t *machine = gpu->machine;
+    pl_recording_t *made = NULL;
+    int code = machine->record_begin(gpu, PL_STREAM_MAIN, err);
+    if (code != PL_OK)
+        return code;
+    code = put_kernels(gpu, plan, piece->from, piece->to, set, err);
+    const int ended = machine->record_end(gpu, PL_STREAM_MAIN, &made,
+                                          code == PL_OK ? err : NULL);
+    if (code == PL_OK)
+        piece->recording[set] = made;
+    else if (made)
+        machine->recording_free(gpu, made);
+    return code == PL_OK ? ended : code;
+}
+
 /* The first time launches run one by one, because they may load code; then they are
  * recorded. */
 static int piece_run(pl_gpu_t *gpu, pl_plan_t *plan, gpu_piece_t *piece, int set,
@@ -275,16 +294,11 @@ static int piece_run(pl_gpu_t *gpu, pl_plan_t *plan, gpu_piece_t *piece, int set
 {
     const pl_machine_ops_t *machine = gpu->machine;
     const bool records = machine->record_begin && piece->to - piece->from > 1;
-    int code = PL_OK;
     if (records && piece->runs[set] && !piece->recording[set]) {
-        code = machine->record_begin(gpu, PL_STREAM_MAIN, err);
-        if (code == PL_OK)
-            code = put_kernels(gpu, plan, piece->from, piece->to, set, err);
-        if (code == PL_OK)
-            code = machine->record_end(gpu, PL_STREAM_MAIN, &piece->recording[set], err);
+        const int code = piece_record(gpu, plan, piece, set, err);
+        if (code != PL_OK)
+            return code;
     }
-    if (code != PL_OK)
-        return code;
     piece->runs[set]++;
     return piece->recording[set]
                ? machine->recording_run(gpu, PL_STREAM_MAIN, piece->recording[set], err)
