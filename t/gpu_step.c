@@ -17,7 +17,7 @@ const pl_registration_t *gpt_plugin(void);
 /* ---- A machine that compiles nothing and has any memory ---- */
 
 typedef struct paper {
-    pl_gpu_t gpu; /* first */
+    pl_gpu_t gpu;                                           /* first */
     uint64_t next;
 } paper_t;
 
@@ -206,8 +206,8 @@ static tally_t step_of(const char *precision)
 static void a_step_of_gpt2_moves_little_by_few_launches(void)
 {
     const tally_t sum = step_of("bf16-mixed");
-    ok(sum.launches <= 332, "%d launches", sum.launches);
-    ok(sum.bytes <= 29.6e9, "%.2f GB", sum.bytes / 1e9);
+    ok(sum.launches <= 329, "%d launches", sum.launches);
+    ok(sum.bytes <= 28.8e9, "%.2f GB", sum.bytes / 1e9);
 }
 
 /* ---- Plans that are wrong ---- */

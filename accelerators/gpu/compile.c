@@ -20,23 +20,26 @@
 typedef struct compiler {
     pl_gpu_t *gpu;
     pl_plan_t *plan;
-    pl_graph_t graph; /* a copy, rewritten */
+    pl_graph_t graph;                                       /* a copy, rewritten */
     pl_lowered_t lowered;
     pl_fusion_t fusion;
     pl_lifetimes_t lifetimes;
     gpu_text_t text;
-    bool backward; /* it has begun */
+    bool backward;                                          /* it has begun */
 } compiler_t;
 
 /* ---- Compiling ---- */
 
 /* Where elements have another width, element i lies elsewhere; and a core reads more than
- * the element at hand. */
+ * the element at hand, but the gradient of a cross-entropy of its logits. */
 static bool may_take_place(const pl_graph_t *g, int op, int32_t input, void *user)
 {
     const pl_fusion_t *fusion = &((const compiler_t *)user)->fusion;
     const pl_op_t *maker = &g->op[op];
     int from = op, to = op + 1;
+    if (maker->code == PL_OP_cross_entropy_grad)
+        return fusion->root[input] == fusion->root[maker->input[1]]
+               && g->value[input].dtype == g->value[maker->output[0]].dtype;
     while (from > 0 && fusion->unit[from - 1] == fusion->unit[op])
         from--;
     while (to < g->op_count && fusion->unit[to] == fusion->unit[op])
@@ -200,7 +203,7 @@ static void cut_buckets(compiler_t *c, const int *last, int *bucket, int unit)
     const int64_t *at = c->graph.bucket;
     const int before = *bucket;
     for (; *bucket < c->graph.bucket_count && last[*bucket] <= unit; ++*bucket)
-        if (unit + 1 < c->fusion.units) /* those of the end are there with the rest */
+        if (unit + 1 < c->fusion.units)     /* those of the end are there with the rest */
             passage_add(c, PL_REGION_GRADS, (size_t)at[*bucket + 1],
                         (size_t)(at[*bucket] - at[*bucket + 1]));
         else
@@ -459,7 +462,7 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
         c->text.wide = pl_graph_is_wide(g);
         c->text.core = -1;
         code = gpu_products_find(c->gpu, &c->text, c->plan, err);
-        if (c->graph.bucket_count) /* gradients leave before the replay is over */
+        if (c->graph.bucket_count)         /* gradients leave before the replay is over */
             c->plan->kept = 0;
     }
     if (code == PL_OK) {

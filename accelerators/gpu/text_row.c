@@ -113,7 +113,7 @@ static void print_layer_norm_grad(gpu_text_t *t, const pl_op_t *op)
     const int64_t width = last_of(x), rows = pl_elements(x) / width,
                   groups = rows < SUM_GROUPS ? rows : SUM_GROUPS,
                   bundles = (groups + BUNDLE - 1) / BUNDLE, kept = kept_of(width);
-    if (!kept) /* what is behind may take the place of what they read */
+    if (!kept)                   /* what is behind may take the place of what they read */
         print_layer_norm_sums(t, op, rows, width);
     gpu_kernel_begin(t, "layer_norm_grad");
     define_normal(t, op);
@@ -134,7 +134,7 @@ static void print_layer_norm_grad(gpu_text_t *t, const pl_op_t *op)
 }
 
 typedef struct channels {
-    int64_t count, inner, size; /* size: values of one channel */
+    int64_t count, inner, size;                          /* size: values of one channel */
 } channels_t;
 
 /* [B, channels, …]; AT(channel, i) is the i-th value of a channel, CHANNEL(e) that of
@@ -296,24 +296,22 @@ static void define_weights(gpu_text_t *t, const pl_op_t *op, int first)
 }
 
 /* Two sums over rows of what is in scratch. */
-static void print_row_totals(gpu_text_t *t, const pl_op_t *op, int64_t rows)
-{
-    for (int k = 0; k < 2; k++) {
-        if (!gpu_is_wanted(t, op->output[k]))
-            continue;
-        gpu_kernel_begin(t, "total");
-        gpu_define_scratch(t, "VALUES", (size_t)k * (size_t)rows * sizeof(double), rows);
-        gpu_define(t, "TERM(row, i)", "VALUES[i]");
-        define_rows(t, 1, rows);
-        gpu_define_store(t, "Y", op->output[k]);
-        end_rows(t, "sums", 1, rows);
-    }
-}
-
-static void define_row_values(gpu_text_t *t, int64_t rows)
+static void define_row_values(gpu_text_t *t, const pl_op_t *op, int64_t rows)
 {
     gpu_define_scratch(t, "LOSS", 0, rows);
     gpu_define_scratch(t, "COUNTED", (size_t)rows * sizeof(double), rows);
+    gpu_define_store(t, "TOTAL_LOSS", op->output[0]);
+    gpu_define_store(t, "TOTAL_COUNTED", op->output[1]);
+    gpu_define_counters(t, "COUNTER", 1);
+}
+
+/* The gradient in the unit of a cross-entropy  [NULL: it is elsewhere]. */
+static const pl_op_t *gradient_beside(const gpu_text_t *t, int number)
+{
+    for (int i = number + 1; i < t->to; i++)
+        if (t->g->op[i].code == PL_OP_cross_entropy_grad)
+            return &t->g->op[i];
+    return NULL;
 }
 
 static void print_cross_entropy(gpu_text_t *t, const pl_op_t *op, int number)
@@ -324,16 +322,22 @@ static void print_cross_entropy(gpu_text_t *t, const pl_op_t *op, int number)
     define_targets(t, op, 0);
     define_rows(t, x.dim[0], x.dim[1]);
     define_check(t, number, x.dim[1]);
-    define_row_values(t, x.dim[0]);
+    define_row_values(t, op, x.dim[0]);
     if (hits) {
         gpu_define_number(t, "TOP", op->attr.to);
     } else {
+        const pl_op_t *gradient = gradient_beside(t, number);
         define_weights(t, op, 2);
         gpu_define_store(t, "MOST", op->output[2]);
         gpu_define(t, "SUM(i, v)", "MOST(ROWS + (i), v)");
+        gpu_define_number(t, "GRADIENT", gradient != NULL);
+        if (gradient) {
+            gpu_define_load(t, "DSUM", gradient->input[0]);
+            gpu_define_store(t, "DX", gradient->output[0]);
+        }
     }
-    end_rows(t, hits ? "correct" : "cross_entropy", x.dim[0], x.dim[1]);
-    print_row_totals(t, op, x.dim[0]);
+    gpu_include(t, hits ? "correct" : "cross_entropy");
+    end_rows(t, "row_totals", x.dim[0], x.dim[1]);
 }
 
 static void print_cross_entropy_grad(gpu_text_t *t, const pl_op_t *op, int number)

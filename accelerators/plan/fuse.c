@@ -67,7 +67,7 @@ bool pl_values_overlap(const pl_value_t *a, const pl_value_t *b)
 
 /* ---- Cores ---- */
 
-enum { ROW_MOST = 8192 }; /* elements that a group of threads can keep in registers */
+enum { ROW_MOST = 8192 };     /* elements that a group of threads can keep in registers */
 
 /* Whether element-wise operations may go on with its first output. */
 static bool is_core(const fuser_t *f, const pl_op_t *op)
@@ -106,8 +106,8 @@ static int parts_maker(const fuser_t *f, const pl_op_t *op)
         const pl_view_t *look = &f->limits->look[op->attr.from + k];
         const pl_value_t *part = &g->value[op->input[k]];
         if (part->source != PL_FROM_OP || (k && part->op != maker) || look->offset
-            || g->op[part->op].code != PL_OP_attention_grad
-            || !pl_view_is_dense(look) || count_reads(g, op->input[k]) != 1
+            || g->op[part->op].code != PL_OP_attention_grad || !pl_view_is_dense(look)
+            || count_reads(g, op->input[k]) != 1
             || pl_elements(look->shape) != pl_elements(part->shape))
             return -1;
         maker = part->op;
@@ -270,10 +270,30 @@ static int open_unit(fuser_t *f, int64_t elements)
     return u;
 }
 
+/* The unit of the cross-entropy that an operation is the gradient of, if all but the
+ * exponentials is there before; or -1. */
+static int find_cross_entropy(const fuser_t *f, int i)
+{
+    enum { EXPONENTIALS = 3 };
+    const pl_op_t *op = &f->g->op[i];
+    const pl_value_t *made = &f->g->value[op->input[EXPONENTIALS]];
+    if (!f->limits->cores || made->source != PL_FROM_OP
+        || f->g->op[made->op].code != PL_OP_cross_entropy)
+        return -1;
+    const int u = f->fusion->unit[made->op];
+    int floor = f->guarded;
+    for (int k = 0; k < op->input_count; k++)
+        if (k != EXPONENTIALS)
+            floor = larger(floor, floor_of_read(f, i, op->input[k]));
+    return floor <= u ? u : -1;
+}
+
 /* The unit that a core joins, because it makes the first input; or -1. */
 static int find_before(const fuser_t *f, int i)
 {
     const pl_op_t *op = &f->g->op[i];
+    if (op->code == PL_OP_cross_entropy_grad)
+        return find_cross_entropy(f, i);
     if (op->code == PL_OP_concat) {
         const int maker = parts_maker(f, op);
         return maker >= 0 && f->fusion->unit[maker] >= f->guarded ? f->fusion->unit[maker]
@@ -471,6 +491,9 @@ static void find_inside(fuser_t *f)
     for (int i = 0; i < g->op_count; i++)
         for (int k = 0; k < g->op[i].input_count && g->op[i].code == PL_OP_concat; k++)
             inside[g->op[i].input[k]] = parts_maker(f, &g->op[i]) >= 0;
+    for (int i = 0; i < g->op_count && f->limits->cores; i++)
+        if (g->op[i].code == PL_OP_cross_entropy)
+            inside[g->op[i].output[2]] = true;
     for (int i = 0; i < g->op_count; i++)
         for (int k = 0; k < g->op[i].input_count; k++) {
             int32_t root = f->fusion->root[g->op[i].input[k]];

@@ -19,12 +19,12 @@ typedef struct pl_fusion {
 
 /* How much a device can run as one unit. */
 typedef struct pl_unit_limits {
-    int operands;                         /* values that it reads or makes, each way of
-                                             repeating one by itself */
-    int lines;                            /* operations */
-    int dropouts, totals;                 /* of which so many draw, and add up */
-    bool cores;                           /* see pl_unit_core() */
-    const struct pl_view *look;           /* of a lowered graph: with cores */
+    int operands;                            /* values that it reads or makes, each way of
+                                                repeating one by itself */
+    int lines;                               /* operations */
+    int dropouts, totals;                    /* of which so many draw, and add up */
+    bool cores;                              /* see pl_unit_core() */
+    const struct pl_view *look;              /* of a lowered graph: with cores */
 } pl_unit_limits_t;
 
 /* Groups the operations of a graph and puts them into an order in which those of a unit
@@ -46,7 +46,7 @@ bool pl_unit_in_place(const pl_fusion_t *fusion, const pl_graph_t *g, int op,
 /* The operation of a unit that is no element-wise one: its core; -1: they all are.  With
  * limits.cores those before it make the core's first input, element by element, and those
  * behind it go on with its first output; or a concat follows, of nothing but the core's
- * outputs. */
+ * outputs; or the gradient of a cross-entropy follows it. */
 int pl_unit_core(const pl_graph_t *g, int from, int to);
 /* Whether operations [from, to) come to nothing: reshapes, and assigns that are done. */
 bool pl_unit_is_nothing(const pl_graph_t *g, const bool *done, int from, int to);
