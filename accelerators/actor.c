@@ -355,11 +355,12 @@ static int device_measure(void *self, pl_call_t *call, const pl_body_t *body,
     if (device->ops->stats)
         device->ops->stats(device->part.self, &s);
     return pl_reply_measure_device(
-        call, &(pl_measure_device_reply_t){.memory_used = s.memory_used,
-                                           .memory_total = s.memory_total,
-                                           .utilization = s.utilization,
-                                           .power = s.power,
-                                           .temperature = s.temperature});
+        call,
+        &(pl_measure_device_reply_t){.memory_used = s.memory_used,
+                                     .memory_total = s.memory_total,
+                                     .utilization = s.utilization,
+                                     .power = s.power,
+                                     .temperature = s.temperature});
 }
 
 /* ---- regions to and from the host ---- */
@@ -417,10 +418,10 @@ static int device_prepare(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* A read in the background. */
 typedef struct reading {
-    pl_transfer_t transfer;                               /* first: done() gets it back */
+    pl_transfer_t transfer;                             /* first: done() gets it back */
     pl_device_t *device;
     pl_call_t *call;
-    pl_floats_t *floats;                                    /* counted */
+    pl_floats_t *floats;                                /* counted */
 } reading_t;
 
 static void reading_end(reading_t *reading, const pl_error_t *err)
@@ -428,8 +429,9 @@ static void reading_end(reading_t *reading, const pl_error_t *err)
     if (err)
         pl_call_fail(reading->call, err);
     else
-        pl_reply_read_region(reading->call, &(pl_read_region_reply_t){
-                                                .floats = &reading->floats->object});
+        pl_reply_read_region(reading->call,
+                             &(pl_read_region_reply_t){.floats =
+                                                           &reading->floats->object});
     pl_object_unref(reading->floats);
     pl_free(reading);
 }
@@ -513,16 +515,11 @@ static void device_release(void *self)
 }
 
 static const pl_handler_t device_handlers[] = {
-    PL_ON(start, device_start),
-    PL_ON(allocate, device_allocate),
-    PL_ON(compile, pl_device_compile),
-    PL_ON(discard_plan, pl_device_discard),
-    PL_ON(replay_plan, device_replay),
-    PL_ON(measure_peak, device_measure_peak),
-    PL_ON(write_region, device_write),
-    PL_ON(prepare_reads, device_prepare),
-    PL_ON(read_region, device_read),
-    PL_ON(measure_device, device_measure),
+    PL_ON(start, device_start),        PL_ON(allocate, device_allocate),
+    PL_ON(compile, pl_device_compile), PL_ON(discard_plan, pl_device_discard),
+    PL_ON(replay_plan, device_replay), PL_ON(measure_peak, device_measure_peak),
+    PL_ON(write_region, device_write), PL_ON(prepare_reads, device_prepare),
+    PL_ON(read_region, device_read),   PL_ON(measure_device, device_measure),
     PL_HANDLERS_END,
 };
 

@@ -26,7 +26,7 @@ typedef struct pl_device {
     unsigned warned;                                /* emulated formats that were named */
     pl_compiled_t *plan;
     int plan_count, plan_room;
-    struct compile *compiles;                               /* under way: actor_plans.c */
+    struct compile *compiles;                       /* under way: actor_plans.c */
     struct running *spare;
     int running;                     /* replays and measurements under way */
     int readings;                    /* of regions */

@@ -14,14 +14,14 @@ static const int64_t LINES_APART = 2 * PL_SECOND;
 
 /* A plan that is compiled in the background. */
 typedef struct compile {
-    pl_compiling_t compiling;                             /* first: done() gets it back */
+    pl_compiling_t compiling; /* first: done() gets it back */
     struct compile *next;
     pl_device_t *device;
     pl_call_t *call;
     pl_compiled_t compiled;
-    unsigned formats;                                  /* of the graph: 1 << pl_dtype_t */
+    unsigned formats; /* of the graph: 1 << pl_dtype_t */
     char name[32];
-    int64_t said;                                          /* pl_now() of the last line */
+    int64_t said; /* pl_now() of the last line */
 } compile_t;
 
 static size_t bytes_of(const pl_graph_t *g, const pl_value_t *v)

@@ -17,7 +17,7 @@ enum { PL_ROOMS = 2 };
 
 /* Starts as zeros, but for the device. */
 typedef struct pl_rooms {
-    const pl_accelerator_ops_t *ops;                     /* that reads, and pins [NULL] */
+    const pl_accelerator_ops_t *ops;                   /* that reads, and pins [NULL] */
     void *device;
     pl_floats_t *room[PL_ROOMS][PL_REGIONS];                /* counted  [NULL] */
     pthread_t toucher;

@@ -455,11 +455,11 @@ static void texts_that_cannot_be_compiled_are_told(void)
 static rig_result_t *fit_watched(const char *stand_in)
 {
     setenv("STAND_IN", stand_in, 1);
-    rig_result_t *result =
-        rig_train(&(rig_spec_t){.accelerator = "cuda",
-                                .trainer = "\"max_epochs\": 1",
-                                .callbacks = "[{\"name\": \"device_stats_monitor\", "
-                                             "\"every_n_steps\": 1}]"});
+    rig_result_t *result = rig_train(
+        &(rig_spec_t){.accelerator = "cuda",
+                      .trainer = "\"max_epochs\": 1",
+                      .callbacks = "[{\"name\": \"device_stats_monitor\", "
+                                   "\"every_n_steps\": 1}]"});
     setenv("STAND_IN", "", 1);
     is_text(result->status, "ok", "%s: a run trains: %s", stand_in, result->error.text);
     return result;

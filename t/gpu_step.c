@@ -17,7 +17,7 @@ const pl_registration_t *gpt_plugin(void);
 /* ---- A machine that compiles nothing and has any memory ---- */
 
 typedef struct paper {
-    pl_gpu_t gpu;                                           /* first */
+    pl_gpu_t gpu; /* first */
     uint64_t next;
 } paper_t;
 

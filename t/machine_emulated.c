@@ -72,7 +72,7 @@ static int emulated_memory_new(void *self, size_t bytes, pl_address_t *address,
         free(memory), pl_free(block);
         return pl_fail(err, PL_ENOMEM, "out of memory: %zu bytes", bytes);
     }
-    memset(memory, 0xff, bytes);                            /* NaN */
+    memset(memory, 0xff, bytes); /* NaN */
     *address = (pl_address_t)(uintptr_t)memory;
     pthread_mutex_lock(&at_work);
     *block = (memory_t){e->memory, memory, bytes};
@@ -139,7 +139,7 @@ static void emulated_host_free(void *self, void *host)
 
 typedef struct copying {
     void *to;
-    const void *from;                                       /* NULL: zeros */
+    const void *from; /* NULL: zeros */
     size_t bytes;
 } copying_t;
 

@@ -8,15 +8,15 @@
 #include "accelerators/gpu/gpu.h"
 
 typedef struct emulated {
-    pl_gpu_t gpu;                                           /* first */
-    uint64_t seed;                                          /* of the order of threads */
+    pl_gpu_t gpu;  /* first */
+    uint64_t seed; /* of the order of threads */
     struct streams *streams;
-    struct memory *memory;                              /* a list */
-    size_t limit;                                       /* bytes of one block  [0: any] */
+    struct memory *memory; /* a list */
+    size_t limit;          /* bytes of one block  [0: any] */
     int descriptor;
-    pl_recording_t *recording;                 /* under way  [NULL] */
-    int products;                              /* that are prepared and not freed */
-    int multiplied;                            /* that were put on a stream or recorded */
+    pl_recording_t *recording; /* under way  [NULL] */
+    int products;              /* that are prepared and not freed */
+    int multiplied;            /* that were put on a stream or recorded */
 } emulated_t;
 
 extern const pl_accelerator_ops_t emulated_accelerator;

@@ -83,9 +83,9 @@ int cuda_enter(cuda_t *cuda, pl_error_t *err);
 /* An event may be added again while it is pending; so notices are counted. */
 struct pl_event {
     CUevent event;
-    unsigned records;                                       /* so far */
-    int notices;                                            /* in the notifier's queue */
-    bool freed;                                             /* the notifier frees it */
+    unsigned records;                                   /* so far */
+    int notices;                                        /* in the notifier's queue */
+    bool freed;                                         /* the notifier frees it */
 };
 
 cuda_notifier_t *cuda_notifier_new(cuda_t *cuda, pl_error_t *err);

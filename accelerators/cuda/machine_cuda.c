@@ -17,7 +17,7 @@
 
 struct pl_binary {
     CUmodule module;
-    pl_entry_t *entries;                                    /* a list */
+    pl_entry_t *entries; /* a list */
 };
 
 struct pl_entry {

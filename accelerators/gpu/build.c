@@ -18,10 +18,10 @@ enum { THREADS_MOST = 4 };
 typedef struct building {
     struct building *next;
     pl_plan_t *plan;
-    pl_compiling_t *caller;                                 /* NULL: it waits */
-    gpu_string_t *text;                                     /* [texts] */
+    pl_compiling_t *caller; /* NULL: it waits */
+    gpu_string_t *text;     /* [texts] */
     int texts, begun, ended, reported;
-    pl_error_t error;                                       /* the first  [code 0] */
+    pl_error_t error; /* the first  [code 0] */
 } building_t;
 
 typedef struct pl_gpu_builder {
@@ -31,7 +31,7 @@ typedef struct pl_gpu_builder {
     pthread_t thread[THREADS_MOST];
     int threads, most;
     bool is_ending;
-    building_t *first, **last;                              /* in order */
+    building_t *first, **last; /* in order */
 } builder_t;
 
 /* With the lock: the next text that no thread compiles yet. */

@@ -20,12 +20,12 @@
 typedef struct compiler {
     pl_gpu_t *gpu;
     pl_plan_t *plan;
-    pl_graph_t graph;                                       /* a copy, rewritten */
+    pl_graph_t graph; /* a copy, rewritten */
     pl_lowered_t lowered;
     pl_fusion_t fusion;
     pl_lifetimes_t lifetimes;
     gpu_text_t text;
-    bool backward;                                          /* it has begun */
+    bool backward; /* it has begun */
 } compiler_t;
 
 /* ---- Compiling ---- */
@@ -203,7 +203,7 @@ static void cut_buckets(compiler_t *c, const int *last, int *bucket, int unit)
     const int64_t *at = c->graph.bucket;
     const int before = *bucket;
     for (; *bucket < c->graph.bucket_count && last[*bucket] <= unit; ++*bucket)
-        if (unit + 1 < c->fusion.units)     /* those of the end are there with the rest */
+        if (unit + 1 < c->fusion.units) /* those of the end are there with the rest */
             passage_add(c, PL_REGION_GRADS, (size_t)at[*bucket + 1],
                         (size_t)(at[*bucket] - at[*bucket + 1]));
         else
@@ -462,7 +462,7 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
         c->text.wide = pl_graph_is_wide(g);
         c->text.core = -1;
         code = gpu_products_find(c->gpu, &c->text, c->plan, err);
-        if (c->graph.bucket_count)         /* gradients leave before the replay is over */
+        if (c->graph.bucket_count) /* gradients leave before the replay is over */
             c->plan->kept = 0;
     }
     if (code == PL_OK) {

@@ -20,14 +20,14 @@ enum { PL_GPU_LOGGED = 16 };
 /* Zeros until it is opened. */
 typedef struct pl_gpu {
     const pl_machine_ops_t *machine;
-    struct pl_gpu_memory *memory;              /* memory.h */
-    struct pl_gpu_replays *replays;            /* replay.h */
-    struct pl_gpu_transfers *transfers;        /* transfer.h  [NULL: none yet] */
-    struct pl_gpu_builder *builder;            /* build.h */
-    bool checks;                               /* proves each plan: check.h */
-    pl_plan_t *plans;                          /* all, for close */
-    bool logs;                                 /* in the log; of several ranks one does */
-    const pl_operator_ops_t *logged[PL_GPU_LOGGED];  /* that the host computes */
+    struct pl_gpu_memory *memory;       /* memory.h */
+    struct pl_gpu_replays *replays;     /* replay.h */
+    struct pl_gpu_transfers *transfers; /* transfer.h  [NULL: none yet] */
+    struct pl_gpu_builder *builder;     /* build.h */
+    bool checks;                        /* proves each plan: check.h */
+    pl_plan_t *plans;                   /* all, for close */
+    bool logs;                          /* in the log; of several ranks one does */
+    const pl_operator_ops_t *logged[PL_GPU_LOGGED]; /* that the host computes */
 } pl_gpu_t;
 
 #define PL_GPU_OPS \

@@ -19,9 +19,9 @@ typedef uint64_t pl_address_t;
 
 /* Between streams nothing is ordered but by events. */
 typedef enum pl_stream {
-    PL_STREAM_MAIN,                                /* all that computes */
-    PL_STREAM_IN,                                  /* batches to the device */
-    PL_STREAM_OUT,                                 /* results and snapshots to the host */
+    PL_STREAM_MAIN, /* all that computes */
+    PL_STREAM_IN,   /* batches to the device */
+    PL_STREAM_OUT,  /* results and snapshots to the host */
     PL_STREAMS,
 } pl_stream_t;
 
@@ -40,11 +40,11 @@ typedef struct pl_prepared pl_prepared_t;
 typedef struct pl_launch {
     const pl_entry_t *entry;
     int64_t groups;
-    int threads;                                            /* of a group: 32 to 1024 */
-    int count;                                              /* of addresses */
+    int threads; /* of a group: 32 to 1024 */
+    int count;   /* of addresses */
     pl_address_t address[PL_LAUNCH_ADDRESSES];
-    const size_t *bytes;   /* at each address that the kernel may touch, for machines that
-                              check  [NULL: unknown] */
+    const size_t *bytes; /* at each address that the kernel may touch, for machines that
+                            check  [NULL: unknown] */
 } pl_launch_t;
 
 /* c = op(a) op(b) + bias for each of `batches`: op(a) is [m, k], op(b) [k, n], c [m, n],
@@ -54,10 +54,10 @@ typedef struct pl_launch {
 typedef struct pl_product {
     int64_t m, n, k, batches;
     bool transpose_a, transpose_b;
-    int64_t row_a, row_b, row_c;         /* elements from one row in memory to the next */
-    int64_t batch_a, batch_b, batch_c;   /* and from one batch  [0: the same for all] */
-    pl_dtype_t in, out;                  /* of a and b; of c and bias */
-    bool has_bias;                       /* [n], added to each row before c is rounded */
+    int64_t row_a, row_b, row_c;       /* elements from one row in memory to the next */
+    int64_t batch_a, batch_b, batch_c; /* and from one batch  [0: the same for all] */
+    pl_dtype_t in, out;                /* of a and b; of c and bias */
+    bool has_bias;                     /* [n], added to each row before c is rounded */
 } pl_product_t;
 
 /* What it works on: operands are aligned to PL_PRODUCT_ALIGNMENT bytes; the bias is any
@@ -66,10 +66,10 @@ enum { PL_PRODUCT_A, PL_PRODUCT_B, PL_PRODUCT_C, PL_PRODUCT_BIAS, PL_PRODUCT_WOR
 enum { PL_PRODUCT_ADDRESSES = PL_PRODUCT_WORKSPACE + 1, PL_PRODUCT_ALIGNMENT = 16 };
 
 typedef struct pl_machine_ops {
-    const char *name;                                       /* "cuda" */
+    const char *name; /* "cuda" */
     /* `self` is the accelerator's own struct, which begins with a pl_gpu_t. */
     int (*open)(void *self, pl_device_info_t *info, pl_error_t *err);
-    void (*close)(void *self);      /* also after a failed open; what was made is freed */
+    void (*close)(void *self); /* also after a failed open; what was made is freed */
 
     /* Device memory, aligned to 256 bytes; its content is undefined.  PL_ENOMEM: there is
      * not so much; the device works on. */

@@ -95,7 +95,7 @@ static bool describe(const gpu_text_t *t, const pl_op_t *op, pl_product_t *p)
  * there, because a guard, ranks or the host come between, or memory is scarce. */
 static size_t bytes_to_keep(pl_gpu_t *gpu, const pl_graph_t *g)
 {
-    enum { SHARE = 16 };                                    /* of free memory */
+    enum { SHARE = 16 }; /* of free memory */
     size_t bytes = 0, left = SIZE_MAX, all;
     if (gpu->memory->region[PL_REGION_GRADS].mirror)
         return 0;

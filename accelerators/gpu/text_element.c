@@ -13,7 +13,7 @@
 enum {
     THREADS = 256,
     GROUPS_MOST = 4096,
-    BLOCK = 4096,                                          /* elements of a partial sum */
+    BLOCK = 4096, /* elements of a partial sum */
 };
 
 static const pl_value_t *value_of(const gpu_unit_t *u, int32_t value)

@@ -12,13 +12,13 @@
 typedef struct going {
     struct going *next;
     pl_transfer_t *transfer;
-    gpu_block_t snapshot;                                   /* [none] */
+    gpu_block_t snapshot; /* [none] */
     pl_event_t *taken, *over;
 } going_t;
 
 typedef struct pl_gpu_transfers {
-    going_t *first, **last;                                 /* under way, in order */
-    going_t *spare;                                         /* with their snapshots */
+    going_t *first, **last; /* under way, in order */
+    going_t *spare;         /* with their snapshots */
 } transfers_t;
 
 static going_t *going_free(pl_gpu_t *gpu, going_t *g)

@@ -67,7 +67,7 @@ bool pl_values_overlap(const pl_value_t *a, const pl_value_t *b)
 
 /* ---- Cores ---- */
 
-enum { ROW_MOST = 8192 };     /* elements that a group of threads can keep in registers */
+enum { ROW_MOST = 8192 }; /* elements that a group of threads can keep in registers */
 
 /* Whether element-wise operations may go on with its first output. */
 static bool is_core(const fuser_t *f, const pl_op_t *op)
@@ -106,8 +106,8 @@ static int parts_maker(const fuser_t *f, const pl_op_t *op)
         const pl_view_t *look = &f->limits->look[op->attr.from + k];
         const pl_value_t *part = &g->value[op->input[k]];
         if (part->source != PL_FROM_OP || (k && part->op != maker) || look->offset
-            || g->op[part->op].code != PL_OP_attention_grad || !pl_view_is_dense(look)
-            || count_reads(g, op->input[k]) != 1
+            || g->op[part->op].code != PL_OP_attention_grad
+            || !pl_view_is_dense(look) || count_reads(g, op->input[k]) != 1
             || pl_elements(look->shape) != pl_elements(part->shape))
             return -1;
         maker = part->op;

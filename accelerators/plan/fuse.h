@@ -19,12 +19,12 @@ typedef struct pl_fusion {
 
 /* How much a device can run as one unit. */
 typedef struct pl_unit_limits {
-    int operands;                            /* values that it reads or makes, each way of
-                                                repeating one by itself */
-    int lines;                               /* operations */
-    int dropouts, totals;                    /* of which so many draw, and add up */
-    bool cores;                              /* see pl_unit_core() */
-    const struct pl_view *look;              /* of a lowered graph: with cores */
+    int operands;                         /* values that it reads or makes, each way of
+                                             repeating one by itself */
+    int lines;                            /* operations */
+    int dropouts, totals;                 /* of which so many draw, and add up */
+    bool cores;                           /* see pl_unit_core() */
+    const struct pl_view *look;           /* of a lowered graph: with cores */
 } pl_unit_limits_t;
 
 /* Groups the operations of a graph and puts them into an order in which those of a unit

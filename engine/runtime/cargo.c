@@ -162,7 +162,9 @@ pl_outcome_t *pl_outcome_new(pl_error_t *err)
 
 const char *pl_outcome_status(const pl_outcome_t *outcome)
 {
-    return outcome->error.code != PL_OK ? "failed" : outcome->stopped ? "stopped" : "ok";
+    return outcome->error.code != PL_OK ? "failed"
+           : outcome->stopped           ? "stopped"
+                                        : "ok";
 }
 
 static void layout_release(pl_object_t *object)

@@ -26,8 +26,8 @@ enum {
     STAGE_TIDS = 1,                                  /* of a rank's tracks of its steps */
     FIRST_TID = 8,                                   /* of actors */
     LANE_NONE = -1,
-    LANE_WAITS = -2,                                     /* for where its actor belongs */
-    ENGINE_PID = 1,                                      /* of what is no rank's */
+    LANE_WAITS = -2,                                 /* for where its actor belongs */
+    ENGINE_PID = 1,                                  /* of what is no rank's */
     NAME_MOST = 96,
 };
 static const int64_t COUNTERS_EVERY = 50000000;             /* ns */
@@ -35,8 +35,8 @@ static const int64_t COUNTERS_EVERY = 50000000;             /* ns */
 /* How far an actor's tracks are drawn. */
 typedef struct drawn {
     int pid;
-    unsigned number;                           /* among those of its kind there, from 1 */
-    int stands_for;                            /* a rank of another process; -1: none */
+    unsigned number;                         /* among those of its kind there, from 1 */
+    int stands_for;                          /* a rank of another process; -1: none */
     bool is_named[PL_LANES];
     bool owes_end[PL_LANES];                                /* there was no room for it */
     int64_t last[PL_LANES];
@@ -51,8 +51,8 @@ typedef struct rank {
 typedef struct trace {
     pl_sink_t *sink;
     pl_scene_t scene;
-    pl_map_t ranks;                            /* by pid */
-    pl_map_t kinds;                            /* how many of a kind there are, by both */
+    pl_map_t ranks;                                         /* by pid */
+    pl_map_t kinds;                          /* how many of a kind there are, by both */
     uint64_t arrows, lost;
     int64_t now;
 } trace_t;
@@ -325,7 +325,8 @@ static void slice_begin(trace_t *trace, pl_open_t *open)
         lane_end(trace, open->to, lane, open->began);
     name_lane(trace, open->to, lane);
     text_t t;
-    event(&t, 'B', drawn->pid, tid_of(open->to, lane), on_lane(drawn, lane, open->began));
+    event(&t, 'B', drawn->pid, tid_of(open->to, lane),
+          on_lane(drawn, lane, open->began));
     add_label(&t, pl_message_info(open->message)->name);
     add(&t, ",\"args\":{\"call\":");
     add_number(&t, open->call);

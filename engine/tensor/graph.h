@@ -33,8 +33,8 @@ typedef enum pl_region {
                                               strategy's own */
     PL_REGION_SCALING = PL_REGION_STRATEGY0 + PL_STRATEGY_REGIONS,
     /* [pl_scaling_t] of a precision that scales */
-    PL_REGION_EXCHANGE,                          /* what ranks exchange in the middle of a
-                                                    step */
+    PL_REGION_EXCHANGE,                    /* what ranks exchange in the middle of a
+                                              step */
     PL_REGIONS,
 } pl_region_t;
 

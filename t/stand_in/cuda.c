@@ -24,7 +24,7 @@ pthread_mutex_t stand_in_lock = PTHREAD_MUTEX_INITIALIZER;
 __thread context_t *stand_in_current;
 static context_t context[DEVICES];
 static bool is_started;
-static stream_t *captures[DEVICES][STREAMS_MOST];           /* that are recorded */
+static stream_t *captures[DEVICES][STREAMS_MOST]; /* that are recorded */
 
 /* ---- Facts and faults ---- */
 

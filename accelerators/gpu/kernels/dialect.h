@@ -26,7 +26,7 @@
 #else
 #define KERNEL extern "C" __global__
 #define LOCAL_ARRAY(type, name, count) __shared__ type name[count]
-#define ENTER(kernel, ...)      /* of the emulator: the kernel with a list of addresses */
+#define ENTER(kernel, ...) /* of the emulator: the kernel with a list of addresses */
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;
@@ -43,13 +43,13 @@ typedef unsigned long long uint64_t;
 #define LOCAL
 #define RESTRICT __restrict__
 #define BOUNDS(threads) __launch_bounds__(threads)
-#define THREAD ((int)threadIdx.x)                           /* within its group */
+#define THREAD ((int)threadIdx.x) /* within its group */
 #define THREADS ((int)blockDim.x)
 #define GROUP ((int64_t)blockIdx.x)
 #define GROUPS ((int64_t)gridDim.x)
 #define SYNC() __syncthreads()
 #define STEP_SCALARS 67
-#define HIGH_PRODUCT(a, b) __umulhi(a, b)                   /* the upper 32 bits of it */
+#define HIGH_PRODUCT(a, b) __umulhi(a, b) /* the upper 32 bits of it */
 
 #define pl_bits_of(x) __float_as_uint(x)
 #define pl_float_of(bits) __uint_as_float(bits)
@@ -242,21 +242,21 @@ FN int is_last_group(GLOBAL uint32_t *counter, uint32_t groups, LOCAL int *last)
 typedef struct step {
     double scalar[STEP_SCALARS];
     uint64_t seed;
-    uint32_t step, shard;                                   /* as pl_dropout_t has them */
-    int32_t halts, resumes;                                 /* as pl_replay_t */
+    uint32_t step, shard;   /* as pl_dropout_t has them */
+    int32_t halts, resumes; /* as pl_replay_t */
 } step_t;
 
 typedef struct control {
-    int32_t guarded;                        /* no region changes any more: GUARDED, … */
-    int32_t operation;                      /* that got a wrong index */
-    int64_t index;                          /* the first that was found */
-    int32_t halted, halts;                  /* across replays: see begin.k */
+    int32_t guarded;       /* no region changes any more: GUARDED, … */
+    int32_t operation;     /* that got a wrong index */
+    int64_t index;         /* the first that was found */
+    int32_t halted, halts; /* across replays: see begin.k */
 } control_t;
 
-#define GUARDED 1                                           /* something was not finite */
-#define ENOUGH 2                                            /* that is no fault */
+#define GUARDED 1 /* something was not finite */
+#define ENOUGH 2  /* that is no fault */
 #define WRONG_INDEX 3
-#define NOT_FINITE 4                                     /* in a result that is watched */
+#define NOT_FINITE 4 /* in a result that is watched */
 
 /* An index that is not in [0, below) ends the replay; what is computed with it does not
  * matter, but must not reach beyond memory. */
