@@ -10,6 +10,9 @@
 #if __has_include(<cublasLt.h>)
 #include <cublasLt.h>
 #endif
+#if __has_include(<cudnn.h>)
+#include <cudnn.h>
+#endif
 #include <nvrtc.h>
 #if __has_include(<nvml.h>)
 #include <nvml.h>
@@ -32,6 +35,10 @@ _Static_assert(sizeof(CUstreamCaptureMode) == sizeof(cu_choice_t), "enums are as
 #define LT_NUMBER(ours, theirs, value) NUMBER(ours, theirs, value)
 #define LT(member, symbol, result, parameters) SAME(((cuda_lt_t *)0)->member, symbol)
 #endif
+#ifdef CUDNN_MAJOR
+#define DNN_NUMBER(ours, theirs, value) NUMBER(ours, theirs, value)
+#define DNN(member, symbol, result, parameters) SAME(((cuda_dnn_t *)0)->member, symbol)
+#endif
 #ifdef NVML_API_VERSION
 #define NVML_NUMBER(ours, theirs, value) NUMBER(ours, theirs, value)
 #define NVML(member, symbol, parameters) SAME(((cuda_nvml_t *)0)->member, symbol)
@@ -45,6 +52,9 @@ static void names_are_those_of_nvidias_headers(void)
 #define NVRTC(member, symbol, parameters) functions++;
 #ifdef CUBLAS_VER_MAJOR
 #define LT(member, symbol, result, parameters) functions++;
+#endif
+#ifdef CUDNN_MAJOR
+#define DNN(member, symbol, result, parameters) functions++;
 #endif
 #ifdef NVML_API_VERSION
 #define NVML(member, symbol, parameters) functions++;

@@ -1,5 +1,5 @@
-/* api.h - the part of CUDA's driver, NVRTC, cuBLASLt and NVML that the cuda accelerator
- * calls
+/* api.h - the part of CUDA's driver, NVRTC, cuBLASLt, cuDNN and NVML that the cuda
+ * accelerator calls
  *
  * It is declared here, so that building needs no toolkit; the libraries are opened when
  * a device is (load.c).  Types of handles have NVIDIA's names, because they are the same
@@ -46,6 +46,9 @@ typedef struct cublasLtMatmulHeuristicResult {
 } cublasLtMatmulHeuristicResult_t;
 #endif
 
+typedef struct cudnnContext *cudnnHandle_t;
+typedef void *cudnnBackendDescriptor_t;
+
 /* The same of NVML. */
 #ifndef NVML_API_VERSION
 typedef struct nvmlDevice_st *nvmlDevice_t;
@@ -64,6 +67,7 @@ enum {
 #define NUMBER(ours, theirs, value) ours = value,
 #define RESULT(ours, theirs, value) ours = value,
 #define LT_NUMBER(ours, theirs, value) ours = value,
+#define DNN_NUMBER(ours, theirs, value) ours = value,
 #define NVML_NUMBER(ours, theirs, value) ours = value,
 #include "accelerators/cuda/names.def"
 };
@@ -96,5 +100,10 @@ typedef struct cuda_lt {
 #define LT(member, symbol, result, parameters) result(*member) parameters;
 #include "accelerators/cuda/names.def"
 } cuda_lt_t;
+
+typedef struct cuda_dnn {
+#define DNN(member, symbol, result, parameters) result(*member) parameters;
+#include "accelerators/cuda/names.def"
+} cuda_dnn_t;
 
 #endif

@@ -216,6 +216,13 @@ static void cuda_report(pl_fact_t fact, void *user)
              multiplier->path);
     else if (library)
         tell(&to, NULL, "%s", err.text);
+    const cuda_dnn_library_t *dnn = library ? cuda_dnn_open(library->version, &err)
+                                            : NULL;
+    if (dnn)
+        tell(&to, "cuDNN", "%d.%d.%d (%.512s)", dnn->version / 10000,
+             dnn->version / 100 % 100, dnn->version % 100, dnn->path);
+    else if (library)
+        tell(&to, NULL, "%s", err.text);
     const cuda_monitor_t *monitor = library ? cuda_monitor_open(&err) : NULL;
     if (monitor)
         tell(&to, "NVML", "%.512s", monitor->path);

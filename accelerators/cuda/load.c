@@ -1,4 +1,4 @@
-/* load.c - opens NVIDIA's driver, NVRTC, cuBLASLt and NVML
+/* load.c - opens NVIDIA's driver, NVRTC, cuBLASLt, cuDNN and NVML
  *
  * Only libcuda.so.1 is the driver.  libcuda.so is often the toolkit's stub, and once that
  * is in a process, each of NVIDIA's libraries binds to it; so that name is never
@@ -18,10 +18,12 @@
 #define NVML_FILE "libnvidia-ml.so.1"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER,
-                       cublas_lock = PTHREAD_MUTEX_INITIALIZER;
+                       cublas_lock = PTHREAD_MUTEX_INITIALIZER,
+                       cudnn_lock = PTHREAD_MUTEX_INITIALIZER;
 static cuda_library_t driver;
 static cuda_compiler_t nvrtc;
 static cuda_multiplier_t cublas;
+static cuda_dnn_library_t cudnn;
 static cuda_monitor_t nvml;
 
 typedef struct symbol {
@@ -43,6 +45,12 @@ static const symbol_t nvrtc_symbols[] = {
 
 static const symbol_t lt_symbols[] = {
 #define LT(member, symbol, result, parameters) {#symbol, offsetof(cuda_lt_t, member)},
+#include "accelerators/cuda/names.def"
+    {NULL, 0},
+};
+
+static const symbol_t dnn_symbols[] = {
+#define DNN(member, symbol, result, parameters) {#symbol, offsetof(cuda_dnn_t, member)},
 #include "accelerators/cuda/names.def"
     {NULL, 0},
 };
@@ -219,6 +227,14 @@ static bool place_try(const place_t *place, const char *file, take_t take)
     return taken;
 }
 
+static bool file_find(const char *file, take_t take)
+{
+    int k = 0;
+    while (k < PLACES && !place_try(&places[k], file, take))
+        k++;
+    return k < PLACES;
+}
+
 /* The newest of a toolkit that is no newer than the driver  [0: any]. */
 static bool library_find(const char *name, int most, take_t take)
 {
@@ -226,9 +242,8 @@ static bool library_find(const char *name, int most, take_t take)
     char file[32];
     for (size_t m = 0; m < sizeof majors / sizeof *majors; m++) {
         snprintf(file, sizeof file, "%s.so.%d", name, majors[m]);
-        for (int k = 0; k < PLACES && (!most || majors[m] <= most); k++)
-            if (place_try(&places[k], file, take))
-                return true;
+        if ((!most || majors[m] <= most) && file_find(file, take))
+            return true;
     }
     return false;
 }
@@ -319,6 +334,63 @@ const cuda_multiplier_t *cuda_multiplier_open(int driver_version, pl_error_t *er
     const int code = cublas_open(driver_version, err);
     pthread_mutex_unlock(&cublas_lock);
     return code == PL_OK ? &cublas : NULL;
+}
+
+/* ---- cuDNN ---- */
+
+/* For CUDA of at most which major version  [0: any]; what was found and is for another
+ * one, or too old. */
+static int cudnn_most, unfit_runtime;
+static cuda_dnn_library_t unfit;
+
+/* Its file has the same name for every version of CUDA: only those of the driver's
+ * version, or an older one, can be used. */
+static bool cudnn_take(void *library)
+{
+    cuda_dnn_library_t found;
+    if (symbols_find(library, dnn_symbols, &found.call))
+        return false;
+    found.version = (int)found.call.version();
+    path_of((const void *)found.call.open, found.path);
+    const int runtime = (int)found.call.runtime() / 1000;
+    if (found.version < CUDA_DNN_LEAST || (cudnn_most && runtime > cudnn_most)) {
+        unfit = found;
+        unfit_runtime = runtime;
+        return false;
+    }
+    cudnn = found;
+    return true;
+}
+
+static int cudnn_open(int driver_version, pl_error_t *err)
+{
+    static bool opened;
+    const int most = driver_version / 1000;
+    char path[1024];
+    cudnn_most = most;
+    unfit.version = 0;
+    opened = opened || file_find("libcudnn.so.9", cudnn_take);
+    if (opened)
+        return PL_OK;
+    if (unfit.version)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "cuDNN %d.%d for CUDA %d (%.200s) cannot be used: install 9.8 or "
+                       "later for CUDA %d (pip install nvidia-cudnn-cu%d)",
+                       unfit.version / 10000, unfit.version / 100 % 100, unfit_runtime,
+                       unfit.path, most == 12 ? 12 : 13, most == 12 ? 12 : 13);
+    return pl_fail(err, PL_ENOTFOUND,
+                   "NVIDIA's library of attention and convolution (libcudnn.so.9) is not "
+                   "found: pip install nvidia-cudnn-cu%d, or name its folder in "
+                   "PACELINE_CUDA_PATH; looked in %.240s",
+                   most == 12 ? 12 : 13, cuda_search_path(path));
+}
+
+const cuda_dnn_library_t *cuda_dnn_open(int driver_version, pl_error_t *err)
+{
+    pthread_mutex_lock(&cudnn_lock);
+    const int code = cudnn_open(driver_version, err);
+    pthread_mutex_unlock(&cudnn_lock);
+    return code == PL_OK ? &cudnn : NULL;
 }
 
 /* ---- NVML ---- */

@@ -7,8 +7,9 @@
 #include "accelerators/cuda/api.h"
 #include "paceline.h"
 
-/* The oldest driver that is used: CUDA 12.0. */
+/* The oldest driver that is used: CUDA 12.0; the oldest cuDNN: 9.8. */
 #define CUDA_LEAST 12000
+#define CUDA_DNN_LEAST 90800
 
 enum { CUDA_ARCHS = 64 };
 
@@ -35,6 +36,13 @@ typedef struct cuda_multiplier {
     char path[PATH_MAX];
 } cuda_multiplier_t;
 
+/* Attention and convolution. */
+typedef struct cuda_dnn_library {
+    cuda_dnn_t call;
+    int version;                                            /* 91900: 9.19 */
+    char path[PATH_MAX];
+} cuda_dnn_library_t;
+
 /* Measurements of cards. */
 typedef struct cuda_monitor {
     cuda_nvml_t call;
@@ -53,11 +61,15 @@ const cuda_compiler_t *cuda_compiler_open(int driver_version, pl_error_t *err);
  * a disk.  NULL: PL_ENOTFOUND. */
 const cuda_multiplier_t *cuda_multiplier_open(int driver_version, pl_error_t *err);
 
+/* The same of cuDNN, whose parts are read when they are first used.  NULL: PL_ENOTFOUND,
+ * or PL_EUNSUPPORTED, what was found is too old or for another driver. */
+const cuda_dnn_library_t *cuda_dnn_open(int driver_version, pl_error_t *err);
+
 /* The same of NVML, which is a part of the driver.  NULL: PL_ENOTFOUND, or
  * PL_EUNSUPPORTED. */
 const cuda_monitor_t *cuda_monitor_open(pl_error_t *err);
 
-/* Where NVRTC and cuBLASLt are looked for, as text. */
+/* Where NVRTC, cuBLASLt and cuDNN are looked for, as text. */
 const char *cuda_search_path(char text[1024]);
 
 #endif
