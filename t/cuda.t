@@ -38,6 +38,7 @@ a_machine_with_cards_is_described() {
     like "$out" '^NVIDIA driver +CUDA 13\.0 \(.*libcuda' "the driver with its path"
     like "$out" '^NVRTC +13\.[0-9]+ \(.*libnvrtc.*\), sm_75 to sm_100$' "the compiler, and what it compiles for"
     like "$out" '^cuBLASLt +13\.99 \(.*libcublasLt' "the library of products"
+    like "$out" '^NCCL +2\.28\.9 \(.*libnccl' "the library of collectives"
     like "$out" '^NVML +/.*libnvidia-ml' "the library that measures cards"
     like "$out" '^GPU 0 +Stand-in 0, sm_90, 512 of 512 MiB free, .*ECC off, bus 0000:00:00\.0$' "the first card"
     like "$out" '^GPU 1 +Stand-in 1, ' "the second"
@@ -48,6 +49,8 @@ a_machine_with_cards_is_described() {
     with devices=1 list accelerators
     like "$out" '^cuda - GPUs of NVIDIA' "list has the accelerator"
     like "$out" '^ +GPU 0 +Stand-in 0' "and its card"
+    with nccl_version=21705 doctor
+    like "$out" '^warning: NCCL 2\.17\.5 \(.*\) is too old: install 2\.18 or later' "an old library of collectives"
     with capability=120 doctor
     like "$out" '^warning: GPU 0 is newer than NVRTC' "a card that the compiler does not know"
 }

@@ -2,6 +2,7 @@
  * configure has found them: every number, every signature; and tries attributes of
  * cuBLASLt, where it is installed */
 #include <stdio.h>
+#include <string.h>
 
 #include "config.h"
 #include "tap.h"
@@ -16,6 +17,9 @@
 #include <nvrtc.h>
 #if __has_include(<nvml.h>)
 #include <nvml.h>
+#endif
+#if __has_include(<nccl.h>)
+#include <nccl.h>
 #endif
 
 #include "accelerators/cuda/load.h"
@@ -43,6 +47,11 @@ _Static_assert(sizeof(CUstreamCaptureMode) == sizeof(cu_choice_t), "enums are as
 #define NVML_NUMBER(ours, theirs, value) NUMBER(ours, theirs, value)
 #define NVML(member, symbol, parameters) SAME(((cuda_nvml_t *)0)->member, symbol)
 #endif
+#ifdef NCCL_MAJOR
+#define NCCL_NUMBER(ours, theirs, value) NUMBER(ours, theirs, value)
+#define NCCL(member, symbol, result, parameters) \
+    SAME(((cuda_nccl_t *)0)->member, symbol)
+#endif
 #include "accelerators/cuda/names.def"
 
 static void names_are_those_of_nvidias_headers(void)
@@ -58,6 +67,9 @@ static void names_are_those_of_nvidias_headers(void)
 #endif
 #ifdef NVML_API_VERSION
 #define NVML(member, symbol, parameters) functions++;
+#endif
+#ifdef NCCL_MAJOR
+#define NCCL(member, symbol, result, parameters) functions++;
 #endif
 #include "accelerators/cuda/names.def"
     ok(functions > 50, "%d functions have the parameters of CUDA %d.%d", functions,
@@ -114,9 +126,28 @@ static void attributes_have_the_size_that_cublaslt_expects(void)
     lt->preference_free(preference);
 }
 
+static void nccl_says_which_version_it_is(void)
+{
+    pl_error_t err = {0};
+    char text[CUDA_VERSION_TEXT];
+    ncclUniqueId id[2] = {0};
+    const cuda_communicator_t *nccl = cuda_communicator_open(&err);
+    if (!nccl) {
+        like(err.text, "^NVIDIA's library of collectives .libnccl.so.2. is not found: ",
+             "without NCCL an error says so");
+        return;
+    }
+    ok(nccl->version >= NCCL_LEAST, "it is NCCL %s",
+       cuda_nccl_version(nccl->version, text));
+    ok(nccl->call.id_new(&id[0]) == NCCL_OK && nccl->call.id_new(&id[1]) == NCCL_OK
+           && memcmp(&id[0], &id[1], sizeof id[0]) != 0,
+       "which gives ids without a card");
+}
+
 int main(void)
 {
     run(attributes_have_the_size_that_cublaslt_expects);
     run(names_are_those_of_nvidias_headers);
+    run(nccl_says_which_version_it_is);
     return tap_done();
 }

@@ -89,6 +89,21 @@ static int choose(streams_t *s)
     return -1;
 }
 
+/* Puts it back, and waits a moment where no other stream has work. */
+static void item_again(streams_t *s, int stream, item_t *item)
+{
+    bool alone = true;
+    item->next = s->first[stream];
+    if (!item->next)
+        s->last[stream] = &item->next;
+    s->first[stream] = item;
+    for (int k = 0; k < STREAMS_MOST; k++)
+        alone &= k == stream || !s->first[k];
+    pthread_mutex_unlock(&s->lock);
+    nanosleep(&(struct timespec){.tv_nsec = alone ? 50000 : 0}, NULL);
+    pthread_mutex_lock(&s->lock);
+}
+
 static void event_pass(streams_event_t *event, uint64_t number)
 {
     if (event->passed < number)
@@ -113,7 +128,11 @@ static void item_run(streams_t *s, int stream)
     } else if (!item->run && !item->waits) {
         event_pass(item->event, item->number);
     }
-    if (code)
+    if (code == STREAMS_AGAIN && !s->ending) {
+        item_again(s, stream, item);
+        return;
+    }
+    if (code && code != STREAMS_AGAIN)
         s->broken = code;
     item_free(item);
     pthread_cond_broadcast(&s->changed);

@@ -12,6 +12,9 @@
 #include <stdint.h>
 
 enum { STREAMS_MOST = 64 };
+/* What a function returns that is to run again later, because it waits for another
+ * device; other streams go on. */
+enum { STREAMS_AGAIN = -1 };
 
 typedef struct streams streams_t;
 typedef struct streams_event streams_event_t;
@@ -20,8 +23,8 @@ streams_t *streams_new(uint64_t seed);
 /* Drops what has not run. */
 void streams_free(streams_t *streams);
 
-/* Runs a function with a copy of `bytes` bytes.  Anything but 0 breaks the device: what
- * is on its streams is dropped, and what is put there later, too. */
+/* Runs a function with a copy of `bytes` bytes.  Anything but 0 and STREAMS_AGAIN breaks
+ * the device: what is on its streams is dropped, and what is put there later, too. */
 void streams_put(streams_t *streams, int stream, int (*run)(void *data), const void *data,
                  size_t bytes);
 /* What the function that broke the device returned  [0]. */

@@ -1,5 +1,5 @@
-/* api.h - the part of CUDA's driver, NVRTC, cuBLASLt, cuDNN and NVML that the cuda
- * accelerator calls
+/* api.h - the part of CUDA's driver, NVRTC, cuBLASLt, cuDNN, NVML and NCCL that the cuda
+ * accelerator and the collective nccl call
  *
  * It is declared here, so that building needs no toolkit; the libraries are opened when
  * a device is (load.c).  Types of handles have NVIDIA's names, because they are the same
@@ -7,6 +7,7 @@
 #ifndef PL_CUDA_API_H
 #define PL_CUDA_API_H
 
+#include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -60,6 +61,23 @@ typedef struct nvmlUtilization_st {
 } nvmlUtilization_t;
 #endif
 
+typedef struct ncclComm *ncclComm_t;
+/* The same of NCCL: its config up to version 2.18, which later versions take. */
+#ifndef NCCL_MAJOR
+typedef struct {
+    char internal[128];
+} ncclUniqueId;
+typedef struct nccl_config {
+    size_t size; /* of this struct */
+    unsigned magic, version;
+    int blocking;
+    int cgaClusterSize, minCTAs, maxCTAs; /* NCCL_UNSET */
+    const char *netName;
+    int splitShare;
+} ncclConfig_t;
+#endif
+#define NCCL_MAGIC 0xcafebeefu
+
 /* Enums there. */
 typedef unsigned cu_result_t, cu_choice_t;
 
@@ -69,6 +87,7 @@ enum {
 #define LT_NUMBER(ours, theirs, value) ours = value,
 #define DNN_NUMBER(ours, theirs, value) ours = value,
 #define NVML_NUMBER(ours, theirs, value) ours = value,
+#define NCCL_NUMBER(ours, theirs, value) ours = value,
 #include "accelerators/cuda/names.def"
 };
 
@@ -79,6 +98,18 @@ _Static_assert(sizeof(cublasLtMatmulAlgo_t) == LT_ALGO_BYTES
                           == LT_RESULT_WORKSPACE
                    && offsetof(cublasLtMatmulHeuristicResult_t, state) == LT_RESULT_STATE,
                "structs are as those of cublasLt.h");
+#endif
+
+#ifndef NCCL_MAJOR
+_Static_assert(offsetof(ncclConfig_t, size) == NCCL_CONFIG_SIZE_AT
+                   && offsetof(ncclConfig_t, magic) == NCCL_CONFIG_MAGIC_AT
+                   && offsetof(ncclConfig_t, version) == NCCL_CONFIG_VERSION_AT
+                   && offsetof(ncclConfig_t, blocking) == NCCL_CONFIG_BLOCKING_AT
+                   && offsetof(ncclConfig_t, maxCTAs) == NCCL_CONFIG_CTAS_AT
+                   && offsetof(ncclConfig_t, netName) == NCCL_CONFIG_NET_AT
+                   && offsetof(ncclConfig_t, splitShare) == NCCL_CONFIG_SHARE_AT
+                   && sizeof(ncclUniqueId) == NCCL_ID_BYTES,
+               "structs are as those of NCCL");
 #endif
 
 typedef struct cuda_driver {
@@ -105,5 +136,10 @@ typedef struct cuda_dnn {
 #define DNN(member, symbol, result, parameters) result(*member) parameters;
 #include "accelerators/cuda/names.def"
 } cuda_dnn_t;
+
+typedef struct cuda_nccl {
+#define NCCL(member, symbol, result, parameters) result(*member) parameters;
+#include "accelerators/cuda/names.def"
+} cuda_nccl_t;
 
 #endif

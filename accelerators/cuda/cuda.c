@@ -191,7 +191,7 @@ static void cuda_report(pl_fact_t fact, void *user)
 {
     const report_t to = {fact, user};
     pl_error_t err = {0};
-    char path[1024];
+    char path[1024], version[CUDA_VERSION_TEXT];
     int count = 0;
     const cuda_library_t *library = cuda_library_open(&err);
     report_module(&to);
@@ -223,6 +223,12 @@ static void cuda_report(pl_fact_t fact, void *user)
              dnn->version / 100 % 100, dnn->version % 100, dnn->path);
     else if (library)
         tell(&to, NULL, "%s", err.text);
+    const cuda_communicator_t *nccl = library ? cuda_communicator_open(&err) : NULL;
+    if (nccl)
+        tell(&to, "NCCL", "%s (%.512s)", cuda_nccl_version(nccl->version, version),
+             nccl->path);
+    else if (library)
+        tell(&to, err.code == PL_ENOTFOUND ? "NCCL" : NULL, "%s", err.text);
     const cuda_monitor_t *monitor = library ? cuda_monitor_open(&err) : NULL;
     if (monitor)
         tell(&to, "NVML", "%.512s", monitor->path);

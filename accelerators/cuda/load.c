@@ -1,4 +1,4 @@
-/* load.c - opens NVIDIA's driver, NVRTC, cuBLASLt, cuDNN and NVML
+/* load.c - opens NVIDIA's driver, NVRTC, cuBLASLt, cuDNN, NVML and NCCL
  *
  * Only libcuda.so.1 is the driver.  libcuda.so is often the toolkit's stub, and once that
  * is in a process, each of NVIDIA's libraries binds to it; so that name is never
@@ -16,6 +16,7 @@
 
 #define DRIVER_FILE "libcuda.so.1"
 #define NVML_FILE "libnvidia-ml.so.1"
+#define NCCL_FILE "libnccl.so.2"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER,
                        cublas_lock = PTHREAD_MUTEX_INITIALIZER,
@@ -25,6 +26,7 @@ static cuda_compiler_t nvrtc;
 static cuda_multiplier_t cublas;
 static cuda_dnn_library_t cudnn;
 static cuda_monitor_t nvml;
+static cuda_communicator_t nccl;
 
 typedef struct symbol {
     const char *name;
@@ -57,6 +59,12 @@ static const symbol_t dnn_symbols[] = {
 
 static const symbol_t nvml_symbols[] = {
 #define NVML(member, symbol, parameters) {#symbol, offsetof(cuda_nvml_t, member)},
+#include "accelerators/cuda/names.def"
+    {NULL, 0},
+};
+
+static const symbol_t nccl_symbols[] = {
+#define NCCL(member, symbol, result, parameters) {#symbol, offsetof(cuda_nccl_t, member)},
 #include "accelerators/cuda/names.def"
     {NULL, 0},
 };
@@ -167,13 +175,13 @@ static const place_t places[] = {
     {"CUDA_PATH", "/lib64"},
     {NULL, "/usr/local/cuda/lib64"},
     {NULL, "/usr/local/cuda-*/lib64"},
-    {"VIRTUAL_ENV", "/lib/python3*/site-packages/nvidia/cu*/lib"},
+    {"VIRTUAL_ENV", "/lib/python3*/site-packages/nvidia/*/lib"},
     {"CONDA_PREFIX", "/lib"},
-    {"CONDA_PREFIX", "/lib/python3*/site-packages/nvidia/cu*/lib"},
-    {"HOME", "/.local/lib/python3*/site-packages/nvidia/cu*/lib"},
-    {NULL, "/usr/local/lib/python3*/dist-packages/nvidia/cu*/lib"},
-    {NULL, "/usr/local/lib/python3*/site-packages/nvidia/cu*/lib"},
-    {NULL, "/usr/lib/python3/dist-packages/nvidia/cu*/lib"},
+    {"CONDA_PREFIX", "/lib/python3*/site-packages/nvidia/*/lib"},
+    {"HOME", "/.local/lib/python3*/site-packages/nvidia/*/lib"},
+    {NULL, "/usr/local/lib/python3*/dist-packages/nvidia/*/lib"},
+    {NULL, "/usr/local/lib/python3*/site-packages/nvidia/*/lib"},
+    {NULL, "/usr/lib/python3/dist-packages/nvidia/*/lib"},
 };
 
 enum { PLACES = sizeof places / sizeof *places };
@@ -433,4 +441,61 @@ const cuda_monitor_t *cuda_monitor_open(pl_error_t *err)
     const int code = nvml_open(err);
     pthread_mutex_unlock(&lock);
     return code == PL_OK ? &nvml : NULL;
+}
+
+/* ---- NCCL ---- */
+
+const char *cuda_nccl_version(int version, char text[CUDA_VERSION_TEXT])
+{
+    snprintf(text, CUDA_VERSION_TEXT, "%d.%d.%d", version / 10000, version / 100 % 100,
+             version % 100);
+    return text;
+}
+
+/* One that is too old is remembered, for the error. */
+static bool nccl_take(void *library)
+{
+    int version = 0;
+    const bool is_one = !symbols_find(library, nccl_symbols, &nccl.call)
+                        && nccl.call.version(&version) == NCCL_OK
+                        && version >= NCCL_LEAST;
+    const void *found = dlsym(library, "ncclGetVersion");
+    if (!found || (!is_one && nccl.version))
+        return false;
+    if (!is_one)
+        ((cu_result_t(*)(int *))(uintptr_t)found)(&version);
+    nccl.version = version;
+    path_of(found, nccl.path);
+    return is_one;
+}
+
+static int nccl_open(pl_error_t *err)
+{
+    static bool opened;
+    char path[1024], version[CUDA_VERSION_TEXT];
+    const int newest = driver.version / 1000;
+    const char *wheel = newest == 12 ? "nvidia-nccl-cu12" : "nvidia-nccl-cu13";
+    /* One that PACELINE_CUDA_PATH names is used or refused. */
+    opened = opened || place_try(&places[0], NCCL_FILE, nccl_take)
+             || (!nccl.version && file_find(NCCL_FILE, nccl_take));
+    if (opened)
+        return PL_OK;
+    if (nccl.version)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "NCCL %s (%.200s) is too old: install 2.18 or later (pip install "
+                       "%s), or name its folder in PACELINE_CUDA_PATH",
+                       cuda_nccl_version(nccl.version, version), nccl.path, wheel);
+    return pl_fail(err, PL_ENOTFOUND,
+                   "NVIDIA's library of collectives (" NCCL_FILE ") is not found: pip "
+                   "install %s, apt-get install libnccl2, or name its folder in "
+                   "PACELINE_CUDA_PATH; looked in %.240s",
+                   wheel, cuda_search_path(path));
+}
+
+const cuda_communicator_t *cuda_communicator_open(pl_error_t *err)
+{
+    pthread_mutex_lock(&lock);
+    const int code = nccl_open(err);
+    pthread_mutex_unlock(&lock);
+    return code == PL_OK ? &nccl : NULL;
 }

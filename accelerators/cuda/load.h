@@ -7,9 +7,11 @@
 #include "accelerators/cuda/api.h"
 #include "paceline.h"
 
-/* The oldest driver that is used: CUDA 12.0; the oldest cuDNN: 9.8. */
+/* The oldest driver that is used: CUDA 12.0; the oldest cuDNN: 9.8; the oldest NCCL:
+ * 2.18. */
 #define CUDA_LEAST 12000
 #define CUDA_DNN_LEAST 90800
+#define NCCL_LEAST 21800
 
 enum { CUDA_ARCHS = 64 };
 
@@ -49,6 +51,13 @@ typedef struct cuda_monitor {
     char path[PATH_MAX];
 } cuda_monitor_t;
 
+/* Collectives. */
+typedef struct cuda_communicator {
+    cuda_nccl_t call;
+    int version;                                            /* 22809: NCCL 2.28.9 */
+    char path[PATH_MAX];
+} cuda_communicator_t;
+
 /* Opens libcuda.so.1 and initializes it, once in a process; it stays open.  NULL:
  * PL_ENOTFOUND, there is no driver; PL_EUNSUPPORTED, it cannot be used.  Any thread. */
 const cuda_library_t *cuda_library_open(pl_error_t *err);
@@ -69,7 +78,15 @@ const cuda_dnn_library_t *cuda_dnn_open(int driver_version, pl_error_t *err);
  * PL_EUNSUPPORTED. */
 const cuda_monitor_t *cuda_monitor_open(pl_error_t *err);
 
-/* Where NVRTC, cuBLASLt and cuDNN are looked for, as text. */
+/* The same of NCCL, which needs a driver only once ranks meet.  NULL: PL_ENOTFOUND, or
+ * PL_EUNSUPPORTED, because the one that was found is too old. */
+const cuda_communicator_t *cuda_communicator_open(pl_error_t *err);
+
+/* "2.28.9" */
+#define CUDA_VERSION_TEXT 16
+const char *cuda_nccl_version(int version, char text[CUDA_VERSION_TEXT]);
+
+/* Where NVRTC, cuBLASLt, cuDNN and NCCL are looked for, as text. */
 const char *cuda_search_path(char text[1024]);
 
 #endif

@@ -58,10 +58,11 @@ API int stand_in_fact(const char *word, int without, int *more);
 
 /* For the stand-ins of other libraries, which look for them in this one: puts work on a
  * stream, or records it; where device memory really lies, NULL unless all of it is in one
- * allocation. */
+ * allocation; the context of this thread. */
 API cu_result_t stand_in_put(CUstream stream, int (*run)(void *data), const void *data,
                              size_t bytes);
 API void *stand_in_memory(CUdeviceptr at, size_t bytes);
+API CUcontext *stand_in_context(void);
 
 /* A device that is broken answers every call so. */
 cu_result_t stand_in_enter(void);

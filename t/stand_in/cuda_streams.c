@@ -73,6 +73,11 @@ API void *stand_in_memory(CUdeviceptr at, size_t bytes)
     return stand_in_is_memory(at, bytes) ? stand_in_real(at) : NULL;
 }
 
+API CUcontext *stand_in_context(void)
+{
+    return &stand_in_current;
+}
+
 typedef struct copying {
     void *to;
     const void *from; /* NULL: behind it */
