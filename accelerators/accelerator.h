@@ -76,6 +76,21 @@ typedef struct pl_transfer {
     void (*done)(struct pl_transfer *t, const pl_error_t *err);
 } pl_transfer_t;
 
+/* What a plan consists of, for people. */
+enum { PL_PLAN_KINDS = 64 };
+typedef struct pl_plan_facts {
+    struct {
+        char name[24];                            /* of a kind of launch: "layer_norm" */
+        int launches;                             /* of each replay */
+        double bytes;                             /* that they read and write, at most */
+    } kind[PL_PLAN_KINDS];
+    int kinds;
+    size_t arena;                                 /* bytes for the values of a replay */
+    int pieces;                                   /* that were compiled */
+    int kept;                                     /* of them: found in the cache */
+    double seconds;                               /* that threads compiled them */
+} pl_plan_facts_t;
+
 typedef struct pl_device_info {
     int ranks;                                    /* in: that share this machine's
                                                      processors */
@@ -90,6 +105,8 @@ typedef struct pl_device_info {
                                                      1 << pl_dtype_t each */
     bool computes;                                /* in: this thread will compute with
                                                      it; false: it only asks what it is */
+    bool compiles;                                /* in: plans are compiled, and none is
+                                                     replayed */
     int local_rank;                               /* in: this rank's among those of this
                                                      machine */
     int device;                                   /* in: the number of the device in
@@ -143,6 +160,11 @@ typedef struct pl_accelerator_ops {
     int (*compile_later)(void *self, const pl_graph_t *g, pl_compiling_t *c,
                          pl_error_t *err);
     void (*discard)(void *self, pl_plan_t *plan);
+    /* Sets what is known of a plan; the rest is zero already  [nothing is known]. */
+    void (*describe)(const void *self, const pl_plan_t *plan, pl_plan_facts_t *facts);
+    /* The folder in which compiled kernels are kept for later runs, valid until close();
+     * NULL: they are not kept  [they never are]. */
+    const char *(*cache)(const void *self);
     /* Starts a replay; on failure done is not called. Replays run in the order they were
      * started, and what reads or writes regions after them finds them run. */
     int (*replay)(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err);

@@ -82,6 +82,7 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
     device->info.ranks = body->start.ranks ? (int)body->start.ranks : 1;
     device->info.threads = threads_of(job);
     device->info.computes = true;
+    device->info.compiles = job->compiles;
     device->info.local_rank = (int)body->start.local_rank;
     device->info.device = pl_options_device(job->options, device->info.local_rank);
     const bool is_numbered = device->info.device >= 0;
@@ -520,6 +521,7 @@ static const pl_handler_t device_handlers[] = {
     PL_ON(replay_plan, device_replay), PL_ON(measure_peak, device_measure_peak),
     PL_ON(write_region, device_write), PL_ON(prepare_reads, device_prepare),
     PL_ON(read_region, device_read),   PL_ON(measure_device, device_measure),
+    PL_ON(describe_plans, pl_device_describe),
     PL_HANDLERS_END,
 };
 
@@ -562,4 +564,11 @@ bool pl_accelerator_measures(const char *name)
     const void *part = pl_part_find("accelerator", name, NULL);
     const pl_accelerator_ops_t *ops = part;
     return ops && ops->stats;
+}
+
+bool pl_accelerator_describes(const char *name)
+{
+    const void *part = pl_part_find("accelerator", name, NULL);
+    const pl_accelerator_ops_t *ops = part;
+    return ops && ops->describe;
 }

@@ -14,6 +14,9 @@ const pl_actor_ops_t *pl_accelerator_actor(const char *name, pl_error_t *err);
 /* Whether devices of that kind answer measure_device. */
 bool pl_accelerator_measures(const char *name);
 
+/* Whether they know anything of their plans for describe_plans. */
+bool pl_accelerator_describes(const char *name);
+
 /* What the device of a job is, by opening it for a moment: of one among so many ranks on
  * this machine. */
 int pl_accelerator_describe(const pl_job_t *job, int ranks, int local_rank,

@@ -9,6 +9,8 @@
 #include "runtime/actor.h"
 
 typedef struct pl_compiled {
+    char name[32];
+    int64_t samples;                                        /* of a batch */
     pl_plan_t *plan;
     size_t sums;                                            /* numbers of all figures */
     int output_count, bucket_count;
@@ -37,11 +39,14 @@ typedef struct pl_device {
     pl_rooms_t rooms;
 } pl_device_t;
 
-/* actor_plans.c: plans are compiled, at once or in the background, and discarded. */
+/* actor_plans.c: plans are compiled, at once or in the background, described and
+ * discarded. */
 int pl_device_compile(void *self, pl_call_t *call, const pl_body_t *body,
                       pl_error_t *err);
 int pl_device_discard(void *self, pl_call_t *call, const pl_body_t *body,
                       pl_error_t *err);
+int pl_device_describe(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err);
 /* Those under way, which the device has forgotten. */
 void pl_device_compiles_drop(pl_device_t *device);
 

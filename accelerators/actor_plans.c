@@ -1,11 +1,13 @@
 /* actor_plans.c - plans of the accelerator actor: compiled, at once or in the background,
- * and discarded */
+ * described and discarded */
 #include <stdio.h>
 
 #include "accelerators/actor_parts.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
+#include "base/json_walk.h"
 #include "base/log.h"
 #include "runtime/cargo.h"
 #include "tensor/operators.h"
@@ -20,7 +22,6 @@ typedef struct compile {
     pl_call_t *call;
     pl_compiled_t compiled;
     unsigned formats; /* of the graph: 1 << pl_dtype_t */
-    char name[32];
     int64_t said; /* pl_now() of the last line */
 } compile_t;
 
@@ -33,6 +34,7 @@ static size_t bytes_of(const pl_graph_t *g, const pl_value_t *v)
 static void count_fetches(const pl_graph_t *g, pl_compiled_t *compiled)
 {
     compiled->bucket_count = g->bucket_count;
+    compiled->samples = g->batch_size;
     for (int k = 0; k < g->fetch_count; k++)
         if (g->fetch[k].kind == PL_FETCH_FIGURE)
             compiled->sums += (size_t)g->fetch[k].sums;
@@ -89,7 +91,7 @@ static void compile_progress(pl_compiling_t *compiling, int done, int all)
     c->said = now;
     if (pl_actor_rank(c->device) == 0)
         pl_log_line(PL_LOG_INFO, 0, pl_actor_name(c->device),
-                    "compiling plan %s: %d of %d pieces", c->name, done, all);
+                    "compiling plan %s: %d of %d pieces", c->compiled.name, done, all);
 }
 
 static void compile_free(compile_t *c)
@@ -107,7 +109,7 @@ static void compile_done(pl_compiling_t *compiling, const pl_error_t *failure)
     pl_error_t err = failure ? *failure : (pl_error_t){0};
     c->compiled.plan = compiling->plan;
     if (failure)
-        pl_pass(&err, "plan %s", c->name);
+        pl_pass(&err, "plan %s", c->compiled.name);
     else
         compiled_add(c->device, c->call, &c->compiled, c->formats, &err);
     if (err.code != PL_OK)
@@ -115,9 +117,8 @@ static void compile_done(pl_compiling_t *compiling, const pl_error_t *failure)
     compile_free(c);
 }
 
-static int compile_later(pl_device_t *device, pl_call_t *call, const pl_compile_t *msg,
-                         const pl_graph_t *g, const pl_compiled_t *compiled,
-                         pl_error_t *err)
+static int compile_later(pl_device_t *device, pl_call_t *call, const pl_graph_t *g,
+                         const pl_compiled_t *compiled, pl_error_t *err)
 {
     compile_t *c = pl_alloc(sizeof *c);
     if (!c)
@@ -129,13 +130,12 @@ static int compile_later(pl_device_t *device, pl_call_t *call, const pl_compile_
                      .compiled = *compiled,
                      .formats = formats_of(g),
                      .said = pl_now()};
-    snprintf(c->name, sizeof c->name, "%s", msg->name);
     device->compiles = c;
     int code = device->ops->compile_later(device->part.self, g, &c->compiling, err);
     if (code == PL_OK)
         return PL_OK;
     compile_free(c);
-    return pl_pass(err, "plan %s", msg->name);
+    return pl_pass(err, "plan %s", compiled->name);
 }
 
 int pl_device_compile(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
@@ -143,6 +143,7 @@ int pl_device_compile(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     pl_device_t *device = self;
     const pl_graph_t *g = ((const pl_graph_holder_t *)body->compile.graph)->graph;
     pl_compiled_t compiled = {0};
+    snprintf(compiled.name, sizeof compiled.name, "%s", body->compile.name);
     count_fetches(g, &compiled);
     if (compiled.sums > PL_SUMS_MOST || compiled.output_count > PL_FIELDS)
         return pl_fail(err, PL_EUNSUPPORTED,
@@ -150,7 +151,7 @@ int pl_device_compile(void *self, pl_call_t *call, const pl_body_t *body, pl_err
                        "%d are possible",
                        compiled.sums, compiled.output_count, PL_SUMS_MOST, PL_FIELDS);
     if (device->ops->compile_later)
-        return compile_later(device, call, &body->compile, g, &compiled, err);
+        return compile_later(device, call, g, &compiled, err);
     int code = device->ops->compile(device->part.self, g, &compiled.plan, err);
     if (code != PL_OK)
         return pl_pass(err, "plan %s", body->compile.name);
@@ -167,6 +168,60 @@ int pl_device_discard(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     device->ops->discard(device->part.self, device->plan[number].plan);
     device->plan[number].plan = NULL;
     return pl_reply_discard_plan(call, &(pl_discard_plan_reply_t){0});
+}
+
+/* ---- what they are ---- */
+
+static json_t *facts_json(const pl_compiled_t *compiled, const pl_plan_facts_t *facts)
+{
+    json_t *kinds = json_array();
+    int launches = 0;
+    double bytes = 0;
+    for (int k = 0; k < facts->kinds; k++) {
+        kinds = pl_json_append(kinds, json_pack("{s:s,s:i,s:f}", "name",
+                                                facts->kind[k].name, "launches",
+                                                facts->kind[k].launches, "bytes",
+                                                facts->kind[k].bytes));
+        launches += facts->kind[k].launches;
+        bytes += facts->kind[k].bytes;
+    }
+    return json_pack("{s:s,s:I,s:i,s:f,s:I,s:i,s:i,s:f,s:o}", "name", compiled->name,
+                     "samples", (json_int_t)compiled->samples, "launches", launches,
+                     "bytes", bytes, "arena", (json_int_t)facts->arena, "pieces",
+                     facts->pieces, "kept", facts->kept, "seconds", facts->seconds,
+                     "kinds", kinds);
+}
+
+static json_t *plans_json(const pl_device_t *device)
+{
+    json_t *plans = json_array();
+    for (int k = 0; k < device->plan_count; k++) {
+        const pl_compiled_t *compiled = &device->plan[k];
+        pl_plan_facts_t facts = {.kinds = 0};
+        if (!compiled->plan)
+            continue;
+        if (device->ops->describe)
+            device->ops->describe(device->part.self, compiled->plan, &facts);
+        plans = pl_json_append(plans, facts_json(compiled, &facts));
+    }
+    return plans;
+}
+
+int pl_device_describe(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    (void)body;
+    pl_device_t *device = self;
+    json_t *plans = plans_json(device);
+    char *text = plans ? pl_json_write(plans, PL_JSON_COMPACT) : NULL;
+    const char *cache = device->ops->cache ? device->ops->cache(device->part.self) : NULL;
+    json_decref(plans);
+    if (!text)
+        return pl_no_memory(err);
+    const int code = pl_reply_describe_plans(
+        call, &(pl_describe_plans_reply_t){.plans = text, .cache = cache ? cache : ""});
+    pl_text_free(text);
+    return code;
 }
 
 void pl_device_compiles_drop(pl_device_t *device)

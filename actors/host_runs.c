@@ -65,6 +65,19 @@ int pl_trainer_tune(pl_trainer_t *trainer, const pl_tuning_t *given, pl_on_done_
     return pl_trainer_begin(trainer, job, on_done, user, err);
 }
 
+int pl_trainer_compile(pl_trainer_t *trainer, pl_stage_t stage, pl_on_done_t on_done,
+                       void *user, pl_error_t *err)
+{
+    int code = trainer_free_to_run(trainer, err);
+    if (code == PL_OK && (stage < PL_TRAIN || stage > PL_PREDICT))
+        code = pl_fail(err, PL_EINVAL, "there is no stage %d", (int)stage);
+    pl_job_t *job = code == PL_OK ? pl_job_new(trainer->options, stage, err) : NULL;
+    if (code != PL_OK || !job)
+        return code != PL_OK ? code : PL_ENOMEM;
+    job->compiles = true;
+    return pl_trainer_begin(trainer, job, on_done, user, err);
+}
+
 /* Validates or tests the weights of a checkpoint. */
 static int trainer_measure(pl_trainer_t *trainer, pl_stage_t stage,
                            const char *checkpoint, pl_on_done_t on_done, void *user,

@@ -145,6 +145,16 @@ int pl_trainer_tune_wait(pl_trainer_t *trainer, const pl_tuning_t *what,
     return wait_end(&wait, code, err);
 }
 
+int pl_trainer_compile_wait(pl_trainer_t *trainer, pl_stage_t stage, pl_on_done_t on_done,
+                            void *user, pl_error_t *err)
+{
+    pl_wait_t wait = {.on_done = on_done, .user = user};
+    int code = run_begin(&wait, trainer, err);
+    if (code == PL_OK)
+        code = pl_trainer_compile(trainer, stage, run_told, &wait, err);
+    return wait_end(&wait, code, err);
+}
+
 /* ---- commands ---- */
 
 static void order_told(pl_trainer_t *trainer, const pl_command_result_t *result,

@@ -261,7 +261,7 @@ bool pl_request_writes(const pl_job_t *job)
     const bool measures = job->stage == PL_VALIDATE || job->stage == PL_TEST,
                logs = !pl_options_value(job->options, "loggers")
                       || pl_options_count(job->options, "loggers") > 0;
-    if (job->own && !job->keeps)
+    if (job->compiles || (job->own && !job->keeps))
         return false;
     return !job->trainer->fast_dev_run
            && (measures ? logs : job->stage == PL_TRAIN && !job->tuning.num_training);
@@ -300,7 +300,7 @@ static int name_check(const pl_job_t *job, pl_error_t *err)
     pl_environment_t e;
     const bool is_again = pl_environment_read(&e, getenv, NULL) == PL_OK && e.restarts,
                writes = job->stage == PL_TRAIN && !job->resumes && !is_again
-                        && !job->tuning.num_training && pl_rank() == 0;
+                        && !job->tuning.num_training && !job->compiles && pl_rank() == 0;
     if (!writes || !*trainer->run_name
         || pl_run_dir_is_free(trainer->default_root_dir, trainer->run_name, &why)
                == PL_OK)

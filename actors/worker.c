@@ -193,6 +193,13 @@ static int spawn_parts(pl_worker_t *w, pl_error_t *err)
         pl_accelerator_automatic(w->job->options));
     const pl_actor_ops_t *accelerator = pl_accelerator_actor(device, err);
     w->measures = pl_accelerator_measures(device);
+    w->describes = pl_accelerator_describes(device);
+    if (w->job->compiles && !w->describes)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "accelerator \"%s\" keeps no compiled kernels: there is nothing "
+                       "to compile; for a card of another machine: paceline compile "
+                       "--card sm_90",
+                       device);
     if (!strategy || !accelerator
         || !pl_worker_spawn(w, &pl_io_writer, PL_OWN_THREAD, &start, &w->writer, err)
         || (w->job->stage == PL_TRAIN

@@ -22,6 +22,8 @@ typedef struct pl_worker {
     bool validates, does_io, accumulates, begun;  /* begun: it has made steps */
     double device_flops;                  /* measured  [0: not] */
     bool measures;                        /* what the device does, once a second */
+    bool describes;                       /* its plans */
+    int64_t set_up;                       /* pl_now() when that began */
     pl_weights_t *weights;                /* to start from, counted  [NULL] */
     char *run_dir, made[64];              /* made: the weights' step, for who measures */
     pl_layout_t *layout;                  /* of the data, counted, and what they know and

@@ -6,7 +6,9 @@
 #include "actors/same_data.h"
 #include "actors/worker_parts.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/run.h"
 
 /* The strategy says that it goes on. */
@@ -42,12 +44,60 @@ static void weights_imported(void *self, const pl_answer_t *answer)
     }
 }
 
+static void plans_described(void *self, const pl_answer_t *answer)
+{
+    pl_worker_t *w = self;
+    pl_error_t err = {0};
+    if (answer->kind == PL_ANSWER_PROGRESS || !w->job->compiles
+        || pl_worker_failed(w, answer))
+        return;
+    const pl_describe_plans_reply_t *reply = &answer->body->describe_plans_reply;
+    pl_outcome_t *outcome = pl_outcome_new(&err);
+    if (outcome && !*reply->cache)
+        pl_fail(&err, PL_EUNSUPPORTED,
+                "the accelerator keeps no compiled kernels here: there is nothing to "
+                "compile; set its options cache and cache_dir, or HOME");
+    if (outcome && err.code == PL_OK) {
+        json_t *text = json_pack("{s:s,s:o}", "cache", reply->cache, "plans",
+                                 json_loads(reply->plans, 0, NULL));
+        outcome->seconds = (double)(pl_now() - w->set_up) / 1e9;
+        outcome->metrics = pl_strdup("{}");
+        outcome->text = text ? pl_json_write(text, PL_JSON_COMPACT) : NULL;
+        json_decref(text);
+        if (!outcome->text || !outcome->metrics)
+            pl_no_memory(&err);
+    }
+    pl_call_t *call = w->run;
+    if (err.code != PL_OK) {
+        pl_worker_fail(w, &err);
+    } else {
+        w->run = NULL;
+        pl_reply_run(call, &(pl_run_reply_t){.outcome = &outcome->object});
+    }
+    pl_object_unref(outcome);
+}
+
+/* For viewers and for pl_trainer_compile(), which waits for it. */
+static void describe_plans(pl_worker_t *w)
+{
+    pl_error_t err = {0};
+    const pl_how_t how = {.on_answer = plans_described};
+    if (w->describes)
+        pl_worker_sent(w,
+                       pl_call_describe_plans(w, w->accelerator,
+                                              &(pl_describe_plans_t){0}, how, &err),
+                       &err);
+}
+
 static void strategy_set_up(void *self, const pl_answer_t *answer)
 {
     pl_worker_t *w = self;
     pl_error_t err = {0};
     phase_goes_on(w, answer);
     if (pl_worker_failed(w, answer))
+        return;
+    describe_plans(w);
+    if (w->job->compiles)
         return;
     pl_show_model_t shown = {.model = answer->body->setup_reply.model,
                              .device_flops = w->device_flops,
@@ -91,6 +141,7 @@ static void set_up(pl_worker_t *w, pl_layout_t *layout, const char *facts)
                       .imports = w->weights && !pl_first_weights_partly(w->job)};
     const pl_how_t how = {.on_answer = strategy_set_up};
     pl_worker_phase(w, "compiling the module's steps");
+    w->set_up = pl_now();
     w->validates = layout->stage[PL_VALIDATE].present;
     pl_worker_sent(w, pl_call_setup(w, w->strategy, &msg, how, &err), &err);
 }

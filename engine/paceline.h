@@ -665,6 +665,17 @@ typedef struct pl_tuning {
 PL_API int pl_trainer_tune(pl_trainer_t *trainer, const pl_tuning_t *what,
                            pl_on_done_t on_done, void *user, pl_error_t *err);
 
+/* The purpose of a graph, a batch or a run. */
+typedef enum pl_stage { PL_TRAIN, PL_VALIDATE, PL_TEST, PL_PREDICT } pl_stage_t;
+
+/* Compiles the plans of a stage and trains nothing, so that later runs find their kernels
+ * in the accelerator's cache. PL_TRAIN: those of a fit, with its validation. The text of
+ * the result is {"cache": folder, "plans": […]}; doc/messages.md describes the plans
+ * (describe_plans). Writes no other files. PL_EUNSUPPORTED: the accelerator keeps no
+ * compiled kernels. */
+PL_API int pl_trainer_compile(pl_trainer_t *trainer, pl_stage_t stage,
+                              pl_on_done_t on_done, void *user, pl_error_t *err);
+
 /* Ends the run at its next step boundary. The result then has status "stopped" and the
  * reason, which is copied ["the program asked for it"]. PL_ESTATE: no run. */
 PL_API int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err);
@@ -870,6 +881,8 @@ PL_API int pl_trainer_predict_wait(pl_trainer_t *trainer, const pl_prediction_t 
                                    pl_on_done_t on_done, void *user, pl_error_t *err);
 PL_API int pl_trainer_tune_wait(pl_trainer_t *trainer, const pl_tuning_t *what,
                                 pl_on_done_t on_done, void *user, pl_error_t *err);
+PL_API int pl_trainer_compile_wait(pl_trainer_t *trainer, pl_stage_t stage,
+                                   pl_on_done_t on_done, void *user, pl_error_t *err);
 
 PL_API int pl_trainer_pause_wait(pl_trainer_t *trainer, pl_on_command_t on_command,
                                  void *user, pl_error_t *err);
@@ -963,9 +976,6 @@ PL_API int pl_model_run(pl_loaded_model_t *model, const struct pl_arrays *sample
                         pl_answers_t *answers, pl_error_t *err);
 
 /* ---- Graphs ------------------------------------------------------------------------ */
-
-/* The purpose of a graph, a batch or a run. */
-typedef enum pl_stage { PL_TRAIN, PL_VALIDATE, PL_TEST, PL_PREDICT } pl_stage_t;
 
 /* A graph that a module's step describes. The first error sticks: later calls do nothing
  * and return an invalid node, and the function that requested the graph returns the

@@ -133,6 +133,61 @@ without_nvml_the_driver_tells_the_memory() {
         "doctor says what to install"
 }
 
+# ahead WORDS... - the kernels of the run, compiled on a machine without a card
+ahead() {
+    try env STAND_IN= PACELINE_CUDA_PATH="$stand_in" "$paceline" compile run.json "$@"
+}
+
+kernels_are_compiled_ahead() {
+    local kept
+    mkdir ahead
+    cd ahead || exit 99
+    points
+    sed -i 's/, "accelerator": {[^}]*}//' run.json
+    rm -rf "$folder/cache"
+    ahead --card sm_90
+    is "$status$err" 0 "compile needs no card"
+    like "$out" '^plan +samples +launches +pieces +from cache +compiled in$' "it shows the plans"
+    like "$out" '^train +20 +[1-9][0-9]* +[1-9] +0 ' "of training"
+    like "$out" '^validate +20 ' "of validation"
+    like "$out" '^optimizer ' "of updates"
+    like "$out" '^predict +20 ' "of predictions"
+    like "$out" "^[1-9][0-9]* pieces in .* s: [1-9][0-9]* compiled, [0-9]* from the cache $folder/cache/paceline$" \
+        "and where they are kept"
+    ok "no run directory is made" test ! -e runs
+    kept=$(ls "$folder/cache/paceline")
+    ahead --card sm_90 --json
+    ok "all come from the cache then" test "$(grep -oE '"pieces": ?[0-9]+, ?"kept": ?[0-9]+' <<<"$out" |
+        grep -cE '([0-9]+),.* ?\1$')" = "$(grep -o '"pieces"' <<<"$out" | wc -l)"
+    like "$out" '"status": ?"ok".*"seconds": ?[0-4]\.' "at once"
+    with devices=1 fit run.json --set trainer.accelerator=cuda
+    is "$status" 0 "a run on such a card trains: $err"
+    is "$(ls "$folder/cache/paceline")" "$kept" "and compiles nothing"
+    with devices=1 compile run.json --set trainer.accelerator=cuda
+    like "$out" ' s: 0 compiled, ' "nor does compile, with the card"
+}
+
+what_cannot_be_compiled_ahead_is_one_sentence() {
+    try env PACELINE_CUDA_PATH="$stand_in" "$paceline" compile run.json
+    is "$status" 2 "a processor keeps no kernels"
+    like "$err" '^paceline: accelerator "cpu" keeps no compiled kernels: there is nothing to compile' "the error says so"
+    is "$(wc -l <<<"$err")" 1 "in one line"
+    ahead --card sm_33
+    is "$status" 2 "a card that the compiler does not know"
+    like "$err" '^paceline: NVRTC 13\.99 compiles for sm_75 to sm_100, not for "sm_33"$' "the error says what it knows"
+    ahead --card sm_90 --set trainer.accelerator.name=cuda --set trainer.accelerator.cache=false
+    is "$status" 2 "no cache"
+    like "$err" 'keeps no compiled kernels here: there is nothing to compile; set its options cache and cache_dir' \
+        "the error says which options matter"
+    try env PACELINE_CUDA_PATH="$stand_in" "$paceline" fit run.json --set trainer.accelerator.name=cuda \
+        --set trainer.accelerator.compile_for=sm_90
+    is "$status" 2 "a run on a card that is not there"
+    like "$err" 'compile_for is for paceline compile: remove it to train on a card' "the error says what to do"
+    cd "$folder" || exit 99
+    if "$paceline" compile run.json --card sm_90 >/dev/null 2>&1; then skip "NVRTC is installed"; return; fi
+    refused 2 'compiler of kernels .* is not found: pip install' compile run.json --card sm_90
+}
+
 # The script for a machine with a card, in a moment.
 what_is_run_on_a_card_runs_here() {
     if [ ! -e /dev/nvidiactl ]; then
@@ -156,5 +211,7 @@ run what_is_wrong_with_a_driver_is_a_warning trains
 run auto_uses_a_card_that_works trains
 run what_a_card_does_is_shown trains
 run without_nvml_the_driver_tells_the_memory trains
+run kernels_are_compiled_ahead trains
+run what_cannot_be_compiled_ahead_is_one_sentence trains
 run what_is_run_on_a_card_runs_here trains
 done_testing

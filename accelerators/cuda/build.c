@@ -139,8 +139,7 @@ static int compile(const cuda_t *cuda, const char *text, const target_t *target,
     return failed;
 }
 
-int cuda_build(cuda_t *cuda, const char *text, void **code, size_t *bytes,
-               pl_error_t *err)
+int cuda_build(cuda_t *cuda, const char *text, cuda_code_t *code, pl_error_t *err)
 {
     target_t target;
     int failed = target_choose(cuda, &target, err);
@@ -148,15 +147,13 @@ int cuda_build(cuda_t *cuda, const char *text, void **code, size_t *bytes,
         return failed;
     const char *const option[OPTIONS] = {target.option, "--std=c++17", "-default-device",
                                          cuda->strict ? "--fmad=false" : "--fmad=true",
-                                         "--diag-suppress=177,550"};
+                                         "--diag-suppress=39,177,550"};
     char *key = cuda->store ? key_of(cuda, option, text) : NULL;
-    if (key && cuda_cache_get(cuda->store, key, code, bytes)) {
-        pl_free(key);
-        return PL_OK;
-    }
-    failed = compile(cuda, text, &target, option, code, bytes, err);
-    if (failed == PL_OK && key)
-        cuda_cache_put(cuda->store, key, *code, *bytes);
+    code->was_kept = key && cuda_cache_get(cuda->store, key, &code->image, &code->bytes);
+    if (!code->was_kept)
+        failed = compile(cuda, text, &target, option, &code->image, &code->bytes, err);
+    if (failed == PL_OK && key && !code->was_kept)
+        cuda_cache_put(cuda->store, key, code->image, code->bytes);
     pl_free(key);
     return failed;
 }

@@ -66,6 +66,19 @@ void cuda_cache_free(cuda_cache_t *cache)
     pl_free(cache);
 }
 
+void cuda_cache_open(cuda_t *cuda)
+{
+    char folder[PATH_MAX];
+    if (cuda->cache && cuda_cache_folder(cuda->cache_dir, folder))
+        cuda->store = cuda_cache_new(folder, cuda->cache_mb);
+}
+
+const char *cuda_cache_used(const void *self)
+{
+    const cuda_t *cuda = self;
+    return cuda->store ? cuda->store->folder : NULL;
+}
+
 /* FNV-1a. */
 static uint64_t hash(uint64_t of, const void *data, size_t bytes)
 {

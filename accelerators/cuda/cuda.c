@@ -18,6 +18,9 @@ static const pl_option_t cuda_options[] = {
     PL_INT(cuda_t, cache_mb, "1024", "1..1048576",
            "size of that folder in MiB, above which the entries that were not used for "
            "the longest time are removed"),
+    PL_TEXT(cuda_t, compile_for, "\"\"", NULL,
+            "kind of card, such as sm_90, for which paceline compile fills the cache "
+            "without a card; no step can run then; empty: the card of this machine"),
     PL_BOOL(cuda_t, cublas, "true",
             "compute products of matrices by NVIDIA's cuBLASLt where it is installed; "
             "false: by kernels of Paceline, which are slower"),
@@ -35,6 +38,13 @@ static const pl_option_t cuda_options[] = {
 static int cuda_open(void *self, pl_device_info_t *info, pl_error_t *err)
 {
     cuda_t *cuda = self;
+    const bool is_paper = cuda->compile_for && *cuda->compile_for;
+    if (is_paper && info->computes && !info->compiles)
+        return pl_fail(err, PL_EINVAL,
+                       "trainer.accelerator.compile_for is for paceline compile: remove "
+                       "it to train on a card");
+    if (is_paper)
+        return pl_gpu_open(self, &cuda_paper_machine, info, err);
     return pl_gpu_open(self,
                        cuda->recordings ? &cuda_machine
                                         : &cuda_machine_without_recordings,

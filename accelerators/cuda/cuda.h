@@ -1,9 +1,10 @@
 /* cuda.h - what the files of the cuda accelerator share
  *
- * machine_cuda.c is the machine table over the driver, notifier.c the thread that reports
- * passed events, build.c the compiler, cache.c compiled kernels on disk, products.c
- * products of matrices, stats.c measurements of the card, cuda.c the accelerator with its
- * options and what it says of this machine. */
+ * machine_cuda.c is the machine table over the driver, machine_paper.c that of a card
+ * that is not there, notifier.c the thread that reports passed events, build.c the
+ * compiler, cache.c compiled kernels on disk, products.c products of matrices,
+ * stats.c measurements of the card, cuda.c the accelerator with its options and what it
+ * says of this machine. */
 #ifndef PL_CUDA_CUDA_H
 #define PL_CUDA_CUDA_H
 
@@ -46,7 +47,7 @@ typedef struct cuda {
     pl_gpu_t gpu;                                           /* first */
 
     bool cache, cublas, recordings, strict, tf32;           /* options */
-    const char *cache_dir;
+    const char *cache_dir, *compile_for;
     int64_t cache_mb;
 
     const cuda_library_t *library;
@@ -59,10 +60,14 @@ typedef struct cuda {
     cuda_cache_t *store;                             /* [compiled kernels are not kept] */
     cuda_products_t products;
     cuda_stats_t stats;
+    pl_address_t next;              /* of a card that is not there: memory, and */
+    int descriptor;                 /* its descriptor */
     pl_error_t lost;                /* why the device cannot be used any more  [code 0] */
 } cuda_t;
 
 extern const pl_machine_ops_t cuda_machine, cuda_machine_without_recordings;
+/* A card that is not there (machine_paper.c). */
+extern const pl_machine_ops_t cuda_paper_machine;
 
 /* The card of that number  (cuda.c). */
 int cuda_card_describe(const cuda_driver_t *call, int number, cuda_card_t *card,
@@ -98,9 +103,14 @@ void cuda_notifier_forget(cuda_notifier_t *notifier, pl_event_t *event);
 
 /* ---- build.c: kernels from text ---- */
 
-/* The machine code of a text for the device's card, from pl_alloc().  Any thread. */
-int cuda_build(cuda_t *cuda, const char *text, void **code, size_t *bytes,
-               pl_error_t *err);
+typedef struct cuda_code {
+    void *image;                                            /* from pl_alloc() */
+    size_t bytes;
+    bool was_kept;                                          /* by an earlier run */
+} cuda_code_t;
+
+/* The machine code of a text for the device's card.  Any thread. */
+int cuda_build(cuda_t *cuda, const char *text, cuda_code_t *code, pl_error_t *err);
 
 /* ---- record.c: launches recorded as CUDA graphs, as machine.h has them ---- */
 
@@ -139,6 +149,10 @@ bool cuda_cache_folder(const char *given, char path[PATH_MAX]);
 /* NULL: out of memory, or there is no folder. */
 cuda_cache_t *cuda_cache_new(const char *folder, int64_t most_mb);
 void cuda_cache_free(cuda_cache_t *cache);
+/* That of the device by its options: kernels are compiled each time where they cannot be
+ * kept; its folder  [NULL: there is none]. */
+void cuda_cache_open(cuda_t *cuda);
+const char *cuda_cache_used(const void *self);
 /* What was kept under the key, which is text; false: nothing, or not what it was. */
 bool cuda_cache_get(cuda_cache_t *cache, const char *key, void **code, size_t *bytes);
 /* A folder that cannot be written to is logged once. */

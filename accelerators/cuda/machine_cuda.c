@@ -17,6 +17,7 @@
 
 struct pl_binary {
     CUmodule module;
+    bool was_kept;
     pl_entry_t *entries; /* a list */
 };
 
@@ -160,14 +161,6 @@ static int context_open(cuda_t *cuda, pl_error_t *err)
     return code;
 }
 
-/* Kernels are compiled each time where they cannot be kept. */
-static void store_open(cuda_t *cuda)
-{
-    char folder[PATH_MAX];
-    if (cuda->cache && cuda_cache_folder(cuda->cache_dir ? cuda->cache_dir : "", folder))
-        cuda->store = cuda_cache_new(folder, cuda->cache_mb);
-}
-
 static int machine_open(void *self, pl_device_info_t *info, pl_error_t *err)
 {
     cuda_t *cuda = self;
@@ -189,7 +182,7 @@ static int machine_open(void *self, pl_device_info_t *info, pl_error_t *err)
     cuda->notifier = cuda_notifier_new(cuda, err);
     if (!cuda->notifier)
         return PL_EBUSY;
-    store_open(cuda);
+    cuda_cache_open(cuda);
     describe(cuda, info);
     return PL_OK;
 }
@@ -463,27 +456,32 @@ static int descriptor(const void *self)
 static int code_new(void *self, const char *text, pl_binary_t **code, pl_error_t *err)
 {
     cuda_t *cuda = self;
-    void *image = NULL;
-    size_t bytes = 0;
-    int failed = cuda_build(cuda, text, &image, &bytes, err);
+    cuda_code_t made = {0};
+    int failed = cuda_build(cuda, text, &made, err);
     if (failed == PL_OK)
         failed = cuda_enter(cuda, err);
     pl_binary_t *fresh = failed == PL_OK ? pl_alloc(sizeof *fresh) : NULL;
     if (failed == PL_OK && !fresh)
         failed = pl_no_memory(err);
     if (failed == PL_OK) {
-        const cu_result_t result = cuda->call->module_load(&fresh->module, image);
+        const cu_result_t result = cuda->call->module_load(&fresh->module, made.image);
+        fresh->was_kept = made.was_kept;
         if (result == CU_OUT_OF_MEMORY)
-            failed = fail_memory(cuda, bytes, err);
+            failed = fail_memory(cuda, made.bytes, err);
         else if (result != CU_OK)
             failed = cuda_check(cuda, err, result, "loading kernels");
     }
-    pl_free(image);
+    pl_free(made.image);
     if (failed == PL_OK)
         *code = fresh;
     else
         pl_free(fresh);
     return failed;
+}
+
+static bool code_was_kept(const pl_binary_t *code)
+{
+    return code->was_kept;
 }
 
 static void code_free(void *self, pl_binary_t *code)
@@ -552,7 +550,8 @@ static int launch(void *self, pl_stream_t stream, const pl_launch_t *l, pl_error
     .event_record = event_record, .event_wait = event_wait, \
     .event_passed = event_passed, .event_seconds = event_seconds, .notify = notify, \
     .descriptor = descriptor, .finish = finish, .code_new = code_new, \
-    .code_free = code_free, .code_entry = code_entry, .launch = launch, \
+    .code_free = code_free, .code_was_kept = code_was_kept, \
+    .cache = cuda_cache_used, .code_entry = code_entry, .launch = launch, \
     .product_new = cuda_product_new, .product_run = cuda_product_run, \
     .product_free = cuda_product_free
 

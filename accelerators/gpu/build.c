@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 enum { THREADS_MOST = 4 };
@@ -50,9 +51,14 @@ static void text_build(builder_t *builder, building_t *b)
     pl_error_t err = {0};
     const uint64_t one = 1;
     pthread_mutex_unlock(&builder->lock);
-    const int code = gpu->machine->code_new(gpu, b->text[k].text, &b->plan->code[k],
-                                            &err);
+    const int64_t began = pl_now();
+    pl_binary_t **made = &b->plan->code[k];
+    const int code = gpu->machine->code_new(gpu, b->text[k].text, made, &err);
+    const double seconds = (double)(pl_now() - began) / 1e9;
     pthread_mutex_lock(&builder->lock);
+    b->plan->seconds += seconds;
+    if (code == PL_OK && gpu->machine->code_was_kept)
+        b->plan->kept_codes += gpu->machine->code_was_kept(*made);
     if (code != PL_OK && b->error.code == PL_OK)
         b->error = err;
     b->ended++;

@@ -2,6 +2,8 @@
 #include "accelerators/gpu/gpu.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "accelerators/gpu/build.h"
@@ -54,6 +56,49 @@ int pl_gpu_compile_later(void *self, const pl_graph_t *g, pl_compiling_t *c,
 void pl_gpu_discard(void *self, pl_plan_t *plan)
 {
     gpu_plan_free(self, plan);
+}
+
+/* "layer_norm" of "layer_norm_12". */
+static void kind_of(const gpu_kernel_t *kernel, char kind[24])
+{
+    const char *number = strrchr(kernel->name, '_');
+    snprintf(kind, 24, "%.*s", number ? (int)(number - kernel->name) : 23, kernel->name);
+}
+
+static double bytes_of(const gpu_kernel_t *kernel)
+{
+    double bytes = 0;
+    for (int k = 0; k < kernel->launch[0].count; k++)
+        bytes += (double)kernel->spot[k].bytes
+                 * (kernel->spot[k].reads + kernel->spot[k].writes);
+    return bytes;
+}
+
+void pl_gpu_describe(const void *self, const pl_plan_t *plan, pl_plan_facts_t *facts)
+{
+    (void)self;
+    char kind[24];
+    for (int k = 0; k < plan->kernels; k++) {
+        int i = 0;
+        kind_of(&plan->kernel[k], kind);
+        while (i < facts->kinds && strcmp(facts->kind[i].name, kind) != 0)
+            i++;
+        if (i == facts->kinds && i < PL_PLAN_KINDS)
+            snprintf(facts->kind[facts->kinds++].name, 24, "%s", kind);
+        i = i < PL_PLAN_KINDS ? i : PL_PLAN_KINDS - 1;
+        facts->kind[i].launches++;
+        facts->kind[i].bytes += bytes_of(&plan->kernel[k]);
+    }
+    facts->arena = plan->arena;
+    facts->pieces = plan->codes;
+    facts->kept = plan->kept_codes;
+    facts->seconds = plan->seconds;
+}
+
+const char *pl_gpu_cache(const void *self)
+{
+    const pl_gpu_t *gpu = self;
+    return gpu->machine->cache ? gpu->machine->cache(self) : NULL;
 }
 
 int pl_gpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)

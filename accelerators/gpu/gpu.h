@@ -35,6 +35,7 @@ typedef struct pl_gpu {
     .write = pl_gpu_write, .read = pl_gpu_read, .read_later = pl_gpu_read_later, \
     .pin = pl_gpu_pin, .unpin = pl_gpu_unpin, .compile = pl_gpu_compile, \
     .compile_later = pl_gpu_compile_later, .discard = pl_gpu_discard, \
+    .describe = pl_gpu_describe, .cache = pl_gpu_cache, \
     .replay = pl_gpu_replay, .descriptor = pl_gpu_descriptor, .collect = pl_gpu_collect
 
 PL_API int pl_gpu_open(void *self, const pl_machine_ops_t *machine,
@@ -59,6 +60,9 @@ PL_API int pl_gpu_compile(void *self, const pl_graph_t *g, pl_plan_t **plan,
 PL_API int pl_gpu_compile_later(void *self, const pl_graph_t *g, pl_compiling_t *c,
                                 pl_error_t *err);
 PL_API void pl_gpu_discard(void *self, pl_plan_t *plan);
+PL_API void pl_gpu_describe(const void *self, const pl_plan_t *plan,
+                            pl_plan_facts_t *facts);
+PL_API const char *pl_gpu_cache(const void *self);
 PL_API int pl_gpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay,
                          pl_error_t *err);
 PL_API int pl_gpu_descriptor(const void *self);

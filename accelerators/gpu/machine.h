@@ -122,6 +122,10 @@ typedef struct pl_machine_ops {
      * by name.  From any thread, several at once. */
     int (*code_new)(void *self, const char *text, pl_binary_t **code, pl_error_t *err);
     void (*code_free)(void *self, pl_binary_t *code);
+    /* Whether it was compiled by an earlier run, and the folder that keeps such code;
+     * NULL: it is not kept  [both NULL: it never is]. */
+    bool (*code_was_kept)(const pl_binary_t *code);
+    const char *(*cache)(const void *self);
     /* NULL: the text has no such kernel. */
     const pl_entry_t *(*code_entry)(void *self, pl_binary_t *code, const char *name,
                                     pl_error_t *err);

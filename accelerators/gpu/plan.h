@@ -41,6 +41,8 @@ struct pl_plan {
     pl_plan_t *next;
     pl_binary_t **code; /* [codes] */
     int codes;
+    int kept_codes; /* that an earlier run compiled */
+    double seconds; /* that threads made them */
     pl_prepared_t **product; /* [products] of the machine's library  [NULL: a kernel] */
     int products;
     gpu_kernel_t *kernel;

@@ -144,11 +144,13 @@ pl_blob_t *pl_job_pack(const pl_job_t *job, pl_error_t *err)
     if (!run)
         return NULL;
     json_t *object =
-        json_pack("{s:s,s:o,s:o,s:O,s:o,s:i,s:o,s:o,s:b,s:s?,s:s?,s:s?,s:o,s:I,s:f,s:I}",
+        json_pack("{s:s,s:o,s:o,s:O,s:o,s:i,s:o,s:b,s:o,s:b,s:s?,s:s?,s:s?,s:o,s:I,s:f,"
+                  "s:I}",
                   "run", run, "file", text_say(job->options->name), "text",
                   text_say(job->options->text), "set", job->options->set, "plugins",
                   pl_plugins_loaded(), "stage", (int)job->stage, "tuning",
-                  tuning_pack(&job->tuning), "checkpoint", text_say(job->checkpoint),
+                  tuning_pack(&job->tuning), "compiles", (int)job->compiles,
+                  "checkpoint", text_say(job->checkpoint),
                   "resumes", (int)job->resumes, "resume", job->resume, "again",
                   job->again, "back", job->back, "prompt", text_say(job->prompt),
                   "tokens", (json_int_t)job->tokens, "temperature", job->temperature,
@@ -208,6 +210,7 @@ pl_job_t *pl_job_unpack(const pl_blob_t *blob, pl_error_t *err)
         job = job_make(said, err);
     if (job) {
         tuning_unpack(&job->tuning, json_object_get(said, "tuning"));
+        job->compiles = json_is_true(json_object_get(said, "compiles"));
         job->resumes = json_is_true(json_object_get(said, "resumes"));
         job->tokens = json_integer_value(json_object_get(said, "tokens"));
         job->temperature = json_number_value(json_object_get(said, "temperature"));

@@ -171,21 +171,6 @@ static void prompt_of(const char *vocabulary, char prompt[16])
         }
 }
 
-static bool is_set(const pl_options_t *options, const char *key)
-{
-    char *value = pl_options_get(options, key);
-    bool set = value && *value;
-    pl_text_free(value);
-    return set;
-}
-
-/* Training data alone cannot be predicted; one source has its test data. */
-static bool has_data_to_predict(const pl_options_t *options)
-{
-    return is_set(options, "data.predict") || is_set(options, "data.test")
-           || !(is_set(options, "data.train") || is_set(options, "data.val"));
-}
-
 /* A prompt is for modules that write text: those whose data knew a vocabulary. */
 static void show_predict(const pl_options_t *options, const char *run_dir)
 {
@@ -194,7 +179,7 @@ static void show_predict(const pl_options_t *options, const char *run_dir)
     const char *vocabulary = json_string_value(json_object_get(facts, "vocabulary"));
     if (vocabulary)
         prompt_of(vocabulary, prompt);
-    if (*prompt || (!vocabulary && has_data_to_predict(options))) {
+    if (*prompt || (!vocabulary && cli_has_data_to_predict(options))) {
         print_command("predict", run_dir, "--checkpoint");
         cli_print(*prompt ? " --prompt '%s'\n" : " | head\n", prompt);
     }
@@ -217,7 +202,7 @@ static void show_hints(const pl_options_t *options, const char *run_dir)
     free(folder);
     print_command("fit", run_dir, "");
     cli_print(" --set optimizer.lr=3e-4%s\n",
-              is_set(options, "trainer.run_name") ? " --set trainer.run_name=" : "");
+              cli_is_set(options, "trainer.run_name") ? " --set trainer.run_name=" : "");
 }
 
 /* What was saved before it failed is not lost. */

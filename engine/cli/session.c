@@ -21,6 +21,22 @@
 enum { DESCRIPTORS = 65536, DESCRIPTORS_LEAST = 64 };
 #define SAME_REQUEST 0.5                             /* s: signals that belong together */
 
+/* ---- options ---- */
+
+bool cli_is_set(const pl_options_t *options, const char *key)
+{
+    char *value = pl_options_get(options, key);
+    bool set = value && *value;
+    pl_text_free(value);
+    return set;
+}
+
+bool cli_has_data_to_predict(const pl_options_t *options)
+{
+    return cli_is_set(options, "data.predict") || cli_is_set(options, "data.test")
+           || !(cli_is_set(options, "data.train") || cli_is_set(options, "data.val"));
+}
+
 /* ---- JSON ---- */
 
 static json_t *parsed(const char *text)

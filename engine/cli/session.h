@@ -69,6 +69,11 @@ typedef struct cli_run {
 /* The run file with what --set and --plugin say. */
 pl_options_t *cli_run_load(const cli_run_t *run, pl_error_t *err);
 
+/* Whether a key is there and is no empty text. */
+bool cli_is_set(const pl_options_t *options, const char *key);
+/* Training data alone cannot be predicted; one source has its test data. */
+bool cli_has_data_to_predict(const pl_options_t *options);
+
 /* Runs session->work with session->options, which it consumes; the exit status. */
 int cli_session_run(cli_session_t *session, cli_sight_t sight);
 

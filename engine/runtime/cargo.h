@@ -27,6 +27,7 @@ typedef struct pl_job {
     pl_stage_t stage;                           /* PL_TRAIN: fit, to validate as well;
                                                    others: that alone */
     pl_tuning_t tuning;                         /* num_training 0: the run is no search */
+    bool compiles;                              /* ends when its plans are compiled */
     char *checkpoint;                           /* weights to start from  [NULL: fresh] */
     bool resumes;                               /* goes on where a run was cut off: */
     char *resume;                               /* a checkpoint or run directory [NULL:
