@@ -160,9 +160,14 @@ kernels_are_compiled_ahead() {
     ok "all come from the cache then" test "$(grep -oE '"pieces": ?[0-9]+, ?"kept": ?[0-9]+' <<<"$out" |
         grep -cE '([0-9]+),.* ?\1$')" = "$(grep -o '"pieces"' <<<"$out" | wc -l)"
     like "$out" '"status": ?"ok".*"seconds": ?[0-4]\.' "at once"
-    with devices=1 fit run.json --set trainer.accelerator=cuda
+    with devices=1 fit run.json --set trainer.accelerator=cuda --journal journal
     is "$status" 0 "a run on such a card trains: $err"
     is "$(ls "$folder/cache/paceline")" "$kept" "and compiles nothing"
+    try "$paceline" explain journal
+    like "$(tr -s '\n ' ' ' <<<"$out")" \
+        'train, batches of 20: [0-9]+ launches, [0-9.]+ [KM]iB, values .* 0 pieces compiled in [0-9.]+ s, [1-9] from' \
+        "explain shows its plans"
+    like "$out" ' [0-9]+ product \([0-9]+ %\)' "by kind of launch"
     with devices=1 compile run.json --set trainer.accelerator=cuda
     like "$out" ' s: 0 compiled, ' "nor does compile, with the card"
 }

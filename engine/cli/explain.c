@@ -456,6 +456,52 @@ static void show_times(const json_t *answer)
     }
 }
 
+/* What a replay reads and writes most of, by kind of launch. */
+static void show_kinds(json_t *kinds, double bytes)
+{
+    char text[TOP * 48] = "";
+    size_t at = 0;
+    for (int shown = 0; shown < TOP && json_array_size(kinds); shown++) {
+        size_t most = 0, k;
+        const json_t *kind;
+        json_array_foreach(kinds, k, kind)
+            if (number_of(kind, "bytes")
+                > number_of(json_array_get(kinds, most), "bytes"))
+                most = k;
+        kind = json_array_get(kinds, most);
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%lld %s (%.0f %%)",
+                               shown ? ", " : "", count_of(kind, "launches"),
+                               text_of(kind, "name"),
+                               bytes > 0 ? 100 * number_of(kind, "bytes") / bytes : 0);
+        json_array_remove(kinds, most);
+    }
+    say(0, 4, "%s", text);
+}
+
+static void show_plans(const json_t *answer)
+{
+    const json_t *plans = json_object_get(answer, "plans"), *plan;
+    size_t k;
+    char moved[24], arena[24];
+    if (!json_array_size(plans))
+        return;
+    cli_print("\n");
+    say(0, 0,
+        "Plans of the device: launches of a replay, with the bytes that they read and "
+        "write, by kind");
+    json_array_foreach(plans, k, plan) {
+        say(0, 2,
+            "%s, batches of %lld: %lld launches, %s, values %s; %lld pieces compiled in "
+            "%.1f s, %lld from the cache",
+            text_of(plan, "name"), count_of(plan, "samples"), count_of(plan, "launches"),
+            cli_bytes(number_of(plan, "bytes"), moved),
+            cli_bytes(number_of(plan, "arena"), arena),
+            count_of(plan, "pieces") - count_of(plan, "kept"), number_of(plan, "seconds"),
+            count_of(plan, "kept"));
+        show_kinds(json_object_get(plan, "kinds"), number_of(plan, "bytes"));
+    }
+}
+
 int cli_explain(const cli_explain_t *arguments)
 {
     pl_error_t err = {0};
@@ -477,6 +523,7 @@ int cli_explain(const cli_explain_t *arguments)
     show_open(json_object_get(answer, "then"));
     show_waits(answer);
     show_times(answer);
+    show_plans(answer);
     json_decref(answer);
     return CLI_DONE;
 }

@@ -260,6 +260,10 @@ static void look_at_body(explain_t *x, run_t *run, const pl_tap_record_t *record
             run->step = body->train_epoch_reply.global_step;
             keep(run->reason, body->train_epoch_reply.reason);
         }
+        if (message == PL_MESSAGE_describe_plans && record->stamp.rank <= 0) {
+            json_decref(run->plans);
+            run->plans = json_loads(body->describe_plans_reply.plans, 0, NULL);
+        }
         if (message == PL_MESSAGE_ask_callbacks && body->ask_callbacks_reply.stop)
             keep(run->reason, body->ask_callbacks_reply.reason);
     }
@@ -511,14 +515,15 @@ static int explain(explain_t *x, const char *path, json_t **answer, pl_error_t *
     const int64_t moment = moment_of(x);
     code = second_pass(x, path, err);
     *answer = json_pack(
-        "{s:b, s:s, s:I, s:I, s:O, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "whole",
+        "{s:b, s:s, s:I, s:I, s:O, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:O?}",
+        "whole",
         damage.code == PL_OK, "damage", damage.text, "messages", (json_int_t)x->messages,
         "missing", (json_int_t)x->missing, "unsure", x->unsure, "passed_over",
         (json_int_t)x->strange, "runs", (json_int_t)x->runs, "run",
         (json_int_t)(run ? run->number : 0), "list", list_json(x), "seconds",
         explain_seconds(run ? end_of(x, run) - run->began : 0), "end", end, "then",
         explain_open_json(x, moment <= x->last ? moment : end_of(x, run)), "times",
-        times);
+        times, "plans", run ? run->plans : NULL);
     return code;
 }
 
@@ -526,6 +531,7 @@ static void explain_free(explain_t *x)
 {
     for (run_t *run = x->newest, *before; run; run = before) {
         before = run->before;
+        json_decref(run->plans);
         pl_free(run);
     }
     explain_forget_times(x);

@@ -24,6 +24,7 @@ typedef struct run {
     uint64_t step;                                          /* optimizer steps done */
     bool has_ended, has_failed, was_stopped;
     char reason[REASON_MOST], error[REASON_MOST];
+    json_t *plans;                                          /* of rank 0  [NULL] */
 } run_t;
 
 /* A call that failed. */
