@@ -1,7 +1,8 @@
 /* gpu_operators.c - tests of what the core of the GPUs computes, on the emulator: every
  * operator case in six precisions against the reference in float64, and those of products
- * by a library */
+ * and layers by a library */
 #include <math.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,12 +99,69 @@ static void products_by_a_library_are_what_the_reference_computes(void)
     rig.ops->close(&device);
 }
 
+static void layers_by_a_library_are_what_the_reference_computes(void)
+{
+    emulated_t device = {.seed = 1};
+    pl_device_info_t info = {.ranks = 1};
+    device_rig_t rig = {.ops = &emulated_library_accelerator, .self = &device};
+    if (!ok(rig.ops->open(&device, &info, &rig.err) == PL_OK, "the emulator is opened"))
+        return;
+    for (size_t f = 0; f < FORMATS_USUAL; f++) {
+        check_cases(&rig, &formats[f], "attention");
+        check_cases(&rig, &formats[f], "conv2d");
+    }
+    ok(device.layered > 50, "the library computed %d layers", device.layered);
+    is_int(device.refused, 2, "an attention that it does not compute is refused once");
+    is_int(device.products, 0, "none of them is left behind");
+    rig.ops->close(&device);
+}
+
 static const operator_case_t *case_named(const char *name)
 {
     int i = 0;
     while (strcmp(operator_cases[i].name, name) != 0)
         i++;
     return &operator_cases[i];
+}
+
+static int compiled; /* times that a plan was reported */
+
+static void on_compiled(pl_compiling_t *c, const pl_error_t *err)
+{
+    (void)c;
+    compiled++;
+    ok(!err, "a plan is compiled: %s", err ? err->text : "");
+}
+
+/* The graph is compiled again, with kernels in place of the layer. */
+static void a_layer_that_is_refused_late_is_compiled_in_the_background(void)
+{
+    emulated_t device = {.seed = 1};
+    pl_device_info_t info = {.ranks = 1};
+    device_rig_t rig = {.ops = &emulated_library_accelerator, .self = &device};
+    pl_compiling_t compiling = {.done = on_compiled};
+    operator_run_t run;
+    device_results_t got = {0};
+    if (!ok(rig.ops->open(&device, &info, &rig.err) == PL_OK, "the emulator is opened")
+        || operator_run_init(&run, case_named("attention, width 24"), &rig.err) != PL_OK
+        || device_load(&rig, &run) != PL_OK)
+        return;
+    int code = rig.ops->compile_later(&device, run.graph, &compiling, &rig.err);
+    for (compiled = 0; code == PL_OK && !compiled;) {
+        struct pollfd news = {.fd = rig.ops->descriptor(&device), .events = POLLIN};
+        if (poll(&news, 1, 60000) != 1)
+            code = PL_EBUG;
+        rig.ops->collect(&device);
+    }
+    is_int(compiled, 1, "once");
+    is_int(device.refused, 2, "two layers were refused");
+    ok(compiling.plan && device_replay(&rig, &run, compiling.plan, &got) == PL_OK
+           && device_difference(&run, &got) < 1e-5,
+       "the plan computes what the reference does");
+    is_int(device.layered, 0, "without the library");
+    device_results_release(&got);
+    operator_run_release(&run);
+    rig.ops->close(&device);
 }
 
 /* A library does not look at guards. */
@@ -285,6 +343,8 @@ int main(void)
     run(an_operator_without_a_text_runs_on_the_host);
     run(an_operator_that_cannot_be_compiled_is_named);
     run(products_by_a_library_are_what_the_reference_computes);
+    run(layers_by_a_library_are_what_the_reference_computes);
+    run(a_layer_that_is_refused_late_is_compiled_in_the_background);
     run(products_by_a_library_change_nothing_behind_a_failure);
     run(runs_train_as_on_the_processor);
     run(a_step_that_is_not_finite_is_skipped);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "t/emulated_code.h"
+#include "t/emulated_layers.h"
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
 #endif
@@ -304,7 +305,7 @@ static const pl_entry_t *emulated_code_entry(void *self, pl_binary_t *code,
     return entry;
 }
 
-/* ---- Launches and products ---- */
+/* ---- Launches, products and layers ---- */
 
 typedef struct launching {
     pl_launch_t launch;
@@ -322,12 +323,18 @@ typedef struct multiplying {
     pl_address_t at[PL_PRODUCT_ADDRESSES];
 } multiplying_t;
 
+typedef struct layering {
+    pl_layer_t is;
+    pl_address_t at[PL_LAYER_ADDRESSES];
+} layering_t;
+
 /* What is put on a stream, or recorded. */
 typedef struct work {
     int (*run)(void *work);
     union {
         launching_t launching;
         multiplying_t multiplying;
+        layering_t layering;
     } of;
 } work_t;
 
@@ -370,36 +377,16 @@ static int emulated_launch(void *self, pl_stream_t stream, const pl_launch_t *la
     return work_put(e, stream, &work, err);
 }
 
-static double element(pl_address_t at, pl_dtype_t dtype, int64_t i)
-{
-    switch (dtype) {
-    case PL_F64: return ((const double *)pointer(at))[i];
-    case PL_F32: return (double)((const float *)pointer(at))[i];
-    case PL_BF16: return (double)pl_bf16_float(((const uint16_t *)pointer(at))[i]);
-    default: return (double)pl_f16_float(((const uint16_t *)pointer(at))[i]);
-    }
-}
-
-static void set_element(pl_address_t at, pl_dtype_t dtype, int64_t i, double x)
-{
-    switch (dtype) {
-    case PL_F64: ((double *)pointer(at))[i] = x; break;
-    case PL_F32: ((float *)pointer(at))[i] = (float)x; break;
-    case PL_BF16: ((uint16_t *)pointer(at))[i] = pl_bf16_bits((float)x); break;
-    default: ((uint16_t *)pointer(at))[i] = pl_f16_bits((float)x); break;
-    }
-}
-
 /* Element (m, n) of batch b, added up in float64. */
 static double product_element(const multiplying_t *w, int64_t b, int64_t m, int64_t n)
 {
     const pl_product_t *p = &w->is;
-    double sum = p->has_bias ? element(w->at[PL_PRODUCT_BIAS], p->out, n) : 0;
+    double sum = p->has_bias ? emulated_element(w->at[PL_PRODUCT_BIAS], p->out, n) : 0;
     for (int64_t k = 0; k < p->k; k++)
-        sum += element(w->at[PL_PRODUCT_A], p->in,
+        sum += emulated_element(w->at[PL_PRODUCT_A], p->in,
                        b * p->batch_a
                            + (p->transpose_a ? k * p->row_a + m : m * p->row_a + k))
-               * element(w->at[PL_PRODUCT_B], p->in,
+               * emulated_element(w->at[PL_PRODUCT_B], p->in,
                          b * p->batch_b
                              + (p->transpose_b ? n * p->row_b + k : k * p->row_b + n));
     return sum;
@@ -412,7 +399,7 @@ static int product_run(void *work)
     for (int64_t b = 0; b < p->batches; b++)
         for (int64_t m = 0; m < p->m; m++)
             for (int64_t n = 0; n < p->n; n++)
-                set_element(w->at[PL_PRODUCT_C], p->out,
+                emulated_set(w->at[PL_PRODUCT_C], p->out,
                             b * p->batch_c + m * p->row_c + n,
                             product_element(w, b, m, n));
     return 0;
@@ -457,6 +444,74 @@ static void emulated_product_free(void *self, pl_prepared_t *prepared)
     emulated_t *e = self;
     e->products--;
     pl_free(prepared);
+}
+
+/* A library has limits: this one has attention of widths that are multiples of 8, and
+ * finds when it builds one that it has none of 24. */
+struct pl_layer_plan {
+    pl_layer_t is;
+    bool is_built;
+};
+
+static int emulated_layer_new(void *self, const pl_layer_t *layer,
+                              pl_layer_plan_t **plan, pl_error_t *err)
+{
+    emulated_t *e = self;
+    const int64_t width = layer->attention.width;
+    if (width % 8 || (width == 24 && __atomic_load_n(&e->refused, __ATOMIC_RELAXED)))
+        return PL_EUNSUPPORTED;
+    pl_layer_plan_t *fresh = pl_alloc(sizeof *fresh);
+    if (!fresh)
+        return pl_no_memory(err);
+    fresh->is = *layer;
+    *plan = fresh;
+    e->products++;
+    return PL_OK;
+}
+
+static int emulated_layer_build(void *self, pl_layer_plan_t *plan, size_t *workspace,
+                                pl_error_t *err)
+{
+    emulated_t *e = self;
+    (void)err;
+    if (plan->is.attention.width == 24) {
+        __atomic_add_fetch(&e->refused, 1, __ATOMIC_RELAXED);
+        return PL_EUNSUPPORTED;
+    }
+    plan->is_built = true;
+    *workspace = EMULATED_LAYER_WORKSPACE;
+    return PL_OK;
+}
+
+static int layer_run(void *work)
+{
+    const layering_t *w = &((work_t *)work)->of.layering;
+    emulated_layer_compute(&w->is, w->at);
+    return 0;
+}
+
+static int emulated_layer_run(void *self, pl_stream_t stream, pl_layer_plan_t *plan,
+                              const pl_address_t address[PL_LAYER_ADDRESSES],
+                              pl_error_t *err)
+{
+    emulated_t *e = self;
+    work_t work = {layer_run, {.layering = {.is = plan->is}}};
+    if (!plan->is_built)
+        return pl_fail(err, PL_EBUG, "a layer is not built");
+    for (int k = 0; k < PL_LAYER_ADDRESSES; k++) {
+        if (address[k] % PL_PRODUCT_ALIGNMENT)
+            return pl_fail(err, PL_EBUG, "operand %d of a layer is not aligned", k);
+        work.of.layering.at[k] = address[k];
+    }
+    e->layered++;
+    return work_put(e, stream, &work, err);
+}
+
+static void emulated_layer_free(void *self, pl_layer_plan_t *plan)
+{
+    emulated_t *e = self;
+    e->products--;
+    pl_free(plan);
 }
 
 /* ---- Recordings ---- */
@@ -518,7 +573,11 @@ static const pl_machine_ops_t machine = {MACHINE},
                               machine_library = {MACHINE,
                                                  .product_new = emulated_product_new,
                                                  .product_run = emulated_product_run,
-                                                 .product_free = emulated_product_free};
+                                                 .product_free = emulated_product_free,
+                                                 .layer_new = emulated_layer_new,
+                                                 .layer_build = emulated_layer_build,
+                                                 .layer_run = emulated_layer_run,
+                                                 .layer_free = emulated_layer_free};
 
 static int open_gpu(void *self, pl_device_info_t *info, pl_error_t *err)
 {
@@ -540,7 +599,7 @@ const pl_accelerator_ops_t emulated_accelerator = {
 
 const pl_accelerator_ops_t emulated_library_accelerator = {
     .name = "emulated_library",
-    .help = "the emulator of a GPU with a library of products, for tests",
+    .help = "the emulator of a GPU with a library of products and layers, for tests",
     .size = sizeof(emulated_t),
     .open = open_gpu_library,
     PL_GPU_OPS,

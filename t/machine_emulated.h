@@ -15,12 +15,14 @@ typedef struct emulated {
     size_t limit;          /* bytes of one block  [0: any] */
     int descriptor;
     pl_recording_t *recording; /* under way  [NULL] */
-    int products;              /* that are prepared and not freed */
+    int products;              /* and layers, that are prepared and not freed */
     int multiplied;            /* that were put on a stream or recorded */
+    int layered;               /* layers, likewise */
+    int refused;               /* layers that were not built */
 } emulated_t;
 
 extern const pl_accelerator_ops_t emulated_accelerator;
-/* The same with a library of products: "emulated_library". */
+/* The same with a library of products and layers: "emulated_library". */
 extern const pl_accelerator_ops_t emulated_library_accelerator;
 
 #endif

@@ -1,14 +1,19 @@
-/* build.c - kernels of plans made from their texts, by threads in the background
+/* build.c - kernels of plans made from their texts, and layers of its library, by threads
+ * in the background
  *
- * A compiler of kernels takes a tenth of a second for each: a plan's kernels stand in
- * several texts, which threads compile while the accelerator's own thread works.
- * After each text they write to the machine's descriptor, and the accelerator collects
- * what is ready. */
+ * A compiler of kernels takes a tenth of a second for each, and a library up to a second
+ * for a layer: threads build the layers of a plan and then its texts, in which its
+ * kernels stand, while the accelerator's own thread works.  After each they write to the
+ * machine's descriptor, and the accelerator collects what is ready.
+ *
+ * Only a build shows that a library does not compute a layer.  The machine remembers it,
+ * and the graph is compiled again. */
 #include "accelerators/gpu/build.h"
 
 #include <pthread.h>
 #include <unistd.h>
 
+#include "accelerators/plan/rewrite.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -21,8 +26,10 @@ typedef struct building {
     pl_plan_t *plan;
     pl_compiling_t *caller; /* NULL: it waits */
     gpu_string_t *text;     /* [texts] */
-    int texts, begun, ended, reported;
-    pl_error_t error; /* the first  [code 0] */
+    int texts, jobs, begun, ended, reported; /* jobs: layers, then texts */
+    size_t workspace;                        /* bytes, of any layer */
+    bool is_refused;                         /* a layer is */
+    pl_error_t error;                        /* the first  [code 0] */
 } building_t;
 
 typedef struct pl_gpu_builder {
@@ -35,32 +42,40 @@ typedef struct pl_gpu_builder {
     building_t *first, **last; /* in order */
 } builder_t;
 
-/* With the lock: the next text that no thread compiles yet. */
+/* With the lock: the first with a job that no thread does yet. */
 static building_t *work_find(builder_t *builder)
 {
     building_t *b = builder->first;
-    while (b && b->begun == b->texts)
+    while (b && b->begun == b->jobs)
         b = b->next;
     return b;
 }
 
-static void text_build(builder_t *builder, building_t *b)
+static void job_do(builder_t *builder, building_t *b)
 {
-    const int k = b->begun++;
+    const int k = b->begun++, text = k - b->plan->builts;
     pl_gpu_t *gpu = builder->gpu;
+    const pl_machine_ops_t *machine = gpu->machine;
     pl_error_t err = {0};
+    size_t workspace = 0;
     const uint64_t one = 1;
     pthread_mutex_unlock(&builder->lock);
     const int64_t began = pl_now();
-    pl_binary_t **made = &b->plan->code[k];
-    const int code = gpu->machine->code_new(gpu, b->text[k].text, made, &err);
+    pl_binary_t **made = text < 0 ? NULL : &b->plan->code[text];
+    const int code = text < 0 ? machine->layer_build(gpu, b->plan->built[k], &workspace,
+                                                     &err)
+                              : machine->code_new(gpu, b->text[text].text, made, &err);
     const double seconds = (double)(pl_now() - began) / 1e9;
     pthread_mutex_lock(&builder->lock);
     b->plan->seconds += seconds;
-    if (code == PL_OK && gpu->machine->code_was_kept)
-        b->plan->kept_codes += gpu->machine->code_was_kept(*made);
-    if (code != PL_OK && b->error.code == PL_OK)
+    if (code == PL_OK && made && machine->code_was_kept)
+        b->plan->kept_codes += machine->code_was_kept(*made);
+    if (code == PL_EUNSUPPORTED && text < 0)
+        b->is_refused = true;
+    else if (code != PL_OK && b->error.code == PL_OK)
         b->error = err;
+    if (b->workspace < workspace)
+        b->workspace = workspace;
     b->ended++;
     pthread_cond_broadcast(&builder->changed);
     if (b->caller && write(gpu->machine->descriptor(gpu), &one, sizeof one) < 0)
@@ -74,7 +89,7 @@ static void *thread_run(void *user)
     while (!builder->is_ending) {
         building_t *b = work_find(builder);
         if (b)
-            text_build(builder, b);
+            job_do(builder, b);
         else
             pthread_cond_wait(&builder->changed, &builder->lock);
     }
@@ -127,11 +142,11 @@ void gpu_builder_close(pl_gpu_t *gpu)
     gpu->builder = NULL;
 }
 
-/* One more while there are texts for it.  The accelerator's thread blocks all signals,
+/* One more while there are jobs for it.  The accelerator's thread blocks all signals,
  * and so do they. */
-static int threads_start(builder_t *builder, int texts, pl_error_t *err)
+static int threads_start(builder_t *builder, int jobs, pl_error_t *err)
 {
-    while (builder->threads < builder->most && builder->threads < texts) {
+    while (builder->threads < builder->most && builder->threads < jobs) {
         pthread_t *thread = &builder->thread[builder->threads];
         if (pthread_create(thread, NULL, thread_run, builder) == 0)
             pthread_setname_np(builder->thread[builder->threads++], "kernels");
@@ -154,27 +169,50 @@ static void building_take(builder_t *builder, building_t *b)
         builder->last = link;
 }
 
-static int building_end(pl_gpu_t *gpu, building_t *b, pl_error_t *err)
+/* Compiles the graph of a plan with a layer that was refused once more. */
+static int build_again(pl_gpu_t *gpu, building_t *b, pl_plan_t **ready, pl_error_t *err)
 {
+    pl_graph_t graph = b->plan->source;
+    pl_compiling_t *caller = b->caller;
+    b->plan->source = (pl_graph_t){0};
+    gpu_plan_free(gpu, b->plan);
+    building_free(b);
+    const int code = gpu_plan_new(gpu, &graph, ready, caller, err);
+    pl_graph_copy_release(&graph);
+    return code;
+}
+
+/* *ready: the plan, unless its graph is compiled again for a caller. */
+static int building_end(pl_gpu_t *gpu, building_t *b, pl_plan_t **ready, pl_error_t *err)
+{
+    pl_plan_t *plan = b->plan;
     int code = b->error.code;
+    if (code == PL_OK && b->is_refused)
+        return build_again(gpu, b, ready, err);
     if (code != PL_OK && err)
         *err = b->error;
+    if (plan->scratch < b->workspace)
+        plan->scratch = b->workspace;
+    pl_graph_copy_release(&plan->source);
     if (code == PL_OK)
-        code = gpu_plan_finish(gpu, b->plan, err);
+        code = gpu_plan_finish(gpu, plan, err);
     if (code != PL_OK)
-        gpu_plan_free(gpu, b->plan);
+        gpu_plan_free(gpu, plan);
+    else
+        *ready = plan;
     building_free(b);
     return code;
 }
 
 int gpu_build(pl_gpu_t *gpu, pl_plan_t *plan, gpu_string_t *text, int texts,
-              pl_compiling_t *caller, pl_error_t *err)
+              pl_plan_t **ready, pl_compiling_t *caller, pl_error_t *err)
 {
     builder_t *builder = gpu->builder;
     building_t *b = pl_alloc(sizeof *b);
+    const int jobs = texts + plan->builts;
     plan->code = pl_alloc_array((size_t)texts, sizeof *plan->code);
     plan->codes = texts;
-    int code = b && plan->code ? threads_start(builder, texts, err) : pl_no_memory(err);
+    int code = b && plan->code ? threads_start(builder, jobs, err) : pl_no_memory(err);
     if (code != PL_OK) {
         for (int k = 0; k < texts; k++)
             pl_free(text[k].text);
@@ -183,17 +221,18 @@ int gpu_build(pl_gpu_t *gpu, pl_plan_t *plan, gpu_string_t *text, int texts,
         gpu_plan_free(gpu, plan);
         return code;
     }
-    *b = (building_t){.plan = plan, .caller = caller, .text = text, .texts = texts};
+    *b = (building_t){
+        .plan = plan, .caller = caller, .text = text, .texts = texts, .jobs = jobs};
     pthread_mutex_lock(&builder->lock);
     *builder->last = b;
     builder->last = &b->next;
     pthread_cond_broadcast(&builder->changed);
-    while (!caller && b->ended < b->texts)
+    while (!caller && b->ended < b->jobs)
         pthread_cond_wait(&builder->changed, &builder->lock);
     if (!caller)
         building_take(builder, b);
     pthread_mutex_unlock(&builder->lock);
-    return caller ? PL_OK : building_end(gpu, b, err);
+    return caller ? PL_OK : building_end(gpu, b, ready, err);
 }
 
 /* With the lock: one with progress to report, out of the list when it is ready. */
@@ -202,7 +241,7 @@ static building_t *news_find(builder_t *builder, bool *ready)
     building_t *b = builder->first;
     while (b && (!b->caller || b->reported == b->ended))
         b = b->next;
-    *ready = b && b->ended == b->texts;
+    *ready = b && b->ended == b->jobs;
     if (b)
         b->reported = b->ended;
     if (*ready)
@@ -223,13 +262,15 @@ void gpu_build_collect(pl_gpu_t *gpu)
         pl_compiling_t *caller = b->caller;
         if (!ready) {
             if (caller->progress)
-                caller->progress(caller, b->reported, b->texts);
+                caller->progress(caller, b->reported, b->jobs);
             continue;
         }
         pl_error_t err = {0};
-        pl_plan_t *plan = b->plan;
-        const int code = building_end(gpu, b, &err);
-        caller->plan = code == PL_OK ? plan : NULL;
+        pl_plan_t *plan = NULL;
+        const int code = building_end(gpu, b, &plan, &err);
+        if (code == PL_OK && !plan)
+            continue;
+        caller->plan = plan;
         caller->done(caller, code == PL_OK ? NULL : &err);
     }
 }

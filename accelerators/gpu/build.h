@@ -8,10 +8,12 @@ int gpu_builder_open(pl_gpu_t *gpu, const pl_device_info_t *info, pl_error_t *er
 /* Waits for what is being compiled, and drops the rest. */
 void gpu_builder_close(pl_gpu_t *gpu);
 
-/* Compiles the texts of a plan, which become the builder's.  With a caller whose done()
- * is called by gpu_build_collect(), or without: then it waits for the end. */
+/* Compiles the texts of a plan, which become the builder's, and builds its layers.  With
+ * a caller whose done() is called by gpu_build_collect(), or without: then it waits for
+ * the end, and gives the plan.  That is another one where the library did not build a
+ * layer: the graph was compiled again without it. */
 int gpu_build(pl_gpu_t *gpu, pl_plan_t *plan, gpu_string_t *text, int texts,
-              pl_compiling_t *caller, pl_error_t *err);
+              pl_plan_t **ready, pl_compiling_t *caller, pl_error_t *err);
 /* Tells callers how far their plans are, and ends those that are ready. */
 void gpu_build_collect(pl_gpu_t *gpu);
 

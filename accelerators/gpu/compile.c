@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "accelerators/gpu/layers.h"
 #include "accelerators/gpu/products.h"
 #include "accelerators/gpu/refine.h"
 #include "accelerators/plan/lower.h"
@@ -54,9 +55,12 @@ static bool may_take_place(const pl_graph_t *g, int op, int32_t input, void *use
 static bool must_stay(const pl_graph_t *g, int op, const pl_value_t *target, void *user)
 {
     const compiler_t *c = user;
+    const pl_plan_t *p = c->plan;
+    const bool is_layer = p->layer && p->layer[op];
     (void)g;
-    return c->plan->product && c->plan->product[op]
-           && !(c->plan->kept && target->index == PL_REGION_GRADS);
+    return ((p->product && p->product[op]) || is_layer)
+           && !(p->kept && target->index == PL_REGION_GRADS
+                && (!is_layer || gpu_layer_may_lie(target)));
 }
 
 /* ---- Pieces ---- */
@@ -127,6 +131,7 @@ static int print_unit(compiler_t *c, int from, int to, pl_error_t *err)
     else if (op->code == PL_OP_apply)
         return gpu_print_user(&c->text, core) ? PL_OK : print_on_host(c, core, err);
     else if (!gpu_product_put(&c->text, c->plan, core)
+             && !gpu_layer_put(&c->text, c->plan, core)
              && !gpu_print_reduction(&c->text, core) && !gpu_print_move(&c->text, core)
              && !gpu_print_row(&c->text, core) && !gpu_print_product(&c->text, core)
              && !gpu_print_attention(&c->text, core))
@@ -435,7 +440,9 @@ static int refine(compiler_t *c, pl_error_t *err)
     int code = gpu_refine_params(&c->lowered.graph, &low, err);
     if (code == PL_OK && low != PL_F32)
         code = gpu_reserve_low(c->gpu, low, err);
-    return code == PL_OK ? gpu_refine(&c->lowered.graph, err) : code;
+    return code == PL_OK
+               ? gpu_refine(&c->lowered.graph, c->gpu->machine->layer_new != NULL, err)
+               : code;
 }
 
 static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
@@ -462,6 +469,8 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
         c->text.wide = pl_graph_is_wide(g);
         c->text.core = -1;
         code = gpu_products_find(c->gpu, &c->text, c->plan, err);
+        if (code == PL_OK)
+            code = gpu_layers_find(c->gpu, &c->text, &c->lowered.graph, c->plan, err);
         if (c->graph.bucket_count) /* gradients leave before the replay is over */
             c->plan->kept = 0;
     }

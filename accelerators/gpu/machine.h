@@ -31,8 +31,9 @@ typedef struct pl_event pl_event_t;
 typedef struct pl_binary pl_binary_t;
 typedef struct pl_entry pl_entry_t;
 typedef struct pl_recording pl_recording_t;
-/* A product that the machine's library computes, prepared. */
+/* A product, and a layer, that the machine's library computes, prepared. */
 typedef struct pl_prepared pl_prepared_t;
+typedef struct pl_layer_plan pl_layer_plan_t;
 
 /* A kernel's arguments are addresses alone, in order. */
 #define PL_LAUNCH_ADDRESSES 48
@@ -64,6 +65,66 @@ typedef struct pl_product {
  * address where it has none. */
 enum { PL_PRODUCT_A, PL_PRODUCT_B, PL_PRODUCT_C, PL_PRODUCT_BIAS, PL_PRODUCT_WORKSPACE };
 enum { PL_PRODUCT_ADDRESSES = PL_PRODUCT_WORKSPACE + 1, PL_PRODUCT_ALIGNMENT = 16 };
+
+/* ---- Layers: what a library computes in place of several kernels ---- */
+
+typedef enum pl_layer_kind {
+    PL_LAYER_ATTENTION,
+    PL_LAYER_ATTENTION_GRAD,
+    PL_LAYER_CONVOLUTION,
+    PL_LAYER_CONVOLUTION_GRAD_X, /* of pictures */
+    PL_LAYER_CONVOLUTION_GRAD_W, /* of filters */
+} pl_layer_kind_t;
+
+/* Operands of attention; forward has the first five.  Sums are the logarithms of the sums
+ * of exponentials, float32 [batches, heads, tokens]: ln sum_j e^(scale q_i k_j). */
+enum {
+    PL_ATTENTION_Q,
+    PL_ATTENTION_K,
+    PL_ATTENTION_V,
+    PL_ATTENTION_Y,
+    PL_ATTENTION_SUMS,
+    PL_ATTENTION_DY,
+    PL_ATTENTION_DQ,
+    PL_ATTENTION_DK,
+    PL_ATTENTION_DV,
+    PL_LAYER_WORKSPACE, /* of every layer */
+    PL_LAYER_ADDRESSES,
+};
+
+/* Those of a convolution: y, x and w, or the gradient that is computed or given in its
+ * place. */
+enum {
+    PL_CONVOLUTION_X,
+    PL_CONVOLUTION_W,
+    PL_CONVOLUTION_Y,
+    PL_CONVOLUTION_BIAS,
+};
+
+/* All operands but sums are of one type, and aligned to PL_PRODUCT_ALIGNMENT bytes.  What
+ * is added up, is so in float32; equal operands give equal bits.  A struct of zeros but
+ * for what its kind has. */
+typedef struct pl_layer {
+    pl_layer_kind_t kind;
+    pl_dtype_t dtype;
+    /* y = softmax(scale q k^T) v for q, k, v, y [batches, heads, tokens, width]; a causal
+     * query sees no later keys. */
+    struct {
+        int64_t batches, heads, tokens, width;
+        double scale;
+        bool causal;
+        int64_t stride[PL_LAYER_WORKSPACE][3]; /* elements from one batch, head and token
+                                                  to the next; rows are dense
+                                                  [zeros: without that operand] */
+    } attention;
+    /* x [batches, height, width, channels], w [filters, channels, kernel, kernel], y
+     * [batches, down, across, filters], all dense. */
+    struct {
+        int64_t batches, height, width, channels, down, across, filters, kernel;
+        int64_t stride, padding;
+        bool has_bias; /* [filters] */
+    } convolution;
+} pl_layer_t;
 
 typedef struct pl_machine_ops {
     const char *name; /* "cuda" */
@@ -150,6 +211,19 @@ typedef struct pl_machine_ops {
     int (*product_run)(void *self, pl_stream_t stream, const pl_prepared_t *prepared,
                        const pl_address_t address[PL_PRODUCT_ADDRESSES], pl_error_t *err);
     void (*product_free)(void *self, pl_prepared_t *prepared);
+
+    /* Layers likewise.  layer_new() takes no time; equal layers may have one plan, which
+     * is freed as often.  layer_build() may take a second, and runs on any thread, before
+     * the first layer_run(): it gives the bytes of workspace, aligned to 256.  Its
+     * PL_EUNSUPPORTED means that layer_new() refuses such a layer from now on, too  [all
+     * NULL: never]. */
+    int (*layer_new)(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,
+                     pl_error_t *err);
+    int (*layer_build)(void *self, pl_layer_plan_t *plan, size_t *workspace,
+                       pl_error_t *err);
+    int (*layer_run)(void *self, pl_stream_t stream, pl_layer_plan_t *plan,
+                     const pl_address_t address[PL_LAYER_ADDRESSES], pl_error_t *err);
+    void (*layer_free)(void *self, pl_layer_plan_t *plan);
 } pl_machine_ops_t;
 
 #endif

@@ -3,8 +3,10 @@
 
 #include "accelerators/gpu/build.h"
 #include "accelerators/gpu/check.h"
+#include "accelerators/gpu/layers.h"
 #include "accelerators/gpu/products.h"
 #include "accelerators/gpu/replay.h"
+#include "accelerators/plan/rewrite.h"
 #include "base/alloc.h"
 #include "base/error.h"
 
@@ -49,7 +51,7 @@ int gpu_plan_finish(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err)
     int code = gpu->checks ? tell_reach(plan, err) : PL_OK;
     for (int k = 0; k < plan->kernels && code == PL_OK; k++) {
         gpu_kernel_t *kernel = &plan->kernel[k];
-        if (!kernel->library
+        if (!kernel->library && !kernel->layer
             && !(kernel->launch[0].entry = gpu->machine->code_entry(
                      gpu, plan->code[kernel->text], kernel->name, err)))
             return PL_EBUG;
@@ -74,14 +76,16 @@ int gpu_plan_new(pl_gpu_t *gpu, const pl_graph_t *g, pl_plan_t **plan,
     p->next = gpu->plans;
     gpu->plans = p;
     code = gpu_compile(gpu, p, g, &text, &texts, err);
+    if (code == PL_OK && p->builts)
+        code = pl_graph_copy(&p->source, g, err);
     if (code != PL_OK) {
+        for (int k = 0; k < texts; k++)
+            pl_free(text[k].text);
+        pl_free(text);
         gpu_plan_free(gpu, p);
         return code;
     }
-    code = gpu_build(gpu, p, text, texts, caller, err);
-    if (plan && code == PL_OK)
-        *plan = p;
-    return code;
+    return gpu_build(gpu, p, text, texts, plan, caller, err);
 }
 
 static void recordings_free(pl_gpu_t *gpu, pl_plan_t *plan)
@@ -111,6 +115,8 @@ void gpu_plan_free(pl_gpu_t *gpu, pl_plan_t *plan)
             gpu->machine->code_free(gpu, plan->code[k]);
     pl_free(plan->code);
     gpu_products_free(gpu, plan);
+    gpu_layers_free(gpu, plan);
+    pl_graph_copy_release(&plan->source);
     pl_free(plan->kernel);
     pl_free(plan->reach);
     for (int k = 0; k < plan->hosts; k++)

@@ -24,9 +24,9 @@ typedef struct gpu_passage {
     int kernel; /* that converts them  [-1] */
 } gpu_passage_t;
 
-/* Kernels, and products of the machine's library, [from, to) that nothing comes between;
- * behind them, in this order: an operator that the host computes, backward, passages to
- * the host, buckets that are ready, an exchange. */
+/* Kernels, and products and layers of the machine's library, [from, to) that nothing
+ * comes between; behind them, in this order: an operator that the host computes,
+ * backward, passages to the host, buckets that are ready, an exchange. */
 typedef struct gpu_piece {
     int from, to;
     int host;              /* the operator's number from 1  [0] */
@@ -45,6 +45,11 @@ struct pl_plan {
     double seconds; /* that threads made them */
     pl_prepared_t **product; /* [products] of the machine's library  [NULL: a kernel] */
     int products;
+    pl_layer_plan_t **layer; /* [layers], likewise */
+    int layers;
+    pl_layer_plan_t **built; /* [builts] those of them that differ */
+    int builts;
+    pl_graph_t source; /* a copy of the graph, until its layers are built  [zeros] */
     gpu_kernel_t *kernel;
     int kernels;
     size_t *reach; /* [kernels][PL_LAUNCH_ADDRESSES] for launches  [NULL: unchecked] */

@@ -118,13 +118,14 @@ static size_t bytes_to_keep(pl_gpu_t *gpu, const pl_graph_t *g)
 int gpu_products_find(pl_gpu_t *gpu, gpu_text_t *t, pl_plan_t *plan, pl_error_t *err)
 {
     const pl_machine_ops_t *machine = gpu->machine;
+    plan->kept = machine->product_new || machine->layer_new ? bytes_to_keep(gpu, t->g)
+                                                             : 0;
     if (!machine->product_new)
         return PL_OK;
     plan->product = pl_alloc_array((size_t)t->g->op_count, sizeof *plan->product);
     if (!plan->product)
         return pl_no_memory(err);
     plan->products = t->g->op_count;
-    plan->kept = bytes_to_keep(gpu, t->g);
     for (int i = 0; i < t->g->op_count; i++) {
         pl_product_t product;
         size_t workspace = 0;
@@ -145,9 +146,13 @@ int gpu_products_find(pl_gpu_t *gpu, gpu_text_t *t, pl_plan_t *plan, pl_error_t 
 void gpu_products_placed(const gpu_text_t *t, pl_plan_t *plan)
 {
     bool any = false;
-    for (int i = 0; i < plan->products; i++)
-        any |= plan->product[i]
-               && t->home[t->g->op[i].output[0]].place == PL_PLACE_TARGET;
+    for (int i = 0; i < t->g->op_count && plan->kept; i++) {
+        const pl_op_t *op = &t->g->op[i];
+        const bool is_made = (plan->product && plan->product[i])
+                             || (plan->layer && plan->layer[i]);
+        for (int k = 0; k < op->output_count && is_made; k++)
+            any |= t->home[op->output[k]].place == PL_PLACE_TARGET;
+    }
     plan->kept = any ? plan->kept : 0;
 }
 

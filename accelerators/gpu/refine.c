@@ -9,6 +9,7 @@
 
 typedef struct refining {
     pl_graph_t *g;
+    bool library_convolves;
     int32_t *is;     /* [values] what stands for it: itself, or another */
     int *readers;    /* [values] operations and fetches */
     int32_t *reader; /* [values] the last operation that reads it  [-1] */
@@ -140,7 +141,8 @@ static bool takes_over(const refining_t *r, const pl_op_t *maker, const pl_op_t 
     if (!pl_is_float(from->dtype) || !pl_is_float(to->dtype))
         return false;
     if (is_wider(to->dtype, from->dtype))
-        return is_product(maker->code) && is_gradient(r, cast->output[0]);
+        return is_product(maker->code) && is_gradient(r, cast->output[0])
+               && !(r->library_convolves && maker->code == PL_OP_conv2d_grad_w);
     return takes_any(maker->code);
 }
 
@@ -200,10 +202,11 @@ static void rename_all(refining_t *r)
     }
 }
 
-int gpu_refine(pl_graph_t *g, pl_error_t *err)
+int gpu_refine(pl_graph_t *g, bool library_convolves, pl_error_t *err)
 {
     const size_t values = (size_t)g->value_count;
     refining_t r = {.g = g,
+                    .library_convolves = library_convolves,
                     .is = pl_alloc_array(values, sizeof *r.is),
                     .readers = pl_alloc_array(values, sizeof *r.readers),
                     .reader = pl_alloc_array(values, sizeof *r.reader)};

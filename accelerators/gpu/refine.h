@@ -6,8 +6,9 @@
 
 /* Lets operations read and write the types that casts beside them bring, and drops those
  * casts.  What is rounded stays as it was, but for gradients of products: these go to
- * PL_REGION_GRADS as they are added up, and are not rounded in between. */
-int gpu_refine(pl_graph_t *g, pl_error_t *err);
+ * PL_REGION_GRADS as they are added up, and are not rounded in between; those of filters
+ * only if no library may compute them, which makes halves of halves. */
+int gpu_refine(pl_graph_t *g, bool library_convolves, pl_error_t *err);
 
 /* A region of the core's own: PL_REGION_PARAMS as halves, element for element, made when
  * parameters have changed and not in each replay. */

@@ -260,10 +260,14 @@ static int put_kernels(pl_gpu_t *gpu, const pl_plan_t *plan, int from, int to, i
     for (int k = from; k < to && code == PL_OK; k++) {
         const gpu_kernel_t *kernel = &plan->kernel[k];
         const pl_launch_t *launch = &kernel->launch[set];
-        code = kernel->library
-                   ? machine->product_run(gpu, PL_STREAM_MAIN, kernel->library,
-                                          launch->address, err)
-                   : machine->launch(gpu, PL_STREAM_MAIN, launch, err);
+        if (kernel->library)
+            code = machine->product_run(gpu, PL_STREAM_MAIN, kernel->library,
+                                        launch->address, err);
+        else if (kernel->layer)
+            code = machine->layer_run(gpu, PL_STREAM_MAIN, kernel->layer, launch->address,
+                                      err);
+        else
+            code = machine->launch(gpu, PL_STREAM_MAIN, launch, err);
     }
     return code;
 }

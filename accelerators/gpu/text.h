@@ -58,9 +58,10 @@ enum { GPU_RECORD_SUMS = 32 };
 
 typedef struct gpu_kernel {
     char name[32];
-    int text;                     /* the one it stands in  [library: none] */
+    int text;                     /* the one it stands in  [library, layer: none] */
     const pl_prepared_t *library; /* a product that the machine's library computes, with
                                      addresses as machine.h has them  [NULL: a kernel] */
+    pl_layer_plan_t *layer;       /* likewise */
     pl_launch_t launch[GPU_SETS]; /* entry and addresses are filled in when the code is
                                      there, and when memory moves */
     gpu_spot_t spot[PL_LAUNCH_ADDRESSES];

@@ -1,0 +1,367 @@
+/* layers.c - attentions and convolutions that the machine's library computes
+ *
+ * Each is described to the machine (machine.h), as it lies in memory: a library reads
+ * queries, keys and values where one product has made them, and writes their gradients
+ * side by side where a concat would put them.  An attention and its gradient belong
+ * together, because a library keeps other sums than the core's kernels do.
+ *
+ * What a library computes is there whether or not the replay was stopped before; so it is
+ * placed like its products (products.c). */
+#include "accelerators/gpu/layers.h"
+
+#include <stdio.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+/* The operands of an operation, by their number in machine.h  [-1: not there]. */
+typedef struct operands {
+    int32_t value[PL_LAYER_WORKSPACE];
+    bool writes[PL_LAYER_WORKSPACE];
+} operands_t;
+
+static const int inputs_of[][6] = {
+    [PL_LAYER_ATTENTION] = {PL_ATTENTION_Q, PL_ATTENTION_K, PL_ATTENTION_V},
+    [PL_LAYER_ATTENTION_GRAD] = {PL_ATTENTION_DY, PL_ATTENTION_Q, PL_ATTENTION_K,
+                                 PL_ATTENTION_V, PL_ATTENTION_Y, PL_ATTENTION_SUMS},
+    [PL_LAYER_CONVOLUTION] = {PL_CONVOLUTION_X, PL_CONVOLUTION_W, PL_CONVOLUTION_BIAS},
+    [PL_LAYER_CONVOLUTION_GRAD_X] = {PL_CONVOLUTION_Y, PL_CONVOLUTION_W},
+    [PL_LAYER_CONVOLUTION_GRAD_W] = {PL_CONVOLUTION_Y, PL_CONVOLUTION_X},
+};
+
+static const int outputs_of[][3] = {
+    [PL_LAYER_ATTENTION] = {PL_ATTENTION_Y, PL_ATTENTION_SUMS},
+    [PL_LAYER_ATTENTION_GRAD] = {PL_ATTENTION_DQ, PL_ATTENTION_DK, PL_ATTENTION_DV},
+    [PL_LAYER_CONVOLUTION] = {PL_CONVOLUTION_Y},
+    [PL_LAYER_CONVOLUTION_GRAD_X] = {PL_CONVOLUTION_X},
+    [PL_LAYER_CONVOLUTION_GRAD_W] = {PL_CONVOLUTION_W},
+};
+
+static bool kind_of(const pl_op_t *op, pl_layer_kind_t *kind)
+{
+    switch (op->code) {
+    case PL_OP_attention: *kind = PL_LAYER_ATTENTION; return true;
+    case PL_OP_attention_grad: *kind = PL_LAYER_ATTENTION_GRAD; return true;
+    case PL_OP_conv2d: *kind = PL_LAYER_CONVOLUTION; return true;
+    case PL_OP_conv2d_grad_x: *kind = PL_LAYER_CONVOLUTION_GRAD_X; return true;
+    case PL_OP_conv2d_grad_w: *kind = PL_LAYER_CONVOLUTION_GRAD_W; return true;
+    default: return false;
+    }
+}
+
+static bool is_attention(pl_layer_kind_t kind)
+{
+    return kind == PL_LAYER_ATTENTION || kind == PL_LAYER_ATTENTION_GRAD;
+}
+
+static bool is_read(const pl_graph_t *g, int32_t value)
+{
+    for (int i = 0; i < g->op_count; i++)
+        for (int k = 0; k < g->op[i].input_count; k++)
+            if (g->op[i].input[k] == value)
+                return true;
+    for (int i = 0; i < g->fetch_count; i++)
+        if (g->fetch[i].value == value || g->fetch[i].weight == value)
+            return true;
+    return false;
+}
+
+/* Without the sums of an attention that has no gradient. */
+static operands_t operands_of(const pl_graph_t *g, const pl_op_t *op,
+                              pl_layer_kind_t kind)
+{
+    operands_t o;
+    for (int k = 0; k < PL_LAYER_WORKSPACE; k++)
+        o.value[k] = -1, o.writes[k] = false;
+    for (int k = 0; k < op->input_count && k < 6; k++)
+        o.value[inputs_of[kind][k]] = op->input[k];
+    for (int k = 0; k < op->output_count; k++) {
+        o.value[outputs_of[kind][k]] = op->output[k];
+        o.writes[outputs_of[kind][k]] = true;
+    }
+    if (kind == PL_LAYER_ATTENTION && !is_read(g, op->output[1]))
+        o.value[PL_ATTENTION_SUMS] = -1;
+    return o;
+}
+
+/* ---- As operands lie in memory ---- */
+
+/* The concat that an output of an operation is a part of, as the operation's unit has it;
+ * NULL: none. */
+static const pl_op_t *concat_of(const gpu_text_t *t, const pl_op_t *op, int32_t value)
+{
+    for (int i = 0; i < t->g->op_count; i++) {
+        const pl_op_t *other = &t->g->op[i];
+        if (other->code != PL_OP_concat
+            || t->fusion->unit[i] != t->fusion->unit[t->g->value[op->output[0]].op])
+            continue;
+        for (int k = 0; k < other->input_count; k++)
+            if (other->input[k] == value)
+                return other;
+    }
+    return NULL;
+}
+
+/* Part of a concat: where it lies in the result. */
+static pl_view_t part_of(const gpu_text_t *t, const pl_op_t *concat, int32_t value)
+{
+    const pl_view_t whole = pl_view_whole(concat->output[0],
+                                          t->g->value[concat->output[0]].shape);
+    const int axis = concat->attr.axis < 0 ? concat->attr.axis + whole.shape.rank
+                                           : concat->attr.axis;
+    int64_t from = 0;
+    int k = 0;
+    for (; concat->input[k] != value; k++)
+        from += t->look[concat->attr.from + k].shape.dim[axis];
+    return pl_view_slice(&whole, axis, from,
+                         from + t->look[concat->attr.from + k].shape.dim[axis]);
+}
+
+/* Of an operand of attention, as [batches, heads, tokens, width]; false: strides cannot
+ * say it. */
+static bool view_of(const gpu_text_t *t, const pl_op_t *op, const operands_t *o, int k,
+                    pl_view_t *view)
+{
+    static const int swap[] = {0, 2, 1, 3};
+    const int32_t value = o->value[k];
+    const bool grad = op->code == PL_OP_attention_grad;
+    for (int i = 0; i < op->input_count && !o->writes[k]; i++)
+        if (inputs_of[grad ? PL_LAYER_ATTENTION_GRAD : PL_LAYER_ATTENTION][i] == k) {
+            *view = t->look[op->attr.from + i];
+            return true;
+        }
+    const pl_op_t *concat = concat_of(t, op, value);
+    const pl_shape_t shape = t->g->value[value].shape; /* [B, T, heads, d] */
+    pl_view_t own = pl_view_whole(value, shape);
+    if (concat) {
+        const pl_view_t part = part_of(t, concat, value);
+        if (!pl_view_reshape(&part, shape, &own))
+            return false;
+    }
+    *view = pl_view_permute(&own, swap);
+    return true;
+}
+
+static bool is_aligned(int64_t elements, pl_dtype_t dtype)
+{
+    return elements * (int64_t)pl_dtype_size(dtype) % PL_PRODUCT_ALIGNMENT == 0;
+}
+
+bool gpu_layer_may_lie(const pl_value_t *target)
+{
+    return is_aligned(target->offset, target->dtype);
+}
+
+/* ---- Descriptions ---- */
+
+static bool describe_attention(const gpu_text_t *t, const pl_op_t *op,
+                               const operands_t *o, pl_layer_t *layer)
+{
+    const bool grad = layer->kind == PL_LAYER_ATTENTION_GRAD;
+    const pl_shape_t q = t->look[op->attr.from + grad].shape;
+    if (op->attr.b > 0 || op->input_count > (grad ? 6 : 3))
+        return false; /* dropout is the core's own, and there are no masks */
+    layer->attention.batches = q.dim[0];
+    layer->attention.heads = q.dim[1];
+    layer->attention.tokens = q.dim[2];
+    layer->attention.width = q.dim[3];
+    layer->attention.scale = op->attr.a;
+    layer->attention.causal = op->attr.causal;
+    for (int k = 0; k < PL_LAYER_WORKSPACE; k++) {
+        int64_t *stride = layer->attention.stride[k];
+        pl_view_t view;
+        if (o->value[k] < 0)
+            continue;
+        if (k == PL_ATTENTION_SUMS) {
+            stride[0] = q.dim[1] * q.dim[2];
+            stride[1] = q.dim[2];
+            stride[2] = 1;
+            continue;
+        }
+        if (!view_of(t, op, o, k, &view) || !is_aligned(view.offset, layer->dtype)
+            || (view.stride[3] != 1 && q.dim[3] > 1))
+            return false;
+        for (int i = 0; i < 3; i++)
+            stride[i] = view.stride[i];
+    }
+    return true;
+}
+
+static bool describe_convolution(const gpu_text_t *t, const pl_op_t *op,
+                                 const operands_t *o, pl_layer_t *layer)
+{
+    const pl_shape_t x = t->g->value[o->value[PL_CONVOLUTION_X]].shape,
+                     y = t->g->value[o->value[PL_CONVOLUTION_Y]].shape,
+                     w = t->g->value[o->value[PL_CONVOLUTION_W]].shape;
+    layer->convolution.batches = x.dim[0];
+    layer->convolution.height = x.dim[1];
+    layer->convolution.width = x.dim[2];
+    layer->convolution.channels = x.dim[3];
+    layer->convolution.down = y.dim[1];
+    layer->convolution.across = y.dim[2];
+    layer->convolution.filters = y.dim[3];
+    layer->convolution.kernel = w.dim[2];
+    layer->convolution.stride = op->attr.stride;
+    layer->convolution.padding = op->attr.padding;
+    layer->convolution.has_bias = o->value[PL_CONVOLUTION_BIAS] >= 0;
+    return true;
+}
+
+/* False: it is no layer, or one that no library computes as the core does. */
+static bool describe(const gpu_text_t *t, const pl_op_t *op, pl_layer_t *layer)
+{
+    *layer = (pl_layer_t){0};
+    if (!kind_of(op, &layer->kind))
+        return false;
+    const operands_t o = operands_of(t->g, op, layer->kind);
+    layer->dtype = t->g->value[op->input[0]].dtype;
+    if (layer->dtype == PL_F64)
+        return false;
+    for (int k = 0; k < PL_LAYER_WORKSPACE; k++) {
+        if (o.value[k] < 0 || (is_attention(layer->kind) && k == PL_ATTENTION_SUMS))
+            continue;
+        const pl_value_t *value = &t->g->value[o.value[k]],
+                         *root = &t->g->value[t->fusion->root[o.value[k]]];
+        if (root->source == PL_FROM_CONSTANT || root->source == PL_FROM_SCALAR
+            || root->dtype != layer->dtype || value->dtype != layer->dtype
+            || (root->source == PL_FROM_REGION
+                && !is_aligned(root->offset, root->dtype))
+            || (o.writes[k] && !is_read(t->g, o.value[k])))
+            return false;
+    }
+    return is_attention(layer->kind) ? describe_attention(t, op, &o, layer)
+                                     : describe_convolution(t, op, &o, layer);
+}
+
+/* ---- Which ---- */
+
+static int layer_find(pl_gpu_t *gpu, const gpu_text_t *t, pl_plan_t *plan, int i,
+                      pl_error_t *err)
+{
+    pl_layer_t layer;
+    if (!describe(t, &t->g->op[i], &layer))
+        return PL_OK;
+    const int code = gpu->machine->layer_new(gpu, &layer, &plan->layer[i], err);
+    if (code == PL_EUNSUPPORTED)
+        plan->layer[i] = NULL;
+    return code == PL_EUNSUPPORTED ? PL_OK : code;
+}
+
+static void layer_drop(pl_gpu_t *gpu, pl_plan_t *plan, int i)
+{
+    if (plan->layer[i])
+        gpu->machine->layer_free(gpu, plan->layer[i]);
+    plan->layer[i] = NULL;
+}
+
+/* Whether an attention and all its gradients are layers. */
+static bool is_whole(const gpu_text_t *t, const pl_plan_t *plan, int i)
+{
+    const int32_t sums = t->g->op[i].output[1];
+    bool whole = plan->layer[i];
+    for (int k = 0; k < t->g->op_count; k++)
+        for (int n = 0; n < t->g->op[k].input_count; n++)
+            if (t->g->op[k].input[n] == sums)
+                whole &= t->g->op[k].code == PL_OP_attention_grad && plan->layer[k];
+    return whole;
+}
+
+static void sums_match(pl_gpu_t *gpu, const gpu_text_t *t, pl_graph_t *g, pl_plan_t *plan,
+                       int i)
+{
+    enum { SUMS = 5 }; /* of the inputs of a gradient */
+    const int32_t sums = g->op[i].output[1];
+    const bool whole = is_whole(t, plan, i);
+    if (whole)
+        g->value[sums].dtype = PL_F32;
+    else
+        layer_drop(gpu, plan, i);
+    for (int k = 0; k < g->op_count && !whole; k++)
+        if (g->op[k].code == PL_OP_attention_grad && g->op[k].input[SUMS] == sums)
+            layer_drop(gpu, plan, k);
+}
+
+int gpu_layers_find(pl_gpu_t *gpu, const gpu_text_t *t, pl_graph_t *g, pl_plan_t *plan,
+                    pl_error_t *err)
+{
+    const size_t count = (size_t)g->op_count;
+    int code = PL_OK;
+    if (!gpu->machine->layer_new)
+        return PL_OK;
+    plan->layer = pl_alloc_array(count, sizeof(pl_layer_plan_t *));
+    plan->built = pl_alloc_array(count, sizeof(pl_layer_plan_t *));
+    if (!plan->layer || !plan->built)
+        return pl_no_memory(err);
+    plan->layers = g->op_count;
+    for (int i = 0; i < g->op_count && code == PL_OK; i++)
+        code = layer_find(gpu, t, plan, i, err);
+    for (int i = 0; i < g->op_count && code == PL_OK; i++)
+        if (g->op[i].code == PL_OP_attention)
+            sums_match(gpu, t, g, plan, i);
+    for (int i = 0; i < g->op_count && code == PL_OK; i++) {
+        int k = 0;
+        while (k < plan->builts && plan->built[k] != plan->layer[i])
+            k++;
+        if (plan->layer[i] && k == plan->builts)
+            plan->built[plan->builts++] = plan->layer[i];
+    }
+    return code;
+}
+
+/* ---- Launches ---- */
+
+static gpu_spot_t spot_of(const gpu_text_t *t, const pl_op_t *op, const operands_t *o,
+                          pl_layer_kind_t kind, int k)
+{
+    const int32_t value = o->value[k];
+    const pl_op_t *concat = concat_of(t, op, value);
+    pl_view_t view;
+    gpu_spot_t spot = gpu_spot_of(t, concat ? concat->output[0] : value);
+    if (is_attention(kind) && k == PL_ATTENTION_SUMS) { /* half of what kernels need */
+        spot.bytes /= 2, spot.reach /= 2, spot.count /= 2;
+    } else if (is_attention(kind) && view_of(t, op, o, k, &view)) {
+        const size_t width = spot.reach / (spot.count ? spot.count : 1),
+                     before = (size_t)view.offset * width;
+        const size_t bytes = (size_t)pl_elements(view.shape) * width;
+        spot.offset += before;
+        spot.reach -= before;
+        spot.count -= (size_t)view.offset;
+        spot.bytes = bytes;
+    }
+    spot.reads = !o->writes[k];
+    spot.writes = o->writes[k];
+    spot.made = spot.writes ? spot.value : 0;
+    return spot;
+}
+
+bool gpu_layer_put(gpu_text_t *t, const pl_plan_t *plan, int i)
+{
+    static const char *const names[] = {"attention", "attention_grad", "conv2d",
+                                        "conv2d_dx", "conv2d_dw"};
+    pl_layer_plan_t *layer = plan->layer ? plan->layer[i] : NULL;
+    const pl_op_t *op = &t->g->op[i];
+    pl_layer_kind_t kind;
+    if (!layer || !kind_of(op, &kind))
+        return false;
+    if (t->error.code == PL_OK && PL_GROW(t->kernel, t->kernels, t->room) != PL_OK)
+        pl_no_memory(&t->error);
+    if (t->error.code != PL_OK)
+        return true;
+    const operands_t o = operands_of(t->g, op, kind);
+    gpu_kernel_t *kernel = &t->kernel[t->kernels++];
+    *kernel = (gpu_kernel_t){.layer = layer, .launch[0].count = PL_LAYER_ADDRESSES};
+    snprintf(kernel->name, sizeof kernel->name, "%s_%d", names[kind], t->kernels);
+    for (int k = 0; k < PL_LAYER_ADDRESSES; k++)
+        kernel->spot[k] = k < PL_LAYER_WORKSPACE && o.value[k] >= 0
+                              ? spot_of(t, op, &o, kind, k)
+                              : (gpu_spot_t){.at = GPU_AT_SCRATCH};
+    return true;
+}
+
+void gpu_layers_free(pl_gpu_t *gpu, pl_plan_t *plan)
+{
+    for (int k = 0; k < plan->layers; k++)
+        layer_drop(gpu, plan, k);
+    pl_free(plan->layer);
+    pl_free(plan->built);
+}

@@ -1,0 +1,15 @@
+/* emulated_layers.h - attention and convolution by loops: the emulated library's */
+#ifndef T_EMULATED_LAYERS_H
+#define T_EMULATED_LAYERS_H
+
+#include "accelerators/gpu/machine.h"
+
+enum { EMULATED_LAYER_WORKSPACE = 4096 };
+
+double emulated_element(pl_address_t at, pl_dtype_t dtype, int64_t i);
+void emulated_set(pl_address_t at, pl_dtype_t dtype, int64_t i, double x);
+/* In float64; the workspace has nothing but NaN behind it. */
+void emulated_layer_compute(const pl_layer_t *layer,
+                            const pl_address_t at[PL_LAYER_ADDRESSES]);
+
+#endif
