@@ -8,6 +8,7 @@
 #define PL_ACCELERATOR_H
 
 #include "paceline.h"
+#include "runtime/fence.h"
 #include "tensor/graph.h"
 
 #ifdef __cplusplus
@@ -59,8 +60,14 @@ typedef struct pl_replay {
                                        [left at 0] */
     /* To be called as soon as the first so many of the graph's buckets are there, to stay
      * as they are: they are reduced meanwhile.  From inside replay() or later, on the
-     * accelerator's thread  [nobody wants to know; need not be called]. */
-    void (*ready)(struct pl_replay *replay, int buckets);
+     * accelerator's thread  [nobody wants to know; need not be called].  Where gradients
+     * are lent they are there behind the fence, which is borrowed, whether the replay
+     * runs or is stopped  [NULL: they are there]. */
+    void (*ready)(struct pl_replay *replay, int buckets, pl_fence_t *fence);
+    /* Of a device that has lent a region: to be called from inside replay(), once all of
+     * it is enqueued.  The fence, which is borrowed, stands for it and for all before it
+     * [not wanted]. */
+    void (*ordered)(struct pl_replay *replay, pl_fence_t *fence);
     /* To be called once, on the accelerator's thread, from inside replay() or later; err
      * NULL when it went well. */
     void (*done)(struct pl_replay *replay, const pl_error_t *err);
@@ -132,6 +139,16 @@ typedef struct pl_accelerator_ops {
      * close().  [it cannot be one of several ranks] */
     int (*borrow)(void *self, pl_region_t region, pl_dtype_t dtype, size_t n, void *host,
                   pl_error_t *err);
+    /* Kind of the device's memory, such as "cuda", of a device that lends it
+     * [NULL: it does not] */
+    const char *memory_kind;
+    /* The memory of a region that is there, in its own type, counted: others read and
+     * write it too, in an order that fences give.  It is the region's, and there as long
+     * as that  [where memory_kind is] */
+    int (*lend)(void *self, pl_region_t region, pl_lent_t **lent, pl_error_t *err);
+    /* What is called from now on finds what the fence stands for done  [where memory_kind
+     * is] */
+    int (*join)(void *self, pl_fence_t *fence, pl_error_t *err);
     /* The region lies in the host's memory from now on, as after borrow(), but with the n
      * elements that are there, which are as write() takes them.  false: it stays where it
      * is, because it is not n elements or the device wants them elsewhere, and write()

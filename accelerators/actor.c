@@ -41,12 +41,6 @@ typedef struct running {
     struct running *next;
 } running_t;
 
-/* Nothing is under way that writes into memory which others hold. */
-static bool is_idle(const pl_device_t *device)
-{
-    return !device->running && !device->readings;
-}
-
 static void device_collect(void *self)
 {
     pl_device_t *device = self;
@@ -106,34 +100,6 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
     pl_actor_computes(self);
     pl_actor_ready(self);
     return PL_OK;
-}
-
-static int device_allocate(void *self, pl_call_t *call, const pl_body_t *body,
-                           pl_error_t *err)
-{
-    pl_device_t *device = self;
-    const uint32_t region = body->allocate.region;
-    const pl_dtype_t dtype = (pl_dtype_t)body->allocate.dtype;
-    if (region >= PL_REGIONS || !pl_is_float(dtype))
-        return pl_fail(err, PL_EINVAL, "there is no region %u of type %u", region,
-                       body->allocate.dtype);
-    pl_lent_t *lent = (pl_lent_t *)body->allocate.memory;
-    void *part = device->part.self;
-    const size_t count = body->allocate.count;
-    if (lent && !device->ops->borrow)
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "accelerator \"%s\" shares no memory with the host, which several "
-                       "ranks need: train with one rank",
-                       device->ops->name);
-    int code = lent ? device->ops->borrow(part, region, dtype, count,
-                                          (char *)lent->data + body->allocate.offset, err)
-                    : device->ops->region(part, region, dtype, count, err);
-    if (code != PL_OK)
-        return code;
-    device->dtype[region] = dtype;
-    pl_object_unref(device->lent[region]);
-    device->lent[region] = pl_object_ref(body->allocate.memory);
-    return pl_reply_allocate(call, &(pl_allocate_reply_t){0});
 }
 
 /* ---- replays ---- */
@@ -205,15 +171,24 @@ static void replay_done(pl_replay_t *replay, const pl_error_t *err)
     device->running--;
     running_answer(running);
     running_give(running);
-    if (device->ending && is_idle(device))
+    if (device->ending && pl_device_is_idle(device))
         pl_actor_end(device, NULL);
 }
 
 /* Whoever is asked for them later hears of them at the end. */
-static void replay_ready(pl_replay_t *replay, int buckets)
+static void replay_ready(pl_replay_t *replay, int buckets, pl_fence_t *fence)
+{
+    pl_progress_replay_plan(
+        ((half_t *)replay)->of->call,
+        &(pl_replay_plan_progress_t){.buckets = (uint32_t)buckets,
+                                     .fence = fence ? &fence->object : NULL});
+}
+
+static void replay_ordered(pl_replay_t *replay, pl_fence_t *fence)
 {
     pl_progress_replay_plan(((half_t *)replay)->of->call,
-                            &(pl_replay_plan_progress_t){.buckets = (uint32_t)buckets});
+                            &(pl_replay_plan_progress_t){.fence = &fence->object,
+                                                         .ordered = true});
 }
 
 static int replay_fill(pl_replay_t *replay, const pl_replay_plan_t *msg,
@@ -245,7 +220,8 @@ static const pl_compiled_t *compiled_find(const pl_device_t *device, uint32_t nu
     return NULL;
 }
 
-static int running_fill(running_t *running, const pl_replay_plan_t *msg,
+static int running_fill(running_t *running, const pl_device_t *device,
+                        const pl_replay_plan_t *msg,
                         const pl_compiled_t *compiled, const pl_compiled_t *then,
                         pl_error_t *err)
 {
@@ -257,6 +233,7 @@ static int running_fill(running_t *running, const pl_replay_plan_t *msg,
         memset(running->figures, 0, running->sums * sizeof(double));
     running->first = (half_t){{.figures = running->figures,
                                .ready = compiled->bucket_count ? replay_ready : NULL,
+                               .ordered = device->lends ? replay_ordered : NULL,
                                .done = replay_done},
                               running,
                               0};
@@ -286,7 +263,9 @@ static int replay_begin(pl_device_t *device, pl_call_t *call, const pl_replay_pl
     void *part = device->part.self;
     if (!device->running++)
         device->since = pl_now();
-    int code = running_fill(running, msg, compiled, then, err);
+    int code = running_fill(running, device, msg, compiled, then, err);
+    if (code == PL_OK)
+        code = pl_device_join(device, msg->after, err);
     if (code == PL_OK)
         code = device->ops->replay(part, compiled->plan, &running->first.replay, err);
     if (code != PL_OK) {
@@ -326,7 +305,7 @@ static void peak_known(void *user, double flops, const pl_error_t *err)
         pl_call_fail(call, err);
     else
         pl_reply_measure_peak(call, &(pl_measure_peak_reply_t){.flops = flops});
-    if (device->ending && is_idle(device))
+    if (device->ending && pl_device_is_idle(device))
         pl_actor_end(device, NULL);
 }
 
@@ -364,134 +343,13 @@ static int device_measure(void *self, pl_call_t *call, const pl_body_t *body,
                                      .temperature = s.temperature});
 }
 
-/* ---- regions to and from the host ---- */
-
-/* Where a region of several ranks lies is for all of them to see. */
-static bool region_adopt(pl_device_t *device, const pl_write_region_t *msg, void *host)
-{
-    if (!msg->take_ownership || msg->offset || device->lent[msg->region]
-        || !device->ops->adopt
-        || !device->ops->adopt(device->part.self, msg->region, msg->count, host))
-        return false;
-    device->lent[msg->region] = pl_object_ref(msg->floats);
-    return true;
-}
-
-static int device_write(void *self, pl_call_t *call, const pl_body_t *body,
-                        pl_error_t *err)
-{
-    pl_device_t *device = self;
-    const pl_floats_t *floats = (const pl_floats_t *)body->write_region.floats;
-    const uint32_t region = body->write_region.region;
-    if (region >= PL_REGIONS
-        || (floats->dtype == PL_F64) != (device->dtype[region] == PL_F64))
-        return pl_fail(err, PL_EINVAL, "the elements have another type than region %u",
-                       region);
-    const pl_write_region_t *msg = &body->write_region;
-    if (msg->first > floats->count || msg->count > floats->count - msg->first)
-        return pl_fail(err, PL_EINVAL,
-                       "%llu elements from element %llu on: there are only %zu",
-                       (unsigned long long)msg->count, (unsigned long long)msg->first,
-                       floats->count);
-    void *host = floats->dtype == PL_F64 ? (void *)(floats->wide + msg->first)
-                                         : floats->data + msg->first;
-    int code = region_adopt(device, msg, host)
-                   ? PL_OK
-                   : device->ops->write(device->part.self, region, msg->offset, host,
-                                        msg->count, err);
-    return code == PL_OK ? pl_reply_write_region(call, &(pl_write_region_reply_t){0})
-                         : code;
-}
-
-static int device_prepare(void *self, pl_call_t *call, const pl_body_t *body,
-                          pl_error_t *err)
-{
-    pl_device_t *device = self;
-    uint64_t count[PL_REGIONS];
-    if (body->prepare_reads.counts.size != sizeof count)
-        return pl_fail(err, PL_EINVAL, "%zu bytes of counts do not fit %d regions",
-                       body->prepare_reads.counts.size, PL_REGIONS);
-    memcpy(count, body->prepare_reads.counts.data, sizeof count);
-    int code = pl_rooms_prepare(&device->rooms, device->dtype, count, err);
-    return code == PL_OK ? pl_reply_prepare_reads(call, &(pl_prepare_reads_reply_t){0})
-                         : code;
-}
-
-/* A read in the background. */
-typedef struct reading {
-    pl_transfer_t transfer;                             /* first: done() gets it back */
-    pl_device_t *device;
-    pl_call_t *call;
-    pl_floats_t *floats;                                /* counted */
-} reading_t;
-
-static void reading_end(reading_t *reading, const pl_error_t *err)
-{
-    if (err)
-        pl_call_fail(reading->call, err);
-    else
-        pl_reply_read_region(reading->call,
-                             &(pl_read_region_reply_t){.floats =
-                                                           &reading->floats->object});
-    pl_object_unref(reading->floats);
-    pl_free(reading);
-}
-
-static void read_done(pl_transfer_t *transfer, const pl_error_t *err)
-{
-    reading_t *reading = (reading_t *)transfer;
-    pl_device_t *device = reading->device;
-    reading_end(reading, err);
-    device->readings--;
-    if (device->ending && is_idle(device))
-        pl_actor_end(device, NULL);
-}
-
-static int device_read(void *self, pl_call_t *call, const pl_body_t *body,
-                       pl_error_t *err)
-{
-    pl_device_t *device = self;
-    const uint32_t region = body->read_region.region;
-    if (region >= PL_REGIONS)
-        return pl_fail(err, PL_EINVAL, "there is no region %u", region);
-    reading_t *reading = pl_alloc(sizeof *reading);
-    if (!reading)
-        return pl_no_memory(err);
-    pl_floats_t *floats = pl_rooms_take(&device->rooms, region, device->dtype[region],
-                                        body->read_region.count, err);
-    if (!floats) {
-        pl_free(reading);
-        return PL_ENOMEM;
-    }
-    *reading = (reading_t){.transfer = {.region = region,
-                                        .count = floats->count,
-                                        .host = floats->data,
-                                        .done = read_done},
-                           .device = device,
-                           .call = call,
-                           .floats = floats};
-    device->readings++;
-    void *part = device->part.self;
-    int code = device->ops->read_later
-                   ? device->ops->read_later(part, &reading->transfer, err)
-                   : device->ops->read(part, region, 0, floats->data, floats->count, err);
-    if (code == PL_OK && !device->ops->read_later)
-        read_done(&reading->transfer, NULL);
-    if (code == PL_OK)
-        return PL_OK;
-    device->readings--;
-    pl_object_unref(floats);
-    pl_free(reading);
-    return code;
-}
-
 /* ---- the end ---- */
 
 /* Replays that were started complete first: they write into memory that others hold. */
 static void device_cancel(void *self, pl_call_t *call)
 {
     pl_device_t *device = self;
-    if (pl_is_life(self, call) && is_idle(device))
+    if (pl_is_life(self, call) && pl_device_is_idle(device))
         pl_actor_end(self, NULL);
     else if (pl_is_life(self, call))
         device->ending = true;
@@ -516,11 +374,11 @@ static void device_release(void *self)
 }
 
 static const pl_handler_t device_handlers[] = {
-    PL_ON(start, device_start),        PL_ON(allocate, device_allocate),
+    PL_ON(start, device_start),        PL_ON(allocate, pl_device_allocate),
     PL_ON(compile, pl_device_compile), PL_ON(discard_plan, pl_device_discard),
     PL_ON(replay_plan, device_replay), PL_ON(measure_peak, device_measure_peak),
-    PL_ON(write_region, device_write), PL_ON(prepare_reads, device_prepare),
-    PL_ON(read_region, device_read),   PL_ON(measure_device, device_measure),
+    PL_ON(write_region, pl_device_write), PL_ON(prepare_reads, pl_device_prepare),
+    PL_ON(read_region, pl_device_read),   PL_ON(measure_device, device_measure),
     PL_ON(describe_plans, pl_device_describe),
     PL_HANDLERS_END,
 };

@@ -25,6 +25,7 @@ typedef struct pl_device {
     pl_dtype_t dtype[PL_REGIONS];
     pl_object_t *lent[PL_REGIONS];               /* counted: what regions lie in [none] */
     bool opened;
+    bool lends;                                     /* regions, to others */
     unsigned warned;                                /* emulated formats that were named */
     pl_compiled_t *plan;
     int plan_count, plan_room;
@@ -38,6 +39,22 @@ typedef struct pl_device {
     pl_call_t *measuring;                                   /* its peak  [NULL] */
     pl_rooms_t rooms;
 } pl_device_t;
+
+/* Nothing is under way that writes into memory which others hold. */
+static inline bool pl_device_is_idle(const pl_device_t *device)
+{
+    return !device->running && !device->readings;
+}
+
+/* actor_regions.c: regions are allocated, lent, written and read. */
+int pl_device_allocate(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err);
+int pl_device_write(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
+int pl_device_prepare(void *self, pl_call_t *call, const pl_body_t *body,
+                      pl_error_t *err);
+int pl_device_read(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
+/* What is called next comes behind a fence  [NULL: behind nothing more]. */
+int pl_device_join(pl_device_t *device, pl_object_t *after, pl_error_t *err);
 
 /* actor_plans.c: plans are compiled, at once or in the background, described and
  * discarded. */

@@ -88,6 +88,39 @@ static void move_check(member_t *m, pl_move_t move, pl_lent_t *lent, uint64_t co
     must(!wrong, pl_move_name(move), "gives something else");
 }
 
+static void exchange_check(member_t *m, pl_lent_t *lent, uint64_t each)
+{
+    float *data = lent->data;
+    const uint64_t count = each * (uint64_t)m->size;
+    int wrong = 0;
+    for (uint64_t k = 0; k < count; k++)
+        data[k] = value(m->rank, k);
+    must(member_move(m, PL_MOVE_all_to_all, lent, 0, count) == PL_OK, "all_to_all",
+         m->err.text);
+    for (uint64_t k = 0; k < count; k++)
+        wrong += data[k] != value((int)(k / each), (uint64_t)m->rank * each + k % each);
+    must(!wrong, "all_to_all", "gives something else");
+}
+
+/* From rank 1 to rank 0. */
+static void send_check(member_t *m, pl_lent_t *lent, uint64_t count)
+{
+    float *data = lent->data;
+    pl_operation_t op = {.memory = lent,
+                         .want = {.move = PL_MOVE_send,
+                                  .dtype = PL_F32,
+                                  .root = 1,
+                                  .memory = lent->number,
+                                  .count = count}};
+    int wrong = 0;
+    for (uint64_t k = 0; k < count; k++)
+        data[k] = value(m->rank, k);
+    must(member_do(m, &op) == PL_OK, "send", m->err.text);
+    for (uint64_t k = 0; k < count; k++)
+        wrong += data[k] != value(m->rank ? m->rank : 1, k);
+    must(!wrong, "send", "gives something else");
+}
+
 static void moves(member_t *m)
 {
     static const uint64_t counts[] = {0, 1, 33, 1000, 300001};
@@ -97,6 +130,9 @@ static void moves(member_t *m)
         move_check(m, PL_MOVE_reduce_scatter, lent, counts[k]);
         move_check(m, PL_MOVE_all_gather, lent, counts[k]);
         move_check(m, PL_MOVE_broadcast, lent, counts[k]);
+        exchange_check(m, lent, counts[k] / (uint64_t)m->size);
+        if (m->size > 1)
+            send_check(m, lent, counts[k]);
         must(member_move(m, PL_MOVE_barrier, NULL, 0, 0) == PL_OK, "barrier",
              m->err.text);
     }

@@ -68,7 +68,9 @@ static int (*slot_of(const pl_collective_ops_t *ops,
     case PL_MOVE_all_reduce: return ops->all_reduce;
     case PL_MOVE_reduce_scatter: return ops->reduce_scatter;
     case PL_MOVE_all_gather: return ops->all_gather;
+    case PL_MOVE_all_to_all: return ops->all_to_all;
     case PL_MOVE_broadcast: return ops->broadcast;
+    case PL_MOVE_send: return ops->send;
     default: return ops->barrier;
     }
 }

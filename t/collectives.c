@@ -73,6 +73,46 @@ static void all_gathered_check(outcome_t *o, const float *data, uint64_t count, 
     }
 }
 
+/* From rank 0 to the last. */
+static int sent(member_t *m, pl_lent_t *lent, uint64_t offset, uint64_t count)
+{
+    pl_operation_t op = {.memory = lent,
+                         .want = {.move = PL_MOVE_send,
+                                  .dtype = PL_F32,
+                                  .to = (uint32_t)m->size - 1,
+                                  .memory = lent->number,
+                                  .offset = offset,
+                                  .count = count}};
+    return member_do(m, &op);
+}
+
+/* Elements go to where those of that rank lay which had them. */
+static void exchanged_check(outcome_t *o, const float *data, const member_t *m,
+                            uint64_t each)
+{
+    int wrong = 0;
+    for (int from = 0; from < m->size; from++)
+        for (uint64_t k = 0; k < each; k++) {
+            const float want = element_of(from, (uint64_t)m->rank * each + k);
+            wrong += memcmp(&want, &data[(uint64_t)from * each + k], sizeof want) != 0;
+        }
+    __atomic_add_fetch(&o->wrong[PL_MOVE_all_to_all], wrong, __ATOMIC_RELAXED);
+}
+
+static int rank_to_rank(member_t *m, outcome_t *o, pl_lent_t *lent, uint64_t count)
+{
+    float *data = (float *)((char *)lent->data + OFFSET);
+    const uint64_t each = count / (uint64_t)m->size;
+    fill(data, m->rank, count);
+    int code = member_move(m, PL_MOVE_all_to_all, lent, OFFSET, each * (uint64_t)m->size);
+    exchanged_check(o, data, m, each);
+    fill(data, m->rank, count);
+    if (m->size > 1)
+        code |= sent(m, lent, OFFSET, count);
+    check(o, PL_MOVE_send, data, 0, count, m->size, m->rank == m->size - 1 ? 0 : m->rank);
+    return code;
+}
+
 static void every_operation(member_t *m, void *user)
 {
     outcome_t *o = user;
@@ -97,6 +137,7 @@ static void every_operation(member_t *m, void *user)
         fill(data, m->rank, count);
         code |= member_move(m, PL_MOVE_broadcast, lent, OFFSET, count);
         check(o, PL_MOVE_broadcast, data, 0, count, m->size, 0);
+        code |= rank_to_rank(m, o, lent, count);
         code |= member_move(m, PL_MOVE_barrier, NULL, 0, 0);
     }
     if (code != PL_OK)
@@ -265,6 +306,49 @@ static void ranks_that_do_not_do_the_same_are_told(void)
     }
 }
 
+/* ---- what is refused ---- */
+
+static const pl_device_memory_t elsewhere = {.kind = "cuda"};
+
+typedef struct refused {
+    pl_want_t want;
+    bool is_device;
+    const char *why;
+} refused_t;
+
+static const refused_t refusals[] = {
+    {{.move = PL_MOVE_all_to_all, .count = 7}, false, "all_to_all of 7 .* a multiple of"},
+    {{.move = PL_MOVE_all_to_all, .count = 9000}, false, "does not fit lent memory"},
+    {{.move = PL_MOVE_send, .count = 4, .root = 5, .to = 1}, false, "send from rank 5"},
+    {{.move = PL_MOVE_send, .count = 4, .root = 1, .to = 5}, false, "rank 1 to rank 5"},
+    {{.move = PL_MOVE_send, .count = 4, .root = 1, .to = 1}, false, "rank 1 to rank 1"},
+    {{.move = PL_MOVE_all_reduce, .count = 4}, true,
+     "all_reduce of memory of a device of kind \"cuda\": .* moves memory of the host"},
+};
+
+static void refused(member_t *m, void *user)
+{
+    const refused_t *r = user;
+    pl_lent_t device = {.bytes = 4096, .device = &elsewhere};
+    pl_lent_t *lent = member_lend(m, 4096);
+    pl_operation_t op = {.memory = r->is_device ? &device : lent, .want = r->want};
+    op.want.dtype = PL_F32;
+    op.want.is_device = r->is_device;
+    if (lent)
+        member_do(m, &op);
+    pl_object_unref(lent);
+}
+
+static void what_no_collective_can_do_is_refused(void)
+{
+    for (int kind = 0; kind < KINDS; kind++)
+        for (size_t k = 0; k < sizeof refusals / sizeof *refusals; k++) {
+            members_run(kinds[kind], 2, refused, (void *)(uintptr_t)&refusals[k]);
+            like(members_error.text, refusals[k].why, "%s: %s", kinds[kind],
+                 members_error.text);
+        }
+}
+
 /* ---- processes: killed, stopped ---- */
 
 /* Until something fails. */
@@ -274,6 +358,18 @@ static void reduce_for_ever(member_t *m, void *user)
     enum { N = 1 << 18 };
     pl_lent_t *lent = member_lend(m, N * sizeof(float));
     while (lent && member_move(m, PL_MOVE_all_reduce, lent, 0, N) == PL_OK)
+        continue;
+    pl_object_unref(lent);
+}
+
+/* The same from rank to rank. */
+static void exchange_for_ever(member_t *m, void *user)
+{
+    (void)user;
+    enum { N = 3 << 16 };
+    pl_lent_t *lent = member_lend(m, (1 << 18) * sizeof(float));
+    while (lent && member_move(m, PL_MOVE_all_to_all, lent, 0, N) == PL_OK
+           && sent(m, lent, 0, N) == PL_OK)
         continue;
     pl_object_unref(lent);
 }
@@ -301,12 +397,13 @@ typedef struct fleet {
 
 enum { FLEET = 3, FLEET_ELEMENTS = 1 << 18 };
 
-static void fleet_open(fleet_t *f, const char *kind, const char *last)
+static void fleet_open(fleet_t *f, const char *kind, const char *script,
+                       const char *last)
 {
     const char *address[FLEET] = {f->own.address};
     member_open(&f->own, kind, NULL);
     for (int k = 0; k < FLEET - 1; k++) {
-        rank_start(&f->other[k], kind, k ? last : "reduce_for_ever", k + 1, FLEET);
+        rank_start(&f->other[k], kind, k ? last : script, k + 1, FLEET);
         address[k + 1] = f->other[k].address;
     }
     for (int k = 0; k < FLEET - 1; k++)
@@ -335,7 +432,7 @@ static void a_rank_that_is_killed_is_named(void)
 {
     for (int kind = 0; kind < KINDS; kind++) {
         fleet_t f;
-        fleet_open(&f, kinds[kind], "reduce_for_ever");
+        fleet_open(&f, kinds[kind], "reduce_for_ever", "reduce_for_ever");
         is_int(fleet_reduce(&f, 5), PL_OK, "and work");
         kill(f.other[0].pid, SIGKILL);
         const int64_t began = pl_now();
@@ -348,11 +445,32 @@ static void a_rank_that_is_killed_is_named(void)
     }
 }
 
+static void a_rank_that_is_killed_between_two_is_named(void)
+{
+    for (int kind = 0; kind < KINDS; kind++) {
+        fleet_t f;
+        member_t *m = &f.own;
+        fleet_open(&f, kinds[kind], "exchange_for_ever", "exchange_for_ever");
+        int code = PL_OK;
+        for (int k = 0; k < 100000 && code == PL_OK; k++) {
+            code = member_move(m, PL_MOVE_all_to_all, f.lent, 0, 3 << 16);
+            if (code == PL_OK)
+                code = sent(m, f.lent, 0, 3 << 16);
+            if (k == 5)
+                kill(f.other[0].pid, SIGKILL);
+        }
+        is_int(code, PL_EPEER, "one is killed while %s moves from rank to rank",
+               kinds[kind]);
+        like(m->err.text, "rank (1 is gone|2 aborted)", "and named: %s", m->err.text);
+        fleet_close(&f);
+    }
+}
+
 static void a_rank_that_is_stopped_is_known_not_to_have_come(void)
 {
     for (int kind = 0; kind < KINDS; kind++) {
         fleet_t f;
-        fleet_open(&f, kinds[kind], "reduce_and_stop");
+        fleet_open(&f, kinds[kind], "reduce_for_ever", "reduce_and_stop");
         pl_operation_t op = {.want = {.move = PL_MOVE_all_reduce,
                                       .dtype = PL_F32,
                                       .count = FLEET_ELEMENTS},
@@ -700,6 +818,7 @@ static void ranks_of_several_machines_meet_over_tcp(void)
 int main(int argc, char **argv)
 {
     static const named_script_t scripts[] = {{"reduce_for_ever", reduce_for_ever},
+                                             {"exchange_for_ever", exchange_for_ever},
                                              {"reduce_and_stop", reduce_and_stop},
                                              {NULL, NULL}};
     scarce_init_own();
@@ -710,8 +829,10 @@ int main(int argc, char **argv)
     run(many_elements_travel_in_pieces);
     run(other_types_are_reduced_too);
     run(what_cannot_be_reduced_is_refused);
+    run(what_no_collective_can_do_is_refused);
     run(ranks_that_do_not_do_the_same_are_told);
     run(a_rank_that_is_killed_is_named);
+    run(a_rank_that_is_killed_between_two_is_named);
     run(a_rank_that_is_stopped_is_known_not_to_have_come);
     run(a_rank_that_is_gone_before_it_joins_is_named);
     run(strangers_are_not_listened_to);

@@ -438,6 +438,44 @@ static void ranks_of_two_cards_train(void)
     setenv("STAND_IN", "", 1);
 }
 
+static void a_card_lends_memory_and_joins_fences(void)
+{
+    enum { N = 64 };
+    const cuda_driver_t *call = &cuda_library_open(NULL)->call;
+    pl_device_info_t info = {.ranks = 1, .device = 1};
+    cuda_t card = {0};
+    device_rig_t rig = {.ops = accelerator, .self = &card};
+    pl_lent_t *lent = NULL;
+    pl_fence_t *fence = NULL;
+    void *stream = NULL;
+    float host[N], got[N] = {0};
+    bool passed = false;
+    for (int k = 0; k < N; k++)
+        host[k] = (float)k;
+    setenv("STAND_IN", "devices=2", 1);
+    rig.ops->open(rig.self, &info, &rig.err);
+    rig.ops->region(rig.self, PL_REGION_GRADS, PL_F32, N, &rig.err);
+    is_int(rig.ops->lend(rig.self, PL_REGION_GRADS, &lent, &rig.err), PL_OK, "it lends");
+    is_text(lent->device->kind, accelerator->memory_kind, "memory of its kind");
+    is_int(lent->device->ordinal, 1, "of the card");
+    const pl_device_ops_t *ops = lent->device->ops;
+    void *device = lent->device->device;
+    call->context_use(NULL);
+    is_int(ops->enter(device, &rig.err), PL_OK, "another thread may use it");
+    is_int(ops->stream_new(device, &stream, &rig.err), PL_OK, "on a stream of its own");
+    call->copy_in(lent->device->address, host, sizeof host, stream);
+    is_int(ops->fence_new(device, stream, &fence, &rig.err), PL_OK, "makes a fence");
+    is_int(rig.ops->join(rig.self, fence, &rig.err), PL_OK, "which the card joins");
+    rig.ops->read(rig.self, PL_REGION_GRADS, 0, got, N, &rig.err);
+    ok(memcmp(host, got, sizeof host) == 0, "and finds what was written before");
+    ok(fence->ops->passed(fence, &passed, &rig.err) == PL_OK && passed, "it has passed");
+    ops->stream_free(device, stream);
+    pl_object_unref(fence);
+    pl_object_unref(lent);
+    rig.ops->close(rig.self);
+    setenv("STAND_IN", "", 1);
+}
+
 static void texts_that_cannot_be_compiled_are_told(void)
 {
     setenv("STAND_IN_NVRTC", "fails", 1);
@@ -642,6 +680,7 @@ int main(void)
     run(a_card_that_is_lost_ends_the_run);
     run(cards_are_chosen_by_number);
     run(ranks_of_two_cards_train);
+    run(a_card_lends_memory_and_joins_fences);
     run(texts_that_cannot_be_compiled_are_told);
     run(what_the_card_does_is_logged);
     run(kernels_are_compiled_once);

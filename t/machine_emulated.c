@@ -15,8 +15,6 @@
 #endif
 
 #include "t/emulator.h"
-#include "t/streams.h"
-
 #include "base/alloc.h"
 #include "base/error.h"
 
@@ -32,6 +30,8 @@ static int emulated_open(void *self, pl_device_info_t *info, pl_error_t *err)
     (void)err;
     e->seed = 1000003u * (uint64_t)__atomic_add_fetch(&opened, 1, __ATOMIC_RELAXED);
     e->streams = streams_new(e->seed);
+    for (int k = 0; k < STREAMS_MOST; k++)
+        e->stream[k] = (emulated_stream_t){e->streams, k};
     e->gpu.checks = true;
     if (getenv("EMULATED_LIMIT"))
         e->limit = (size_t)atol(getenv("EMULATED_LIMIT"));
@@ -277,6 +277,53 @@ static int emulated_descriptor(const void *self)
 {
     const emulated_t *e = self;
     return e->descriptor;
+}
+
+/* ---- Streams of others: their numbers are behind those of the core ---- */
+
+static void *emulated_stream(void *self, pl_stream_t stream)
+{
+    return &((emulated_t *)self)->stream[stream];
+}
+
+static int emulated_enter(void *self, pl_error_t *err)
+{
+    (void)self, (void)err;
+    return PL_OK;
+}
+
+static int emulated_stream_new(void *self, void **stream, pl_error_t *err)
+{
+    emulated_t *e = self;
+    const int number = PL_STREAMS + __atomic_fetch_add(&e->made, 1, __ATOMIC_RELAXED);
+    if (number >= STREAMS_MOST)
+        return pl_fail(err, PL_EBUSY, "more than %d streams", STREAMS_MOST);
+    *stream = &e->stream[number];
+    return PL_OK;
+}
+
+/* What is on it still runs. */
+static void emulated_stream_free(void *self, void *stream)
+{
+    (void)self, (void)stream;
+}
+
+static int emulated_stream_record(void *self, void *stream, pl_event_t *event,
+                                  pl_error_t *err)
+{
+    const emulated_stream_t *s = stream;
+    (void)self, (void)err;
+    streams_record(s->of, s->number, event_of(event));
+    return PL_OK;
+}
+
+static int emulated_stream_wait(void *self, void *stream, pl_event_t *event,
+                                pl_error_t *err)
+{
+    const emulated_stream_t *s = stream;
+    (void)self, (void)err;
+    streams_wait(s->of, s->number, event_of(event));
+    return PL_OK;
 }
 
 /* ---- Code ---- */
@@ -564,6 +611,9 @@ static void emulated_recording_free(void *self, pl_recording_t *recording)
     .event_wait = emulated_event_wait, .event_passed = emulated_event_passed, \
     .event_seconds = emulated_event_seconds, .notify = emulated_notify, \
     .descriptor = emulated_descriptor, .finish = emulated_finish, \
+    .stream = emulated_stream, .enter = emulated_enter, \
+    .stream_new = emulated_stream_new, .stream_free = emulated_stream_free, \
+    .stream_record = emulated_stream_record, .stream_wait = emulated_stream_wait, \
     .code_new = emulated_code_new, .code_free = emulated_code_free, \
     .code_entry = emulated_code_entry, .launch = emulated_launch, \
     .record_begin = emulated_record_begin, .record_end = emulated_record_end, \
@@ -594,7 +644,9 @@ const pl_accelerator_ops_t emulated_accelerator = {
     .help = "the emulator of a GPU, for tests",
     .size = sizeof(emulated_t),
     .open = open_gpu,
+    .memory_kind = "emulated",
     PL_GPU_OPS,
+    PL_GPU_LENDS,
 };
 
 const pl_accelerator_ops_t emulated_library_accelerator = {
@@ -602,5 +654,7 @@ const pl_accelerator_ops_t emulated_library_accelerator = {
     .help = "the emulator of a GPU with a library of products and layers, for tests",
     .size = sizeof(emulated_t),
     .open = open_gpu_library,
+    .memory_kind = "emulated",
     PL_GPU_OPS,
+    PL_GPU_LENDS,
 };

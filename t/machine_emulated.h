@@ -6,11 +6,20 @@
 #define T_MACHINE_EMULATED_H
 
 #include "accelerators/gpu/gpu.h"
+#include "t/streams.h"
+
+/* What its memory has as a stream. */
+typedef struct emulated_stream {
+    streams_t *of;
+    int number;
+} emulated_stream_t;
 
 typedef struct emulated {
     pl_gpu_t gpu;  /* first */
     uint64_t seed; /* of the order of threads */
-    struct streams *streams;
+    streams_t *streams;
+    emulated_stream_t stream[STREAMS_MOST];
+    int made; /* of others */
     struct memory *memory; /* a list */
     size_t limit;          /* bytes of one block  [0: any] */
     int descriptor;

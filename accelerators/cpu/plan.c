@@ -484,7 +484,7 @@ static int tell_buckets(const pl_plan_t *plan, pl_replay_t *replay, int told, in
     while (ready < plan->buckets && plan->bucket_after[ready] <= steps)
         ready++;
     if (ready > told && steps < plan->steps && replay->ready)
-        replay->ready(replay, ready);
+        replay->ready(replay, ready, NULL);
     return ready;
 }
 

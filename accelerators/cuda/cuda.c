@@ -262,7 +262,9 @@ static const pl_accelerator_ops_t cuda_accelerator = {
     .count = cuda_count,
     .stats = cuda_stats,
     .report = cuda_report,
+    .memory_kind = "cuda",
     PL_GPU_OPS,
+    PL_GPU_LENDS,
 };
 
 PL_PLUGIN({"accelerator", &cuda_accelerator})

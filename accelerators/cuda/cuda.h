@@ -3,8 +3,8 @@
  * machine_cuda.c is the machine table over the driver, machine_paper.c that of a card
  * that is not there, notifier.c the thread that reports passed events, build.c the
  * compiler, cache.c compiled kernels on disk, products.c products of matrices,
- * stats.c measurements of the card, cuda.c the accelerator with its options and what it
- * says of this machine. */
+ * streams.c streams of others, stats.c measurements of the card, cuda.c the accelerator
+ * with its options and what it says of this machine. */
 #ifndef PL_CUDA_CUDA_H
 #define PL_CUDA_CUDA_H
 
@@ -120,6 +120,15 @@ int cuda_record_end(void *self, pl_stream_t stream, pl_recording_t **recording,
 int cuda_recording_run(void *self, pl_stream_t stream, pl_recording_t *recording,
                        pl_error_t *err);
 void cuda_recording_free(void *self, pl_recording_t *recording);
+
+/* ---- streams.c: streams of others, as machine.h has them ---- */
+
+void *cuda_stream(void *self, pl_stream_t which);
+int cuda_stream_enter(void *self, pl_error_t *err);
+int cuda_stream_new(void *self, void **stream, pl_error_t *err);
+void cuda_stream_free(void *self, void *stream);
+int cuda_stream_record(void *self, void *stream, pl_event_t *event, pl_error_t *err);
+int cuda_stream_wait(void *self, void *stream, pl_event_t *event, pl_error_t *err);
 
 /* ---- products.c: products of matrices by cuBLASLt ---- */
 

@@ -549,7 +549,10 @@ static int launch(void *self, pl_stream_t stream, const pl_launch_t *l, pl_error
     .copy = copy, .zero = zero, .event_new = event_new, .event_free = event_free, \
     .event_record = event_record, .event_wait = event_wait, \
     .event_passed = event_passed, .event_seconds = event_seconds, .notify = notify, \
-    .descriptor = descriptor, .finish = finish, .code_new = code_new, \
+    .descriptor = descriptor, .finish = finish, .stream = cuda_stream, \
+    .enter = cuda_stream_enter, .stream_new = cuda_stream_new, \
+    .stream_free = cuda_stream_free, .stream_record = cuda_stream_record, \
+    .stream_wait = cuda_stream_wait, .code_new = code_new, \
     .code_free = code_free, .code_was_kept = code_was_kept, \
     .cache = cuda_cache_used, .code_entry = code_entry, .launch = launch, \
     .product_new = cuda_product_new, .product_run = cuda_product_run, \

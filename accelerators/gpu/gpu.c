@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "accelerators/gpu/build.h"
+#include "accelerators/gpu/fence.h"
 #include "accelerators/gpu/memory.h"
 #include "accelerators/gpu/plan.h"
 #include "accelerators/gpu/replay.h"
@@ -19,6 +20,7 @@ int pl_gpu_open(void *self, const pl_machine_ops_t *machine, pl_device_info_t *i
     gpu->machine = machine;
     gpu->logs = info->local_rank == 0;
     int code = machine->open(self, info, err);
+    gpu->ordinal = info->device;
     if (code == PL_OK)
         code = gpu_memory_open(gpu, err);
     if (code == PL_OK)
@@ -37,6 +39,7 @@ void pl_gpu_close(void *self)
         gpu_plan_free(gpu, gpu->plans);
     gpu_transfers_close(gpu);
     gpu_replays_close(gpu);
+    gpu_fences_close(gpu);
     gpu_memory_close(gpu);
     gpu->machine->close(self);
     gpu->machine = NULL;

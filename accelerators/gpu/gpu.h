@@ -24,9 +24,11 @@ typedef struct pl_gpu {
     struct pl_gpu_replays *replays;     /* replay.h */
     struct pl_gpu_transfers *transfers; /* transfer.h  [NULL: none yet] */
     struct pl_gpu_builder *builder;     /* build.h */
+    struct pl_gpu_fences *fences;       /* fence.h */
     bool checks;                        /* proves each plan: check.h */
     pl_plan_t *plans;                   /* all, for close */
     bool logs;                          /* in the log; of several ranks one does */
+    int ordinal;                        /* of the device  [-1: it has no number] */
     const pl_operator_ops_t *logged[PL_GPU_LOGGED]; /* that the host computes */
 } pl_gpu_t;
 
@@ -38,6 +40,10 @@ typedef struct pl_gpu {
     .describe = pl_gpu_describe, .cache = pl_gpu_cache, \
     .replay = pl_gpu_replay, .descriptor = pl_gpu_descriptor, .collect = pl_gpu_collect
 
+/* And of a machine that lets others use its memory: .memory_kind, which is the
+ * machine's. */
+#define PL_GPU_LENDS .lend = pl_gpu_lend, .join = pl_gpu_join
+
 PL_API int pl_gpu_open(void *self, const pl_machine_ops_t *machine,
                        pl_device_info_t *info, pl_error_t *err);
 
@@ -48,6 +54,8 @@ PL_API int pl_gpu_region(void *self, pl_region_t region, pl_dtype_t dtype, size_
                          pl_error_t *err);
 PL_API int pl_gpu_borrow(void *self, pl_region_t region, pl_dtype_t dtype, size_t n,
                          void *host, pl_error_t *err);
+PL_API int pl_gpu_lend(void *self, pl_region_t region, pl_lent_t **lent, pl_error_t *err);
+PL_API int pl_gpu_join(void *self, pl_fence_t *fence, pl_error_t *err);
 PL_API int pl_gpu_write(void *self, pl_region_t region, size_t offset, const void *host,
                         size_t n, pl_error_t *err);
 PL_API int pl_gpu_read(void *self, pl_region_t region, size_t offset, void *host,

@@ -19,6 +19,7 @@ typedef struct gpu_region {
     void *mirror;       /* of the host: what was borrowed, where the truth is between
                            replays  [NULL] */
     gpu_block_t floats; /* of a mirrored region of halves: as the host has them */
+    bool is_lent;       /* to others */
 } gpu_region_t;
 
 /* What a replay has for itself. */

@@ -10,6 +10,7 @@
 
 #include <string.h>
 
+#include "accelerators/gpu/fence.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/random.h"
@@ -358,7 +359,9 @@ static int piece_put(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
     if (code == PL_OK)
         code = put_passages(gpu, f, piece, passages, err);
     if (code == PL_OK && piece->buckets && f->replay->ready)
-        code = put_ready(gpu, f, piece->buckets, err);
+        code = gpu->memory->region[PL_REGION_GRADS].is_lent
+                   ? gpu_fence_ready(gpu, f->replay, piece->buckets, err)
+                   : put_ready(gpu, f, piece->buckets, err);
     f->exchange = piece->exchange;
     return code;
 }
@@ -493,6 +496,8 @@ int gpu_replay(pl_gpu_t *gpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *
         return err->code;
     f->replay = replay;
     code = replay->continues ? flight_go_on(gpu, f, err) : flight_begin(gpu, f, err);
+    if (code == PL_OK && replay->ordered && !f->exchange)
+        code = gpu_fence_ordered(gpu, replay, err);
     if (code != PL_OK) { /* launches on the streams run, but nothing is reported */
         gpu_drain(gpu, NULL);
         flight_give(gpu, f);
@@ -568,7 +573,7 @@ static int flight_look(pl_gpu_t *gpu, flight_t *f, bool *over, pl_error_t *err)
     while (code == PL_OK && !*over && passed && f->reported < f->readies) {
         code = gpu->machine->event_passed(gpu, f->ready[f->reported], &passed, err);
         if (code == PL_OK && passed && !control_of(f)->guarded)
-            f->replay->ready(f->replay, f->buckets[f->reported]);
+            f->replay->ready(f->replay, f->buckets[f->reported], NULL);
         f->reported += passed;
     }
     return code;

@@ -12,6 +12,7 @@
 #define PL_RUNTIME_ACTOR_H
 
 #include "paceline.h"
+#include "runtime/counted.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -25,21 +26,6 @@ typedef enum pl_level {
 #include "runtime/levels.def"
 
 } pl_level_t;
-
-/* ---- Counted objects, handed over by messages within a process ---- */
-
-/* The first member of an object that is shared by counting. */
-typedef struct pl_object {
-    int references;                                   /* atomic; 1 when made */
-    void (*release)(struct pl_object *object);        /* any thread; frees it, or hands it
-                                                         back to its pool */
-} pl_object_t;
-
-PL_API void pl_object_init(pl_object_t *object, void (*release)(pl_object_t *object));
-PL_API void *pl_object_ref(void *object);                /* NULL stays NULL; any thread */
-PL_API void pl_object_unref(void *object);               /* NULL is fine; any thread */
-/* Nobody else has it, and what others did with it is over: it may be used again. */
-PL_API bool pl_object_is_ours(const void *object);
 
 /* ---- Addresses ---- */
 

@@ -8,6 +8,7 @@
 
 #include "paceline.h"
 #include "runtime/actor.h"
+#include "runtime/fence.h"
 #include "runtime/limits.h"
 #include "tensor/graph.h"
 
@@ -282,16 +283,6 @@ typedef enum pl_reduction {
 } pl_reduction_t;
 
 #define PL_ADDRESS_TEXT 256
-
-/* Memory that a collective lends: what ranks reduce lies in it.  Who has a reference may
- * read and write it while no operation on that part of it is under way; after an abort
- * other ranks may still write into it. */
-typedef struct pl_lent {
-    pl_object_t object;
-    void *data;                                          /* [bytes], on a page boundary */
-    size_t bytes;
-    uint32_t number;                                        /* the same on all ranks */
-} pl_lent_t;
 
 #ifdef __cplusplus
 }

@@ -91,7 +91,26 @@ static void entry_free(entry_t *entry)
 {
     if (entry->op.want.move == PL_MOVE_lend_memory)
         pl_object_unref(entry->op.memory);
+    pl_object_unref(entry->op.fence);
     pl_free(entry);
+}
+
+/* Replies of operations that move elements have the same field. */
+static void entry_reply(const entry_t *entry)
+{
+    pl_fence_t *fence = entry->op.fence;
+    switch (entry->op.want.move) {
+    case PL_MOVE_lend_memory:
+        pl_reply_lend_memory(entry->call, &(pl_lend_memory_reply_t){
+                                              .memory = &entry->op.memory->object});
+        return;
+    case PL_MOVE_join:
+    case PL_MOVE_share_memory:
+    case PL_MOVE_barrier: pl_reply(entry->call, &(pl_barrier_reply_t){0}); return;
+    default:
+        pl_reply(entry->call,
+                 &(pl_all_reduce_reply_t){.fence = fence ? &fence->object : NULL});
+    }
 }
 
 static void entry_end(entry_t *entry, const pl_error_t *err)
@@ -101,11 +120,8 @@ static void entry_end(entry_t *entry, const pl_error_t *err)
         told = *err;
         pl_pass(&told, "%s", pl_move_name(entry->op.want.move));
         pl_call_fail(entry->call, &told);
-    } else if (entry->op.want.move == PL_MOVE_lend_memory) {
-        pl_reply_lend_memory(entry->call, &(pl_lend_memory_reply_t){
-                                              .memory = &entry->op.memory->object});
     } else {
-        pl_reply(entry->call, &(pl_barrier_reply_t){0});
+        entry_reply(entry);
     }
     entry_free(entry);
 }
@@ -170,8 +186,9 @@ static void queue_go_on(collective_t *c)
     c->starting = false;
 }
 
+/* Memory and fence are objects of the call's message, which stay until it ends. */
 static int enqueue(collective_t *c, pl_call_t *call, const pl_want_t *want,
-                   pl_object_t *memory, pl_error_t *err)
+                   pl_object_t *memory, pl_object_t *after, pl_error_t *err)
 {
     if (!c->world.size)
         return pl_fail(err, PL_ESTATE, "%s was requested before join",
@@ -186,9 +203,11 @@ static int enqueue(collective_t *c, pl_call_t *call, const pl_want_t *want,
     entry->op = (pl_operation_t){.want = *want,
                                  .world = &c->world,
                                  .memory = (pl_lent_t *)memory,
+                                 .after = (pl_fence_t *)after,
                                  .arrived = entry->arrived,
                                  .done = operation_done};
     entry->op.want.memory = memory ? entry->op.memory->number : 0;
+    entry->op.want.is_device = memory && entry->op.memory->device;
     entry->owner = c;
     entry->call = call;
     *c->last = entry;
@@ -258,7 +277,7 @@ static int on_join(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
     if (code != PL_OK)
         return code;
     c->world.rank = (int)msg->rank, c->world.size = (int)msg->world_size;
-    return enqueue(c, call, &(pl_want_t){.move = PL_MOVE_join}, NULL, err);
+    return enqueue(c, call, &(pl_want_t){.move = PL_MOVE_join}, NULL, NULL, err);
 }
 
 /* Nobody waits for this any more, so nobody can wait for what comes after it. */
@@ -311,7 +330,16 @@ static int on_lend_memory(void *self, pl_call_t *call, const pl_body_t *body,
 {
     const pl_want_t want = {.move = PL_MOVE_lend_memory,
                             .count = body->lend_memory.bytes};
-    return enqueue(self, call, &want, NULL, err);
+    return enqueue(self, call, &want, NULL, NULL, err);
+}
+
+static int on_share_memory(void *self, pl_call_t *call, const pl_body_t *body,
+                           pl_error_t *err)
+{
+    const pl_lent_t *memory = (const pl_lent_t *)body->share_memory.memory;
+    const pl_want_t want = {.move = PL_MOVE_share_memory,
+                            .count = memory ? memory->bytes : 0};
+    return enqueue(self, call, &want, body->share_memory.memory, NULL, err);
 }
 
 static int on_all_reduce(void *self, pl_call_t *call, const pl_body_t *body,
@@ -323,7 +351,7 @@ static int on_all_reduce(void *self, pl_call_t *call, const pl_body_t *body,
                             .reduction = msg->reduction,
                             .offset = msg->offset,
                             .count = msg->count};
-    return enqueue(self, call, &want, msg->memory, err);
+    return enqueue(self, call, &want, msg->memory, msg->after, err);
 }
 
 static int on_reduce_scatter(void *self, pl_call_t *call, const pl_body_t *body,
@@ -335,7 +363,7 @@ static int on_reduce_scatter(void *self, pl_call_t *call, const pl_body_t *body,
                             .reduction = msg->reduction,
                             .offset = msg->offset,
                             .count = msg->count};
-    return enqueue(self, call, &want, msg->memory, err);
+    return enqueue(self, call, &want, msg->memory, msg->after, err);
 }
 
 static int on_all_gather(void *self, pl_call_t *call, const pl_body_t *body,
@@ -346,7 +374,18 @@ static int on_all_gather(void *self, pl_call_t *call, const pl_body_t *body,
                             .dtype = msg->dtype,
                             .offset = msg->offset,
                             .count = msg->count};
-    return enqueue(self, call, &want, msg->memory, err);
+    return enqueue(self, call, &want, msg->memory, msg->after, err);
+}
+
+static int on_all_to_all(void *self, pl_call_t *call, const pl_body_t *body,
+                         pl_error_t *err)
+{
+    const pl_all_to_all_t *msg = &body->all_to_all;
+    const pl_want_t want = {.move = PL_MOVE_all_to_all,
+                            .dtype = msg->dtype,
+                            .offset = msg->offset,
+                            .count = msg->count};
+    return enqueue(self, call, &want, msg->memory, msg->after, err);
 }
 
 static int on_broadcast(void *self, pl_call_t *call, const pl_body_t *body,
@@ -358,13 +397,25 @@ static int on_broadcast(void *self, pl_call_t *call, const pl_body_t *body,
                             .root = msg->root,
                             .offset = msg->offset,
                             .count = msg->count};
-    return enqueue(self, call, &want, msg->memory, err);
+    return enqueue(self, call, &want, msg->memory, msg->after, err);
+}
+
+static int on_send(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    const pl_send_t *msg = &body->send;
+    const pl_want_t want = {.move = PL_MOVE_send,
+                            .dtype = msg->dtype,
+                            .root = msg->root,
+                            .to = msg->to,
+                            .offset = msg->offset,
+                            .count = msg->count};
+    return enqueue(self, call, &want, msg->memory, msg->after, err);
 }
 
 static int on_barrier(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     (void)body;
-    return enqueue(self, call, &(pl_want_t){.move = PL_MOVE_barrier}, NULL, err);
+    return enqueue(self, call, &(pl_want_t){.move = PL_MOVE_barrier}, NULL, NULL, err);
 }
 
 static int on_abort(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
@@ -381,10 +432,13 @@ static const pl_handler_t collective_handlers[] = {
     PL_ON(start, on_start),
     PL_ON(join, on_join),
     PL_ON(lend_memory, on_lend_memory),
+    PL_ON(share_memory, on_share_memory),
     PL_ON(all_reduce, on_all_reduce),
     PL_ON(reduce_scatter, on_reduce_scatter),
     PL_ON(all_gather, on_all_gather),
+    PL_ON(all_to_all, on_all_to_all),
     PL_ON(broadcast, on_broadcast),
+    PL_ON(send, on_send),
     PL_ON(barrier, on_barrier),
     PL_ON(abort, on_abort),
     PL_HANDLERS_END,

@@ -243,7 +243,9 @@ PASS_ON(lend_memory)
 PASS_ON(all_reduce)
 PASS_ON(reduce_scatter)
 PASS_ON(all_gather)
+PASS_ON(all_to_all)
 PASS_ON(broadcast)
+PASS_ON(send)
 PASS_ON(barrier)
 
 static void best_advance(void *self)
@@ -285,7 +287,9 @@ const pl_collective_ops_t pl_best_collective = {
     .all_reduce = best_all_reduce,
     .reduce_scatter = best_reduce_scatter,
     .all_gather = best_all_gather,
+    .all_to_all = best_all_to_all,
     .broadcast = best_broadcast,
+    .send = best_send,
     .barrier = best_barrier,
     .advance = best_advance,
     .give_up = best_give_up,

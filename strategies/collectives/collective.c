@@ -31,6 +31,12 @@ void pl_chunk_of(uint64_t count, int size, int rank, uint64_t *first, uint64_t *
     *length = count - *first < part ? count - *first : part;
 }
 
+void pl_part_of(uint64_t count, int size, int rank, uint64_t *first, uint64_t *length)
+{
+    *length = count / (uint64_t)size;
+    *first = *length * (uint64_t)rank;
+}
+
 size_t pl_dtype_bytes(uint32_t dtype)
 {
     static const size_t bytes[] = {
@@ -39,12 +45,31 @@ size_t pl_dtype_bytes(uint32_t dtype)
     return dtype < sizeof bytes / sizeof *bytes ? bytes[dtype] : 0;
 }
 
+/* Whether memory of this kind is moved here. */
+static int memory_check(const pl_underway_t *now, const pl_operation_t *op,
+                        pl_error_t *err)
+{
+    const pl_lent_t *memory = op->memory;
+    const bool shares = op->want.move == PL_MOVE_share_memory;
+    if (shares && !(memory && memory->device))
+        return pl_fail(err, PL_EINVAL, "share_memory needs memory of a device");
+    if (!memory || !memory->device
+        || (now->device && !strcmp(memory->device->kind, now->device)))
+        return PL_OK;
+    return pl_fail(err, PL_EUNSUPPORTED,
+                   "%s of memory of a device of kind \"%s\": the collective moves memory "
+                   "of the host%s%s; keep the elements in memory of lend_memory",
+                   pl_move_name(op->want.move), memory->device->kind,
+                   now->device ? " and of kind " : "", now->device ? now->device : "");
+}
+
 static int elements_check(const pl_operation_t *op, pl_error_t *err)
 {
     const pl_want_t *want = &op->want;
     const char *name = pl_move_name(want->move);
     const size_t bytes = pl_dtype_bytes(want->dtype);
-    if (!bytes || !op->memory || want->memory != op->memory->number)
+    if (!bytes || !op->memory || want->memory != op->memory->number
+        || (want->is_device != 0) != (op->memory->device != NULL))
         return pl_fail(err, PL_EINVAL,
                        "%s of elements of type %u needs memory of lend_memory", name,
                        want->dtype);
@@ -59,22 +84,34 @@ static int elements_check(const pl_operation_t *op, pl_error_t *err)
     return PL_OK;
 }
 
-static int operation_check(const pl_operation_t *op, int size, pl_error_t *err)
+static int operation_check(const pl_underway_t *now, const pl_operation_t *op, int size,
+                           pl_error_t *err)
 {
+    const int code = memory_check(now, op, err);
     const pl_want_t *want = &op->want;
     const bool reduces = want->move == PL_MOVE_all_reduce
                          || want->move == PL_MOVE_reduce_scatter;
-    if (want->move == PL_MOVE_join || want->move == PL_MOVE_lend_memory
-        || want->move == PL_MOVE_barrier)
-        return PL_OK;
+    if (code != PL_OK || !pl_has_elements(want))
+        return code;
     if (reduces && !pl_tree_can(want->dtype, want->reduction))
         return pl_fail(err, PL_EUNSUPPORTED,
                        "%s: reduction %u of elements of type %u is not supported; sums "
                        "and maxima of float32, float64 and int64 are",
                        pl_move_name(want->move), want->reduction, want->dtype);
-    if (want->move == PL_MOVE_broadcast && want->root >= (uint32_t)size)
-        return pl_fail(err, PL_EINVAL, "broadcast from rank %u: there are only %d ranks",
-                       want->root, size);
+    if ((want->move == PL_MOVE_broadcast || want->move == PL_MOVE_send)
+        && want->root >= (uint32_t)size)
+        return pl_fail(err, PL_EINVAL, "%s from rank %u: there are only %d ranks",
+                       pl_move_name(want->move), want->root, size);
+    if (want->move == PL_MOVE_send
+        && (want->to >= (uint32_t)size || want->to == want->root))
+        return pl_fail(err, PL_EINVAL,
+                       "send from rank %u to rank %u: two ranks of %d are needed",
+                       want->root, want->to, size);
+    if (want->move == PL_MOVE_all_to_all && want->count % (uint64_t)size)
+        return pl_fail(err, PL_EINVAL,
+                       "all_to_all of %llu elements: %d ranks need a multiple of their "
+                       "number",
+                       (unsigned long long)want->count, size);
     return elements_check(op, err);
 }
 
@@ -90,7 +127,13 @@ int pl_underway_check(const pl_underway_t *now, const pl_operation_t *op, int si
         return pl_fail(err, PL_ESTATE,
                        size ? "the ranks have joined already"
                             : "the ranks have not joined yet");
-    return operation_check(op, size, err);
+    return operation_check(now, op, size, err);
+}
+
+bool pl_has_elements(const pl_want_t *want)
+{
+    return want->move != PL_MOVE_join && want->move != PL_MOVE_lend_memory
+           && want->move != PL_MOVE_share_memory && want->move != PL_MOVE_barrier;
 }
 
 void pl_underway_end(pl_underway_t *now, const pl_error_t *err)
@@ -165,14 +208,31 @@ static void chunk_copy(const pl_want_t *want, int size, int rank, const void *fr
            length * bytes);
 }
 
-void pl_few_elements(const pl_want_t *want, int size, const void **in, void *own)
+/* What another rank has for this one. */
+static void part_copy(const pl_want_t *want, int size, int rank, int other,
+                      const void *from, void *own)
 {
-    if (want->move == PL_MOVE_broadcast)
+    uint64_t there, here, length;
+    const size_t bytes = pl_dtype_bytes(want->dtype);
+    pl_part_of(want->count, size, rank, &there, &length);
+    pl_part_of(want->count, size, other, &here, &length);
+    memcpy((char *)own + here * bytes, (const char *)from + there * bytes,
+           length * bytes);
+}
+
+void pl_few_elements(const pl_want_t *want, int size, int rank, const void **in,
+                     void *own)
+{
+    if (want->move == PL_MOVE_broadcast
+        || (want->move == PL_MOVE_send && want->to == (uint32_t)rank))
         memcpy(own, in[want->root], want->count * pl_dtype_bytes(want->dtype));
     else if (want->move == PL_MOVE_all_gather)
         for (int other = 0; other < size; other++)
             chunk_copy(want, size, other, in[other], own);
-    else
+    else if (want->move == PL_MOVE_all_to_all)
+        for (int other = 0; other < size; other++)
+            part_copy(want, size, rank, other, in[other], own);
+    else if (want->move != PL_MOVE_send)
         pl_tree_reduce(own, in, size, want->count, want->dtype, want->reduction);
 }
 

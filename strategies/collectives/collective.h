@@ -12,7 +12,11 @@
  *
  * Same bits: an element's sum over ranks is that of the canonical tree (tree.h), whatever
  * moves it and however it is cut; where a collective cannot hold to that, own_order says
- * so. */
+ * so.
+ *
+ * Memory is the host's, or that of a device, of the one kind that a collective names.
+ * For a device's memory an operation is done when it is in order, not when it is over:
+ * it begins behind one fence, and its effect is there behind another. */
 #ifndef PL_COLLECTIVES_COLLECTIVE_H
 #define PL_COLLECTIVES_COLLECTIVE_H
 
@@ -28,10 +32,13 @@ extern "C" {
 #define PL_MOVES(X) \
     X(join) \
     X(lend_memory) \
+    X(share_memory) \
     X(all_reduce) \
     X(reduce_scatter) \
     X(all_gather) \
+    X(all_to_all) \
     X(broadcast) \
+    X(send) \
     X(barrier)
 
 typedef enum pl_move {
@@ -47,11 +54,13 @@ typedef struct pl_want {
     uint32_t move;                                          /* pl_move_t */
     uint32_t dtype, reduction;                              /* pl_dtype_t, pl_reduction_t;
                                                                0 where neither matters */
-    uint32_t root;                                          /* of broadcast */
+    uint32_t root;                                          /* of broadcast and send */
+    uint32_t to;                                            /* of send */
+    uint32_t is_device;                                     /* the memory is a device's */
     uint64_t memory;                                        /* number of the lent one */
     uint64_t offset;                                        /* in it, bytes */
-    uint64_t count;                                         /* elements; lend_memory:
-                                                               bytes */
+    uint64_t count;                                         /* elements; lend_memory and
+                                                               share_memory: bytes */
 } pl_want_t;
 
 /* Who meets whom. */
@@ -75,6 +84,10 @@ typedef struct pl_operation {
     const pl_world_t *world;         /* of join; until done */
     pl_lent_t *memory;               /* what the elements lie in, from want.offset on; of
                                         lend_memory filled in: counted, the owner's */
+    pl_fence_t *after;               /* of a device's memory: it begins behind that [NULL:
+                                        at once] */
+    pl_fence_t *fence;               /* out, of a device's memory: it is over behind that;
+                                        counted, the owner's  [NULL: it is over] */
     unsigned char *arrived;          /* [world size], zeroed; 1: that rank has come, 0: it
                                         is one that is waited for */
     /* To be called once, from inside the function that began it, advance() or give_up();
@@ -91,11 +104,13 @@ typedef struct pl_seat {
 } pl_seat_t;
 
 /* Every function runs on the collective's own thread.  Where one that begins an operation
- * returns an error, done() is not called. */
+ * returns an error, done() is not called.  Operations are in place. */
 typedef struct pl_collective_ops {
     PL_PART;
     bool own_order;                           /* sums are not those of the canonical tree:
                                                  the bits are its own */
+    const char *device;                       /* kind of device memory that it moves
+                                                 besides the host's: "cuda"  [none] */
     /* Prepares to be met: address (one line) is what the other ranks' join() must be told
      * of this one, and descriptor, there until close(), what can be read when advance()
      * is due. */
@@ -106,15 +121,22 @@ typedef struct pl_collective_ops {
     /* Memory for operations, want.count bytes, zeroed, on page boundaries; its numbers
      * count from 0.  It stays until nobody refers to it. */
     int (*lend_memory)(void *self, pl_operation_t *op, pl_error_t *err);
-    /* In place: afterwards all ranks have the reduced elements.  [PL_EUNSUPPORTED; so
-     * below] */
+    /* op->memory, a device's, is for operations from now on; sets its number.  As many
+     * bytes on all ranks.  [where `device` is] */
+    int (*share_memory)(void *self, pl_operation_t *op, pl_error_t *err);
+    /* Afterwards all ranks have the reduced elements.  [PL_EUNSUPPORTED; so below] */
     int (*all_reduce)(void *self, pl_operation_t *op, pl_error_t *err);
     /* The same, but each rank has its pl_chunk_of() alone; the rest is undefined. */
     int (*reduce_scatter)(void *self, pl_operation_t *op, pl_error_t *err);
     /* Each rank gives its pl_chunk_of(); afterwards all have all. */
     int (*all_gather)(void *self, pl_operation_t *op, pl_error_t *err);
+    /* Of want.count elements, a multiple of the ranks, each rank has one equal part for
+     * each rank, in their order; afterwards it has theirs for it, in their order. */
+    int (*all_to_all)(void *self, pl_operation_t *op, pl_error_t *err);
     /* All get the elements of want.root. */
     int (*broadcast)(void *self, pl_operation_t *op, pl_error_t *err);
+    /* Rank want.to gets the elements of want.root; the others' stay as they are. */
+    int (*send)(void *self, pl_operation_t *op, pl_error_t *err);
     /* Done when all have begun it. */
     int (*barrier)(void *self, pl_operation_t *op, pl_error_t *err);
     /* Does what can be done now, without waiting; for a millisecond or so. */
@@ -139,11 +161,16 @@ enum { PL_CHUNK_STEP = 16 };
 PL_API void pl_chunk_of(uint64_t count, int size, int rank, uint64_t *first,
                         uint64_t *length);
 
+/* The equal part of a rank of all_to_all. */
+PL_API void pl_part_of(uint64_t count, int size, int rank, uint64_t *first,
+                       uint64_t *length);
+
 /* Bytes of an element, 0: there is no such type. */
 PL_API size_t pl_dtype_bytes(uint32_t dtype);
 
 /* What a collective is at, the first thing that each has to know of itself. */
 typedef struct pl_underway {
+    const char *device;                                     /* as the table has it */
     pl_operation_t *op;                                     /* [none] */
     pl_error_t broken;                                      /* code 0: it is not */
 } pl_underway_t;
@@ -165,10 +192,14 @@ const char *pl_arrived_text(const unsigned char *arrived, int size,
 PL_API int pl_want_compare(const pl_want_t *own, int rank, const pl_want_t *theirs,
                            pl_error_t *err);
 
+/* It moves elements of memory. */
+PL_API bool pl_has_elements(const pl_want_t *want);
+
 /* A whole operation on few elements, when those of all ranks are here: in[] by rank, of
- * all_gather and broadcast only what that rank gives.  own gets them; it is none of
+ * all_gather, broadcast and send only what that rank gives.  own gets them; it is none of
  * in[]. */
-void pl_few_elements(const pl_want_t *want, int size, const void **in, void *own);
+void pl_few_elements(const pl_want_t *want, int size, int rank, const void **in,
+                     void *own);
 
 /* Memory that can be lent and mapped by others: *fd is its descriptor, the caller's
  * [not wanted].  Sealed: nobody can make it shorter. */

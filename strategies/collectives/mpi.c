@@ -243,6 +243,18 @@ static int move_begin(mpi_t *m)
     if (want->move == PL_MOVE_all_reduce)
         return piece_reduce(m);
     m->at = want->count;
+    if (want->move == PL_MOVE_all_to_all)
+        return MPI_Ialltoall(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, elements(m),
+                             (int)(want->count / (uint64_t)m->size), type,
+                             mpi_process.data, &x->request);
+    if (want->move == PL_MOVE_send)
+        return want->root == (uint32_t)m->rank
+                   ? MPI_Isend(elements(m), (int)want->count, type, (int)want->to, TAG,
+                               mpi_process.data, &x->request)
+               : want->to == (uint32_t)m->rank
+                   ? MPI_Irecv(elements(m), (int)want->count, type, (int)want->root, TAG,
+                               mpi_process.data, &x->request)
+                   : MPI_SUCCESS;
     chunks_count(m);
     if (want->move == PL_MOVE_broadcast)
         return MPI_Ibcast(elements(m), (int)want->count, type, (int)want->root,
@@ -261,8 +273,7 @@ static int move_begin(mpi_t *m)
 
 static bool has_elements(const pl_want_t *want)
 {
-    return want->move != PL_MOVE_join && want->move != PL_MOVE_lend_memory
-           && want->move != PL_MOVE_barrier && want->count;
+    return pl_has_elements(want) && want->count;
 }
 
 static void fail_unlike(const mpi_t *m, pl_error_t *err)
@@ -526,7 +537,9 @@ static const pl_collective_ops_t mpi_collective = {
     .all_reduce = mpi_move,
     .reduce_scatter = mpi_move,
     .all_gather = mpi_move,
+    .all_to_all = mpi_move,
     .broadcast = mpi_move,
+    .send = mpi_move,
     .barrier = mpi_move,
     .advance = mpi_advance,
     .give_up = mpi_give_up,

@@ -133,7 +133,9 @@ static void nodes_advance(void *self)
 BY_TCP(all_reduce)
 BY_TCP(reduce_scatter)
 BY_TCP(all_gather)
+BY_TCP(all_to_all)
 BY_TCP(broadcast)
+BY_TCP(send)
 BY_TCP(barrier)
 
 const pl_collective_ops_t pl_nodes_collective = {
@@ -143,7 +145,9 @@ const pl_collective_ops_t pl_nodes_collective = {
     .all_reduce = nodes_all_reduce,
     .reduce_scatter = nodes_reduce_scatter,
     .all_gather = nodes_all_gather,
+    .all_to_all = nodes_all_to_all,
     .broadcast = nodes_broadcast,
+    .send = nodes_send,
     .barrier = nodes_barrier,
     .advance = nodes_advance,
 };

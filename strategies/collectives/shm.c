@@ -117,11 +117,6 @@ static const void *source_of(const shm_t *s, int rank)
     return (const char *)shm_reach(s, rank, want->memory) + want->offset;
 }
 
-static bool has_elements(const pl_want_t *want)
-{
-    return want->move != PL_MOVE_barrier && want->move != PL_MOVE_lend_memory;
-}
-
 static bool memory_missing(const shm_t *s)
 {
     const uint64_t memory = s->now.op->want.memory;
@@ -159,30 +154,43 @@ static bool agreed(shm_t *s)
         return false;
     if (want->move == PL_MOVE_lend_memory)
         shm_touch(s, s->now.op->memory);
-    for (int rank = 0; rank < s->size && has_elements(want); rank++)
+    for (int rank = 0; rank < s->size && pl_has_elements(want); rank++)
         s->in[rank] = source_of(s, rank);
     return true;
 }
 
 /* ---- working ---- */
 
-/* The k-th thing this rank has to do: reduce a range (from < 0) or copy it from a rank;
- * false: there is no such. */
+/* The k-th thing this rank has to do: reduce a range (from < 0), copy it from a rank, or
+ * exchange it with one, which one of the two does; false: there is no such. */
 static bool piece_of(const shm_t *s, int k, int *from, uint64_t *first, uint64_t *length)
 {
     const pl_want_t *want = &s->now.op->want;
-    if (k >= (want->move == PL_MOVE_all_gather ? s->size : 1))
-        return false;
-    *from = want->move == PL_MOVE_all_gather  ? k
-            : want->move == PL_MOVE_broadcast ? (int)want->root
-                                              : -1;
-    if (want->move == PL_MOVE_broadcast)
-        *first = 0, *length = want->count;
-    else
-        pl_chunk_of(want->count, s->size, *from < 0 ? s->rank : *from, first, length);
+    *from = k;
+    switch (want->move) {
+    case PL_MOVE_all_gather: pl_chunk_of(want->count, s->size, k, first, length); break;
+    case PL_MOVE_all_to_all:
+        pl_part_of(want->count, s->size, k, first, length);
+        if ((k < s->rank) == ((k + s->rank) % 2 == 0))
+            *length = 0;
+        break;
+    case PL_MOVE_broadcast:
+    case PL_MOVE_send:
+        *from = (int)want->root;
+        *first = 0;
+        *length = want->move == PL_MOVE_send && want->to != (uint32_t)s->rank
+                      ? 0
+                      : want->count;
+        break;
+    default:
+        *from = -1;
+        pl_chunk_of(want->count, s->size, s->rank, first, length);
+    }
     if (*from == s->rank)
         *length = 0;
-    return true;
+    return k < (want->move == PL_MOVE_all_gather || want->move == PL_MOVE_all_to_all
+                    ? s->size
+                    : 1);
 }
 
 static char *own_elements(const shm_t *s)
@@ -206,11 +214,27 @@ static void slice_reduce(shm_t *s, uint64_t first, uint64_t n)
             memcpy((char *)(uintptr_t)s->part[rank], own, n * size);
 }
 
+static void slice_exchange(shm_t *s, int with, uint64_t first, uint64_t n)
+{
+    const pl_want_t *want = &s->now.op->want;
+    const size_t size = pl_dtype_bytes(want->dtype);
+    char kept[SLICE_BYTES], *own = own_elements(s) + first * size;
+    uint64_t here, there, length;
+    pl_part_of(want->count, s->size, with, &here, &length);
+    pl_part_of(want->count, s->size, s->rank, &there, &length);
+    char *theirs = (char *)(uintptr_t)s->in[with] + (there + first - here) * size;
+    memcpy(kept, theirs, n * size);
+    memcpy(theirs, own, n * size);
+    memcpy(own, kept, n * size);
+}
+
 static void slice_do(shm_t *s, int from, uint64_t first, uint64_t n)
 {
     const size_t size = pl_dtype_bytes(s->now.op->want.dtype);
     if (from < 0)
         slice_reduce(s, first, n);
+    else if (s->now.op->want.move == PL_MOVE_all_to_all)
+        slice_exchange(s, from, first, n);
     else
         memcpy(own_elements(s) + first * size, (const char *)s->in[from] + first * size,
                n * size);
@@ -263,8 +287,8 @@ static bool step(shm_t *s)
         s->phase = SHM_WORKING;
         if (!s->small)
             return true;
-        if (has_elements(&s->now.op->want))
-            pl_few_elements(&s->now.op->want, s->size, s->in, own_elements(s));
+        if (pl_has_elements(&s->now.op->want))
+            pl_few_elements(&s->now.op->want, s->size, s->rank, s->in, own_elements(s));
         pl_underway_end(&s->now, NULL);
         return false;
     case SHM_WORKING:
@@ -338,7 +362,7 @@ static int shm_begin(void *self, pl_operation_t *op, pl_error_t *err)
     int code = pl_underway_check(&s->now, op, s->size, err);
     if (code != PL_OK)
         return code;
-    const size_t bytes = has_elements(want) ? want->count * pl_dtype_bytes(want->dtype)
+    const size_t bytes = pl_has_elements(want) ? want->count * pl_dtype_bytes(want->dtype)
                                             : 0;
     if (bytes && bytes <= SHM_SMALL)
         memcpy(s->own->small[(s->number + 1) & 1],
@@ -422,7 +446,9 @@ const pl_collective_ops_t pl_shm_collective = {
     .all_reduce = shm_begin,
     .reduce_scatter = shm_begin,
     .all_gather = shm_begin,
+    .all_to_all = shm_begin,
     .broadcast = shm_begin,
+    .send = shm_begin,
     .barrier = shm_begin,
     .advance = shm_advance,
     .give_up = shm_give_up,

@@ -127,7 +127,7 @@ static void *place_of(const tcp_t *t, int rank, const tcp_frame_t *frame)
         if (!now || frame->at != peer->heard.done || frame->at >= peer->heard.all)
             return NULL;
         place = tcp_segment(t, rank, frame->at, &bytes);
-        if (!peer->tells_all || t->now.op->want.move == PL_MOVE_reduce_scatter)
+        if (!tcp_carries(t, peer->tells_all))
             bytes = 0;
         break;
     case TCP_FINISH: place = now && !peer->finished ? peer->reason : NULL; break;
@@ -190,7 +190,9 @@ static int enter_put(const tcp_t *t, tcp_peer_t *peer)
     const tcp_entry_t *entry = &own_of(t)->entry[t->number & 1];
     const pl_want_t *want = &entry->want;
     const bool gives =
-        t->few && (want->move != PL_MOVE_broadcast || want->root == (uint32_t)t->rank);
+        t->few
+        && ((want->move != PL_MOVE_broadcast && want->move != PL_MOVE_send)
+            || want->root == (uint32_t)t->rank);
     const size_t few = gives ? want->count * pl_dtype_bytes(want->dtype) : 0;
     const tcp_frame_t head = {.kind = TCP_ENTER,
                               .length = (uint32_t)(sizeof *want + few),
@@ -202,11 +204,10 @@ static int enter_put(const tcp_t *t, tcp_peer_t *peer)
 static int result_put(const tcp_t *t, tcp_peer_t *peer)
 {
     size_t bytes;
-    const char *own = tcp_segment(t, t->rank, peer->told.done, &bytes);
-    const bool only_tells = !peer->hears_all
-                            || t->now.op->want.move == PL_MOVE_reduce_scatter;
+    const char *own = tcp_told(t, (int)(peer - t->peer), peer->told.done, &bytes);
+    const bool carries = tcp_carries(t, peer->hears_all);
     const tcp_frame_t head = {.kind = TCP_RESULT,
-                              .length = only_tells ? 0 : (uint32_t)bytes,
+                              .length = carries ? (uint32_t)bytes : 0,
                               .number = t->number,
                               .at = peer->told.done++};
     return tcp_link_put(peer->link, &head, own, false);
@@ -269,7 +270,8 @@ static void few_take(tcp_t *t)
     const pl_want_t *want = &t->now.op->want;
     for (int rank = 0; rank < t->size; rank++)
         t->in[rank] = t->peer[rank].entry[t->number & 1].few;
-    pl_few_elements(want, t->size, t->in, (char *)t->now.op->memory->data + want->offset);
+    pl_few_elements(want, t->size, t->rank, t->in,
+                    (char *)t->now.op->memory->data + want->offset);
 }
 
 static void join_go_on(tcp_t *t)
@@ -443,9 +445,13 @@ static int tcp_begin(void *self, pl_operation_t *op, pl_error_t *err)
         code = tcp_check_reach(t, want, err);
     if (code != PL_OK)
         return code;
-    const size_t bytes = tcp_has_elements(want)
+    const size_t bytes = pl_has_elements(want)
                              ? want->count * pl_dtype_bytes(want->dtype)
                              : 0;
+    if (want->move == PL_MOVE_all_to_all && bytes > TCP_FEW)
+        code = tcp_keep(t, op, bytes, err);
+    if (code != PL_OK)
+        return code;
     if (bytes && bytes <= TCP_FEW)
         memcpy(own_of(t)->entry[(t->number + 1) & 1].few,
                (const char *)op->memory->data + want->offset, bytes);
@@ -555,7 +561,9 @@ const pl_collective_ops_t pl_tcp_collective = {
     .all_reduce = tcp_begin,
     .reduce_scatter = tcp_begin,
     .all_gather = tcp_begin,
+    .all_to_all = tcp_begin,
     .broadcast = tcp_begin,
+    .send = tcp_begin,
     .barrier = tcp_begin,
     .advance = tcp_advance,
     .give_up = tcp_give_up,

@@ -101,6 +101,9 @@ typedef struct tcp {
     void *(*reach)(void *user, int rank, uint64_t memory);  /* of mates */
     void *reach_user;
     const void **in;                                        /* [size] */
+    char *kept;                                             /* [kept_bytes], the elements
+                                                               of an all_to_all */
+    size_t kept_bytes;
     pl_lent_t **lent;                                       /* counted */
     int lent_count, lent_room;
     bool tells;                                           /* the others, that it is */
@@ -153,13 +156,19 @@ tcp_greeting_t tcp_greet(const tcp_t *t, tcp_link_t *link, int *rank);
 
 /* When the ranks meet: who shares memory with whom, and room for it. */
 int tcp_share(tcp_t *t, const pl_world_t *world, pl_error_t *err);
-bool tcp_has_elements(const pl_want_t *want);
 /* Whether what mates have lent is there. */
 int tcp_check_reach(const tcp_t *t, const pl_want_t *want, pl_error_t *err);
 /* When an operation begins: all that there is to do. */
 void tcp_count(tcp_t *t);
-/* Where a segment of an owner's lies here, and its bytes. */
+/* Where a segment of an owner's lies here, and its bytes; where one lies that a rank is
+ * told. */
 char *tcp_segment(const tcp_t *t, int owner, uint64_t k, size_t *bytes);
+const char *tcp_told(const tcp_t *t, int rank, uint64_t k, size_t *bytes);
+/* Whether what a rank is told has elements: to some it only says how far another is. */
+bool tcp_carries(const tcp_t *t, bool is_for_all);
+/* Before an all_to_all: what is given is kept aside, because what comes takes its
+ * place. */
+int tcp_keep(tcp_t *t, const pl_operation_t *op, size_t bytes, pl_error_t *err);
 /* Where that of ours goes which a rank gives. */
 char *tcp_window(const tcp_t *t, int rank, uint64_t k);
 bool tcp_may_give(const tcp_t *t, const tcp_peer_t *peer);

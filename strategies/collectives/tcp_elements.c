@@ -5,7 +5,9 @@
  * ranks there that are a subtree of the canonical tree of their own, a unit, one gives
  * the sum of all, and one of the machine gets the results and writes them to where all
  * want them.  Which one that is goes round with the owner of the chunk, so that all have
- * a part of the work.  Where nobody shares memory, each rank is a unit and a machine. */
+ * a part of the work.  Where nobody shares memory, each rank is a unit and a machine.
+ *
+ * What one rank has for one other, as in all_to_all and send, goes straight to it. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -82,10 +84,11 @@ int tcp_share(tcp_t *t, const pl_world_t *world, pl_error_t *err)
 
 /* ---- where elements are ---- */
 
-bool tcp_has_elements(const pl_want_t *want)
+/* Each rank has something else for each other. */
+static bool is_direct(const tcp_t *t)
 {
-    return want->move != PL_MOVE_barrier && want->move != PL_MOVE_lend_memory
-           && want->move != PL_MOVE_join;
+    const uint32_t move = t->now.op->want.move;
+    return move == PL_MOVE_all_to_all || move == PL_MOVE_send;
 }
 
 static bool reduces(const tcp_t *t)
@@ -99,8 +102,10 @@ static void part_of(const tcp_t *t, int owner, uint64_t *first, uint64_t *length
 {
     const pl_want_t *want = &t->now.op->want;
     const size_t size = pl_dtype_bytes(want->dtype);
-    if (want->move == PL_MOVE_broadcast)
+    if (want->move == PL_MOVE_broadcast || want->move == PL_MOVE_send)
         *first = 0, *length = want->root == (uint32_t)owner ? want->count : 0;
+    else if (want->move == PL_MOVE_all_to_all)
+        pl_part_of(want->count, t->size, owner, first, length);
     else
         pl_chunk_of(want->count, t->size, owner, first, length);
     *first *= size, *length *= size;
@@ -131,6 +136,34 @@ char *tcp_segment(const tcp_t *t, int owner, uint64_t k, size_t *bytes)
     return segment_at(t, t->rank, owner, k, bytes);
 }
 
+const char *tcp_told(const tcp_t *t, int rank, uint64_t k, size_t *bytes)
+{
+    const pl_operation_t *op = t->now.op;
+    if (op->want.move != PL_MOVE_all_to_all)
+        return tcp_segment(t, t->rank, k, bytes);
+    return t->kept
+           + (tcp_segment(t, rank, k, bytes) - (char *)op->memory->data
+              - op->want.offset);
+}
+
+bool tcp_carries(const tcp_t *t, bool is_for_all)
+{
+    return is_direct(t) || (is_for_all && t->now.op->want.move != PL_MOVE_reduce_scatter);
+}
+
+int tcp_keep(tcp_t *t, const pl_operation_t *op, size_t bytes, pl_error_t *err)
+{
+    if (t->kept_bytes < bytes) {
+        char *fresh = pl_alloc(bytes);
+        if (!fresh)
+            return pl_no_memory(err);
+        pl_free(t->kept);
+        t->kept = fresh, t->kept_bytes = bytes;
+    }
+    memcpy(t->kept, (const char *)op->memory->data + op->want.offset, bytes);
+    return PL_OK;
+}
+
 char *tcp_window(const tcp_t *t, int rank, uint64_t k)
 {
     return (char *)t->peer[rank].window + k % t->window * TCP_SEGMENT;
@@ -138,7 +171,7 @@ char *tcp_window(const tcp_t *t, int rank, uint64_t k)
 
 int tcp_check_reach(const tcp_t *t, const pl_want_t *want, pl_error_t *err)
 {
-    for (int rank = 0; rank < t->size && tcp_has_elements(want); rank++)
+    for (int rank = 0; rank < t->size && pl_has_elements(want); rank++)
         if (t->peer[rank].is_mate && !t->reach(t->reach_user, rank, want->memory))
             return pl_fail(err, PL_EINVAL, "rank %d has not lent memory %llu", rank,
                            (unsigned long long)want->memory);
@@ -147,9 +180,35 @@ int tcp_check_reach(const tcp_t *t, const pl_want_t *want, pl_error_t *err)
 
 /* ---- what there is to do ---- */
 
+/* Of the operation under way, for a rank that memory may be shared with. */
+static void count_direct(tcp_t *t)
+{
+    const pl_want_t *want = &t->now.op->want;
+    const bool sends = want->move == PL_MOVE_send;
+    const bool gives = !sends || want->root == (uint32_t)t->rank,
+               takes = !sends || want->to == (uint32_t)t->rank;
+    for (int rank = 0; rank < t->size; rank++) {
+        tcp_peer_t *peer = &t->peer[rank];
+        const bool is_other = rank != t->rank;
+        const bool told = is_other && gives && (!sends || want->to == (uint32_t)rank);
+        peer->taken = peer->given = (tcp_count_t){0, 0};
+        peer->told = (tcp_count_t){0, told ? segments_of(t, sends ? t->rank : rank) : 0};
+        peer->heard = (tcp_count_t){0, is_other && takes ? segments_of(t, rank) : 0};
+        peer->passed = 0;
+        peer->entry_told = false;
+        peer->finished = peer->finish_told = true;
+    }
+    t->parts = t->ready = segments_of(t, t->rank);
+    t->finished = true;
+}
+
 void tcp_count(tcp_t *t)
 {
-    t->moves = tcp_has_elements(&t->now.op->want) && !t->few;
+    t->moves = pl_has_elements(&t->now.op->want) && !t->few;
+    if (t->moves && is_direct(t)) {
+        count_direct(t);
+        return;
+    }
     const bool adds = t->moves && reduces(t);
     const uint64_t own = t->moves ? segments_of(t, t->rank) : 0;
     for (int rank = 0; rank < t->size; rank++) {
@@ -248,7 +307,7 @@ bool tcp_work(tcp_t *t)
 {
     const bool adds = reduces(t), shares = t->now.op->want.move != PL_MOVE_reduce_scatter;
     int left = SEGMENTS_A_TURN;
-    if (!mates_are_here(t))
+    if (is_direct(t) || !mates_are_here(t))
         return true;
     for (; t->ready < t->parts && all_gave(t) && left; t->ready++, left--) {
         if (adds)

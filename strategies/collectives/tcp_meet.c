@@ -496,6 +496,7 @@ void tcp_release(tcp_t *t)
         close(t->epoll);
     pl_free(t->peer);
     pl_free(t->in);
+    pl_free(t->kept);
     pl_free(t->stranger);
     explicit_bzero(t->key, sizeof t->key);
 }

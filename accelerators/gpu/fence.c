@@ -1,0 +1,250 @@
+/* fence.c - fences of the core, and regions that are lent to others who use the device
+ *
+ * A fence is an event that is recorded once while anybody has the fence, and then used
+ * again for another.  Others may have one when the device is closed already: the list of
+ * all, which every fence keeps, outlives the device. */
+#include "accelerators/gpu/fence.h"
+
+#include <pthread.h>
+
+#include "accelerators/gpu/memory.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+typedef struct pl_gpu_fences fences_t;
+
+typedef struct gpu_fence {
+    pl_fence_t fence; /* first */
+    fences_t *of;     /* counted, while anybody has the fence */
+    struct gpu_fence *next, *spare;
+    pl_event_t *event;
+} gpu_fence_t;
+
+struct pl_gpu_fences {
+    pl_object_t object;
+    pthread_mutex_t lock;
+    pl_gpu_t *gpu; /* [it is closed] */
+    gpu_fence_t *all, *spare;
+};
+
+static void fences_release(pl_object_t *object)
+{
+    fences_t *fences = (fences_t *)object;
+    while (fences->all) {
+        gpu_fence_t *next = fences->all->next;
+        pl_free(fences->all);
+        fences->all = next;
+    }
+    pthread_mutex_destroy(&fences->lock);
+    pl_free(fences);
+}
+
+static void fence_release(pl_object_t *object)
+{
+    gpu_fence_t *f = (gpu_fence_t *)object;
+    fences_t *fences = f->of;
+    pthread_mutex_lock(&fences->lock);
+    f->spare = fences->spare;
+    fences->spare = f;
+    pthread_mutex_unlock(&fences->lock);
+    pl_object_unref(fences);
+}
+
+static int fail_closed(pl_error_t *err)
+{
+    return pl_fail(err, PL_ESTATE, "the device of a fence has been closed");
+}
+
+static int fence_passed(pl_fence_t *fence, bool *passed, pl_error_t *err)
+{
+    gpu_fence_t *f = (gpu_fence_t *)fence;
+    pthread_mutex_lock(&f->of->lock);
+    pl_gpu_t *gpu = f->of->gpu;
+    const int code = gpu ? gpu->machine->event_passed(gpu, f->event, passed, err)
+                         : fail_closed(err);
+    pthread_mutex_unlock(&f->of->lock);
+    return code;
+}
+
+static int fence_join(pl_fence_t *fence, void *stream, pl_error_t *err)
+{
+    gpu_fence_t *f = (gpu_fence_t *)fence;
+    pthread_mutex_lock(&f->of->lock);
+    pl_gpu_t *gpu = f->of->gpu;
+    const int code = gpu ? gpu->machine->stream_wait(gpu, stream, f->event, err)
+                         : fail_closed(err);
+    pthread_mutex_unlock(&f->of->lock);
+    return code;
+}
+
+static const pl_fence_ops_t fence_ops = {fence_passed, fence_join};
+
+static int fences_open(pl_gpu_t *gpu, pl_error_t *err)
+{
+    fences_t *fences = gpu->fences ? NULL : pl_alloc(sizeof *fences);
+    if (gpu->fences)
+        return PL_OK;
+    if (!fences)
+        return pl_no_memory(err);
+    pl_object_init(&fences->object, fences_release);
+    pthread_mutex_init(&fences->lock, NULL);
+    fences->gpu = gpu;
+    gpu->fences = fences;
+    return PL_OK;
+}
+
+void gpu_fences_close(pl_gpu_t *gpu)
+{
+    fences_t *fences = gpu->fences;
+    if (!fences)
+        return;
+    pthread_mutex_lock(&fences->lock);
+    fences->gpu = NULL;
+    for (gpu_fence_t *f = fences->all; f; f = f->next)
+        gpu->machine->event_free(gpu, f->event);
+    pthread_mutex_unlock(&fences->lock);
+    pl_object_unref(fences);
+    gpu->fences = NULL;
+}
+
+/* With the lock. */
+static gpu_fence_t *fence_take(fences_t *fences, pl_error_t *err)
+{
+    gpu_fence_t *f = fences->spare;
+    if (f) {
+        fences->spare = f->spare;
+        return f;
+    }
+    f = pl_alloc(sizeof *f);
+    if (!f) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    if (fences->gpu->machine->event_new(fences->gpu, &f->event, err) != PL_OK) {
+        pl_free(f);
+        return NULL;
+    }
+    f->fence.ops = &fence_ops;
+    f->of = fences;
+    f->next = fences->all;
+    fences->all = f;
+    return f;
+}
+
+/* Of what is on a stream: the vendor's handle. */
+static pl_fence_t *fence_record(pl_gpu_t *gpu, void *stream, pl_error_t *err)
+{
+    fences_t *fences = gpu->fences;
+    pthread_mutex_lock(&fences->lock);
+    gpu_fence_t *f = fence_take(fences, err);
+    if (f && gpu->machine->stream_record(gpu, stream, f->event, err) != PL_OK) {
+        f->spare = fences->spare;
+        fences->spare = f;
+        f = NULL;
+    }
+    pthread_mutex_unlock(&fences->lock);
+    if (!f)
+        return NULL;
+    pl_object_init(&f->fence.object, fence_release);
+    pl_object_ref(fences);
+    return &f->fence;
+}
+
+static pl_fence_t *fence_main(pl_gpu_t *gpu, pl_error_t *err)
+{
+    return fence_record(gpu, gpu->machine->stream(gpu, PL_STREAM_MAIN), err);
+}
+
+/* Of lent gradients a bucket is ready behind a fence, whether the replay runs or not:
+ * the ranks cannot know that yet, and all of them reduce it. */
+int gpu_fence_ready(pl_gpu_t *gpu, pl_replay_t *replay, int buckets, pl_error_t *err)
+{
+    pl_fence_t *fence = fence_main(gpu, err);
+    if (!fence)
+        return err->code;
+    replay->ready(replay, buckets, fence);
+    pl_object_unref(fence);
+    return PL_OK;
+}
+
+int gpu_fence_ordered(pl_gpu_t *gpu, pl_replay_t *replay, pl_error_t *err)
+{
+    pl_fence_t *fence = fence_main(gpu, err);
+    if (!fence)
+        return err->code;
+    replay->ordered(replay, fence);
+    pl_object_unref(fence);
+    return PL_OK;
+}
+
+/* ---- What others use of the device ---- */
+
+static int device_enter(void *device, pl_error_t *err)
+{
+    return ((pl_gpu_t *)device)->machine->enter(device, err);
+}
+
+static int device_stream_new(void *device, void **stream, pl_error_t *err)
+{
+    return ((pl_gpu_t *)device)->machine->stream_new(device, stream, err);
+}
+
+static void device_stream_free(void *device, void *stream)
+{
+    ((pl_gpu_t *)device)->machine->stream_free(device, stream);
+}
+
+static int device_fence_new(void *device, void *stream, pl_fence_t **fence,
+                            pl_error_t *err)
+{
+    *fence = fence_record(device, stream, err);
+    return *fence ? PL_OK : err->code;
+}
+
+static const pl_device_ops_t device_ops = {device_enter, device_stream_new,
+                                           device_stream_free, device_fence_new};
+
+typedef struct lent {
+    pl_lent_t lent; /* first */
+    pl_device_memory_t memory;
+} lent_t;
+
+static void lent_release(pl_object_t *object)
+{
+    pl_free(object);
+}
+
+/* What is on the streams has run: others need no fence for what was before. */
+int pl_gpu_lend(void *self, pl_region_t region, pl_lent_t **lent, pl_error_t *err)
+{
+    pl_gpu_t *gpu = self;
+    gpu_region_t *r = &gpu->memory->region[region];
+    int code = fences_open(gpu, err);
+    if (code == PL_OK)
+        code = gpu_drain(gpu, err);
+    lent_t *fresh = code == PL_OK ? pl_alloc(sizeof *fresh) : NULL;
+    if (code == PL_OK && !fresh)
+        code = pl_no_memory(err);
+    if (code != PL_OK)
+        return code;
+    pl_object_init(&fresh->lent.object, lent_release);
+    fresh->lent.bytes = r->count * pl_dtype_size(r->dtype);
+    fresh->lent.device = &fresh->memory;
+    fresh->memory = (pl_device_memory_t){.kind = gpu->machine->name,
+                                         .ordinal = gpu->ordinal,
+                                         .address = r->block.address,
+                                         .ops = &device_ops,
+                                         .device = gpu};
+    r->is_lent = true;
+    *lent = &fresh->lent;
+    return PL_OK;
+}
+
+/* Halves of the parameters may be made from others now. */
+int pl_gpu_join(void *self, pl_fence_t *fence, pl_error_t *err)
+{
+    pl_gpu_t *gpu = self;
+    if (gpu->memory->region[PL_REGION_PARAMS].is_lent)
+        gpu->memory->low_is_fresh = false;
+    return fence->ops->join(fence, gpu->machine->stream(gpu, PL_STREAM_MAIN), err);
+}
