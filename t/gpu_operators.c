@@ -32,12 +32,13 @@ typedef struct tally {
 } tally_t;
 
 static void check_case(device_rig_t *rig, const operator_case_t *of,
-                       const format_t *format, tally_t *tally)
+                       const format_t *format, bool accumulate, tally_t *tally)
 {
     operator_case_t c = *of;
     operator_run_t run;
     device_results_t got = {0};
     c.precision = device_precision(format->precision);
+    c.accumulate = accumulate;
     if (operator_run_init(&run, &c, &rig->err) != PL_OK) {
         tally->wrong++;
         tap_diag("%s, %s: %s", c.name, format->precision, rig->err.text);
@@ -58,16 +59,18 @@ static void check_case(device_rig_t *rig, const operator_case_t *of,
 }
 
 /* Cases whose names have the word [all], on a device that is open. */
-static void check_cases(device_rig_t *rig, const format_t *format, const char *word)
+static void check_cases(device_rig_t *rig, const format_t *format, const char *word,
+                        bool accumulate)
 {
     tally_t tally = {0};
     const char *only = getenv("CASE");
     for (int i = 0; i < operator_case_count; i++)
         if ((!only || strstr(operator_cases[i].name, only))
             && (!word || strstr(operator_cases[i].name, word)))
-            check_case(rig, &operator_cases[i], format, &tally);
-    ok(tally.wrong == 0, "%s%s%s: %d right, %d wrong", word ? word : "",
-       word ? " by the library, " : "", format->precision, tally.right, tally.wrong);
+            check_case(rig, &operator_cases[i], format, accumulate, &tally);
+    ok(tally.wrong == 0, "%s%s, %s: %d right, %d wrong", word ? word : "all",
+       accumulate ? ", of several batches" : "", format->precision, tally.right,
+       tally.wrong);
 }
 
 static void every_case_is_what_the_reference_computes(void)
@@ -79,7 +82,28 @@ static void every_case_is_what_the_reference_computes(void)
         return;
     const size_t count = sizeof formats / sizeof *formats;
     for (size_t f = 0; f < (getenv("PACELINE_TEST_LONG") ? count : FORMATS_USUAL); f++)
-        check_cases(&rig, &formats[f], NULL);
+        check_cases(&rig, &formats[f], NULL, false);
+    rig.ops->close(&device);
+}
+
+static void check_products(device_rig_t *rig, size_t usual)
+{
+    for (size_t f = 0; f < usual; f++)
+        for (int accumulate = 0; accumulate < 2; accumulate++) {
+            check_cases(rig, &formats[f], "matmul", accumulate);
+            check_cases(rig, &formats[f], "linear", accumulate);
+        }
+}
+
+static void gradients_are_added_to_those_of_other_batches(void)
+{
+    emulated_t device = {.seed = 1};
+    pl_device_info_t info = {.ranks = 1};
+    device_rig_t rig = {.ops = &emulated_accelerator, .self = &device};
+    if (!ok(rig.ops->open(&device, &info, &rig.err) == PL_OK, "the emulator is opened"))
+        return;
+    check_cases(&rig, &formats[0], NULL, true);
+    check_cases(&rig, &formats[2], "linear", true);
     rig.ops->close(&device);
 }
 
@@ -90,12 +114,15 @@ static void products_by_a_library_are_what_the_reference_computes(void)
     device_rig_t rig = {.ops = &emulated_library_accelerator, .self = &device};
     if (!ok(rig.ops->open(&device, &info, &rig.err) == PL_OK, "the emulator is opened"))
         return;
-    for (size_t f = 0; f < FORMATS_USUAL; f++) {
-        check_cases(&rig, &formats[f], "matmul");
-        check_cases(&rig, &formats[f], "linear");
-    }
+    check_products(&rig, FORMATS_USUAL);
     ok(device.multiplied > 0, "the library computed %d products", device.multiplied);
-    is_int(device.products, 0, "none of them is left behind");
+    ok(device.followed > 0, "%d of them with what follows them", device.followed);
+    ok(device.added > 0, "%d added to what was there", device.added);
+    device.without = ~0u;
+    device.followed = 0;
+    check_products(&rig, 1);
+    is_int(device.followed, 0, "with none where that is not wanted");
+    is_int(device.products, 0, "no product is left behind");
     rig.ops->close(&device);
 }
 
@@ -107,8 +134,8 @@ static void layers_by_a_library_are_what_the_reference_computes(void)
     if (!ok(rig.ops->open(&device, &info, &rig.err) == PL_OK, "the emulator is opened"))
         return;
     for (size_t f = 0; f < FORMATS_USUAL; f++) {
-        check_cases(&rig, &formats[f], "attention");
-        check_cases(&rig, &formats[f], "conv2d");
+        check_cases(&rig, &formats[f], "attention", false);
+        check_cases(&rig, &formats[f], "conv2d", false);
     }
     ok(device.layered > 50, "the library computed %d layers", device.layered);
     is_int(device.refused, 2, "an attention that it does not compute is refused once");
@@ -316,7 +343,7 @@ static void an_operator_without_a_text_runs_on_the_host(void)
     rig_listen("operator \"hosted gate\" has no text for \"gpu\": the host computes it");
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
         tally_t tally = {0};
-        check_case(&rig, &c, &formats[f], &tally);
+        check_case(&rig, &c, &formats[f], false, &tally);
         ok(tally.right == 1, "with the numbers of the reference in %s",
            formats[f].precision);
     }
@@ -342,6 +369,7 @@ int main(void)
         return tap_done();
     run(an_operator_without_a_text_runs_on_the_host);
     run(an_operator_that_cannot_be_compiled_is_named);
+    run(gradients_are_added_to_those_of_other_batches);
     run(products_by_a_library_are_what_the_reference_computes);
     run(layers_by_a_library_are_what_the_reference_computes);
     run(a_layer_that_is_refused_late_is_compiled_in_the_background);

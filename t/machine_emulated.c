@@ -15,6 +15,8 @@
 #endif
 
 #include "t/emulator.h"
+#include "t/stand_in/gelu.h"
+
 #include "base/alloc.h"
 #include "base/error.h"
 
@@ -424,19 +426,59 @@ static int emulated_launch(void *self, pl_stream_t stream, const pl_launch_t *la
     return work_put(e, stream, &work, err);
 }
 
+static double left_element(const multiplying_t *w, int64_t b, int64_t m, int64_t k)
+{
+    const pl_product_t *p = &w->is;
+    return emulated_element(w->at[PL_PRODUCT_A], p->in,
+                   b * p->batch_a
+                       + (p->transpose_a ? k * p->row_a + m : m * p->row_a + k));
+}
+
 /* Element (m, n) of batch b, added up in float64. */
 static double product_element(const multiplying_t *w, int64_t b, int64_t m, int64_t n)
 {
     const pl_product_t *p = &w->is;
     double sum = p->has_bias ? emulated_element(w->at[PL_PRODUCT_BIAS], p->out, n) : 0;
     for (int64_t k = 0; k < p->k; k++)
-        sum += emulated_element(w->at[PL_PRODUCT_A], p->in,
-                       b * p->batch_a
-                           + (p->transpose_a ? k * p->row_a + m : m * p->row_a + k))
+        sum += left_element(w, b, m, k)
                * emulated_element(w->at[PL_PRODUCT_B], p->in,
                          b * p->batch_b
                              + (p->transpose_b ? n * p->row_b + k : k * p->row_b + n));
     return sum;
+}
+
+static double rounded(double x, pl_dtype_t dtype)
+{
+    double memory[1];
+    emulated_set((pl_address_t)(uintptr_t)memory, dtype, 0, x);
+    return emulated_element((pl_address_t)(uintptr_t)memory, dtype, 0);
+}
+
+/* What becomes of it, and of the element of aux beside it.  Vendors' libraries may leave
+ * out the rounding in between. */
+static double epilogue_of(const multiplying_t *w, double u, int64_t at)
+{
+    const pl_product_t *p = &w->is;
+    if (p->epilogue != PL_EPILOGUE_NONE || p->adds)
+        u = rounded(u, p->out);
+    if (p->epilogue == PL_EPILOGUE_GELU && p->has_aux)
+        emulated_set(w->at[PL_PRODUCT_AUX], p->out, at, u);
+    if (p->epilogue == PL_EPILOGUE_GELU)
+        u = gelu_of(u);
+    if (p->epilogue == PL_EPILOGUE_GELU_GRAD)
+        u *= gelu_slope_at(emulated_element(w->at[PL_PRODUCT_AUX], p->out, at));
+    return p->adds ? u + emulated_element(w->at[PL_PRODUCT_C], p->out, at) : u;
+}
+
+static void sum_bias(const multiplying_t *w)
+{
+    const pl_product_t *p = &w->is;
+    for (int64_t m = 0; m < p->m; m++) {
+        double sum = 0;
+        for (int64_t k = 0; k < p->k; k++)
+            sum += left_element(w, 0, m, k);
+        emulated_set(w->at[PL_PRODUCT_BIAS], p->out, m, sum);
+    }
 }
 
 static int product_run(void *work)
@@ -445,20 +487,27 @@ static int product_run(void *work)
     const pl_product_t *p = &w->is;
     for (int64_t b = 0; b < p->batches; b++)
         for (int64_t m = 0; m < p->m; m++)
-            for (int64_t n = 0; n < p->n; n++)
-                emulated_set(w->at[PL_PRODUCT_C], p->out,
-                            b * p->batch_c + m * p->row_c + n,
-                            product_element(w, b, m, n));
+            for (int64_t n = 0; n < p->n; n++) {
+                const int64_t at = b * p->batch_c + m * p->row_c + n;
+                emulated_set(w->at[PL_PRODUCT_C], p->out, at,
+                            epilogue_of(w, product_element(w, b, m, n), at));
+            }
+    if (p->epilogue == PL_EPILOGUE_BIAS_GRAD)
+        sum_bias(w);
     return 0;
 }
 
-/* A library has limits: this one computes at most 64 batches. */
+/* A library has limits: this one computes at most 64 batches, and no gelu of rows whose
+ * length is no multiple of 8. */
 static int emulated_product_new(void *self, const pl_product_t *product,
                                 pl_prepared_t **prepared, size_t *workspace,
                                 pl_error_t *err)
 {
     emulated_t *e = self;
-    if (product->batches > 64)
+    if (product->batches > 64
+        || (product->n % 8
+            && (product->epilogue == PL_EPILOGUE_GELU
+                || product->epilogue == PL_EPILOGUE_GELU_GRAD)))
         return PL_EUNSUPPORTED;
     pl_prepared_t *fresh = pl_alloc(sizeof *fresh);
     if (!fresh)
@@ -468,6 +517,11 @@ static int emulated_product_new(void *self, const pl_product_t *product,
     *workspace = 256;
     e->products++;
     return PL_OK;
+}
+
+static unsigned emulated_epilogues(const void *self)
+{
+    return ~((const emulated_t *)self)->without;
 }
 
 static int emulated_product_run(void *self, pl_stream_t stream,
@@ -483,6 +537,8 @@ static int emulated_product_run(void *self, pl_stream_t stream,
         work.of.multiplying.at[k] = address[k];
     }
     e->multiplied++;
+    e->followed += prepared->is.epilogue != PL_EPILOGUE_NONE;
+    e->added += prepared->is.adds;
     return work_put(e, stream, &work, err);
 }
 
@@ -624,6 +680,8 @@ static const pl_machine_ops_t machine = {MACHINE},
                                                  .product_new = emulated_product_new,
                                                  .product_run = emulated_product_run,
                                                  .product_free = emulated_product_free,
+                                                 .epilogues = emulated_epilogues,
+
                                                  .layer_new = emulated_layer_new,
                                                  .layer_build = emulated_layer_build,
                                                  .layer_run = emulated_layer_run,

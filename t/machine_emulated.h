@@ -26,6 +26,8 @@ typedef struct emulated {
     pl_recording_t *recording; /* under way  [NULL] */
     int products;              /* and layers, that are prepared and not freed */
     int multiplied;            /* that were put on a stream or recorded */
+    int followed, added;       /* of these with an epilogue; to what was there */
+    unsigned without;          /* epilogues that its library is not asked for */
     int layered;               /* layers, likewise */
     int refused;               /* layers that were not built */
 } emulated_t;

@@ -187,6 +187,23 @@ static pl_node_t build_linear(pl_graph_t *g, const operator_case_t *c)
     return emit_params(g, c, PL_OP_linear, NULL);
 }
 
+/* arg[0] names the function of one input behind it. */
+static pl_node_t build_neurons(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t u = emit_params(g, c, PL_OP_linear, NULL);
+    return pl_emit(g, (pl_opcode_t)c->arg[0], &u, 1, NULL, NULL);
+}
+
+/* Two layers without biases, and arg[0] between them. */
+static pl_node_t build_layers(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t inputs[] = {param(g, c, 0), param(g, c, 1)};
+    pl_node_t u = pl_emit(g, PL_OP_linear, inputs, 2, NULL, NULL);
+    inputs[0] = pl_emit(g, (pl_opcode_t)c->arg[0], &u, 1, NULL, NULL);
+    inputs[1] = param(g, c, 2);
+    return pl_emit(g, PL_OP_linear, inputs, 2, NULL, NULL);
+}
+
 /* arg: stride, padding. */
 static pl_node_t build_conv2d(pl_graph_t *g, const operator_case_t *c)
 {
@@ -489,6 +506,15 @@ const operator_case_t operator_cases[] = {
     {CASE("linear without bias", linear, 2, S(3, 4), S(5, 4))},
     {CASE("linear, one row", linear, 3, S(1, 7), S(2, 7), S(2))},
     {CASE("linear, ragged", linear, 3, S(17, 33), S(19, 33), S(19))},
+    {CASE("linear, gelu_tanh", neurons, 3, S(3, 4), S(8, 4), S(8)),
+     .arg = {PL_OP_gelu_tanh}},
+    {CASE("linear, gelu_tanh, ragged", neurons, 3, S(17, 33), S(19, 33), S(19)),
+     .arg = {PL_OP_gelu_tanh}},
+    {CASE("linear, tanh", neurons, 2, S(3, 4), S(5, 4)), .arg = {PL_OP_tanh}},
+    {CASE("linear, gelu_tanh, linear", layers, 3, S(3, 4), S(16, 4), S(5, 16)),
+     .arg = {PL_OP_gelu_tanh}},
+    {CASE("linear, relu, linear", layers, 3, S(3, 4), S(7, 4), S(5, 7)),
+     .arg = {PL_OP_relu}},
     {CASE("conv2d", conv2d, 3, S(2, 3, 5, 6), S(4, 3, 3, 3), S(4)), .arg = {1, 0}},
     {CASE("conv2d, padding", conv2d, 3, S(2, 3, 5, 6), S(4, 3, 3, 3), S(4)),
      .arg = {1, 1}},
@@ -689,7 +715,7 @@ static int describe(operator_run_t *run, pl_error_t *err)
     pl_output(run->graph, "y", y);
     int code = pl_graph_check(run->graph, err);
     if (code == PL_OK && !c->forward_only)
-        code = pl_graph_gradients(run->graph, 1, false, err);
+        code = pl_graph_gradients(run->graph, 1, run->of->accumulate, err);
     if (code == PL_OK)
         code = pl_graph_cast(run->graph, run->model->precision, err);
     pl_graph_prune(run->graph);

@@ -28,6 +28,7 @@ struct operator_case {
     double p;                       /* for build: a factor, epsilon or probability */
     bool ties;                      /* values are multiples of 1/2: not for differences */
     bool forward_only;              /* no gradient is asked for */
+    bool accumulate;                /* gradients are added to what is there */
     pl_stage_t stage;
     const pl_precision_ops_t *precision;                    /* [32-true] */
 };

@@ -188,6 +188,12 @@ static const char *const without_result[] = {
     "a user's operator",
     "a user's operator, three axes",
     "a user's operator, long",
+    /* put together of operators that have one */
+    "linear, gelu_tanh",
+    "linear, gelu_tanh, ragged",
+    "linear, tanh",
+    "linear, gelu_tanh, linear",
+    "linear, relu, linear",
 };
 
 static bool needs_result(const char *name)

@@ -24,6 +24,12 @@ static const pl_option_t cuda_options[] = {
     PL_BOOL(cuda_t, cublas, "true",
             "compute products of matrices by NVIDIA's cuBLASLt where it is installed; "
             "false: by kernels of Paceline, which are slower"),
+    PL_BOOL(cuda_t, fuse_bias_grad, "true",
+            "compute the gradient of a bias in cuBLASLt's product for its weights"),
+    PL_BOOL(cuda_t, fuse_gelu, "true",
+            "compute gelu_tanh in cuBLASLt's product before it"),
+    PL_BOOL(cuda_t, fuse_gelu_grad, "true",
+            "compute the gradient of gelu_tanh in cuBLASLt's product before it"),
     PL_BOOL(cuda_t, recordings, "true",
             "record the launches of a step once and replay them together (CUDA graphs)"),
     PL_BOOL(cuda_t, strict, "false",

@@ -47,6 +47,7 @@ typedef struct cuda {
     pl_gpu_t gpu;                                           /* first */
 
     bool cache, cublas, recordings, strict, tf32;           /* options */
+    bool fuse_bias_grad, fuse_gelu, fuse_gelu_grad;
     const char *cache_dir, *compile_for;
     int64_t cache_mb;
 
@@ -144,6 +145,7 @@ int cuda_product_new(void *self, const pl_product_t *product, pl_prepared_t **pr
 int cuda_product_run(void *self, pl_stream_t stream, const pl_prepared_t *prepared,
                      const pl_address_t address[PL_PRODUCT_ADDRESSES], pl_error_t *err);
 void cuda_product_free(void *self, pl_prepared_t *prepared);
+unsigned cuda_epilogues(const void *self);
 
 /* ---- stats.c: memory, utilization, power and temperature ---- */
 

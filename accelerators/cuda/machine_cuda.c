@@ -556,7 +556,7 @@ static int launch(void *self, pl_stream_t stream, const pl_launch_t *l, pl_error
     .code_free = code_free, .code_was_kept = code_was_kept, \
     .cache = cuda_cache_used, .code_entry = code_entry, .launch = launch, \
     .product_new = cuda_product_new, .product_run = cuda_product_run, \
-    .product_free = cuda_product_free
+    .product_free = cuda_product_free, .epilogues = cuda_epilogues
 
 const pl_machine_ops_t cuda_machine = {MACHINE, .record_begin = cuda_record_begin,
                                        .record_end = cuda_record_end,

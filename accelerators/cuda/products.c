@@ -20,7 +20,7 @@ struct pl_prepared {
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algorithm;
     size_t workspace;
-    bool has_bias, wide;
+    bool has_bias, has_aux, wide, adds;
 };
 
 /* ---- The library ---- */
@@ -147,14 +147,45 @@ static cu_result_t layouts_new(const cuda_lt_t *lt, pl_prepared_t *made,
                            : status;
 }
 
+/* In its terms: the function of a neuron and the bias are two bits, and the second
+ * operand is this engine's first. */
+static cu_choice_t epilogue_of(const pl_product_t *p)
+{
+    const cu_choice_t bias = p->has_bias ? LT_EPILOGUE_BIAS : 0;
+    switch (p->epilogue) {
+    case PL_EPILOGUE_GELU:
+        return LT_EPILOGUE_GELU | bias | (p->has_aux ? LT_EPILOGUE_AUX : 0);
+    case PL_EPILOGUE_GELU_GRAD: return LT_EPILOGUE_GELU_GRAD;
+    case PL_EPILOGUE_BIAS_GRAD: return LT_EPILOGUE_BIAS_GRAD;
+    default: return bias ? bias : LT_EPILOGUE_NONE;
+    }
+}
+
+static cu_result_t epilogue_describe(const cuda_lt_t *lt, pl_prepared_t *made,
+                                     const pl_product_t *p)
+{
+    const cu_choice_t epilogue = epilogue_of(p);
+    /* Its value says how memory will be aligned. */
+    const void *const somewhere = (const void *)(uintptr_t)PL_PRODUCT_ALIGNMENT;
+    cu_result_t status = lt->product_set(made->product, LT_DESC_EPILOGUE, &epilogue,
+                                         sizeof epilogue);
+    if (status == LT_OK && made->has_bias)
+        status = lt->product_set(made->product, LT_DESC_BIAS, &somewhere,
+                                 sizeof somewhere);
+    if (status == LT_OK && made->has_aux)
+        status = lt->product_set(made->product, LT_DESC_AUX, &somewhere,
+                                 sizeof somewhere);
+    if (status == LT_OK && made->has_aux)
+        status = lt->product_set(made->product, LT_DESC_AUX_ROW, &p->row_c,
+                                 sizeof p->row_c);
+    return status;
+}
+
 static cu_result_t product_describe(const cuda_t *cuda, pl_prepared_t *made,
                                     const pl_product_t *p)
 {
     const cuda_lt_t *lt = &cuda->products.library->call;
     const int32_t transposed = LT_TRANSPOSED;
-    const uint32_t bias = LT_EPILOGUE_BIAS;
-    /* Its value says how the bias will be aligned. */
-    const void *const somewhere = (const void *)(uintptr_t)PL_PRODUCT_ALIGNMENT;
     const bool tf32 = cuda->tf32 && p->in == PL_F32;
     cu_result_t status = lt->product_new(&made->product,
                                          p->in == PL_F64 ? LT_COMPUTE_F64
@@ -167,12 +198,7 @@ static cu_result_t product_describe(const cuda_t *cuda, pl_prepared_t *made,
     if (status == LT_OK && p->transpose_a)
         status = lt->product_set(made->product, LT_DESC_TRANS_B, &transposed,
                                  sizeof transposed);
-    if (status == LT_OK && p->has_bias)
-        status = lt->product_set(made->product, LT_DESC_EPILOGUE, &bias, sizeof bias);
-    if (status == LT_OK && p->has_bias)
-        status = lt->product_set(made->product, LT_DESC_BIAS, &somewhere,
-                                 sizeof somewhere);
-    return status;
+    return status == LT_OK ? epilogue_describe(lt, made, p) : status;
 }
 
 /* ---- How it computes ---- */
@@ -253,16 +279,20 @@ int cuda_product_new(void *self, const pl_product_t *product, pl_prepared_t **pr
                      size_t *workspace, pl_error_t *err)
 {
     cuda_t *cuda = self;
+    const bool plain = product->epilogue == PL_EPILOGUE_NONE && !product->adds;
     const int code = cuda_enter(cuda, err);
     if (code != PL_OK)
         return code;
-    if (product->batches > INT32_MAX || !library_is_open(cuda))
+    if (product->batches > INT32_MAX || (product->has_aux && product->row_c % 8)
+        || !library_is_open(cuda))
         return PL_EUNSUPPORTED;
     const cuda_lt_t *lt = &cuda->products.library->call;
     pl_prepared_t *made = pl_alloc(sizeof *made);
     if (!made)
         return pl_no_memory(err);
-    made->has_bias = product->has_bias;
+    made->has_bias = product->has_bias || product->epilogue == PL_EPILOGUE_BIAS_GRAD;
+    made->has_aux = product->has_aux;
+    made->adds = product->adds;
     made->wide = product->in == PL_F64;
     cu_result_t status = product_describe(cuda, made, product);
     if (status == LT_OK)
@@ -271,12 +301,21 @@ int cuda_product_new(void *self, const pl_product_t *product, pl_prepared_t **pr
         status = algorithm_find(cuda, made);
     if (status != LT_OK) {
         prepared_free(lt, made);
-        log_unsupported(cuda, product, status);
+        if (plain)
+            log_unsupported(cuda, product, status);
         return PL_EUNSUPPORTED;
     }
     *prepared = made;
     *workspace = made->workspace;
     return PL_OK;
+}
+
+unsigned cuda_epilogues(const void *self)
+{
+    const cuda_t *cuda = self;
+    return (unsigned)cuda->fuse_gelu << PL_EPILOGUE_GELU
+           | (unsigned)cuda->fuse_gelu_grad << PL_EPILOGUE_GELU_GRAD
+           | (unsigned)cuda->fuse_bias_grad << PL_EPILOGUE_BIAS_GRAD;
 }
 
 void cuda_product_free(void *self, pl_prepared_t *prepared)
@@ -295,26 +334,31 @@ static void *pointer(pl_address_t address)
 int cuda_product_run(void *self, pl_stream_t stream, const pl_prepared_t *prepared,
                      const pl_address_t address[PL_PRODUCT_ADDRESSES], pl_error_t *err)
 {
-    static const float one = 1, zero = 0;
-    static const double wide_one = 1, wide_zero = 0;
+    static const float factors[2] = {0, 1};
+    static const double wide_factors[2] = {0, 1};
     cuda_t *cuda = self;
     const cuda_lt_t *lt = &cuda->products.library->call;
     const pl_prepared_t *p = prepared;
     void *const c = pointer(address[PL_PRODUCT_C]);
-    const void *const bias = pointer(address[PL_PRODUCT_BIAS]);
+    const void *const bias = pointer(address[PL_PRODUCT_BIAS]),
+                      *const aux = pointer(address[PL_PRODUCT_AUX]);
     const int code = cuda_enter(cuda, err);
     if (code != PL_OK)
         return code;
     cu_result_t status = p->has_bias ? lt->product_set(p->product, LT_DESC_BIAS, &bias,
                                                        sizeof bias)
                                      : LT_OK;
+    if (status == LT_OK && p->has_aux)
+        status = lt->product_set(p->product, LT_DESC_AUX, &aux, sizeof aux);
     if (status == LT_OK)
         status = lt->multiply(cuda->products.handle, p->product,
-                              p->wide ? (const void *)&wide_one : &one,
+                              p->wide ? (const void *)&wide_factors[1] : &factors[1],
                               pointer(address[PL_PRODUCT_B]), p->a,
                               pointer(address[PL_PRODUCT_A]), p->b,
-                              p->wide ? (const void *)&wide_zero : &zero, c, p->c, c,
-                              p->c, &p->algorithm, pointer(address[PL_PRODUCT_WORKSPACE]),
-                              p->workspace, cuda->stream[stream]);
+                              p->wide ? (const void *)&wide_factors[p->adds]
+                                      : &factors[p->adds],
+                              c, p->c, c, p->c, &p->algorithm,
+                              pointer(address[PL_PRODUCT_WORKSPACE]), p->workspace,
+                              cuda->stream[stream]);
     return status == LT_OK ? PL_OK : fail(cuda, status, "a product of matrices", err);
 }

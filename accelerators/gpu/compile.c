@@ -57,8 +57,7 @@ static bool must_stay(const pl_graph_t *g, int op, const pl_value_t *target, voi
     const compiler_t *c = user;
     const pl_plan_t *p = c->plan;
     const bool is_layer = p->layer && p->layer[op];
-    (void)g;
-    return ((p->product && p->product[op]) || is_layer)
+    return (gpu_is_by_library(p, g->op[op].output[0]) || is_layer)
            && !(p->kept && target->index == PL_REGION_GRADS
                 && (!is_layer || gpu_layer_may_lie(target)));
 }
@@ -451,7 +450,9 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
                                .lines = 96,
                                .dropouts = 8,
                                .totals = 4,
-                               .cores = true};
+                               .cores = true,
+                               .front = gpu_product_before,
+                               .user = c->plan};
     int code = pl_graph_copy(&c->graph, g, err);
     if (code == PL_OK) {
         pl_rewrite(&c->graph);
@@ -460,20 +461,19 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
     if (code == PL_OK)
         code = refine(c, err);
     limits.look = c->lowered.look;
+    c->text.g = &c->lowered.graph;
+    c->text.look = c->lowered.look;
+    c->text.fusion = &c->fusion;
+    c->text.wide = pl_graph_is_wide(g);
+    c->text.core = -1;
+    if (code == PL_OK)
+        code = gpu_products_find(c->gpu, &c->text, c->plan, c->graph.bucket_count, err);
     if (code == PL_OK)
         code = pl_fuse(&c->fusion, &c->lowered.graph, &limits, err);
-    if (code == PL_OK) {
-        c->text.g = &c->lowered.graph;
-        c->text.look = c->lowered.look;
-        c->text.fusion = &c->fusion;
-        c->text.wide = pl_graph_is_wide(g);
-        c->text.core = -1;
-        code = gpu_products_find(c->gpu, &c->text, c->plan, err);
-        if (code == PL_OK)
-            code = gpu_layers_find(c->gpu, &c->text, &c->lowered.graph, c->plan, err);
-        if (c->graph.bucket_count) /* gradients leave before the replay is over */
-            c->plan->kept = 0;
-    }
+    if (code == PL_OK)
+        code = gpu_products_settle(c->gpu, &c->text, c->plan, err);
+    if (code == PL_OK)
+        code = gpu_layers_find(c->gpu, &c->text, &c->lowered.graph, c->plan, err);
     if (code == PL_OK) {
         const pl_lifetime_rules_t rules = {.time = c->fusion.unit,
                                            .inside = c->fusion.inside,

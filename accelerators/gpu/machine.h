@@ -48,6 +48,14 @@ typedef struct pl_launch {
                             check  [NULL: unknown] */
 } pl_launch_t;
 
+/* What becomes of u = op(a) op(b) + bias before it is rounded. */
+typedef enum pl_epilogue {
+    PL_EPILOGUE_NONE,      /* c = u */
+    PL_EPILOGUE_GELU,      /* c = gelu_tanh(u), and aux = u where it has one */
+    PL_EPILOGUE_GELU_GRAD, /* c = u times the slope of gelu_tanh at aux */
+    PL_EPILOGUE_BIAS_GRAD, /* c = u, and bias, [m], becomes the sums of op(a) over k */
+} pl_epilogue_t;
+
 /* c = op(a) op(b) + bias for each of `batches`: op(a) is [m, k], op(b) [k, n], c [m, n],
  * all row-major; a is [k, m] where it is transposed, and b [n, k].  Products of halves
  * and of float32 are added up in float32, of float64 in float64; equal operands give
@@ -57,13 +65,23 @@ typedef struct pl_product {
     bool transpose_a, transpose_b;
     int64_t row_a, row_b, row_c;       /* elements from one row in memory to the next */
     int64_t batch_a, batch_b, batch_c; /* and from one batch  [0: the same for all] */
-    pl_dtype_t in, out;                /* of a and b; of c and bias */
-    bool has_bias;                     /* [n], added to each row before c is rounded */
+    pl_dtype_t in, out;                /* of a and b; of c, bias and aux */
+    bool has_bias;                     /* [n], added to each row */
+    pl_epilogue_t epilogue;            /* of one batch */
+    bool has_aux;                      /* [m, n], as c lies */
+    bool adds;                         /* to what c holds */
 } pl_product_t;
 
-/* What it works on: operands are aligned to PL_PRODUCT_ALIGNMENT bytes; the bias is any
- * address where it has none. */
-enum { PL_PRODUCT_A, PL_PRODUCT_B, PL_PRODUCT_C, PL_PRODUCT_BIAS, PL_PRODUCT_WORKSPACE };
+/* What it works on: operands are aligned to PL_PRODUCT_ALIGNMENT bytes; bias and aux are
+ * any addresses where it has none. */
+enum {
+    PL_PRODUCT_A,
+    PL_PRODUCT_B,
+    PL_PRODUCT_C,
+    PL_PRODUCT_BIAS,
+    PL_PRODUCT_AUX,
+    PL_PRODUCT_WORKSPACE,
+};
 enum { PL_PRODUCT_ADDRESSES = PL_PRODUCT_WORKSPACE + 1, PL_PRODUCT_ALIGNMENT = 16 };
 
 /* ---- Layers: what a library computes in place of several kernels ---- */
@@ -222,6 +240,9 @@ typedef struct pl_machine_ops {
     int (*product_run)(void *self, pl_stream_t stream, const pl_prepared_t *prepared,
                        const pl_address_t address[PL_PRODUCT_ADDRESSES], pl_error_t *err);
     void (*product_free)(void *self, pl_prepared_t *prepared);
+    /* Which epilogues it is asked for, 1 << PL_EPILOGUE_… each; others are kernels of the
+     * core's  [NULL: none]. */
+    unsigned (*epilogues)(const void *self);
 
     /* Layers likewise.  layer_new() takes no time; equal layers may have one plan, which
      * is freed as often.  layer_build() may take a second, and runs on any thread, before

@@ -37,13 +37,22 @@ typedef struct gpu_piece {
     int runs[GPU_SETS]; /* since memory moved */
 } gpu_piece_t;
 
+/* A product, and what it does besides: see products.c.  Values by number  [-1: none]. */
+typedef struct gpu_product {
+    pl_prepared_t *prepared; /* by the machine's library  [NULL: a kernel] */
+    int32_t behind;          /* what a function of its result or a sum makes */
+    int32_t aux;             /* what a library keeps or reads for that */
+    int32_t target;          /* what it is added to */
+    int32_t front;           /* of a value behind one: the product's */
+} gpu_product_t;
+
 struct pl_plan {
     pl_plan_t *next;
     pl_binary_t **code; /* [codes] */
     int codes;
     int kept_codes; /* that an earlier run compiled */
     double seconds; /* that threads made them */
-    pl_prepared_t **product; /* [products] of the machine's library  [NULL: a kernel] */
+    gpu_product_t *product; /* [products] by the value that it makes */
     int products;
     pl_layer_plan_t **layer; /* [layers], likewise */
     int layers;

@@ -1,7 +1,15 @@
-/* products.c - which products of a graph the machine's library computes
+/* products.c - which products of a graph the machine's library computes, and what they
+ * do besides
  *
  * Where a machine has a library of products (machine.h), each matmul and linear is
  * offered to it; what it does not take is a kernel of the core's (text_product.c).
+ *
+ * What follows a product can be done before its result goes to memory: a gelu_tanh or
+ * its slope, the assign that adds a gradient to those of other batches, and the sums of
+ * a gradient's rows, which are those of a bias.  A library is asked for the product with
+ * all that, and then for less; a kernel of the core's takes any function of one element.
+ * A library may skip the rounding in between, and sums of rows are those of what the
+ * product reads.
  *
  * A library knows nothing of guards: what it computes is there whether or not the replay
  * was stopped before.  So its results lie in the arena, and the unit that assigns them to
@@ -19,9 +27,13 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-static const pl_value_t *root_of(const gpu_text_t *t, int32_t value)
+/* What a value shows, where reshapes lie between. */
+static int32_t root_of(const pl_graph_t *g, int32_t value)
 {
-    return &t->g->value[t->fusion->root[value]];
+    while (g->value[value].source == PL_FROM_OP
+           && g->op[g->value[value].op].code == PL_OP_reshape)
+        value = g->op[g->value[value].op].input[0];
+    return value;
 }
 
 /* Elements from the matrix of one batch to the next; false: they are not evenly apart. */
@@ -74,7 +86,7 @@ static bool describe(const gpu_text_t *t, const pl_op_t *op, pl_product_t *p)
     p->in = t->g->value[op->input[0]].dtype;
     p->out = t->g->value[op->output[0]].dtype;
     for (int k = 0; k < op->input_count; k++) {
-        const pl_value_t *root = root_of(t, op->input[k]);
+        const pl_value_t *root = &t->g->value[root_of(t->g, op->input[k])];
         if (root->source == PL_FROM_CONSTANT || root->source == PL_FROM_SCALAR
             || root->dtype != (k == 2 ? p->out : p->in))
             return false;
@@ -115,32 +127,267 @@ static size_t bytes_to_keep(pl_gpu_t *gpu, const pl_graph_t *g)
     return bytes <= left / SHARE ? bytes : 0;
 }
 
-int gpu_products_find(pl_gpu_t *gpu, gpu_text_t *t, pl_plan_t *plan, pl_error_t *err)
+/* ---- What follows a product ---- */
+
+/* The first operation from `from` on that reads a value, reshaped or not; -1. */
+static int reader_from(const pl_graph_t *g, int32_t value, int from)
 {
-    const pl_machine_ops_t *machine = gpu->machine;
-    plan->kept = machine->product_new || machine->layer_new ? bytes_to_keep(gpu, t->g)
-                                                             : 0;
-    if (!machine->product_new)
-        return PL_OK;
-    plan->product = pl_alloc_array((size_t)t->g->op_count, sizeof *plan->product);
+    for (int i = from; i < g->op_count; i++)
+        for (int k = 0; k < g->op[i].input_count && g->op[i].code != PL_OP_reshape; k++)
+            if (root_of(g, g->op[i].input[k]) == value)
+                return i;
+    return -1;
+}
+
+static bool is_fetched(const pl_graph_t *g, int32_t value)
+{
+    for (int i = 0; i < g->fetch_count; i++)
+        if (root_of(g, g->fetch[i].value) == value
+            || (g->fetch[i].kind == PL_FETCH_FIGURE
+                && root_of(g, g->fetch[i].weight) == value))
+            return true;
+    return false;
+}
+
+static bool is_read_besides(const pl_graph_t *g, int32_t value, int op)
+{
+    int i = reader_from(g, value, 0);
+    return is_fetched(g, value) || (i >= 0 && i != op)
+           || (i == op && reader_from(g, value, op + 1) >= 0);
+}
+
+/* A function of each element, as that of a neuron, and its gradient. */
+static bool is_function(pl_opcode_t code)
+{
+    switch (code) {
+    case PL_OP_relu:
+    case PL_OP_gelu:
+    case PL_OP_gelu_tanh:
+    case PL_OP_sigmoid:
+    case PL_OP_tanh:
+    case PL_OP_relu_grad:
+    case PL_OP_gelu_grad:
+    case PL_OP_gelu_tanh_grad:
+    case PL_OP_sigmoid_grad:
+    case PL_OP_tanh_grad: return true;
+    default: return false;
+    }
+}
+
+/* The function that a product's result goes through, which is its first input; -1. */
+static int function_of(const pl_graph_t *g, int32_t value)
+{
+    for (int i = reader_from(g, value, 0); i >= 0; i = reader_from(g, value, i + 1))
+        if (is_function(g->op[i].code) && root_of(g, g->op[i].input[0]) == value
+            && (g->op[i].input_count == 1 || root_of(g, g->op[i].input[1]) != value))
+            return i;
+    return -1;
+}
+
+/* The assign that adds it to a gradient, and that alone reads it; -1. */
+static int target_of(const pl_graph_t *g, int32_t value)
+{
+    const int i = reader_from(g, value, 0);
+    return i >= 0 && g->op[i].code == PL_OP_assign && g->op[i].attr.accumulate
+                   && g->value[g->op[i].input[0]].index == PL_REGION_GRADS
+                   && g->value[g->op[i].input[0]].dtype == g->value[value].dtype
+                   && !is_read_besides(g, value, i)
+               ? i
+               : -1;
+}
+
+/* The sums of the rows of what a product has transposed first, or of what that is rounded
+ * from: the gradient of a bias beside that of its weights; -1. */
+static int bias_sum_of(const pl_graph_t *g, const pl_op_t *op)
+{
+    const int32_t a = root_of(g, op->input[0]);
+    const pl_value_t *made = &g->value[a];
+    const int32_t wider = made->source == PL_FROM_OP
+                                  && g->op[made->op].code == PL_OP_cast
+                              ? root_of(g, g->op[made->op].input[0])
+                              : a;
+    for (int i = g->value[op->output[0]].op + 1; i < g->op_count; i++) {
+        const pl_op_t *sum = &g->op[i];
+        if (sum->code != PL_OP_sum)
+            continue;
+        const int32_t of = root_of(g, sum->input[0]);
+        const pl_shape_t x = g->value[sum->input[0]].shape;
+        if ((of == a || of == wider) && x.dim[x.rank - 1] > 1
+            && sum->attr.axes == (1u << (x.rank - 1)) - 1
+            && g->value[sum->output[0]].dtype == g->value[op->output[0]].dtype)
+            return i;
+    }
+    return -1;
+}
+
+/* Fills in an epilogue that a library can have; false: nothing fits. */
+static bool describe_epilogue(const pl_graph_t *g, const pl_op_t *op, pl_product_t *p,
+                              gpu_product_t *made)
+{
+    const int32_t value = op->output[0];
+    const int function = function_of(g, value),
+              sum = op->attr.transpose_a ? bias_sum_of(g, op) : -1;
+    const pl_op_t *next = &g->op[function < 0 ? 0 : function];
+    if (p->batches > 1)
+        return false;
+    if (function >= 0 && g->value[next->output[0]].dtype != p->out)
+        return false;
+    if (function >= 0 && next->code == PL_OP_gelu_tanh) {
+        p->epilogue = PL_EPILOGUE_GELU;
+        p->has_aux = is_read_besides(g, value, function);
+        made->behind = next->output[0];
+        made->aux = value;
+    } else if (function >= 0 && next->code == PL_OP_gelu_tanh_grad) {
+        const int32_t aux = root_of(g, next->input[1]);
+        if (p->has_bias || is_read_besides(g, value, function)
+            || g->value[aux].dtype != p->out
+            || g->value[aux].source != PL_FROM_OP
+            || pl_elements(g->value[aux].shape) != p->m * p->n)
+            return false;
+        p->epilogue = PL_EPILOGUE_GELU_GRAD;
+        p->has_aux = true;
+        made->behind = next->output[0];
+        made->aux = aux;
+    } else if (sum >= 0 && !p->has_bias) {
+        p->epilogue = PL_EPILOGUE_BIAS_GRAD;
+        made->behind = g->op[sum].output[0];
+    }
+    return p->epilogue != PL_EPILOGUE_NONE;
+}
+
+static const gpu_product_t plain = {NULL, -1, -1, -1, -1};
+
+/* Asks for a product as it is described. */
+static int library_ask(pl_gpu_t *gpu, gpu_text_t *t, const pl_product_t *p,
+                       gpu_product_t *made, pl_error_t *err)
+{
+    size_t workspace = 0;
+    const int code = gpu->machine->product_new(gpu, p, &made->prepared, &workspace, err);
+    if (code != PL_OK)
+        made->prepared = NULL;
+    else if (t->scratch < workspace)
+        t->scratch = workspace;
+    return code;
+}
+
+/* ... with what follows it, as much as the library can; PL_EUNSUPPORTED. */
+static int library_find(pl_gpu_t *gpu, gpu_text_t *t, const pl_plan_t *plan, int i,
+                        bool alone, gpu_product_t *made, pl_error_t *err)
+{
+    const pl_graph_t *g = t->g;
+    const pl_op_t *op = &g->op[i];
+    const unsigned offered = gpu->machine->epilogues ? gpu->machine->epilogues(gpu) : 0;
+    const int target = plan->kept && !alone ? target_of(g, op->output[0]) : -1;
+    pl_product_t plainly, p;
+    int code = PL_EUNSUPPORTED;
+    if (!gpu->machine->product_new || !describe(t, op, &plainly))
+        return code;
+    for (int adds = target >= 0; adds >= 0 && code == PL_EUNSUPPORTED; adds--)
+        for (int more = !alone; more >= 0 && code == PL_EUNSUPPORTED; more--) {
+            p = plainly;
+            *made = plain;
+            p.adds = adds;
+            made->target = adds ? g->op[target].input[0] : -1;
+            if (!more || (describe_epilogue(g, op, &p, made)
+                          && offered >> p.epilogue & 1))
+                code = library_ask(gpu, t, &p, made, err);
+        }
+    if (code != PL_OK)
+        *made = plain;
+    return code;
+}
+
+/* What a kernel of the core's does behind its product. */
+static void kernel_find(const pl_graph_t *g, int i, gpu_product_t *made)
+{
+    const int32_t value = g->op[i].output[0];
+    const int function = function_of(g, value), target = target_of(g, value);
+    if (function >= 0)
+        made->behind = g->op[function].output[0];
+    if (target >= 0)
+        made->target = g->op[target].input[0];
+}
+
+static bool is_product(const pl_op_t *op)
+{
+    return op->code == PL_OP_matmul || op->code == PL_OP_linear;
+}
+
+int gpu_products_find(pl_gpu_t *gpu, gpu_text_t *t, pl_plan_t *plan, bool leave,
+                      pl_error_t *err)
+{
+    const pl_graph_t *g = t->g;
+    plan->product = pl_alloc_array((size_t)g->value_count, sizeof *plan->product);
     if (!plan->product)
         return pl_no_memory(err);
-    plan->products = t->g->op_count;
-    for (int i = 0; i < t->g->op_count; i++) {
-        pl_product_t product;
-        size_t workspace = 0;
-        if (!describe(t, &t->g->op[i], &product))
+    plan->products = g->value_count;
+    for (int32_t v = 0; v < g->value_count; v++)
+        plan->product[v] = plain;
+    plan->kept = (gpu->machine->product_new || gpu->machine->layer_new) && !leave ? bytes_to_keep(gpu, g) : 0;
+    for (int i = 0; i < g->op_count; i++) {
+        if (!is_product(&g->op[i]))
             continue;
-        const int code = machine->product_new(gpu, &product, &plan->product[i],
-                                              &workspace, err);
+        const int32_t value = g->op[i].output[0];
+        gpu_product_t *made = &plan->product[value];
+        const int code = library_find(gpu, t, plan, i, false, made, err);
         if (code == PL_EUNSUPPORTED)
-            plan->product[i] = NULL;
+            kernel_find(g, i, made);
         else if (code != PL_OK)
             return code;
-        else if (t->scratch < workspace)
-            t->scratch = workspace;
+        if (made->behind >= 0)
+            plan->product[made->behind].front = value;
     }
     return PL_OK;
+}
+
+int32_t gpu_product_before(const pl_graph_t *g, int i, void *user)
+{
+    const pl_plan_t *plan = user;
+    const pl_op_t *op = &g->op[i];
+    if (op->code == PL_OP_assign) {
+        const int32_t made = root_of(g, op->input[1]);
+        return plan->product[made].target == op->input[0] ? made : -1;
+    }
+    return op->output_count ? plan->product[op->output[0]].front : -1;
+}
+
+/* How many of those that are to follow a product are in its unit, or are not. */
+static int count_followers(const gpu_text_t *t, pl_plan_t *plan, int32_t value, bool in)
+{
+    const pl_graph_t *g = t->g;
+    const int unit = t->fusion->unit[g->value[value].op];
+    int count = 0;
+    for (int i = 0; i < g->op_count; i++)
+        count += gpu_product_before(g, i, plan) == value
+                 && (t->fusion->unit[i] == unit) == in;
+    return count;
+}
+
+int gpu_products_settle(pl_gpu_t *gpu, gpu_text_t *t, pl_plan_t *plan, pl_error_t *err)
+{
+    const pl_graph_t *g = t->g;
+    int code = PL_OK;
+    for (int32_t v = 0; v < g->value_count && code == PL_OK; v++) {
+        gpu_product_t *made = &plan->product[v];
+        if (!made->prepared || !count_followers(t, plan, v, false))
+            continue;
+        const bool alone = !count_followers(t, plan, v, true);
+        gpu->machine->product_free(gpu, made->prepared);
+        if (made->behind >= 0)
+            plan->product[made->behind].front = -1;
+        *made = plain;
+        if (alone)
+            code = library_find(gpu, t, plan, g->value[v].op, true, made, err);
+        if (code == PL_EUNSUPPORTED)
+            code = PL_OK;
+    }
+    return code;
+}
+
+bool gpu_is_by_library(const pl_plan_t *plan, int32_t value)
+{
+    const int32_t front = plan->product[value].front;
+    return plan->product[value].prepared || (front >= 0 && plan->product[front].prepared);
 }
 
 void gpu_products_placed(const gpu_text_t *t, pl_plan_t *plan)
@@ -148,46 +395,74 @@ void gpu_products_placed(const gpu_text_t *t, pl_plan_t *plan)
     bool any = false;
     for (int i = 0; i < t->g->op_count && plan->kept; i++) {
         const pl_op_t *op = &t->g->op[i];
-        const bool is_made = (plan->product && plan->product[i])
-                             || (plan->layer && plan->layer[i]);
-        for (int k = 0; k < op->output_count && is_made; k++)
-            any |= t->home[op->output[k]].place == PL_PLACE_TARGET;
+        for (int k = 0; k < op->output_count; k++)
+            any |= ((plan->layer && plan->layer[i]) || gpu_is_by_library(plan, op->output[k]))
+                   && (t->home[op->output[k]].place == PL_PLACE_TARGET
+                       || plan->product[op->output[k]].target >= 0);
     }
     plan->kept = any ? plan->kept : 0;
 }
 
+/* ---- Launches ---- */
+
+static gpu_spot_t spot_of(const gpu_text_t *t, int32_t value, bool reads, bool writes)
+{
+    gpu_spot_t spot = gpu_spot_of(t, value);
+    spot.reads = reads;
+    spot.writes = writes;
+    spot.made = writes ? spot.value : 0;
+    return spot;
+}
+
+/* A library may write there. */
+static bool is_open(const pl_plan_t *plan, const gpu_spot_t *spot)
+{
+    return !spot->writes || spot->at == GPU_AT_ARENA
+           || (plan->kept && spot->at == GPU_AT_REGION && spot->index == PL_REGION_GRADS);
+}
+
+static void find_spots(const gpu_text_t *t, const pl_op_t *op, const gpu_product_t *made,
+                       gpu_spot_t spot[PL_PRODUCT_ADDRESSES])
+{
+    const gpu_spot_t scratch = {.at = GPU_AT_SCRATCH};
+    const bool sums = made->behind >= 0
+                      && t->g->op[t->g->value[made->behind].op].code == PL_OP_sum,
+               keeps = made->aux == op->output[0];
+    spot[PL_PRODUCT_A] = spot_of(t, op->input[0], true, false);
+    spot[PL_PRODUCT_B] = spot_of(t, op->input[1], true, false);
+    spot[PL_PRODUCT_C] = made->target >= 0 ? spot_of(t, made->target, true, true)
+                         : made->behind >= 0 && !sums
+                             ? spot_of(t, made->behind, false, true)
+                             : spot_of(t, op->output[0], false, true);
+    spot[PL_PRODUCT_BIAS] = op->input_count > 2 ? spot_of(t, op->input[2], true, false)
+                            : sums ? spot_of(t, made->behind, false, true)
+                                   : scratch;
+    spot[PL_PRODUCT_AUX] = made->aux >= 0 && gpu_is_wanted(t, made->aux)
+                               ? spot_of(t, made->aux, !keeps, keeps)
+                               : scratch;
+    spot[PL_PRODUCT_WORKSPACE] = scratch;
+}
+
 bool gpu_product_put(gpu_text_t *t, const pl_plan_t *plan, int i)
 {
-    const pl_prepared_t *library = plan->product ? plan->product[i] : NULL;
-    if (!library || !gpu_is_wanted(t, t->g->op[i].output[0]))
-        return false;
     const pl_op_t *op = &t->g->op[i];
-    gpu_spot_t spot[PL_PRODUCT_ADDRESSES] = {
-        [PL_PRODUCT_A] = gpu_spot_of(t, op->input[0]),
-        [PL_PRODUCT_B] = gpu_spot_of(t, op->input[1]),
-        [PL_PRODUCT_C] = gpu_spot_of(t, op->output[0]),
-        [PL_PRODUCT_WORKSPACE] = {.at = GPU_AT_SCRATCH}};
-    spot[PL_PRODUCT_A].reads = spot[PL_PRODUCT_B].reads = true;
-    spot[PL_PRODUCT_C].writes = true;
-    spot[PL_PRODUCT_C].made = spot[PL_PRODUCT_C].value;
-    spot[PL_PRODUCT_BIAS] = spot[PL_PRODUCT_WORKSPACE];
-    if (op->input_count > 2) {
-        spot[PL_PRODUCT_BIAS] = gpu_spot_of(t, op->input[2]);
-        spot[PL_PRODUCT_BIAS].reads = true;
-    }
-    if (spot[PL_PRODUCT_C].at != GPU_AT_ARENA
-        && !(plan->kept && spot[PL_PRODUCT_C].at == GPU_AT_REGION
-             && spot[PL_PRODUCT_C].index == PL_REGION_GRADS))
+    const gpu_product_t *made = &plan->product[op->output_count ? op->output[0] : 0];
+    gpu_spot_t spot[PL_PRODUCT_ADDRESSES];
+    if (!is_product(op) || !made->prepared)
         return false;
+    if (made->behind < 0 && made->target < 0 && !gpu_is_wanted(t, op->output[0]))
+        return false;
+    find_spots(t, op, made, spot);
     for (int k = 0; k < PL_PRODUCT_ADDRESSES; k++)
-        if (spot[k].offset % PL_PRODUCT_ALIGNMENT)
+        if (spot[k].offset % PL_PRODUCT_ALIGNMENT || !is_open(plan, &spot[k]))
             return false;
     if (t->error.code == PL_OK && PL_GROW(t->kernel, t->kernels, t->room) != PL_OK)
         pl_no_memory(&t->error);
     if (t->error.code != PL_OK)
         return true;
     gpu_kernel_t *kernel = &t->kernel[t->kernels++];
-    *kernel = (gpu_kernel_t){.library = library, .launch[0].count = PL_PRODUCT_ADDRESSES};
+    *kernel = (gpu_kernel_t){.library = made->prepared,
+                             .launch[0].count = PL_PRODUCT_ADDRESSES};
     snprintf(kernel->name, sizeof kernel->name, "product_%d", t->kernels);
     for (int k = 0; k < PL_PRODUCT_ADDRESSES; k++)
         kernel->spot[k] = spot[k];
@@ -197,7 +472,7 @@ bool gpu_product_put(gpu_text_t *t, const pl_plan_t *plan, int i)
 void gpu_products_free(pl_gpu_t *gpu, pl_plan_t *plan)
 {
     for (int k = 0; k < plan->products; k++)
-        if (plan->product[k])
-            gpu->machine->product_free(gpu, plan->product[k]);
+        if (plan->product[k].prepared)
+            gpu->machine->product_free(gpu, plan->product[k].prepared);
     pl_free(plan->product);
 }

@@ -24,7 +24,8 @@ static gpu_unit_t *unit_new(gpu_text_t *t, int from, int to)
 static void unit_ops(gpu_unit_t *u)
 {
     for (int i = u->from; i < u->to && u->t->error.code == PL_OK; i++)
-        if (u->t->g->op[i].code != PL_OP_reshape)
+        if (u->t->g->op[i].code != PL_OP_reshape
+            && pl_is_elementwise(u->t->g, &u->t->g->op[i]))
             gpu_unit_op(u, i);
 }
 
@@ -108,22 +109,23 @@ static bool define_part(gpu_text_t *t, const char *word, int32_t value)
     return false;
 }
 
-/* Whether something but looks follows the core. */
+/* Whether something but looks follows the core, and nothing that goes on by itself. */
 static bool is_followed(const gpu_text_t *t)
 {
-    return t->core >= 0 && pl_unit_first(t->g, t->core + 1, t->to) < t->to;
+    const int next = t->core < 0 ? -1 : pl_unit_core(t->g, t->core + 1, t->to);
+    return t->core >= 0 && pl_unit_first(t->g, t->core + 1, t->to) < t->to
+           && (next < 0 || t->g->op[next].code == PL_OP_sum);
 }
 
 bool gpu_define_behind(gpu_text_t *t, const char *name, int32_t value)
 {
     char word[24];
     snprintf(word, sizeof word, "%.16s(i, v)", name);
-    if (t->error.code != PL_OK || !is_followed(t))
+    if (t->error.code != PL_OK || t->core < 0)
         return false;
     if (define_part(t, word, value))
         return true;
-    if (value != t->g->op[t->core].output[0]
-        || pl_unit_core(t->g, t->core + 1, t->to) >= 0)
+    if (value != t->g->op[t->core].output[0] || !is_followed(t))
         return false;
     gpu_unit_t *u = unit_new(t, t->core + 1, t->to);
     if (!u)

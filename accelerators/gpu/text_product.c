@@ -204,11 +204,22 @@ static void print_pool(gpu_text_t *t, const pl_op_t *op)
     gpu_print_each(t, grad ? "pool_grad" : "pool", pl_elements(grad ? x : y));
 }
 
+/* A library's product makes them itself. */
+static void print_sums_beside(gpu_text_t *t, int i)
+{
+    for (i++; i < t->to; i++)
+        if (t->g->op[i].code == PL_OP_sum)
+            gpu_print_reduction(t, i);
+}
+
 bool gpu_print_product(gpu_text_t *t, int i)
 {
     const pl_op_t *op = &t->g->op[i];
     switch (op->code) {
-    case PL_OP_matmul: print_matmul(t, op); return true;
+    case PL_OP_matmul:
+        print_matmul(t, op);
+        print_sums_beside(t, i);
+        return true;
     case PL_OP_linear: print_linear(t, op); return true;
     case PL_OP_conv2d: print_convolution(t, op); return true;
     case PL_OP_conv2d_grad_x: print_convolution_grad_x(t, op); return true;

@@ -20,7 +20,8 @@ typedef struct unit {
     int entries, lines, dropouts, totals;    /* so far, at most: see pl_unit_limits_t */
     int newest;                              /* operation in it + 1; 0: none */
     int alike;                               /* the unit before of as many elements + 1 */
-    bool has_core;
+    int core;                                /* the operation that is no element-wise
+                                                one + 1; 0: none */
 } unit_t;
 
 typedef struct fuser {
@@ -69,11 +70,17 @@ bool pl_values_overlap(const pl_value_t *a, const pl_value_t *b)
 
 enum { ROW_MOST = 8192 }; /* elements that a group of threads can keep in registers */
 
+static bool is_product(const fuser_t *f, const pl_op_t *op)
+{
+    return f->limits->front && (op->code == PL_OP_matmul || op->code == PL_OP_linear);
+}
+
 /* Whether element-wise operations may go on with its first output. */
 static bool is_core(const fuser_t *f, const pl_op_t *op)
 {
     return f->limits->cores
-           && (op->code == PL_OP_layer_norm || op->code == PL_OP_layer_norm_grad);
+           && (op->code == PL_OP_layer_norm || op->code == PL_OP_layer_norm_grad
+               || is_product(f, op));
 }
 
 /* Whether they may come before it, and make its first input: a core that takes each
@@ -227,6 +234,20 @@ static int strangers(const fuser_t *f, int u, int i)
     return known ? count : -1;
 }
 
+/* The product that operation i may follow, its result; or -1. */
+static int32_t front_of(const fuser_t *f, int i)
+{
+    return f->limits->front ? f->limits->front(f->g, i, f->limits->user) : -1;
+}
+
+/* Whether a unit that has a core takes an element-wise operation. */
+static bool core_takes(const fuser_t *f, const unit_t *unit, int i)
+{
+    const pl_op_t *core = &f->g->op[unit->core - 1];
+    return is_product(f, core) ? front_of(f, i) == core->output[0]
+                               : !pl_is_total(f->g, &f->g->op[i]);
+}
+
 /* The unit that operation i joins, or -1. */
 static int find_unit(const fuser_t *f, int i)
 {
@@ -238,7 +259,7 @@ static int find_unit(const fuser_t *f, int i)
         if (more < 0 && u == f->fusion->units - 1)
             more = f->g->op[i].input_count;    /* neighbours: most often they meet further
                                                   on */
-        if (f->unit[u].has_core && pl_is_total(f->g, &f->g->op[i]))
+        if (f->unit[u].core && !core_takes(f, &f->unit[u], i))
             continue;
         if (more >= 0 && f->unit[u].entries + more < f->limits->operands
             && f->unit[u].lines < f->limits->lines
@@ -294,6 +315,11 @@ static int find_before(const fuser_t *f, int i)
     const pl_op_t *op = &f->g->op[i];
     if (op->code == PL_OP_cross_entropy_grad)
         return find_cross_entropy(f, i);
+    if (op->code == PL_OP_sum) {
+        const int32_t front = front_of(f, i);
+        const int u = front < 0 ? -1 : f->fusion->unit[f->g->value[front].op];
+        return floor_of(f, i) <= u ? u : -1;
+    }
     if (op->code == PL_OP_concat) {
         const int maker = parts_maker(f, op);
         return maker >= 0 && f->fusion->unit[maker] >= f->guarded ? f->fusion->unit[maker]
@@ -304,7 +330,7 @@ static int find_before(const fuser_t *f, int i)
         return -1;
     const int u = f->fusion->unit[x->op];
     const unit_t *unit = &f->unit[u];
-    return unit->elements == pl_op_elements(f->g, op) && !unit->has_core && !unit->totals
+    return unit->elements == pl_op_elements(f->g, op) && !unit->core && !unit->totals
                    && floor_of(f, i) <= u
                    && unit->entries + op->input_count + op->output_count
                           < f->limits->operands
@@ -318,7 +344,7 @@ static void place_core(fuser_t *f, int i)
     int u = op->input_count ? find_before(f, i) : -1;
     if (u < 0)
         u = open_unit(f, is_core(f, op) ? pl_op_elements(f->g, op) : 0);
-    f->unit[u].has_core = true;
+    f->unit[u].core = f->unit[u].core ? f->unit[u].core : i + 1;
     f->unit[u].entries += op->input_count + op->output_count;
     f->unit[u].lines++;
     join(f, i, u);

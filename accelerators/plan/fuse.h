@@ -25,6 +25,10 @@ typedef struct pl_unit_limits {
     int dropouts, totals;                 /* of which so many draw, and add up */
     bool cores;                           /* see pl_unit_core() */
     const struct pl_view *look;           /* of a lowered graph: with cores */
+    /* The result of the product that operation `op`, which reads it or stands beside it,
+     * may follow as one of its unit; -1  [none follows a product]. */
+    int32_t (*front)(const pl_graph_t *g, int op, void *user);
+    void *user;
 } pl_unit_limits_t;
 
 /* Groups the operations of a graph and puts them into an order in which those of a unit
@@ -46,7 +50,8 @@ bool pl_unit_in_place(const pl_fusion_t *fusion, const pl_graph_t *g, int op,
 /* The operation of a unit that is no element-wise one: its core; -1: they all are.  With
  * limits.cores those before it make the core's first input, element by element, and those
  * behind it go on with its first output; or a concat follows, of nothing but the core's
- * outputs; or the gradient of a cross-entropy follows it. */
+ * outputs; or the gradient of a cross-entropy follows it;
+ * or sums follow a product. */
 int pl_unit_core(const pl_graph_t *g, int from, int to);
 /* Whether operations [from, to) come to nothing: reshapes, and assigns that are done. */
 bool pl_unit_is_nothing(const pl_graph_t *g, const bool *done, int from, int to);

@@ -18,6 +18,7 @@
 
 #include "base/half.h"
 #include "t/stand_in/cuda.h"
+#include "t/stand_in/gelu.h"
 
 #define LT(member, symbol, result, parameters) API result symbol parameters;
 #include "accelerators/cuda/names.def"
@@ -34,7 +35,8 @@ struct cublasLtContext {
 struct cublasLtMatmulDescOpaque {
     uint32_t compute, scale, epilogue;
     int32_t transposed[2];
-    const void *bias;
+    int64_t aux_row;
+    const void *bias, *aux;
 };
 
 struct cublasLtMatrixLayoutOpaque {
@@ -141,6 +143,8 @@ API cu_result_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t p,
     case LT_DESC_TRANS_B: return set(&p->transposed[1], 4, value, bytes);
     case LT_DESC_EPILOGUE: return set(&p->epilogue, 4, value, bytes);
     case LT_DESC_BIAS: return set(&p->bias, sizeof p->bias, value, bytes);
+    case LT_DESC_AUX: return set(&p->aux, sizeof p->aux, value, bytes);
+    case LT_DESC_AUX_ROW: return set(&p->aux_row, sizeof p->aux_row, value, bytes);
     default: return LT_INVALID_VALUE;
     }
 }
@@ -207,8 +211,8 @@ typedef struct work {
     product_t product;
     layout_t a, b, d;
     double alpha, beta;
-    const char *from_a, *from_b, *from_bias;
-    char *to;
+    const char *from_a, *from_b;
+    char *bias, *aux, *to;
     void *workspace;
     size_t bytes;
 } work_t;
@@ -258,6 +262,35 @@ static double element(const work_t *w, int operand, int64_t batch, int64_t row,
     return (double)rounded;
 }
 
+static double beta_of(const work_t *w, int64_t at)
+{
+    return w->beta != 0 ? w->beta * load(w->to, w->d.type, at) : 0;
+}
+
+static double epilogue_of(const work_t *w, double x, int64_t row, int64_t column)
+{
+    const uint32_t epilogue = w->product.epilogue, type = w->d.type;
+    const int64_t at = column * w->product.aux_row + row;
+    if (epilogue == LT_EPILOGUE_GELU_GRAD)
+        return x * gelu_slope_at(load(w->aux, type, at));
+    if (epilogue & LT_EPILOGUE_BIAS)
+        x += load(w->bias, type, row);
+    if (w->aux)
+        store(w->aux, type, at, x);
+    return epilogue & LT_EPILOGUE_GELU ? gelu_of(x) : x;
+}
+
+/* Of each column of op(b). */
+static void sum_bias(const work_t *w, int64_t inner)
+{
+    for (int64_t column = 0; column < w->d.columns; column++) {
+        double sum = 0;
+        for (int64_t k = 0; k < inner; k++)
+            sum += element(w, 1, 0, k, column);
+        store(w->bias, w->d.type, column, sum);
+    }
+}
+
 static int work_run(void *data)
 {
     const work_t *w = data;
@@ -271,17 +304,25 @@ static int work_run(void *data)
                 double sum = 0;
                 for (int64_t k = 0; k < inner; k++)
                     sum += element(w, 0, batch, row, k) * element(w, 1, batch, k, column);
-                sum *= w->alpha;
-                if (w->beta != 0)
-                    sum += w->beta * load(w->to, d->type, at);
-                if (w->from_bias)
-                    sum += load(w->from_bias, d->type, row);
-                store(w->to, d->type, at, sum);
+                store(w->to, d->type, at,
+                      epilogue_of(w, w->alpha * sum + beta_of(w, at), row, column));
             }
+    if (w->product.epilogue == LT_EPILOGUE_BIAS_GRAD)
+        sum_bias(w, inner);
     return 0;
 }
 
 /* ---- Whether it is ---- */
+
+static bool has_bias(const product_t *p)
+{
+    return p->epilogue & (LT_EPILOGUE_BIAS | LT_EPILOGUE_BIAS_GRAD);
+}
+
+static bool has_aux(const product_t *p)
+{
+    return p->epilogue & LT_EPILOGUE_AUX;
+}
 
 static cu_result_t check(const product_t *p, const layout_t *a, const layout_t *b,
                          const layout_t *d)
@@ -294,14 +335,16 @@ static cu_result_t check(const product_t *p, const layout_t *a, const layout_t *
         || a->leading < a->rows || b->leading < b->rows || d->leading < d->rows
         || a->batches != d->batches || b->batches != d->batches
         || p->scale != (is_wide ? LT_F64 : LT_F32)
-        || (p->epilogue == LT_EPILOGUE_BIAS && !p->bias))
+        || (has_bias(p) && !p->bias)
+        || (has_aux(p) && (!p->aux || p->aux_row % 8 || p->aux_row < d->rows)))
         return LT_INVALID_VALUE;
     if (a->type != b->type || is_wide != (a->type == LT_F64)
         || (d->type != a->type && (is_wide || d->type != LT_F32))
         || (p->compute == LT_COMPUTE_TF32 && a->type != LT_F32)
-        || (is_wide && p->epilogue == LT_EPILOGUE_BIAS))
+        || (p->epilogue != LT_EPILOGUE_NONE && (is_wide || d->batches > 1)
+            && p->epilogue != LT_EPILOGUE_BIAS))
         return LT_NOT_SUPPORTED;
-    return LT_OK;
+    return is_wide && has_bias(p) ? LT_NOT_SUPPORTED : LT_OK;
 }
 
 static uint64_t mixed(uint64_t hash, const void *data, size_t bytes)
@@ -413,12 +456,16 @@ API cu_result_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t pro
         return refused("it is not in place");
     if (bytes < facts[3] || (uintptr_t)workspace % 256)
         return refused("the workspace is too small, or not aligned");
-    layout_t row = {.type = d_layout->type,
-                    .batches = 1,
-                    .rows = d_layout->rows,
-                    .columns = 1,
-                    .leading = d_layout->rows};
-    const bool has_bias = product->epilogue == LT_EPILOGUE_BIAS;
+    const bool sums = product->epilogue == LT_EPILOGUE_BIAS_GRAD;
+    const layout_t bias = {.type = d_layout->type,
+                           .batches = 1,
+                           .rows = sums ? d_layout->columns : d_layout->rows,
+                           .columns = 1},
+                   aux = {.type = d_layout->type,
+                          .batches = 1,
+                          .rows = d_layout->rows,
+                          .columns = d_layout->columns,
+                          .leading = product->aux_row};
     work_t work = {.product = *product,
                    .a = *a_layout,
                    .b = *b_layout,
@@ -428,12 +475,14 @@ API cu_result_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t pro
                    .from_a = operand(handle, a, a_layout, facts[4]),
                    .from_b = operand(handle, b, b_layout, facts[5]),
                    .to = operand(handle, d, d_layout, facts[6]),
-                   .from_bias = has_bias ? operand(handle, product->bias, &row, 16)
-                                         : NULL,
+                   .bias = has_bias(product) ? operand(handle, product->bias, &bias, 16)
+                                             : NULL,
+                   .aux = has_aux(product) ? operand(handle, product->aux, &aux, 16)
+                                           : NULL,
                    .workspace = handle->memory((CUdeviceptr)(uintptr_t)workspace, bytes),
                    .bytes = bytes};
-    if (!work.from_a || !work.from_b || !work.to || (has_bias && !work.from_bias)
-        || (bytes && !work.workspace))
+    if (!work.from_a || !work.from_b || !work.to || (has_bias(product) && !work.bias)
+        || (has_aux(product) && !work.aux) || (bytes && !work.workspace))
         return refused("an operand is not aligned, or not in device memory");
     __atomic_add_fetch(&stand_in_multiplied, 1, __ATOMIC_RELAXED);
     return handle->put(stream, work_run, &work, sizeof work) == CU_OK
