@@ -30,6 +30,14 @@ typedef struct pl_compiling {
     void (*done)(struct pl_compiling *c, const pl_error_t *err);
 } pl_compiling_t;
 
+/* A kernel or a copy of a replay, by the device's clock. */
+typedef struct pl_device_span {
+    const char *what;               /* kind of launch: "layer_norm" */
+    const char *operator;           /* path of what it computes: "h.0.ln_1"  [""] */
+    int stream;                     /* 0: it computes, 1: to the device, 2: to the host */
+    double begin, end;              /* s since the replay began */
+} pl_device_span_t;
+
 #define PL_STEP_SCALARS 67
 
 /* One replay: what changes from step to step, and what comes back.  Owned by the actor,
@@ -68,6 +76,10 @@ typedef struct pl_replay {
      * it is enqueued.  The fence, which is borrowed, stands for it and for all before it
      * [not wanted]. */
     void (*ordered)(struct pl_replay *replay, pl_fence_t *fence);
+    /* To be called before done() with all that took time on the device, valid during the
+     * call; a replay that is measured may take longer  [not wanted; need not be
+     * called]. */
+    void (*measured)(struct pl_replay *replay, const pl_device_span_t *span, int count);
     /* To be called once, on the accelerator's thread, from inside replay() or later; err
      * NULL when it went well. */
     void (*done)(struct pl_replay *replay, const pl_error_t *err);

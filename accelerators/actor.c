@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/run.h"
@@ -38,6 +39,7 @@ typedef struct running {
     pl_error_t failure;                                     /* the first  [code 0] */
     size_t sums, room;                                      /* of figures; in numbers */
     double *figures;                                        /* [room] */
+    json_t *spans;                                          /* measured  [NULL: none] */
     struct running *next;
 } running_t;
 
@@ -77,6 +79,7 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
     device->info.threads = threads_of(job);
     device->info.computes = true;
     device->info.compiles = job->compiles;
+    device->times.wanted = !strcmp(job->trainer->profiler, "operators");
     device->info.local_rank = (int)body->start.local_rank;
     device->info.device = pl_options_device(job->options, device->info.local_rank);
     const bool is_numbered = device->info.device >= 0;
@@ -139,6 +142,7 @@ static void running_give(running_t *running)
 
 static void running_answer(const running_t *running)
 {
+    char *spans = running->spans ? pl_json_write(running->spans, PL_JSON_COMPACT) : NULL;
     const pl_replay_t *first = &running->first.replay, *then = &running->then.replay;
     pl_bytes_t figures = {running->figures, running->sums * sizeof(double)};
     if (first->exchange)
@@ -153,7 +157,9 @@ static void running_answer(const running_t *running)
                                       .forward = first->forward,
                                       .seconds = running->first.seconds,
                                       .then = running->then.seconds,
-                                      .metrics = figures});
+                                      .metrics = figures,
+                                      .spans = spans ? spans : ""});
+    pl_text_free(spans);
 }
 
 static void replay_done(pl_replay_t *replay, const pl_error_t *err)
@@ -170,6 +176,7 @@ static void replay_done(pl_replay_t *replay, const pl_error_t *err)
         return;
     device->running--;
     running_answer(running);
+    json_decref(running->spans);
     running_give(running);
     if (device->ending && pl_device_is_idle(device))
         pl_actor_end(device, NULL);
@@ -189,6 +196,13 @@ static void replay_ordered(pl_replay_t *replay, pl_fence_t *fence)
     pl_progress_replay_plan(((half_t *)replay)->of->call,
                             &(pl_replay_plan_progress_t){.fence = &fence->object,
                                                          .ordered = true});
+}
+
+static void replay_measured(pl_replay_t *replay, const pl_device_span_t *span, int count)
+{
+    running_t *running = ((half_t *)replay)->of;
+    running->spans = pl_device_times_add(&running->device->times, span, count,
+                                         running->spans);
 }
 
 static int replay_fill(pl_replay_t *replay, const pl_replay_plan_t *msg,
@@ -238,6 +252,9 @@ static int running_fill(running_t *running, const pl_device_t *device,
                               running,
                               0};
     running->then = (half_t){{.done = replay_done}, then ? running : NULL, 0};
+    running->spans = NULL;
+    if (running->device->times.wanted)
+        running->first.replay.measured = running->then.replay.measured = replay_measured;
     if (then) {
         running->then.replay.figures = running->figures + compiled->sums;
         running->then.replay.seed = msg->seed, running->then.replay.step = msg->step,
@@ -349,6 +366,8 @@ static int device_measure(void *self, pl_call_t *call, const pl_body_t *body,
 static void device_cancel(void *self, pl_call_t *call)
 {
     pl_device_t *device = self;
+    if (pl_is_life(self, call))
+        pl_device_times_log(&device->times, pl_actor_rank(self));
     if (pl_is_life(self, call) && pl_device_is_idle(device))
         pl_actor_end(self, NULL);
     else if (pl_is_life(self, call))
@@ -365,6 +384,7 @@ static void device_release(void *self)
     for (int k = 0; k < PL_REGIONS; k++)
         pl_object_unref(device->lent[k]);
     pl_device_compiles_drop(device);
+    pl_device_times_release(&device->times);
     while (device->spare) {
         running_t *next = device->spare->next;
         running_free(device->spare);

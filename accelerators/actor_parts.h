@@ -4,6 +4,7 @@
 
 #include "accelerators/accelerator.h"
 #include "accelerators/actor.h"
+#include "accelerators/actor_times.h"
 #include "accelerators/rooms.h"
 #include "base/options.h"
 #include "runtime/actor.h"
@@ -38,6 +39,7 @@ typedef struct pl_device {
     bool ending;
     pl_call_t *measuring;                                   /* its peak  [NULL] */
     pl_rooms_t rooms;
+    pl_device_times_t times;
 } pl_device_t;
 
 /* Nothing is under way that writes into memory which others hold. */

@@ -163,6 +163,9 @@ kernels_are_compiled_ahead() {
     with devices=1 fit run.json --set trainer.accelerator=cuda --journal journal
     is "$status" 0 "a run on such a card trains: $err"
     is "$(ls "$folder/cache/paceline")" "$kept" "and compiles nothing"
+    with devices=1 fit run.json --set trainer.accelerator=cuda --set trainer.profiler=operators --trace trace
+    like "$err" '^ +fc2 +product +[0-9]+ +[0-9.]+ us ' "a profile shows its operators"
+    like "$(cat trace)" '"name":"fc2: product"' "and a trace"
     try "$paceline" explain journal
     like "$(tr -s '\n ' ' ' <<<"$out")" \
         'train, batches of 20: [0-9]+ launches, [0-9.]+ [KM]iB, values .* 0 pieces compiled in [0-9.]+ s, [1-9] from' \

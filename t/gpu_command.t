@@ -6,7 +6,7 @@ read -ra cc <<<"${CC:-cc}"
 export top_srcdir=$srcdir PACELINE_PLUGIN_PATH=$PWD/plugins:$builddir/examples/.libs
 
 the_emulator_is_built_as_a_plug_in() {
-    local sources=("$srcdir"/t/{emulated_code,emulator,kernel_texts,machine_emulated,streams}.c)
+    local sources=("$srcdir"/t/{emulated_code,emulated_layers,emulator,kernel_texts,machine_emulated,streams}.c)
     mkdir plugins
     echo '#include "t/machine_emulated.h"
 PL_PLUGIN({"accelerator", &emulated_accelerator})' >plugin.c
@@ -17,9 +17,9 @@ PL_PLUGIN({"accelerator", &emulated_accelerator})' >plugin.c
     like "$out" '^emulated .*the emulator of a GPU' "the command lists it"
 }
 
-# loss ACCELERATOR - of a run there
+# loss ACCELERATOR WORDS... - of a run there
 loss() {
-    try "$paceline" fit run.json --set "trainer.accelerator=$1"
+    try "$paceline" fit run.json --set "trainer.accelerator=$1" "${@:2}"
     is "$status" 0 "fit ends well with $1"
     loss=$(sed -n 's/^train_loss  *//p' <<<"$out")
 }
@@ -42,6 +42,29 @@ RUN
     is "$loss" "$cpu" "that is the same as far as it is printed"
 }
 
+# profiled ACCELERATOR KERNEL - of a run there, which is measured
+profiled() {
+    local whole=$loss
+    loss "$1" --set trainer.profiler=operators --trace trace.json
+    is "$loss" "$whole" "to the same loss"
+    like "$err" '^profile of the device of rank 0: [0-9.]+ s in 16 replays, by operator$' "a table follows"
+    like "$err" "^ +h\\.0\\.ln_1 +layer_norm +8 +[0-9.]+ us +[0-9.]+ ms +[0-9.]+ %$" "with an operator of the module"
+    like "$err" "^ +h\\.0\\.mlp\\.c_fc +$2 +" "and another"
+    like "$(cat trace.json)" '"name":"h.0.ln_1: layer_norm"' "the trace has it, too"
+    like "$(cat trace.json)" '"thread_name","args":\{"name":"device: kernels"' "on a track of the device"
+}
+
+a_table_shows_where_the_device_takes_its_time() {
+    profiled emulated linear
+    like "$err" '^ +copy to the device +16 ' "copies to it"
+    like "$err" '^ +copy to the host +16 ' "and from it are in the table"
+    like "$(cat trace.json)" '"name":"device: copies in"' "and in the trace"
+    profiled cpu linear
+    loss cpu --trace trace.json
+    is "$(grep -c 'device: ' trace.json)" 0 "nothing is measured unless that is wanted"
+}
+
 run the_emulator_is_built_as_a_plug_in
 run it_trains_as_the_processor trains
+run a_table_shows_where_the_device_takes_its_time trains
 done_testing

@@ -37,6 +37,7 @@ struct pl_plan {
     pl_plan_t *next;
     pl_step_t *step;
     int steps;
+    pl_device_span_t *span;                           /* [steps]  [not measured yet] */
     int forward;                                      /* so many before backward begins */
     place_t *place;                                   /* [values] */
     char **at;                                        /* [values] */
@@ -395,6 +396,7 @@ void pl_plan_free(pl_cpu_t *cpu, pl_plan_t *plan)
         step_release(&plan->step[i]);
     pl_wide_free(plan->wide);
     pl_free(plan->step);
+    pl_free(plan->span);
     pl_free(plan->place);
     pl_free(plan->at);
     pl_free(plan->constant);
@@ -493,21 +495,40 @@ static double seconds_since(int64_t began)
     return (double)(pl_now() - began) / PL_SECOND;
 }
 
+/* -> now. */
+static double note_span(pl_plan_t *plan, int step, double since, double now)
+{
+    const pl_op_t *op = &plan->step[step].op;
+    if (!plan->span)
+        plan->span = pl_alloc_array((size_t)plan->steps, sizeof *plan->span);
+    if (plan->span)
+        plan->span[step] = (pl_device_span_t){.what = pl_op_name(op),
+                                              .operator = op->path,
+                                              .begin = since,
+                                              .end = now};
+    return now;
+}
+
 /* From step *next on; -> PL_OK, an error or a step's answer. */
 static int run_steps(pl_plan_t *plan, const pl_frame_t *frame, pl_replay_t *replay,
                      int *next, pl_error_t *err)
 {
     const int64_t began = pl_now();
     int told = replay->continues ? plan->told : 0, i = *next, code = PL_OK;
+    double since = 0;
     for (; i < plan->steps && code == PL_OK; i++) {
         if (i == plan->forward)
             replay->forward = seconds_since(began);
         code = plan->step[i].run(&plan->step[i], frame, err);
+        if (replay->measured)
+            since = note_span(plan, i, since, seconds_since(began));
         if (code == PL_OK && told < plan->buckets)
             told = tell_buckets(plan, replay, told, i + 1);
     }
     if (code == PL_WAITS && i <= plan->forward)
         replay->forward = seconds_since(began);
+    if (replay->measured && plan->span)
+        replay->measured(replay, plan->span + *next, i - *next);
     plan->told = told;
     *next = i;
     return code;

@@ -7,6 +7,7 @@
  * exchange, or the host computes. */
 #include "accelerators/gpu/plan.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "accelerators/gpu/layers.h"
@@ -332,7 +333,7 @@ static int print_units(compiler_t *c, const int *last, pl_error_t *err)
     if (c->plan->kept)
         gpu_print_kept(&c->text, c->plan->kept, false);
     for (int from = 0, to; from < g->op_count && code == PL_OK; from = to) {
-        const int unit = c->fusion.unit[from];
+        const int unit = c->fusion.unit[from], kernels = c->text.kernels;
         for (to = from; to < g->op_count && c->fusion.unit[to] == unit; to++)
             ;
         if (is_backward(g, from, to))
@@ -341,6 +342,9 @@ static int print_units(compiler_t *c, const int *last, pl_error_t *err)
             cut_exchange(c, from);
         else if (!pl_unit_is_nothing(g, c->lifetimes.done, from, to))
             code = print_unit(c, from, to, err);
+        for (int k = kernels; k < c->text.kernels; k++)
+            snprintf(c->text.kernel[k].path, sizeof c->text.kernel[k].path, "%s",
+                     g->op[c->text.core < 0 ? from : c->text.core].path);
         c->text.from = c->text.to = 0;
         c->text.core = -1;
         cut_buckets(c, last, &bucket, unit);
@@ -376,6 +380,11 @@ static int take_text(compiler_t *c, pl_error_t *err)
         return pl_fail(err, c->text.error.code, "%s", c->text.error.text);
     p->kernel = c->text.kernel;
     p->kernels = c->text.kernels;
+    for (int k = 0; k < p->kernels; k++) {
+        const char *name = p->kernel[k].name, *number = strrchr(name, '_');
+        snprintf(p->kernel[k].kind, sizeof p->kernel[k].kind, "%.*s",
+                 number ? (int)(number - name) : 23, name);
+    }
     p->scratch = c->text.scratch;
     p->counters = c->text.counters;
     p->check = c->text.check;

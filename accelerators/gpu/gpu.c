@@ -61,13 +61,6 @@ void pl_gpu_discard(void *self, pl_plan_t *plan)
     gpu_plan_free(self, plan);
 }
 
-/* "layer_norm" of "layer_norm_12". */
-static void kind_of(const gpu_kernel_t *kernel, char kind[24])
-{
-    const char *number = strrchr(kernel->name, '_');
-    snprintf(kind, 24, "%.*s", number ? (int)(number - kernel->name) : 23, kernel->name);
-}
-
 static double bytes_of(const gpu_kernel_t *kernel)
 {
     double bytes = 0;
@@ -80,10 +73,9 @@ static double bytes_of(const gpu_kernel_t *kernel)
 void pl_gpu_describe(const void *self, const pl_plan_t *plan, pl_plan_facts_t *facts)
 {
     (void)self;
-    char kind[24];
     for (int k = 0; k < plan->kernels; k++) {
+        const char *kind = plan->kernel[k].kind;
         int i = 0;
-        kind_of(&plan->kernel[k], kind);
         while (i < facts->kinds && strcmp(facts->kind[i].name, kind) != 0)
             i++;
         if (i == facts->kinds && i < PL_PLAN_KINDS)

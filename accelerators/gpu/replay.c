@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "accelerators/gpu/fence.h"
+#include "accelerators/gpu/pieces.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/random.h"
@@ -34,6 +35,7 @@ typedef struct flight {
     pl_event_t *ready[PL_GRAD_BUCKETS_MOST]; /* [NULL: not made yet] */
     int readies;                             /* that were recorded */
     int buckets[PL_GRAD_BUCKETS_MOST];       /* that are ready with each */
+    gpu_marks_t marks;                       /* where it is measured */
 } flight_t;
 
 typedef struct pl_gpu_replays {
@@ -54,6 +56,7 @@ static flight_t *flight_free(pl_gpu_t *gpu, flight_t *f)
     for (int k = 0; k < PL_GRAD_BUCKETS_MOST; k++)
         if (f->ready[k])
             machine->event_free(gpu, f->ready[k]);
+    gpu_marks_free(gpu, &f->marks);
     if (f->host)
         machine->host_free(gpu, f->host);
     pl_free(f);
@@ -172,7 +175,7 @@ static flight_t *flight_take(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err)
     }
     f->plan = plan;
     f->next = NULL;
-    f->piece = f->reported = f->readies = f->exchange = 0;
+    f->piece = f->reported = f->readies = f->exchange = f->marks.count = 0;
     f->is_timed = false;
     int code = events_make(gpu, f, err);
     if (code == PL_OK && f->bytes < bytes) {
@@ -189,6 +192,12 @@ static flight_t *flight_take(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err)
 }
 
 /* ---- On their way to the device ---- */
+
+/* [NULL: its kernels and copies are not measured] */
+static gpu_marks_t *marks_of(flight_t *f)
+{
+    return f->replay->measured ? &f->marks : NULL;
+}
 
 static int set_fill(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
 {
@@ -208,6 +217,8 @@ static int set_fill(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
     memcpy(step->scalar, replay->scalar, sizeof step->scalar);
     int code = machine->event_wait(gpu, set->left, PL_STREAM_IN, err);
     if (code == PL_OK)
+        code = gpu_mark(gpu, marks_of(f), PL_STREAM_IN, GPU_MARK_BEGIN, err);
+    if (code == PL_OK)
         code = machine->copy_in(gpu, PL_STREAM_IN, set->step.address, step, sizeof *step,
                                 err);
     for (int k = 0; k < PL_FIELDS && code == PL_OK; k++) {
@@ -218,6 +229,8 @@ static int set_fill(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
                                 p->input[k], err);
         batch += aligned(p->input[k]);
     }
+    if (code == PL_OK)
+        code = gpu_mark(gpu, marks_of(f), PL_STREAM_IN, GPU_MARK_COPY, err);
     if (code == PL_OK)
         code = machine->event_record(gpu, set->filled, PL_STREAM_IN, err);
     return code == PL_OK ? machine->event_wait(gpu, set->filled, PL_STREAM_MAIN, err)
@@ -251,63 +264,6 @@ static int passage_out(pl_gpu_t *gpu, const gpu_passage_t *p, pl_error_t *err)
     const pl_address_t from = passage_address(r, p, &width);
     return gpu->machine->copy_out(gpu, PL_STREAM_OUT, (char *)r->mirror + p->from * width,
                                   from, p->count * width, err);
-}
-
-static int put_kernels(pl_gpu_t *gpu, const pl_plan_t *plan, int from, int to, int set,
-                       pl_error_t *err)
-{
-    const pl_machine_ops_t *machine = gpu->machine;
-    int code = PL_OK;
-    for (int k = from; k < to && code == PL_OK; k++) {
-        const gpu_kernel_t *kernel = &plan->kernel[k];
-        const pl_launch_t *launch = &kernel->launch[set];
-        if (kernel->library)
-            code = machine->product_run(gpu, PL_STREAM_MAIN, kernel->library,
-                                        launch->address, err);
-        else if (kernel->layer)
-            code = machine->layer_run(gpu, PL_STREAM_MAIN, kernel->layer, launch->address,
-                                      err);
-        else
-            code = machine->launch(gpu, PL_STREAM_MAIN, launch, err);
-    }
-    return code;
-}
-
-/* Ends the recording also after a failure: the stream must not stay in that state. */
-static int piece_record(pl_gpu_t *gpu, const pl_plan_t *plan, gpu_piece_t *piece, int set,
-                        pl_error_t *err)
-{
-    const pl_machine_ops_t *machine = gpu->machine;
-    pl_recording_t *made = NULL;
-    int code = machine->record_begin(gpu, PL_STREAM_MAIN, err);
-    if (code != PL_OK)
-        return code;
-    code = put_kernels(gpu, plan, piece->from, piece->to, set, err);
-    const int ended = machine->record_end(gpu, PL_STREAM_MAIN, &made,
-                                          code == PL_OK ? err : NULL);
-    if (code == PL_OK)
-        piece->recording[set] = made;
-    else if (made)
-        machine->recording_free(gpu, made);
-    return code == PL_OK ? ended : code;
-}
-
-/* The first time launches run one by one, because they may load code; then they are
- * recorded. */
-static int piece_run(pl_gpu_t *gpu, pl_plan_t *plan, gpu_piece_t *piece, int set,
-                     pl_error_t *err)
-{
-    const pl_machine_ops_t *machine = gpu->machine;
-    const bool records = machine->record_begin && piece->to - piece->from > 1;
-    if (records && piece->runs[set] && !piece->recording[set]) {
-        const int code = piece_record(gpu, plan, piece, set, err);
-        if (code != PL_OK)
-            return code;
-    }
-    piece->runs[set]++;
-    return piece->recording[set]
-               ? machine->recording_run(gpu, PL_STREAM_MAIN, piece->recording[set], err)
-               : put_kernels(gpu, plan, piece->from, piece->to, set, err);
 }
 
 /* Passages to the host up to the piece's last, behind what it computes. */
@@ -348,7 +304,7 @@ static int piece_put(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
     pl_plan_t *p = f->plan;
     gpu_piece_t *piece = &p->piece[f->piece];
     const int passages = f->piece ? piece[-1].passages : 0;
-    int code = piece_run(gpu, p, piece, f->set, err);
+    int code = gpu_piece_run(gpu, p, piece, f->set, marks_of(f), err);
     f->piece++;
     if (code == PL_OK && piece->host)
         code = gpu_host_put(&p->host[piece->host - 1], gpu, err);
@@ -397,8 +353,12 @@ static int flight_put(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
     if (code == PL_OK)
         code = machine->event_wait(gpu, f->computed, PL_STREAM_OUT, err);
     if (code == PL_OK)
+        code = gpu_mark(gpu, marks_of(f), PL_STREAM_OUT, GPU_MARK_BEGIN, err);
+    if (code == PL_OK)
         code = machine->copy_out(gpu, PL_STREAM_OUT, record_of(f), set->record.address,
                                  record_bytes(f->plan), err);
+    if (code == PL_OK)
+        code = gpu_mark(gpu, marks_of(f), PL_STREAM_OUT, GPU_MARK_COPY, err);
     if (code == PL_OK)
         code = machine->event_record(gpu, set->left, PL_STREAM_OUT, err);
     if (code == PL_OK)
@@ -416,7 +376,7 @@ static int refresh(pl_gpu_t *gpu, const flight_t *f, pl_error_t *err)
     if (kernel < 0 || (m->low_is_fresh && !m->region[PL_REGION_PARAMS].mirror))
         return PL_OK;
     m->low_is_fresh = true;
-    return put_kernels(gpu, f->plan, kernel, kernel + 1, f->set, err);
+    return gpu_put_kernels(gpu, f->plan, kernel, kernel + 1, f->set, err);
 }
 
 static int flight_begin(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
@@ -441,7 +401,7 @@ static int flight_go_on(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
     const gpu_passage_t *p = &f->plan->exchanged;
     int code = p->count ? passage_in(gpu, p, err) : PL_OK;
     if (code == PL_OK && p->count && p->kernel >= 0)
-        code = put_kernels(gpu, f->plan, p->kernel, p->kernel + 1, f->set, err);
+        code = gpu_put_kernels(gpu, f->plan, p->kernel, p->kernel + 1, f->set, err);
     return code == PL_OK ? flight_put(gpu, f, err) : code;
 }
 
@@ -555,6 +515,8 @@ static void flight_end(pl_gpu_t *gpu, flight_t *f, const pl_error_t *failure)
     replay->exchange = code == PL_OK && !control.guarded ? f->exchange : 0;
     if (code == PL_OK && f->is_timed)
         replay->forward = gpu->machine->event_seconds(gpu, f->began, f->backward);
+    if (code == PL_OK && !replay->exchange && replay->measured)
+        gpu_marks_report(gpu, &f->marks, f->plan, f->began, replay);
     if (code == PL_OK && !replay->exchange && !(control.halts && control.halted))
         hand_out(f, control.guarded != 0);
     if (replay->exchange)

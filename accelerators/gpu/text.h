@@ -58,6 +58,8 @@ enum { GPU_RECORD_SUMS = 32 };
 
 typedef struct gpu_kernel {
     char name[32];
+    char kind[24]; /* "layer_norm" of "layer_norm_12" */
+    char path[64]; /* of the operator that it is of: "h.0.ln_1"  [""] */
     int text;                     /* the one it stands in  [library, layer: none] */
     const pl_prepared_t *library; /* a product that the machine's library computes, with
                                      addresses as machine.h has them  [NULL: a kernel] */

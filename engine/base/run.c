@@ -111,8 +111,9 @@ const pl_option_t pl_trainer_table[] = {
             "show a progress bar on a terminal"),
     PL_BOOL(pl_trainer_options_t, enable_model_summary, "true",
             "log a table of the model's layers"),
-    TRAINER(TEXT, profiler, "\"none\"", "none|simple",
-            "simple: log the time by stage and actor at the end"),
+    TRAINER(TEXT, profiler, "\"none\"", "none|simple|operators",
+            "simple: log the time by stage and actor at the end; operators: log the "
+            "time of the device by operator, which makes the steps of GPUs slower"),
     PL_OPTIONS_END,
 };
 

@@ -246,3 +246,15 @@ int pl_step_spans(const pl_open_t *open, const pl_tap_record_t *end,
     default: return 0;
     }
 }
+
+json_t *pl_device_spans(const pl_tap_record_t *record)
+{
+    pl_body_t body;
+    pl_error_t error;
+    if (record->envelope.message != PL_MESSAGE_replay_plan
+        || record->envelope.kind != PL_KIND_REPLY
+        || pl_frame_decode_record(record->frame, &body, &error, NULL) != PL_OK
+        || !*body.replay_plan_reply.spans)
+        return NULL;
+    return json_loads(body.replay_plan_reply.spans, 0, NULL);
+}

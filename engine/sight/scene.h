@@ -5,6 +5,8 @@
 #ifndef PL_SIGHT_SCENE_H
 #define PL_SIGHT_SCENE_H
 
+#include <jansson.h>
+
 #include "base/map.h"
 #include "runtime/tap.h"
 
@@ -92,5 +94,11 @@ enum { PL_CALL_SPANS = 3 };
 int pl_step_spans(const pl_open_t *open, const pl_tap_record_t *end,
                   int64_t busy_until[PL_TRACKS],
                   pl_time_span_t spans[PL_CALL_SPANS]);
+
+/* Streams of a device, which the reply of replay_plan numbers. */
+enum { PL_DEVICE_TRACKS = 3 };
+
+/* The list "spans" of a reply of replay_plan; NULL: it is none, or has none. */
+json_t *pl_device_spans(const pl_tap_record_t *record);
 
 #endif

@@ -20,9 +20,9 @@
 #include "base/random.h"
 #include "sight/scene.h"
 #include "sight/sink.h"
+#include "sight/trace_text.h"
 
 enum {
-    EVENT_MOST = 512,
     STAGE_TIDS = 1,                                  /* of a rank's tracks of its steps */
     FIRST_TID = 8,                                   /* of actors */
     LANE_NONE = -1,
@@ -43,7 +43,7 @@ typedef struct drawn {
 } drawn_t;
 
 typedef struct rank {
-    bool has_tracks[PL_TRACKS];
+    bool has_tracks[PL_TRACKS + PL_DEVICE_TRACKS];
     int64_t busy_until[PL_TRACKS];
     int64_t counted;
 } rank_t;
@@ -56,86 +56,6 @@ typedef struct trace {
     uint64_t arrows, lost;
     int64_t now;
 } trace_t;
-
-/* ---- one event ---- */
-
-/* Printing is most of what a trace costs: so texts are of known length where they are
- * constant, and an event is made where it stays. */
-typedef struct text {
-    size_t length;
-    bool is_cut;                                            /* there was no room */
-    char at[EVENT_MOST];
-} text_t;
-
-static inline void add_bytes(text_t *t, const char *bytes, size_t count)
-{
-    if (count > EVENT_MOST - t->length) {
-        t->is_cut = true;
-        return;
-    }
-    memcpy(t->at + t->length, bytes, count);
-    t->length += count;
-}
-
-static inline void add(text_t *t, const char *text)
-{
-    add_bytes(t, text, strlen(text));
-}
-
-static void add_number(text_t *t, uint64_t number)
-{
-    static const char pairs[] = "00010203040506070809101112131415161718192021222324"
-                                "25262728293031323334353637383940414243444546474849"
-                                "50515253545556575859606162636465666768697071727374"
-                                "75767778798081828384858687888990919293949596979899";
-    char digits[24], *const end = digits + sizeof digits, *first = end;
-    for (; number >= 10; number /= 100)
-        memcpy(first -= 2, pairs + number % 100 * 2, 2);
-    if (number || first == end)
-        *--first = (char)('0' + number);
-    add_bytes(t, first, (size_t)(end - first));
-}
-
-/* Microseconds with the nanoseconds behind the point. */
-static void add_time(text_t *t, int64_t time)
-{
-    const uint64_t ns = time > 0 ? (uint64_t)time : 0;
-    const char rest[] = {'.', (char)('0' + ns % 1000 / 100), (char)('0' + ns % 100 / 10),
-                         (char)('0' + ns % 10)};
-    add_number(t, ns / 1000);
-    add_bytes(t, rest, sizeof rest);
-}
-
-/* Names of actors may be a user's. */
-static void add_name(text_t *t, const char *name)
-{
-    const size_t first = t->length;
-    add(t, name);
-    for (size_t k = first; k < t->length; k++)
-        if (t->at[k] == '"' || t->at[k] == '\\' || (t->at[k] & 0xe0) == 0)
-            t->at[k] = '?';
-}
-
-static void event(text_t *t, char phase, int pid, uint64_t tid, int64_t time)
-{
-    const char begin[] = {'{', '"', 'p', 'h', '"', ':', '"', phase, '"'};
-    t->length = 0;
-    t->is_cut = false;
-    add_bytes(t, begin, sizeof begin);
-    add(t, ",\"pid\":");
-    add_number(t, (uint64_t)pid);
-    add(t, ",\"tid\":");
-    add_number(t, tid);
-    add(t, ",\"ts\":");
-    add_time(t, time);
-}
-
-static void add_label(text_t *t, const char *name)
-{
-    add(t, ",\"name\":\"");
-    add_name(t, name);
-    add(t, "\"");
-}
 
 static bool put(trace_t *trace, text_t *t)
 {
@@ -410,6 +330,26 @@ static void call_ends(trace_t *trace, pl_open_t *open, int64_t time)
 
 /* ---- steps and figures ---- */
 
+static void draw_span(trace_t *trace, int pid, int track, const char *track_name,
+                      int64_t begin, int64_t end, const char *label)
+{
+    rank_t *rank = rank_of(trace, pid);
+    const uint64_t tid = STAGE_TIDS + (uint64_t)track;
+    if (!rank)
+        return;
+    if (!rank->has_tracks[track]) {
+        put_meta(trace, "thread_name", pid, tid, track_name, 0);
+        put_meta(trace, "thread_sort_index", pid, tid, NULL, tid);
+    }
+    rank->has_tracks[track] = true;
+    text_t t;
+    event(&t, 'X', pid, tid, begin);
+    add(&t, ",\"dur\":");
+    add_time(&t, end - begin);
+    add_label(&t, label);
+    put(trace, &t);
+}
+
 static void draw_spans(trace_t *trace, const pl_open_t *open,
                        const pl_tap_record_t *record)
 {
@@ -419,20 +359,9 @@ static void draw_spans(trace_t *trace, const pl_open_t *open,
     const int pid = record->stamp.rank + 2;
     rank_t *rank = rank_of(trace, pid);
     const int count = rank ? pl_step_spans(open, record, rank->busy_until, spans) : 0;
-    for (int k = 0; k < count; k++) {
-        const uint64_t tid = STAGE_TIDS + (uint64_t)spans[k].track;
-        if (!rank->has_tracks[spans[k].track]) {
-            put_meta(trace, "thread_name", pid, tid, names[spans[k].track], 0);
-            put_meta(trace, "thread_sort_index", pid, tid, NULL, tid);
-        }
-        rank->has_tracks[spans[k].track] = true;
-        text_t t;
-        event(&t, 'X', pid, tid, spans[k].begin);
-        add(&t, ",\"dur\":");
-        add_time(&t, spans[k].end - spans[k].begin);
-        add_label(&t, pl_step_part_names[spans[k].part]);
-        put(trace, &t);
-    }
+    for (int k = 0; k < count; k++)
+        draw_span(trace, pid, (int)spans[k].track, names[spans[k].track], spans[k].begin,
+                  spans[k].end, pl_step_part_names[spans[k].part]);
 }
 
 static void draw_figures(trace_t *trace, int pid, int64_t time, const char *metrics)
@@ -457,6 +386,32 @@ static void draw_figures(trace_t *trace, int pid, int64_t time, const char *metr
         put(trace, &t);
     }
     json_decref(figures);
+}
+
+/* What a device has measured by its own clock ends when its reply was sent. */
+static void draw_device(trace_t *trace, const pl_tap_record_t *record)
+{
+    static const char *const names[PL_DEVICE_TRACKS] = {
+        "device: kernels", "device: copies in", "device: copies out"};
+    json_t *spans = pl_device_spans(record), *span;
+    json_int_t begin, end, last = 0;
+    int track;
+    const char *kind, *of;
+    char label[NAME_MOST];
+    size_t k;
+    json_array_foreach(spans, k, span)
+        if (json_unpack(span, "[i,s,s,I,I]", &track, &kind, &of, &begin, &end) == 0)
+            last = end > last ? end : last;
+    json_array_foreach(spans, k, span) {
+        if (json_unpack(span, "[i,s,s,I,I]", &track, &kind, &of, &begin, &end) != 0
+            || track < 0 || track >= PL_DEVICE_TRACKS)
+            continue;
+        snprintf(label, sizeof label, "%s%s%s", of, *of ? ": " : "", kind);
+        draw_span(trace, record->stamp.rank + 2, PL_TRACKS + track, names[track],
+                  record->stamp.time - last + begin, record->stamp.time - last + end,
+                  label);
+    }
+    json_decref(spans);
 }
 
 static void look_at_figures(trace_t *trace, const pl_tap_record_t *record)
@@ -494,6 +449,7 @@ static void trace_record(void *self, const pl_tap_record_t *record)
     settle(trace, open->to, open->to->rank);
     if (pl_ends_call(record)) {
         draw_spans(trace, open, record);
+        draw_device(trace, record);
         call_ends(trace, open, trace->now);
         pl_scene_drop(&trace->scene, open);
     } else if (record->envelope.kind == PL_KIND_PROGRESS

@@ -1,0 +1,109 @@
+/* actor_times.c - where the time of a device goes: by operator and kind of kernel
+ *
+ * A few hundred rows, which are found by a hash of both; the table is logged when the
+ * device ends. */
+#include "accelerators/actor_times.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "accelerators/actor_parts.h"
+#include "base/alloc.h"
+#include "base/json_walk.h"
+#include "base/log.h"
+
+enum { SHOWN = 40 };
+
+static uint64_t hash(uint64_t of, const char *text)
+{
+    for (; *text; text++)
+        of = (of ^ (unsigned char)*text) * 0x100000001b3u;
+    return of;
+}
+
+static pl_time_row_t *row_of(pl_device_times_t *times, const pl_device_span_t *span)
+{
+    const uint64_t key = hash(hash(0xcbf29ce484222325u + (unsigned)span->stream,
+                                   span->what) * 31,
+                              span->operator)
+                         | 1;
+    const uintptr_t known = (uintptr_t)pl_map_get(&times->known, key);
+    if (known)
+        return &times->row[known - 1];
+    if (PL_GROW(times->row, times->rows, times->room) != PL_OK
+        || pl_map_put(&times->known, key, (void *)(uintptr_t)(times->rows + 1)) != PL_OK)
+        return NULL;
+    pl_time_row_t *row = &times->row[times->rows++];
+    *row = (pl_time_row_t){.stream = span->stream};
+    snprintf(row->what, sizeof row->what, "%s", span->what);
+    snprintf(row->operator, sizeof row->operator, "%s", span->operator);
+    return row;
+}
+
+json_t *pl_device_times_add(pl_device_times_t *times, const pl_device_span_t *span,
+                            int count, json_t *spans)
+{
+    static const char *const names[] = {"", "copy to the device", "copy to the host"};
+    double end = 0;
+    if (!spans) {                                           /* the first of a call */
+        times->before = 0;
+        spans = json_array();
+    }
+    for (int k = 0; k < count; k++) {
+        pl_device_span_t s = span[k];
+        s.what = s.stream > 0 && s.stream < 3 ? names[s.stream] : s.what;
+        pl_time_row_t *row = row_of(times, &s);
+        if (row) {
+            row->count++;
+            row->seconds += s.end - s.begin;
+        }
+        end = s.end > end ? s.end : end;
+        spans = pl_json_append(
+            spans, json_pack("[i,s,s,I,I]", s.stream, s.what, s.operator,
+                             (json_int_t)((times->before + s.begin) * 1e9),
+                             (json_int_t)((times->before + s.end) * 1e9)));
+    }
+    times->replays++;
+    times->before += end;
+    return spans;
+}
+
+static int by_seconds(const void *a, const void *b)
+{
+    const pl_time_row_t *x = a, *y = b;
+    return (x->seconds < y->seconds) - (x->seconds > y->seconds);
+}
+
+void pl_device_times_log(pl_device_times_t *times, int rank)
+{
+    double all = 0;
+    if (!times->rows)
+        return;
+    qsort(times->row, (size_t)times->rows, sizeof *times->row, by_seconds);
+    pl_map_release(&times->known);                          /* rows have moved */
+    for (int k = 0; k < times->rows; k++)
+        all += times->row[k].seconds;
+    pl_log_line(PL_LOG_INFO, rank, "",
+                "profile of the device of rank %d: %.3f s in %llu replays, by operator",
+                rank, all, (unsigned long long)times->replays);
+    pl_log_line(PL_LOG_INFO, rank, "", "    %-32s %-20s %9s %10s %10s %8s", "operator",
+                "kernel", "times", "mean", "total", "share");
+    for (int k = 0; k < times->rows && k < SHOWN; k++) {
+        const pl_time_row_t *row = &times->row[k];
+        pl_log_line(PL_LOG_INFO, rank, "",
+                    "    %-32s %-20s %9llu %7.1f us %7.2f ms %6.1f %%", row->operator,
+                    row->what, (unsigned long long)row->count,
+                    row->seconds / (double)row->count * 1e6, row->seconds * 1e3,
+                    all > 0 ? 100 * row->seconds / all : 0);
+    }
+    if (times->rows > SHOWN)
+        pl_log_line(PL_LOG_INFO, rank, "", "    and %d more", times->rows - SHOWN);
+}
+
+void pl_device_times_release(pl_device_times_t *times)
+{
+    pl_map_release(&times->known);
+    pl_free(times->row);
+    times->row = NULL;
+}
