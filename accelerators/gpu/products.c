@@ -323,7 +323,8 @@ int gpu_products_find(pl_gpu_t *gpu, gpu_text_t *t, pl_plan_t *plan, bool leave,
     plan->products = g->value_count;
     for (int32_t v = 0; v < g->value_count; v++)
         plan->product[v] = plain;
-    plan->kept = (gpu->machine->product_new || gpu->machine->layer_new) && !leave ? bytes_to_keep(gpu, g) : 0;
+    if (!leave && (gpu->machine->product_new || gpu->machine->layer_new))
+        plan->kept = bytes_to_keep(gpu, g);
     for (int i = 0; i < g->op_count; i++) {
         if (!is_product(&g->op[i]))
             continue;
@@ -395,8 +396,9 @@ void gpu_products_placed(const gpu_text_t *t, pl_plan_t *plan)
     bool any = false;
     for (int i = 0; i < t->g->op_count && plan->kept; i++) {
         const pl_op_t *op = &t->g->op[i];
+        const bool is_layer = plan->layer && plan->layer[i];
         for (int k = 0; k < op->output_count; k++)
-            any |= ((plan->layer && plan->layer[i]) || gpu_is_by_library(plan, op->output[k]))
+            any |= (is_layer || gpu_is_by_library(plan, op->output[k]))
                    && (t->home[op->output[k]].place == PL_PLACE_TARGET
                        || plan->product[op->output[k]].target >= 0);
     }

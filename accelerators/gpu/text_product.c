@@ -121,14 +121,22 @@ static void define_patch(gpu_text_t *t)
         "KERNEL_SIZE)) : (real)0)");
 }
 
+/* Of pictures x, filters w and what they make of them, y, two are read: by these names. */
+static void begin_convolution(gpu_text_t *t, const pl_op_t *op, const char *kernel,
+                              pl_shape_t x, pl_shape_t w, pl_shape_t y, const char *first,
+                              const char *second)
+{
+    gpu_kernel_begin(t, kernel);
+    define_pictures(t, op, x, y, w.dim[2]);
+    gpu_define_load(t, first, op->input[0]);
+    gpu_define_load(t, second, op->input[1]);
+}
+
 static void print_convolution(gpu_text_t *t, const pl_op_t *op)
 {
     const pl_shape_t x = shape_of(t, op->input[0]), w = shape_of(t, op->input[1]),
                      y = shape_of(t, op->output[0]);
-    gpu_kernel_begin(t, "conv2d");
-    define_pictures(t, op, x, y, w.dim[2]);
-    gpu_define_load(t, "X", op->input[0]);
-    gpu_define_load(t, "W", op->input[1]);
+    begin_convolution(t, op, "conv2d", x, w, y, "X", "W");
     define_patch(t);
     gpu_define(t, "A(batch, m, k)", "PATCH(m, k)");
     gpu_define(t, "B(batch, k, n)", "W((n) * K + (k))");
@@ -141,15 +149,11 @@ static void print_convolution_grad_w(gpu_text_t *t, const pl_op_t *op)
 {
     const pl_shape_t y = shape_of(t, op->input[0]), x = shape_of(t, op->input[1]),
                      w = shape_of(t, op->output[0]);
-    gpu_kernel_begin(t, "conv2d_dw");
-    define_pictures(t, op, x, y, w.dim[2]);
-    gpu_define_load(t, "DY", op->input[0]);
-    gpu_define_load(t, "X", op->input[1]);
+    begin_convolution(t, op, "conv2d_dw", x, w, y, "DY", "X");
     define_patch(t);
     gpu_define(t, "A(batch, m, k)", "DY((k) * FILTERS + (m))");
     gpu_define(t, "B(batch, k, n)", "PATCH(k, n)");
-    gpu_define_store(t, "OUT", op->output[0]);
-    gpu_define(t, "C(batch, m, n, v)", "OUT((m) * N + (n), v)");
+    define_result(t, op);
     end_product(t, 1, w.dim[0], pl_elements(w) / w.dim[0],
                 y.dim[0] * y.dim[1] * y.dim[2]);
 }
@@ -159,10 +163,7 @@ static void print_convolution_grad_x(gpu_text_t *t, const pl_op_t *op)
 {
     const pl_shape_t y = shape_of(t, op->input[0]), w = shape_of(t, op->input[1]),
                      x = shape_of(t, op->output[0]);
-    gpu_kernel_begin(t, "conv2d_dx");
-    define_pictures(t, op, x, y, w.dim[2]);
-    gpu_define_load(t, "DY", op->input[0]);
-    gpu_define_load(t, "W", op->input[1]);
+    begin_convolution(t, op, "conv2d_dx", x, w, y, "DY", "W");
     gpu_define(t, "DOWN_OF(m, k)",
                "((m) / WIDTH %% HEIGHT + PADDING - (k) / KERNEL_SIZE %% KERNEL_SIZE)");
     gpu_define(t, "ACROSS_OF(m, k)", "((m) %% WIDTH + PADDING - (k) %% KERNEL_SIZE)");
@@ -177,8 +178,7 @@ static void print_convolution_grad_x(gpu_text_t *t, const pl_op_t *op)
         t, "B(batch, k, n)",
         "W((((k) / (KERNEL_SIZE * KERNEL_SIZE)) * CHANNELS + (n)) * (KERNEL_SIZE * "
         "KERNEL_SIZE) + (k) %% (KERNEL_SIZE * KERNEL_SIZE))");
-    gpu_define_store(t, "OUT", op->output[0]);
-    gpu_define(t, "C(batch, m, n, v)", "OUT((m) * N + (n), v)");
+    define_result(t, op);
     end_product(t, 1, x.dim[0] * x.dim[1] * x.dim[2], x.dim[3],
                 w.dim[0] * w.dim[2] * w.dim[3]);
 }

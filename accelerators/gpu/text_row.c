@@ -60,20 +60,27 @@ static void end_norm(gpu_text_t *t, int64_t rows, int64_t width)
     end_rows(t, "norm", rows, width);
 }
 
+/* Where element i of a row lies, and whose weight and bias it has: that of `i` or of the
+ * `row`. */
+static void define_norm(gpu_text_t *t, const pl_op_t *op, const char *at, const char *of)
+{
+    define_epsilon(t, op);
+    gpu_define_load(t, "IN", op->input[0]);
+    gpu_define(t, "X(row, i)", "IN(%s)", at);
+    gpu_define_load(t, "W", op->input[1]);
+    gpu_define_load(t, "B", op->input[2]);
+    gpu_define_store(t, "OUT", op->output[0]);
+    gpu_define(t, "Y(row, i, n)", "OUT(%s, (n) * W(%s) + B(%s))", at, of, of);
+    gpu_define_store(t, "MEAN", op->output[1]);
+}
+
 static void print_layer_norm(gpu_text_t *t, const pl_op_t *op)
 {
     const pl_shape_t x = shape_of(t, op->input[0]);
     const int64_t width = last_of(x), rows = pl_elements(x) / width;
     gpu_kernel_begin(t, "layer_norm");
     define_rows(t, rows, width);
-    define_epsilon(t, op);
-    gpu_define_load(t, "IN", op->input[0]);
-    gpu_define(t, "X(row, i)", "IN((row) * WIDTH + (i))");
-    gpu_define_load(t, "W", op->input[1]);
-    gpu_define_load(t, "B", op->input[2]);
-    gpu_define_store(t, "OUT", op->output[0]);
-    gpu_define(t, "Y(row, i, n)", "OUT((row) * WIDTH + (i), (n) * W(i) + B(i))");
-    gpu_define_store(t, "MEAN", op->output[1]);
+    define_norm(t, op, "(row) * WIDTH + (i)", "i");
     gpu_define(t, "VAR(row, v)", "((void)(v))");
     gpu_define_store(t, "RSTD", op->output[2]);
     end_norm(t, rows, width);
@@ -158,14 +165,7 @@ static void print_batch_norm(gpu_text_t *t, const pl_op_t *op)
     gpu_kernel_begin(t, "batch_norm");
     const channels_t c = define_channels(t, shape_of(t, op->input[0]));
     define_rows(t, c.count, c.size);
-    define_epsilon(t, op);
-    gpu_define_load(t, "IN", op->input[0]);
-    gpu_define(t, "X(row, i)", "IN(AT(row, i))");
-    gpu_define_load(t, "W", op->input[1]);
-    gpu_define_load(t, "B", op->input[2]);
-    gpu_define_store(t, "OUT", op->output[0]);
-    gpu_define(t, "Y(row, i, n)", "OUT(AT(row, i), (n) * W(row) + B(row))");
-    gpu_define_store(t, "MEAN", op->output[1]);
+    define_norm(t, op, "AT(row, i)", "row");
     gpu_define_store(t, "VAR", op->output[2]);
     gpu_define(t, "RSTD(row, v)", "((void)(v))");
     end_norm(t, c.count, c.size);
