@@ -444,6 +444,13 @@ bool pl_accelerator_measures(const char *name)
     return ops && ops->stats;
 }
 
+const char *pl_accelerator_memory_kind(const char *name)
+{
+    const void *part = pl_part_find("accelerator", name, NULL);
+    const pl_accelerator_ops_t *ops = part;
+    return ops ? ops->memory_kind : NULL;
+}
+
 bool pl_accelerator_describes(const char *name)
 {
     const void *part = pl_part_find("accelerator", name, NULL);

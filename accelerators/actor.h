@@ -14,6 +14,9 @@ const pl_actor_ops_t *pl_accelerator_actor(const char *name, pl_error_t *err);
 /* Whether devices of that kind answer measure_device. */
 bool pl_accelerator_measures(const char *name);
 
+/* The kind of memory that they lend, or NULL. */
+const char *pl_accelerator_memory_kind(const char *name);
+
 /* Whether they know anything of their plans for describe_plans. */
 bool pl_accelerator_describes(const char *name);
 

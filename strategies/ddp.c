@@ -43,6 +43,7 @@ int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t 
     const char *name = ((const pl_part_t *)instance.ops)->name;
     if (((const pl_collective_ops_t *)instance.ops)->own_order)
         ddp->replica.order = name;
+    ddp->device_kind = ((const pl_collective_ops_t *)instance.ops)->device;
     pl_collective_part_t *part = pl_collective_part_new(&instance, &seat, err);
     const pl_actor_ops_t *ops = part ? pl_collective_actor(name, err) : NULL;
     const pl_start_t start = {.options = "", .context = part ? &part->object : NULL};
@@ -174,6 +175,7 @@ static void ddp_release(void *self)
 {
     pl_ddp_t *ddp = self;
     pl_ddp_meetings_release(ddp);
+    pl_ddp_device_release(ddp);
     pl_object_unref(ddp->texts);
     pl_object_unref(ddp->board);
 }

@@ -1,8 +1,9 @@
 /* ddp_memory.c - memory of what ranks move: the board, and regions of the device
  *
  * What the host writes and reads lies on the board; the regions (`bulk`) are the
- * device's.  A device that borrows the host's memory has its regions beside the board,
- * and the tail of a step lies behind the gradients: then one operation sums both. */
+ * device's.  A device that lends memory keeps the gradients there (ddp_device.c).  One
+ * that borrows the host's has its regions beside the board, and the tail of a step lies
+ * behind the gradients: then one operation sums both. */
 #include <math.h>
 
 #include "base/alloc.h"
@@ -89,7 +90,7 @@ static size_t outputs_bytes(const pl_ddp_t *ddp)
 
 static bool separates(const pl_ddp_t *ddp)
 {
-    return ddp->ways && ddp->ways->separates;
+    return ddp->on_device || (ddp->ways && ddp->ways->separates);
 }
 
 /* Whether ranks move a region. */
@@ -115,7 +116,7 @@ static void region_find(pl_ddp_t *ddp, pl_region_t region, size_t *end)
 {
     pl_replica_t *r = &ddp->replica;
     const pl_dtype_t dtype = pl_region_dtype(r->model->precision, region);
-    if (is_bulk(ddp, region))
+    if (is_bulk(ddp, region) && !r->lends[region])
         r->bulk[region].offset = piece_find(end,
                                             (size_t)pl_replica_region_count(r, region)
                                                 * pl_element_bytes(dtype));
@@ -171,7 +172,7 @@ static void buckets_find(pl_ddp_t *ddp)
 static void bulk_take(pl_ddp_t *ddp, pl_lent_t *memory)
 {
     for (int k = 0; k < PL_REGIONS; k++)
-        if (is_bulk(ddp, (pl_region_t)k))
+        if (is_bulk(ddp, (pl_region_t)k) && !ddp->replica.lends[k])
             ddp->replica.bulk[k].memory = pl_object_ref(memory);
 }
 
@@ -211,6 +212,9 @@ static void bulk_lent(void *self, const pl_answer_t *answer)
 int pl_ddp_prepare(pl_replica_t *r, pl_error_t *err)
 {
     pl_ddp_t *ddp = (pl_ddp_t *)r;
+    ddp->on_device = r->lends[PL_REGION_GRADS] = pl_ddp_stays(ddp);
+    if (ddp->on_device)
+        r->meets = &pl_ddp_device_meets;
     places_find(ddp);
     buckets_find(ddp);
     r->spent_by = pl_alloc_array((size_t)r->ranks * PL_SPENT_KINDS, sizeof(double));

@@ -26,6 +26,9 @@ typedef struct pl_meeting {
     void (*end)(struct pl_ddp *ddp, struct pl_meeting *meeting,
                 const pl_error_t *failure);
     bool ready;                                       /* what this rank brings is there */
+    bool on_device;                                   /* gradients of the step are summed
+                                                         on the device; */
+    bool is_computed;                                 /* and the figures are there */
     pl_replica_sums_t sums;                           /* of a step */
     pl_forward_t *forward;                            /* of a batch */
     const pl_replica_exchange_t *exchange;            /* within a step */
@@ -76,6 +79,16 @@ typedef struct pl_ddp {
     pl_meeting_t *under_way;
     double bucket_mb;                                       /* options */
     bool drop_last, replace_sampler;
+    const char *device_kind;                /* of memory that the collective moves besides
+                                               the host's  [NULL] */
+    bool on_device;                         /* gradients stay there: ddp_device.c */
+    bool shares;                            /* their memory was given to the collective */
+    pl_fence_t *fence[PL_GRAD_BUCKETS_MOST];         /* counted: of buckets of the step to
+                                                        come, */
+    int fences;                                      /* so many */
+    pl_fence_t *after;                      /* what is summed next is there behind that */
+    pl_meeting_t *ordering;                 /* of the step whose sums are not in order */
+    int enqueuing;                          /* calls of the collective's for it */
     int called;                             /* buckets of the step to come */
     int pending;                            /* calls of the collective's for it, and for
                                                those */
@@ -160,6 +173,20 @@ double *pl_ddp_figures(const pl_ddp_t *ddp);
  * alone. */
 PL_API int pl_ddp_sum_step(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
 PL_API int pl_ddp_sum_tail(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
+/* A meeting for a step at the end of the queue, which is not ready.  NULL: PL_ENOMEM, or
+ * the error of one before. */
+pl_meeting_t *pl_ddp_step_meeting(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
+                                  pl_error_t *err);
+int pl_ddp_gather(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err);
+
+/* ---- ddp_device.c: gradients that stay in the memory of devices ---- */
+
+/* Whether they can. */
+bool pl_ddp_stays(const pl_ddp_t *ddp);
+extern const pl_replica_meets_t pl_ddp_device_meets;
+/* Sums neighbouring elements of the gradients' region, behind ddp->after. */
+int pl_ddp_device_sum(pl_ddp_t *ddp, size_t from, size_t count, pl_error_t *err);
+void pl_ddp_device_release(pl_ddp_t *ddp);
 
 /* ---- ddp_exchange.c: within a step ---- */
 

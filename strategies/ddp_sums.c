@@ -146,6 +146,8 @@ static void tail_put(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
 /* Neighbouring elements of the gradients' region. */
 static int grads_call(pl_ddp_t *ddp, size_t from, size_t count, pl_error_t *err)
 {
+    if (ddp->on_device)
+        return pl_ddp_device_sum(ddp, from, count, err);
     return pl_ddp_call_sum(ddp, pl_ddp_region(ddp, PL_REGION_GRADS, from), count,
                            ddp->dtype, err);
 }
@@ -167,13 +169,17 @@ static int bucket_call(pl_ddp_t *ddp, int bucket, pl_error_t *err)
 static void buckets_call(pl_ddp_t *ddp, int buckets)
 {
     pl_error_t err = {0};
-    for (; ddp->called < buckets && ddp->failure.code == PL_OK; ddp->called++)
+    for (; ddp->called < buckets && ddp->failure.code == PL_OK; ddp->called++) {
+        ddp->after = ddp->called < ddp->fences ? ddp->fence[ddp->called]
+                                               : ddp->replica.computed;
         if (bucket_call(ddp, ddp->called, &err) != PL_OK)
             ddp->failure = err;
+    }
 }
 
-static void ddp_ready(pl_replica_t *r, int buckets)
+static void ddp_ready(pl_replica_t *r, int buckets, pl_fence_t *fence)
 {
+    (void)fence;
     buckets_call((pl_ddp_t *)r, buckets);
 }
 
@@ -188,6 +194,12 @@ static size_t loss_of(const pl_ddp_t *ddp, const pl_replica_sums_t *sums)
     return (size_t)ddp->replica.model->params + 2 * (size_t)sums->step;
 }
 
+static int tail_call(pl_ddp_t *ddp, pl_error_t *err)
+{
+    return pl_ddp_call_sum(ddp, pl_ddp_board(ddp, ddp->at.tail), pl_ddp_tail_end(ddp),
+                           ddp->dtype, err);
+}
+
 /* From some gradients on, up to the loss: one piece, and the tail with it where they lie
  * together. */
 static int sum_from(pl_ddp_t *ddp, size_t from, size_t loss, pl_error_t *err)
@@ -196,10 +208,7 @@ static int sum_from(pl_ddp_t *ddp, size_t from, size_t loss, pl_error_t *err)
     const bool together = end.memory == ddp->board && end.offset == ddp->at.tail;
     int code = grads_call(ddp, from,
                           loss + 2 - from + (together ? pl_ddp_tail_end(ddp) : 0), err);
-    if (code == PL_OK && !together)
-        code = pl_ddp_call_sum(ddp, pl_ddp_board(ddp, ddp->at.tail), pl_ddp_tail_end(ddp),
-                               ddp->dtype, err);
-    return code;
+    return code == PL_OK && !together && !ddp->on_device ? tail_call(ddp, err) : code;
 }
 
 int pl_ddp_sum_tail(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err)
@@ -215,6 +224,7 @@ int pl_ddp_sum_step(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *er
     int code = PL_OK;
     buckets_call(ddp, ddp->replica.bucket_count);
     ddp->called = 0;
+    ddp->after = ddp->replica.computed;
     if (ddp->failure.code != PL_OK) {
         *err = ddp->failure;
         return err->code;
@@ -232,6 +242,8 @@ int pl_ddp_sum_step(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *er
 static int step_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
 {
     tail_put(ddp, &meeting->sums);
+    if (meeting->on_device)
+        return tail_call(ddp, err);
     return ddp->ways && ddp->ways->give ? ddp->ways->give(ddp, &meeting->sums, err)
                                         : pl_ddp_sum_step(ddp, &meeting->sums, err);
 }
@@ -263,7 +275,7 @@ static void step_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *fai
     bool halt = false;
     if (!failure && hashes_check(ddp, &err) == PL_OK) {
         double *figures = meeting->sums.figures;
-        for (size_t k = 0; k < meeting->sums.figure_count; k++)
+        for (size_t k = 0; k < meeting->sums.figure_count && figures; k++)
             figures[k] = tail(ddp, tail_figures(ddp) + k);
         halt = tail(ddp, TAIL_ANNOUNCED) > 0;
         state_take(ddp, tail(ddp, TAIL_PRESENT));
@@ -271,10 +283,24 @@ static void step_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *fai
         spent_take(ddp);
     }
     failure = err.code == PL_OK ? NULL : &err;
-    if (ddp->ways && ddp->ways->take)
+    if (meeting->on_device)
+        pl_replica_told(&ddp->replica, failure, halt);
+    else if (ddp->ways && ddp->ways->take)
         ddp->ways->take(ddp, &meeting->sums, failure, halt);
     else
         pl_replica_reduced(&ddp->replica, failure, halt);
+}
+
+pl_meeting_t *pl_ddp_step_meeting(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
+                                  pl_error_t *err)
+{
+    pl_meeting_t *meeting = pl_ddp_meeting(ddp, err);
+    if (!meeting)
+        return NULL;
+    meeting->begin = step_begin;
+    meeting->end = step_end;
+    meeting->sums = *sums;
+    return meeting;
 }
 
 static int ddp_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
@@ -385,7 +411,7 @@ static void batch_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *fa
                         !failure && figures[BATCH_ANNOUNCED] > 0);
 }
 
-static int ddp_gather(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
+int pl_ddp_gather(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
 {
     pl_ddp_t *ddp = (pl_ddp_t *)r;
     pl_meeting_t *meeting = forward->done ? pl_ddp_meeting_of(ddp, forward)
@@ -407,5 +433,5 @@ const pl_replica_meets_t pl_ddp_meets = {
     .ready = ddp_ready,
     .reduce = ddp_reduce,
     .exchange = pl_ddp_exchange,
-    .gather = ddp_gather,
+    .gather = pl_ddp_gather,
 };

@@ -90,15 +90,28 @@ static void compile_answered(void *self, const pl_answer_t *answer)
     setup_answered(self, answer);
 }
 
+/* A region's own memory, where the device lends it. */
+static void allocated(void *self, const pl_answer_t *answer)
+{
+    pl_replica_t *r = self;
+    const pl_region_t region = (pl_region_t)(uintptr_t)answer->context;
+    if (answer->kind == PL_ANSWER_REPLY && r->lends[region]) {
+        pl_object_unref(r->bulk[region].memory);
+        r->bulk[region].memory = pl_object_ref(answer->body->allocate_reply.memory);
+    }
+    setup_answered(self, answer);
+}
+
 static int call_allocate(pl_replica_t *r, pl_region_t region, int64_t count,
                          pl_error_t *err)
 {
     pl_allocate_t msg = {.region = region,
                          .dtype = pl_region_dtype(r->model->precision, region),
                          .count = (uint64_t)count,
-                         .offset = r->bulk[region].offset};
-    pl_how_t how = {.on_answer = setup_answered};
-    if (r->bulk[region].memory)
+                         .offset = r->bulk[region].offset,
+                         .lends = r->lends[region]};
+    pl_how_t how = {.on_answer = allocated, .context = (void *)(uintptr_t)region};
+    if (r->bulk[region].memory && !r->lends[region])
         msg.memory = &r->bulk[region].memory->object;
     return pl_replica_made_call(&r->calls,
                                 pl_call_allocate(r, r->accelerator, &msg, how, err), err);
@@ -268,6 +281,8 @@ int pl_replica_take_layout(pl_replica_t *r, pl_call_t *call, pl_layout_t *layout
     int code = pl_replica_begin_calls(&r->calls, call, err);
     if (code != PL_OK)
         return code;
+    pl_object_unref(r->computed);
+    pl_object_unref(r->moved);
     pl_object_unref(r->layout);
     r->layout = pl_object_ref(layout);
     pl_train_reset(r);

@@ -140,15 +140,18 @@ typedef struct pl_replica_meets {
      * pl_replica_prepared(). */
     int (*prepare)(pl_replica_t *r, pl_error_t *err);
     /* Of the gradients of the step that reduce() comes for next the first so many buckets
-     * are there.  [they are all reduced there] */
-    void (*ready)(pl_replica_t *r, int buckets);
+     * are there, or, of a device whose gradients are lent, behind the fence, which is
+     * borrowed; none of a step that begins.  [they are all reduced there] */
+    void (*ready)(pl_replica_t *r, int buckets, pl_fence_t *fence);
     /* The gradients of a step are there, in r->bulk: adds up theirs and the figures of
      * all ranks, in place, then pl_replica_reduced().  Nothing else runs there. */
     int (*reduce)(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err);
     /* Of a device that orders what is sent to it: reduce() comes as soon as forward and
      * backward are sent, and this when the figures of that batch are on the host; without
-     * figures where it failed or did not run.  reduce() is told later.  [reduce() comes
-     * when gradients and figures are there] */
+     * figures where it failed or did not run.  reduce() is told later.  Where gradients
+     * are lent reduce() comes when they are enqueued, with r->computed, and the update
+     * before is over, so that it comes on all ranks or on none.  [reduce() comes when
+     * gradients and figures are there] */
     void (*computed)(pl_replica_t *r, const pl_replica_sums_t *sums);
     /* Forward and backward wait until all ranks have exchanged this, in the order of
      * these calls and those of ready(); then pl_replica_exchanged().  [they never do] */
@@ -196,6 +199,12 @@ struct pl_replica {
     pl_cut_t cut;
     pl_lent_at_t bulk[PL_REGIONS];    /* regions that ranks move: their memory, counted
                                          [none] */
+    bool lends[PL_REGIONS];           /* the device lends it: its memory is `bulk` */
+    pl_fence_t *computed;             /* counted: of the newest forward and backward
+                                         [NULL] */
+    pl_fence_t *moved;                /* counted: what ranks have moved on the device,
+                                         which whatever is sent there runs behind  [NULL]
+                                         */
     pl_error_t failure;               /* of a step, on this rank alone: it meets nobody
                                          any more  [code 0] */
     double spent[PL_SPENT_KINDS];     /* by this rank, since it was told */

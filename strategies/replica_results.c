@@ -386,7 +386,8 @@ static void diagnose(pl_replica_t *r)
     pl_pipeline_t *pipeline = r->pipeline;
     pl_inflight_t *f = pipeline->first;
     pl_read_region_t read = {.region = PL_REGION_GRADS,
-                             .count = (uint64_t)r->model->params};
+                             .count = (uint64_t)r->model->params,
+                             .after = r->moved ? &r->moved->object : NULL};
     pl_replay_plan_t restore = {.what = "restore"};
     pl_train_pipeline_take(r, PL_PIPELINE_ON_DIAGNOSE);
     if (!scaling_skipped(r, skipped_of(f))) {

@@ -102,7 +102,8 @@ void pl_replica_ordered(pl_replica_t *r)
 void pl_replica_told(pl_replica_t *r, const pl_error_t *failure, bool halt)
 {
     pl_objective_state_t *o = syncing(r, false);
-    pl_train_met(r);
+    if (!pl_train_stays(r))
+        pl_train_met(r);
     if (!o)
         return;
     const pl_step_stage_t stage = pl_step_owes(&o->step, PL_STAGE_REDUCE)
@@ -269,7 +270,7 @@ int pl_train_exchange(pl_replica_t *r, pl_objective_state_t *o, int number,
     if (number != o->exchanged + 1 || number > step->exchanges)
         return other_norms(err);
     if (o->inflight->step_due && r->meets->ready)
-        r->meets->ready(r, pl_train_buckets(r, o, r->bucket_count));
+        r->meets->ready(r, pl_train_buckets(r, o, r->bucket_count), NULL);
     o->exchanged = number;
     pl_actor_does(r, o->inflight->call);
     pl_train_meeting(r);

@@ -65,6 +65,15 @@ static void skip(pl_replica_t *r, pl_objective_state_t *o, pl_step_event_t event
         pl_train_computed(r, o, false);
 }
 
+/* Whatever is sent next runs behind forward and backward; but exchanges in the middle of
+ * them are the host's, and where gradients stay on the device it says when. */
+static bool orders_compute(const pl_replica_t *r, const pl_objective_state_t *o)
+{
+    return !r->meets
+           || (r->meets->computed && !r->step[o->objective].exchanges
+               && !pl_train_stays(r));
+}
+
 /* Gradients and figures of this rank are here. */
 static void compute_end(pl_replica_t *r, pl_objective_state_t *o)
 {
@@ -91,10 +100,22 @@ void pl_train_replay_ended(pl_replica_t *r)
     pl_train_settle(r);
 }
 
-static void buckets_ready(pl_replica_t *r, const pl_objective_state_t *o, int buckets)
+static void buckets_ready(pl_replica_t *r, const pl_objective_state_t *o, int buckets,
+                          pl_object_t *fence)
 {
     if (o->inflight->step_due && r->meets && r->meets->ready)
-        r->meets->ready(r, pl_train_buckets(r, o, buckets));
+        r->meets->ready(r, pl_train_buckets(r, o, buckets), (pl_fence_t *)fence);
+}
+
+/* The device has enqueued forward and backward. */
+static void compute_ordered(pl_replica_t *r, pl_objective_state_t *o, pl_object_t *fence)
+{
+    if (!pl_train_stays(r) || o->step.state != PL_STEP_COMPUTING)
+        return;
+    pl_object_unref(r->computed);
+    r->computed = pl_object_ref(fence);
+    pl_train_take(r, o, PL_STEP_ON_COMPUTE_ORDERED);
+    pl_train_advance(r);
 }
 
 static void figures_keep(const pl_replica_t *r, const pl_objective_state_t *o,
@@ -132,8 +153,13 @@ static void forward_backward_answered(void *self, const pl_answer_t *answer)
 {
     pl_replica_t *r = self;
     pl_objective_state_t *o = answer->context;
-    if (answer->kind == PL_ANSWER_PROGRESS)
-        buckets_ready(r, o, (int)answer->body->replay_plan_progress.buckets);
+    if (answer->kind == PL_ANSWER_PROGRESS) {
+        const pl_replay_plan_progress_t *progress = &answer->body->replay_plan_progress;
+        if (progress->ordered)
+            compute_ordered(r, o, progress->fence);
+        else
+            buckets_ready(r, o, (int)progress->buckets, progress->fence);
+    }
     if (answer->kind == PL_ANSWER_ERROR) {
         pl_train_stage_fail(r, o, PL_STAGE_COMPUTE, answer->error);
         pl_train_replay_ended(r);
@@ -284,7 +310,8 @@ int pl_train_replay(pl_replica_t *r, pl_objective_state_t *o, pl_error_t *err)
                             .fail_fast = true,
                             .restart = r->pipeline->restart,
                             .continues = o->exchanged > 0,
-                            .batch = &f->batch->object};
+                            .batch = &f->batch->object,
+                            .after = r->moved ? &r->moved->object : NULL};
     if (r->meets && r->meets->compute)
         return r->meets->compute(r, &msg, o, err);
     const pl_replica_plan_t *plan = plan_of(r, o, err);
@@ -308,13 +335,6 @@ static bool needs_no_replay(const pl_replica_t *r, const pl_objective_state_t *o
            && !pl_train_syncs_batches(r) && !r->step[o->objective].exchanges;
 }
 
-/* Whatever is sent next runs behind forward and backward; but exchanges in the middle of
- * them are the host's. */
-static bool orders_compute(const pl_replica_t *r, const pl_objective_state_t *o)
-{
-    return !r->meets || (r->meets->computed && !r->step[o->objective].exchanges);
-}
-
 static void compute(pl_replica_t *r, pl_objective_state_t *o)
 {
     pl_error_t err = {0};
@@ -330,6 +350,8 @@ static void compute(pl_replica_t *r, pl_objective_state_t *o)
         return;
     }
     o->exchanged = 0;
+    if (pl_train_stays(r) && r->meets->ready)
+        r->meets->ready(r, 0, NULL);
     if (code == PL_OK)
         code = pl_train_replay(r, o, &err);
     if (code != PL_OK) {
@@ -352,12 +374,22 @@ static void reduce(pl_replica_t *r, pl_objective_state_t *o)
     const pl_replica_sums_t sums = pl_train_sums(r, o);
     pl_error_t err = {0};
     pl_train_take(r, o, PL_STEP_ON_REDUCE_SENT);
-    pl_train_meeting(r);
+    if (!pl_train_stays(r))
+        pl_train_meeting(r);
     pl_actor_does(r, o->inflight->call);
-    if (r->meets->reduce(r, &sums, &err) == PL_OK)
-        return;
-    pl_train_met(r);
-    pl_train_stage_fail(r, o, PL_STAGE_REDUCE, &err);
+    if (r->meets->reduce(r, &sums, &err) != PL_OK) {
+        pl_train_met(r);
+        pl_train_stage_fail(r, o, PL_STAGE_REDUCE, &err);
+    } else if (pl_train_stays(r) && !pl_step_owes(&o->step, PL_STAGE_COMPUTE)) {
+        pl_train_computed(r, o, true);
+    }
+}
+
+/* Of a step behind one that is skipped nothing is reduced: so all ranks first hear of the
+ * update before. */
+static bool may_reduce(pl_replica_t *r)
+{
+    return !pl_train_stays(r) || !pl_train_owing(r, 1u << PL_STAGE_UPDATE);
 }
 
 /* The device orders it at once, unless the host has ranks synchronize behind it. */
@@ -369,7 +401,8 @@ static void update(pl_replica_t *r, pl_objective_state_t *o)
                             .what = "optimizer_step",
                             .seed = (uint64_t)r->job->trainer->seed,
                             .step = o->inflight->number,
-                            .fail_fast = true};
+                            .fail_fast = true,
+                            .after = r->moved ? &r->moved->object : NULL};
     const pl_how_t how = {.on_answer = optimizer_answered, .context = o};
     pl_train_take(r, o, PL_STEP_ON_UPDATE_SENT);
     pl_actor_does(r, o->inflight->call);
@@ -390,9 +423,11 @@ static bool objective_send(pl_replica_t *r, pl_objective_state_t *o)
     switch (o->step.state) {
     case PL_STEP_UNSENT: compute(r, o); return true;
     case PL_STEP_COMPUTED:
-        if (r->meets && (is_due || pl_train_syncs_batches(r)))
+        if (r->meets && (is_due || pl_train_syncs_batches(r))) {
+            if (!may_reduce(r))
+                return false;
             reduce(r, o);
-        else if (is_due)
+        } else if (is_due)
             update(r, o);
         else
             pl_train_take(r, o, PL_STEP_ON_ALL_SENT);

@@ -62,6 +62,12 @@ static inline bool pl_objective_is_due(const pl_replica_t *r,
     return o->inflight->number % (uint64_t)r->step[o->objective].every == 0;
 }
 
+/* Gradients stay in the device's memory, where ranks sum them. */
+static inline bool pl_train_stays(const pl_replica_t *r)
+{
+    return r->lends[PL_REGION_GRADS];
+}
+
 /* The ranks synchronize after each batch, not after each step. */
 static inline bool pl_train_syncs_batches(const pl_replica_t *r)
 {

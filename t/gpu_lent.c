@@ -40,7 +40,7 @@ static int write_late(void *data)
 
 static pl_fence_t *write_on(void *stream)
 {
-    const emulated_stream_t *s = stream;
+    const streams_handle_t *s = stream;
     float *to = elements();
     pl_fence_t *fence = NULL;
     streams_put(s->of, s->number, write_late, &to, sizeof to);

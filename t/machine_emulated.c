@@ -23,6 +23,8 @@
 /* The emulator has one thread of its own. */
 static pthread_mutex_t at_work = PTHREAD_MUTEX_INITIALIZER;
 
+int emulated_slow_us;
+
 /* Each device that is opened has threads in another order. */
 static int opened;
 
@@ -33,7 +35,7 @@ static int emulated_open(void *self, pl_device_info_t *info, pl_error_t *err)
     e->seed = 1000003u * (uint64_t)__atomic_add_fetch(&opened, 1, __ATOMIC_RELAXED);
     e->streams = streams_new(e->seed);
     for (int k = 0; k < STREAMS_MOST; k++)
-        e->stream[k] = (emulated_stream_t){e->streams, k};
+        e->stream[k] = (streams_handle_t){e->streams, k};
     e->gpu.checks = true;
     if (getenv("EMULATED_LIMIT"))
         e->limit = (size_t)atol(getenv("EMULATED_LIMIT"));
@@ -313,7 +315,7 @@ static void emulated_stream_free(void *self, void *stream)
 static int emulated_stream_record(void *self, void *stream, pl_event_t *event,
                                   pl_error_t *err)
 {
-    const emulated_stream_t *s = stream;
+    const streams_handle_t *s = stream;
     (void)self, (void)err;
     streams_record(s->of, s->number, event_of(event));
     return PL_OK;
@@ -322,7 +324,7 @@ static int emulated_stream_record(void *self, void *stream, pl_event_t *event,
 static int emulated_stream_wait(void *self, void *stream, pl_event_t *event,
                                 pl_error_t *err)
 {
-    const emulated_stream_t *s = stream;
+    const streams_handle_t *s = stream;
     (void)self, (void)err;
     streams_wait(s->of, s->number, event_of(event));
     return PL_OK;
@@ -409,6 +411,8 @@ static int work_put(emulated_t *e, pl_stream_t stream, const work_t *work,
 static int launch_run(void *work)
 {
     launching_t *l = &((work_t *)work)->of.launching;
+    if (emulated_slow_us)
+        usleep((useconds_t)emulated_slow_us);
     pthread_mutex_lock(&at_work);
     memory_close(l->device, &l->launch);
     emulator_run(l->enter, l->launch.address, (unsigned)l->launch.groups,

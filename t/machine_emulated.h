@@ -8,17 +8,11 @@
 #include "accelerators/gpu/gpu.h"
 #include "t/streams.h"
 
-/* What its memory has as a stream. */
-typedef struct emulated_stream {
-    streams_t *of;
-    int number;
-} emulated_stream_t;
-
 typedef struct emulated {
     pl_gpu_t gpu;  /* first */
     uint64_t seed; /* of the order of threads */
     streams_t *streams;
-    emulated_stream_t stream[STREAMS_MOST];
+    streams_handle_t stream[STREAMS_MOST];
     int made; /* of others */
     struct memory *memory; /* a list */
     size_t limit;          /* bytes of one block  [0: any] */
@@ -31,6 +25,9 @@ typedef struct emulated {
     int layered;               /* layers, likewise */
     int refused;               /* layers that were not built */
 } emulated_t;
+
+/* Microseconds that a launch takes longer. */
+extern int emulated_slow_us;
 
 extern const pl_accelerator_ops_t emulated_accelerator;
 /* The same with a library of products and layers: "emulated_library". */

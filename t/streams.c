@@ -76,17 +76,16 @@ static item_t *item_take(streams_t *s, int stream)
     return item;
 }
 
-/* One that can go on, by chance  [-1]. */
+/* One of those that can go on, each as likely as another  [-1]. */
 static int choose(streams_t *s)
 {
-    const int start = (int)(draw(s) % STREAMS_MOST);
-    for (int k = 0; k < STREAMS_MOST; k++) {
-        const int stream = (start + k) % STREAMS_MOST;
+    int ready[STREAMS_MOST], count = 0;
+    for (int stream = 0; stream < STREAMS_MOST; stream++) {
         const item_t *item = s->first[stream];
         if (item && (s->broken || !item->waits || item->event->passed >= item->number))
-            return stream;
+            ready[count++] = stream;
     }
-    return -1;
+    return count ? ready[draw(s) % (uint64_t)count] : -1;
 }
 
 /* Puts it back, and waits a moment where no other stream has work. */
@@ -292,6 +291,19 @@ void streams_record(streams_t *s, int stream, streams_event_t *event)
 void streams_wait(streams_t *s, int stream, streams_event_t *event)
 {
     put_event(s, stream, event, true);
+}
+
+void streams_expect(streams_event_t *event)
+{
+    event->recorded++;
+}
+
+void streams_pass(streams_t *s, streams_event_t *event)
+{
+    pthread_mutex_lock(&s->lock);
+    event_pass(event, event->recorded);
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
 }
 
 bool streams_passed(streams_t *s, streams_event_t *event)

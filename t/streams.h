@@ -19,6 +19,12 @@ enum { STREAMS_AGAIN = -1 };
 typedef struct streams streams_t;
 typedef struct streams_event streams_event_t;
 
+/* What others have as a stream. */
+typedef struct streams_handle {
+    streams_t *of;
+    int number;
+} streams_handle_t;
+
 streams_t *streams_new(uint64_t seed);
 /* Drops what has not run. */
 void streams_free(streams_t *streams);
@@ -37,6 +43,9 @@ void streams_event_free(streams_event_t *event);
 void streams_record(streams_t *streams, int stream, streams_event_t *event);
 /* What comes behind on the stream waits for the latest record. */
 void streams_wait(streams_t *streams, int stream, streams_event_t *event);
+/* A record that is on no stream: it passes when that is said. */
+void streams_expect(streams_event_t *event);
+void streams_pass(streams_t *streams, streams_event_t *event);
 /* On a broken device all events have passed. */
 bool streams_passed(streams_t *streams, streams_event_t *event);
 /* Waits for it. */

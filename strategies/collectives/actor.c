@@ -21,15 +21,20 @@ typedef struct entry {
     unsigned char arrived[];                                /* [world size] */
 } entry_t;
 
+/* Operations in order; those on a device's memory do not wait for those on the host's. */
+typedef struct queue {
+    entry_t *first, **last;                                 /* the first is under way, if
+                                                               any is */
+    bool under_way, starting;
+} queue_t;
+
 typedef struct collective {
     pl_collective_part_t *part;                             /* counted */
     const pl_collective_ops_t *ops;
     bool opened;
     pl_world_t world;                                       /* size 0: not joined */
     char *addresses;                                        /* what world points into */
-    entry_t *first, **last;                                 /* the first is under way, if
-                                                               any is */
-    bool under_way, starting;
+    queue_t host, device;
     pl_error_t failure;                      /* that began here, not on another rank: what
                                                 this actor ends with  [code 0] */
 } collective_t;
@@ -78,12 +83,17 @@ pl_collective_part_t *pl_collective_part_new(pl_instance_t *instance,
 
 /* ---- the queue ---- */
 
-static entry_t *entry_take(collective_t *c)
+static queue_t *queue_of(collective_t *c, const entry_t *entry)
 {
-    entry_t *entry = c->first;
-    c->first = entry->next;
-    if (!c->first)
-        c->last = &c->first;
+    return entry->op.want.is_device ? &c->device : &c->host;
+}
+
+static entry_t *entry_take(queue_t *q)
+{
+    entry_t *entry = q->first;
+    q->first = entry->next;
+    if (!q->first)
+        q->last = &q->first;
     return entry;
 }
 
@@ -136,10 +146,11 @@ static int operation_begin(const collective_t *c, pl_operation_t *op, pl_error_t
     if (!slots[op->want.move])
         return pl_fail(err, PL_EUNSUPPORTED, "the collective \"%s\" does not support %s",
                        c->ops->name, pl_move_name(op->want.move));
+    op->want.memory = op->memory ? op->memory->number : 0;
     return slots[op->want.move](c->part->part.self, op, err);
 }
 
-static void queue_go_on(collective_t *c);
+static void queue_go_on(collective_t *c, queue_t *q);
 
 /* Another rank may be heard of it first, and this one be ended before its own error
  * is. */
@@ -151,39 +162,40 @@ static void failure_keep(collective_t *c, const pl_error_t *why)
 }
 
 /* What fails here fails everywhere. */
-static void operation_failed(collective_t *c, const pl_error_t *why)
+static void operation_failed(collective_t *c, queue_t *q, const pl_error_t *why)
 {
     const pl_error_t told = *why;
     failure_keep(c, &told);
-    entry_end(entry_take(c), &told);
+    entry_end(entry_take(q), &told);
     c->ops->give_up(c->part->part.self, &told);
 }
 
 static void operation_done(pl_operation_t *op, const pl_error_t *err)
 {
     collective_t *c = ((entry_t *)op)->owner;
-    c->under_way = false;
+    queue_t *q = queue_of(c, (entry_t *)op);
+    q->under_way = false;
     if (err)
-        operation_failed(c, err);
+        operation_failed(c, q, err);
     else
-        entry_end(entry_take(c), NULL);
-    queue_go_on(c);
+        entry_end(entry_take(q), NULL);
+    queue_go_on(c, q);
 }
 
-static void queue_go_on(collective_t *c)
+static void queue_go_on(collective_t *c, queue_t *q)
 {
-    if (c->starting)
+    if (q->starting)
         return;
-    c->starting = true;
-    while (c->first && !c->under_way) {
+    q->starting = true;
+    while (q->first && !q->under_way) {
         pl_error_t err = {0};
-        c->under_way = true;
-        if (operation_begin(c, &c->first->op, &err) == PL_OK)
+        q->under_way = true;
+        if (operation_begin(c, &q->first->op, &err) == PL_OK)
             continue;
-        c->under_way = false;
-        operation_failed(c, &err);
+        q->under_way = false;
+        operation_failed(c, q, &err);
     }
-    c->starting = false;
+    q->starting = false;
 }
 
 /* Memory and fence are objects of the call's message, which stay until it ends. */
@@ -206,13 +218,13 @@ static int enqueue(collective_t *c, pl_call_t *call, const pl_want_t *want,
                                  .after = (pl_fence_t *)after,
                                  .arrived = entry->arrived,
                                  .done = operation_done};
-    entry->op.want.memory = memory ? entry->op.memory->number : 0;
     entry->op.want.is_device = memory && entry->op.memory->device;
     entry->owner = c;
     entry->call = call;
-    *c->last = entry;
-    c->last = &entry->next;
-    queue_go_on(c);
+    queue_t *q = queue_of(c, entry);
+    *q->last = entry;
+    q->last = &entry->next;
+    queue_go_on(c, q);
     return PL_OK;
 }
 
@@ -230,7 +242,8 @@ static int on_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error
     collective_t *c = self;
     char address[PL_ADDRESS_TEXT] = "";
     int descriptor = -1;
-    c->last = &c->first;
+    c->host.last = &c->host.first;
+    c->device.last = &c->device.first;
     c->part = pl_object_ref(body->start.context);
     c->ops = c->part->part.ops;
     c->opened = true;                             /* close() also after a failed open() */
@@ -281,13 +294,13 @@ static int on_join(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
 }
 
 /* Nobody waits for this any more, so nobody can wait for what comes after it. */
-static void give_up(collective_t *c, bool late)
+static void give_up(collective_t *c, const queue_t *q, bool late)
 {
     char text[PL_ARRIVED_TEXT];
     pl_error_t why;
     if (late)
         pl_fail(&why, PL_ETIMEOUT, "the time limit has passed: %s",
-                pl_arrived_text(c->first->arrived, c->world.size, text));
+                pl_arrived_text(q->first->arrived, c->world.size, text));
     else
         pl_fail(&why, PL_ECANCELLED, "the caller has ended");
     c->ops->give_up(c->part->part.self, &why);
@@ -297,18 +310,20 @@ static void on_cancel(void *self, pl_call_t *call)
 {
     collective_t *c = self;
     if (pl_is_life(self, call)) {
-        if (c->under_way)
+        if (c->host.under_way || c->device.under_way)
             c->ops->give_up(c->part->part.self,
                             &(pl_error_t){.code = PL_ECANCELLED,
                                           .text = "the collective is ending"});
         pl_actor_end(self, c->failure.code == PL_OK ? NULL : &c->failure);
         return;
     }
-    for (entry_t *entry = c->first; entry; entry = entry->next)
-        if (entry->call == call) {
-            give_up(c, pl_is_late(call));
-            return;
-        }
+    const queue_t *const queues[] = {&c->host, &c->device};
+    for (int k = 0; k < 2; k++)
+        for (entry_t *entry = queues[k]->first; entry; entry = entry->next)
+            if (entry->call == call) {
+                give_up(c, queues[k], pl_is_late(call));
+                return;
+            }
 }
 
 static void collective_release(void *self)
@@ -316,8 +331,10 @@ static void collective_release(void *self)
     collective_t *c = self;
     if (c->opened)
         c->ops->close(c->part->part.self);
-    while (c->first)                         /* their calls are answered by the runtime */
-        entry_free(entry_take(c));
+    while (c->host.first)                    /* their calls are answered by the runtime */
+        entry_free(entry_take(&c->host));
+    while (c->device.first)
+        entry_free(entry_take(&c->device));
     pl_object_unref(c->part);
     pl_text_free(c->addresses);
     pl_free((char **)(uintptr_t)c->world.address);

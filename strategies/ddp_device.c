@@ -1,0 +1,177 @@
+/* ddp_device.c - gradients that stay in the memory of devices
+ *
+ * Where the accelerator lends its memory, and the collective moves that kind of memory,
+ * the collective sums each bucket on the device, behind the fence of the piece of
+ * backward that ends it, and the update runs behind the last sum.  The host waits for
+ * none of that.  The board stays in the host's memory: its tail has the figures of a
+ * batch, and is summed when they are there, while devices go on.
+ *
+ * Every rank has to come to the same sums.  A step that is skipped is so on all ranks,
+ * because its gradients are the same; what was sent behind it is not reduced, because the
+ * replica waits for the result of an update before it has ranks reduce the next step. */
+#include <string.h>
+
+#include "accelerators/actor.h"
+#include "accelerators/choice.h"
+#include "base/error.h"
+#include "base/options.h"
+#include "strategies/ddp_parts.h"
+#include "strategies/replica_parts.h"
+#include "tensor/model.h"
+
+bool pl_ddp_stays(const pl_ddp_t *ddp)
+{
+    const pl_replica_t *r = &ddp->replica;
+    pl_dtype_t dtype;
+    if (!ddp->device_kind || r->job->stage != PL_TRAIN || r->meets != &pl_ddp_meets
+        || ddp->ways || r->model->state)
+        return false;
+    for (int k = 0; k < r->steps; k++)
+        if (r->step[k].exchanges)
+            return false;
+    pl_replica_gradients(r, &dtype);
+    const pl_options_t *options = r->job->options;
+    const char *automatic = pl_accelerator_automatic(options),
+               *kind = pl_accelerator_memory_kind(
+                   pl_options_choice(options, "trainer.accelerator", automatic));
+    return kind && !strcmp(kind, ddp->device_kind)
+           && (dtype == PL_F32 || dtype == PL_F64);
+}
+
+/* ---- operations on the device ---- */
+
+static pl_meeting_t *meeting_waiting(const pl_ddp_t *ddp)
+{
+    pl_meeting_t *meeting = ddp->first;
+    while (meeting && (meeting->ready || !meeting->on_device))
+        meeting = meeting->next;
+    return meeting;
+}
+
+static void summed(pl_ddp_t *ddp, const pl_error_t *failure)
+{
+    pl_meeting_t *meeting = ddp->ordering;
+    if (failure && ddp->failure.code == PL_OK)
+        ddp->failure = *failure;
+    if (--ddp->enqueuing || !meeting)
+        return;
+    ddp->ordering = NULL;
+    if (ddp->failure.code == PL_OK)
+        pl_replica_ordered(&ddp->replica);
+    meeting->ready = ddp->failure.code != PL_OK || meeting->is_computed;
+    pl_ddp_go_on(ddp);
+}
+
+static void sum_answered(void *self, const pl_answer_t *answer)
+{
+    pl_ddp_t *ddp = self;
+    pl_replica_t *r = self;
+    if (answer->kind == PL_ANSWER_REPLY) {
+        pl_object_unref(r->moved);
+        r->moved = pl_object_ref(answer->body->all_reduce_reply.fence);
+    }
+    if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
+        summed(ddp, answer->kind == PL_ANSWER_ERROR ? answer->error : NULL);
+}
+
+int pl_ddp_device_sum(pl_ddp_t *ddp, size_t from, size_t count, pl_error_t *err)
+{
+    const pl_lent_at_t at = pl_ddp_region(ddp, PL_REGION_GRADS, from);
+    const pl_all_reduce_t msg = {.memory = &at.memory->object,
+                                 .offset = at.offset,
+                                 .count = count,
+                                 .dtype = ddp->dtype,
+                                 .reduction = PL_REDUCE_SUM,
+                                 .after = ddp->after ? &ddp->after->object : NULL};
+    const pl_how_t how = {.on_answer = sum_answered};
+    if (!pl_call_all_reduce(ddp, ddp->mover, &msg, how, err))
+        return err->code;
+    ddp->enqueuing++;
+    return PL_OK;
+}
+
+static void share_answered(void *self, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
+        summed(self, answer->kind == PL_ANSWER_ERROR ? answer->error : NULL);
+}
+
+/* Once, before the first sum. */
+static int share(pl_ddp_t *ddp, pl_error_t *err)
+{
+    const pl_share_memory_t msg = {
+        .memory = &ddp->replica.bulk[PL_REGION_GRADS].memory->object};
+    const pl_how_t how = {.on_answer = share_answered};
+    if (ddp->shares)
+        return PL_OK;
+    if (!pl_call_share_memory(ddp, ddp->mover, &msg, how, err))
+        return err->code;
+    ddp->shares = true;
+    ddp->enqueuing++;
+    return PL_OK;
+}
+
+/* ---- where ranks meet ---- */
+
+static void fences_drop(pl_ddp_t *ddp)
+{
+    while (ddp->fences)
+        pl_object_unref(ddp->fence[--ddp->fences]);
+}
+
+static void device_ready(pl_replica_t *r, int buckets, pl_fence_t *fence)
+{
+    pl_ddp_t *ddp = (pl_ddp_t *)r;
+    if (!buckets)
+        fences_drop(ddp);
+    for (; ddp->fences < buckets; ddp->fences++)
+        ddp->fence[ddp->fences] = pl_object_ref(fence);
+}
+
+/* The sums first; the tail follows when the figures are there, too. */
+static int device_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
+{
+    pl_ddp_t *ddp = (pl_ddp_t *)r;
+    pl_meeting_t *meeting = pl_ddp_step_meeting(ddp, sums, err);
+    if (!meeting)
+        return err->code;
+    meeting->on_device = true;
+    ddp->ordering = meeting;
+    int code = share(ddp, err);
+    if (code == PL_OK)
+        code = pl_ddp_sum_step(ddp, sums, err);
+    fences_drop(ddp);
+    if (code == PL_OK)
+        return PL_OK;
+    ddp->failure = *err;
+    ddp->enqueuing++;
+    summed(ddp, err);
+    return PL_OK;
+}
+
+static void device_computed(pl_replica_t *r, const pl_replica_sums_t *sums)
+{
+    pl_ddp_t *ddp = (pl_ddp_t *)r;
+    pl_meeting_t *meeting = meeting_waiting(ddp);
+    if (!meeting)
+        return;
+    meeting->sums.figures = sums->figures;
+    meeting->sums.figure_count = sums->figure_count;
+    meeting->is_computed = true;
+    meeting->ready = ddp->ordering != meeting;
+    pl_ddp_go_on(ddp);
+}
+
+void pl_ddp_device_release(pl_ddp_t *ddp)
+{
+    fences_drop(ddp);
+}
+
+const pl_replica_meets_t pl_ddp_device_meets = {
+    .prepare = pl_ddp_prepare,
+    .ready = device_ready,
+    .reduce = device_reduce,
+    .computed = device_computed,
+    .exchange = pl_ddp_exchange,
+    .gather = pl_ddp_gather,
+};

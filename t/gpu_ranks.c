@@ -1,0 +1,170 @@
+/* gpu_ranks.c - tests of ranks whose gradients stay on GPUs: the bits are those of the
+ * way through the host, whatever order fences leave; a wait that is missing is found */
+#include <stdio.h>
+#include <string.h>
+
+#include "machine_emulated.h"
+#include "mover.h"
+#include "rig.h"
+#include "tap.h"
+
+#define ADAMW "{\"name\": \"adamw\", \"lr\": 0.01}"
+#define SMALL "\"bucket_mb\": 0.0001"
+
+typedef struct one {
+    const char *name;
+    const char *trainer, *strategy; /* members */
+    const char *module, *accelerator, *averaging;
+    int nan;
+    bool by_host; /* nothing is moved on the device */
+} one_t;
+
+static const one_t runs[] = {
+    {.name = "two ranks", .trainer = "\"devices\": 2"},
+    {.name = "four ranks", .trainer = "\"devices\": 4", .strategy = SMALL},
+    {.name = "small buckets", .trainer = "\"devices\": 2", .strategy = SMALL},
+    {.name = "three batches a step",
+     .trainer = "\"devices\": 2, \"accumulate_grad_batches\": 3",
+     .strategy = SMALL},
+    {.name = "many steps in flight, clipped",
+     .trainer = "\"devices\": 3, \"depth\": 4, \"gradient_clip_val\": 0.1",
+     .strategy = SMALL},
+    {.name = "a NaN is skipped",
+     .trainer = "\"devices\": 2, \"nan_policy\": \"skip\", \"depth\": 3",
+     .strategy = SMALL,
+     .nan = 9},
+    {.name = "a NaN is skipped, two batches a step",
+     .trainer = "\"devices\": 2, \"nan_policy\": \"skip\", \"depth\": 4, "
+                "\"accumulate_grad_batches\": 2",
+     .nan = 9},
+    {.name = "frozen", .trainer = "\"devices\": 2, \"freeze\": \"*.bias\""},
+    {.name = "averaged", .trainer = "\"devices\": 2", .averaging = "\"ema\""},
+    {.name = "bf16-mixed",
+     .trainer = "\"devices\": 2, \"precision\": \"bf16-mixed\"",
+     .strategy = SMALL},
+    {.name = "16-mixed",
+     .trainer = "\"devices\": 2, \"precision\": \"16-mixed\", \"depth\": 3"},
+    {.name = "64-true", .trainer = "\"devices\": 2, \"precision\": \"64-true\""},
+    {.name = "a library of products",
+     .trainer = "\"devices\": 2, \"accumulate_grad_batches\": 2",
+     .strategy = SMALL,
+     .accelerator = "emulated_library"},
+    {.name = "bf16-true", .trainer = "\"devices\": 2, \"precision\": \"bf16-true\""},
+    {.name = "batch norms",
+     .trainer = "\"devices\": 2",
+     .module = "{\"name\": \"normed\"}",
+     .by_host = true},
+};
+
+static rig_spec_t spec_of(const one_t *one, const char *collective)
+{
+    static char trainer[320];
+    snprintf(trainer, sizeof trainer,
+             "%s, \"max_epochs\": 2, \"strategy\": {\"name\": \"ddp\", "
+             "\"collective\": \"%s\"%s%s}",
+             one->trainer, collective, one->strategy ? ", " : "",
+             one->strategy ? one->strategy : "");
+    return (rig_spec_t){.accelerator = one->accelerator ? one->accelerator : "emulated",
+                        .module = one->module,
+                        .optimizer = ADAMW,
+                        .averaging = one->averaging,
+                        .data = "\"batch_size\": 4",
+                        .nan = one->nan,
+                        .trainer = trainer};
+}
+
+static rig_result_t *train(const one_t *one, const char *collective)
+{
+    const rig_spec_t spec = spec_of(one, collective);
+    return rig_train(&spec);
+}
+
+static int moved(void)
+{
+    return __atomic_exchange_n(&mover_operations, 0, __ATOMIC_RELAXED);
+}
+
+static void gradients_that_stay_on_devices_have_the_same_bits(void)
+{
+    for (size_t k = 0; k < sizeof runs / sizeof *runs; k++) {
+        const one_t *one = &runs[k];
+        rig_result_t *host = train(one, "best");
+        moved();
+        rig_result_t *device = train(one, "mover");
+        is_text(host->status, "ok", "%s, by the host: %s", one->name, host->error.text);
+        is_text(device->status, "ok", "on the devices: %s", device->error.text);
+        ok(rig_same_bits(host, device), "to the same bits");
+        ok((moved() == 0) == one->by_host, "%s",
+           one->by_host ? "where the host has to move them" : "moved there");
+        is_near(rig_metric(device, "train_loss"), rig_metric(host, "train_loss"), 0,
+                "with the same loss");
+        rig_result_free(host), rig_result_free(device);
+    }
+}
+
+static void sums_overlap_backward(void)
+{
+    static const one_t deep = {.trainer = "\"devices\": 2, \"depth\": 4",
+                               .strategy = SMALL,
+                               .module = "{\"name\": \"mlp\", \"hidden\": [8, 8, 8]}"};
+    mover_overlaps = 0;
+    emulated_slow_us = 500;
+    rig_result_free(train(&deep, "mover"));
+    emulated_slow_us = 0;
+    ok(mover_overlaps > 5, "%d sums were over before backward was", mover_overlaps);
+}
+
+/* Whether some run ends with other weights than the right ones. */
+static bool differs(const one_t *one, bool *fault)
+{
+    bool found = false;
+    rig_result_t *right = train(one, "best");
+    *fault = true;
+    for (int times = 0; times < 20 && !found; times++) {
+        rig_result_t *wrong = train(one, "mover");
+        found = !rig_same_bits(right, wrong);
+        rig_result_free(wrong);
+    }
+    *fault = false;
+    rig_result_free(right);
+    return found;
+}
+
+static void a_wait_that_is_missing_is_found(void)
+{
+    ok(differs(&runs[2], &mover_forgets_after), "sums that do not wait for backward");
+    ok(differs(&runs[2], &mover_forgets_fence), "updates that do not wait for sums");
+}
+
+/* At the first operation, in the middle of a step, and in a later one. */
+static void what_cannot_be_moved_ends_the_run(void)
+{
+    static const int at[] = {1, 2, 3, 14};
+    for (size_t k = 0; k < sizeof at / sizeof *at; k++) {
+        const rig_spec_t spec = spec_of(&runs[2], "mover");
+        rig_t *rig = rig_make(&spec);
+        mover_fails_at = at[k];
+        const rig_result_t *result = rig_fit(rig);
+        mover_fails_at = 0;
+        is_text(result->status, "failed", "operation %d fails", at[k]);
+        like(result->error.text, "the wire is cut", "and says why: %s",
+             result->error.text);
+        rig_free(&rig);
+    }
+}
+
+static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator},
+                                          {"accelerator", &emulated_library_accelerator},
+                                          {"collective", &mover_collective},
+                                          {"module", &rig_normed},
+                                          PL_REGISTRATIONS_END};
+
+int main(void)
+{
+    rig_init(parts);
+    run(gradients_that_stay_on_devices_have_the_same_bits);
+    run(sums_overlap_backward);
+    run(a_wait_that_is_missing_is_found);
+    run(what_cannot_be_moved_ends_the_run);
+    return tap_done();
+}
