@@ -233,20 +233,20 @@ static void a_step_of_gpt2_moves_little_by_few_launches(void)
 {
     tally_t step, all;
     count_step(&machine, ~0u, &step, &all);
-    ok(all.launches <= 257, "%d launches", all.launches);
-    ok(step.bytes <= 21e9, "%.2f GB without the update", step.bytes / 1e9);
-    ok(all.bytes <= 25.2e9, "%.2f GB with it", all.bytes / 1e9);
+    ok(all.launches <= 258, "%d launches", all.launches);
+    ok(step.bytes <= 20.4e9, "%.2f GB without the update", step.bytes / 1e9);
+    ok(all.bytes <= 24.7e9, "%.2f GB with it", all.bytes / 1e9);
     count_step(&machine_layers, ~0u, &step, &all);
-    ok(all.launches <= 245, "%d where a library computes attention", all.launches);
-    ok(all.bytes <= 24.9e9, "%.2f GB", all.bytes / 1e9);
+    ok(all.launches <= 246, "%d where a library computes attention", all.launches);
+    ok(all.bytes <= 24.3e9, "%.2f GB", all.bytes / 1e9);
 }
 
 static void what_a_library_does_not_do_behind_products_are_kernels(void)
 {
     tally_t step, all;
     count_step(&machine, 0, &step, &all);
-    ok(all.launches > 300 && all.launches <= 329, "%d launches", all.launches);
-    ok(all.bytes <= 28.8e9, "%.2f GB", all.bytes / 1e9);
+    ok(all.launches > 300 && all.launches <= 330, "%d launches", all.launches);
+    ok(all.bytes <= 28.2e9, "%.2f GB", all.bytes / 1e9);
 }
 
 /* ---- Plans that are wrong ---- */

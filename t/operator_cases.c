@@ -287,6 +287,13 @@ static pl_node_t build_embedding(pl_graph_t *g, const operator_case_t *c)
                    NULL, NULL);
 }
 
+/* Whose table multiplies its rows, too. */
+static pl_node_t build_tied(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t x = build_embedding(g, c);
+    return pl_emit(g, PL_OP_linear, (pl_node_t[]){x, param(g, c, 0)}, 2, NULL, NULL);
+}
+
 /* The loss, scaled by a third parameter when there is one. */
 static pl_node_t build_cross_entropy(pl_graph_t *g, const operator_case_t *c)
 {
@@ -581,6 +588,10 @@ const operator_case_t operator_cases[] = {
     {CASE("embedding, tokens", embedding, 1, S(4, 6)), .index = S(2, 3), .classes = 4},
     {CASE("embedding, int32", embedding, 1, S(4, 6)), .index = S(2, 3), .narrow = true,
      .classes = 4},
+    {CASE("embedding, many positions", embedding, 1, S(40, 2)), .index = S(2100),
+     .classes = 37},
+    {CASE("embedding, linear of its table", tied, 1, S(6, 8)), .index = S(12),
+     .classes = 5},
     {CASE("cross_entropy", cross_entropy, 1, S(6, 5)), .index = S(6), .classes = 5,
      .low = -3, .high = 3},
     {CASE("cross_entropy, tokens", cross_entropy, 1, S(2, 3, 17)), .index = S(2, 3),

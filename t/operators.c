@@ -194,6 +194,12 @@ static const char *const without_result[] = {
     "linear, tanh",
     "linear, gelu_tanh, linear",
     "linear, relu, linear",
+    "embedding, linear of its table",
+    /* of another size than a case that has one */
+    "attention, heads of 8 cut out",
+    "attention, width 16",
+    "attention, width 24",
+    "embedding, many positions",
 };
 
 static bool needs_result(const char *name)

@@ -4,6 +4,7 @@
  * is no unit of element-wise ones costs nothing when that operation takes it over. */
 #include "accelerators/gpu/refine.h"
 
+#include "accelerators/plan/fuse.h"
 #include "base/alloc.h"
 #include "base/error.h"
 
@@ -202,6 +203,78 @@ static void rename_all(refining_t *r)
     }
 }
 
+/* ---- Sums of gradients ---- */
+
+/* The operation that makes a value where casts lie between. */
+static const pl_op_t *maker_of(const pl_graph_t *g, int32_t value)
+{
+    while (g->value[value].source == PL_FROM_OP
+           && g->op[g->value[value].op].code == PL_OP_cast)
+        value = g->op[g->value[value].op].input[0];
+    return g->value[value].source == PL_FROM_OP ? &g->op[g->value[value].op] : NULL;
+}
+
+/* Which input of an add is made by a product, while the other is the gradient of a table;
+ * -1. */
+static int product_of(const pl_graph_t *g, const pl_op_t *add)
+{
+    for (int k = 0; k < 2 && add->code == PL_OP_add; k++) {
+        const pl_op_t *a = maker_of(g, add->input[k]), *b = maker_of(g, add->input[!k]);
+        if (a && b && is_product(a->code) && b->code == PL_OP_embedding_grad)
+            return k;
+    }
+    return -1;
+}
+
+/* Whether other operations than that one have to do with the place of a value. */
+static bool is_touched(const pl_graph_t *g, const pl_value_t *target, int op)
+{
+    for (int i = 0; i < g->op_count; i++)
+        for (int k = 0; k < g->op[i].input_count; k++)
+            if (i != op && pl_values_overlap(&g->value[g->op[i].input[k]], target))
+                return true;
+    return false;
+}
+
+static void op_move(pl_graph_t *g, int from, int to)
+{
+    const pl_op_t op = g->op[from];
+    for (int i = from; i > to; i--)
+        g->op[i] = g->op[i - 1];
+    g->op[to] = op;
+    for (int i = to; i <= from; i++)
+        for (int k = 0; k < g->op[i].output_count; k++)
+            g->value[g->op[i].output[k]].op = i;
+}
+
+/* A table whose gradient is the sum of a product and of its rows: the product
+ * is assigned when it is made, and the rows are added to it. */
+static void split_sums(refining_t *r)
+{
+    pl_graph_t *g = r->g;
+    for (int i = 0; i < g->op_count; i++) {
+        pl_op_t *assign = &g->op[i];
+        const pl_value_t *sum = &g->value[assign->input[assign->code == PL_OP_assign]];
+        if (assign->code != PL_OP_assign || sum->source != PL_FROM_OP
+            || g->value[assign->input[0]].index != PL_REGION_GRADS
+            || r->readers[assign->input[1]] != 1
+            || is_touched(g, &g->value[assign->input[0]], i))
+            continue;
+        const int at = sum->op, first = product_of(g, &g->op[at]);
+        if (first < 0)
+            continue;
+        const int32_t product = g->op[at].input[first], rows = g->op[at].input[!first];
+        g->op[at] = *assign;
+        g->op[at].input[1] = product;
+        assign->input[1] = rows;
+        assign->attr.accumulate = true;
+        const int made = g->value[product].op;
+        if (g->op[made].code == PL_OP_cast)
+            op_move(g, made, g->value[g->op[made].input[0]].op + 1);
+        op_move(g, at, g->value[product].op + 1);
+    }
+}
+
 int gpu_refine(pl_graph_t *g, bool library_convolves, pl_error_t *err)
 {
     const size_t values = (size_t)g->value_count;
@@ -216,6 +289,8 @@ int gpu_refine(pl_graph_t *g, bool library_convolves, pl_error_t *err)
     if (whole) {
         widen(g);
         pl_graph_prune(g);
+        count_readers(&r);
+        split_sums(&r);
         count_readers(&r);
         narrow(&r);
         rename_all(&r);

@@ -225,6 +225,18 @@ void gpu_define_store(gpu_text_t *t, const char *name, int32_t value)
                gpu_argument(t, &spot, gpu_type(dtype), true));
 }
 
+void gpu_touches_rows(gpu_text_t *t, int32_t value, int64_t rows)
+{
+    if (t->error.code != PL_OK)
+        return;
+    const gpu_spot_t spot = gpu_spot_of(t, value);
+    const pl_shape_t shape = t->g->value[value].shape;
+    gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
+    for (int k = 0; k < kernel->launch[0].count; k++)
+        if (same_spot(&kernel->spot[k], &spot) && rows < shape.dim[0])
+            kernel->spot[k].bytes = spot.bytes / (size_t)shape.dim[0] * (size_t)rows;
+}
+
 void gpu_define_scratch(gpu_text_t *t, const char *name, size_t offset, int64_t count)
 {
     const size_t end = offset + (size_t)count * sizeof(double);

@@ -146,6 +146,8 @@ void gpu_define_store(gpu_text_t *t, const char *name, int32_t value);
  * function of the kernel.  false: they do not. */
 bool gpu_define_before(gpu_text_t *t, const char *name, int32_t value);
 bool gpu_define_behind(gpu_text_t *t, const char *name, int32_t value);
+/* The kernel at hand reads or writes no more than so many rows of a value. */
+void gpu_touches_rows(gpu_text_t *t, int32_t value, int64_t rows);
 /* Of the unit's scratch: as doubles from byte `offset` on, `count` of them. */
 void gpu_define_scratch(gpu_text_t *t, const char *name, size_t offset, int64_t count);
 void gpu_define_counters(gpu_text_t *t, const char *name, int64_t count);

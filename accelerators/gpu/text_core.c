@@ -14,7 +14,8 @@ static gpu_unit_t *unit_new(gpu_text_t *t, int from, int to)
         *u = (gpu_unit_t){.t = t,
                           .from = from,
                           .to = to,
-                          .n = pl_op_elements(t->g, &t->g->op[t->core]),
+                          .n = pl_elements(
+                              t->g->value[t->g->op[t->core].output[0]].shape),
                           .width = 1};
     else
         pl_no_memory(&t->error);

@@ -121,7 +121,7 @@ static void define_patch(gpu_text_t *t)
         "KERNEL_SIZE)) : (real)0)");
 }
 
-/* Of pictures x, filters w and what they make of them, y, two are read: by these names. */
+/* Of pictures x, filters w and their product y two are read: by these names. */
 static void begin_convolution(gpu_text_t *t, const pl_op_t *op, const char *kernel,
                               pl_shape_t x, pl_shape_t w, pl_shape_t y, const char *first,
                               const char *second)

@@ -254,19 +254,69 @@ static void define_check(gpu_text_t *t, int op, int64_t below)
 
 static void print_embedding(gpu_text_t *t, const pl_op_t *op, int number)
 {
-    const bool grad = op->code == PL_OP_embedding_grad;
-    const pl_shape_t table = shape_of(t, grad ? op->output[0] : op->input[1]);
-    const int64_t n = pl_elements(shape_of(t, op->input[0])),
-                  rows = grad ? table.dim[0] : n;
-    gpu_kernel_begin(t, pl_operators[op->code].name);
+    const pl_shape_t table = shape_of(t, op->input[1]);
+    const int64_t n = pl_elements(shape_of(t, op->input[0]));
+    gpu_kernel_begin(t, "embedding");
     gpu_define_load(t, "INDEX", op->input[0]);
-    gpu_define_load(t, grad ? "DY" : "TABLE", op->input[1]);
+    gpu_define_load(t, "TABLE", op->input[1]);
     gpu_define_store(t, "Y", op->output[0]);
+    gpu_touches_rows(t, op->input[1], n);
     gpu_define_number(t, "N", n);
     gpu_define_number(t, "WIDTH", table.dim[1]);
     gpu_define_number(t, "TABLE_ROWS", table.dim[0]);
     define_check(t, number, table.dim[0]);
-    end_rows(t, grad ? "embedding_grad" : "embedding", rows, table.dim[1]);
+    end_rows(t, "embedding", n, table.dim[1]);
+}
+
+/* Positions that are sorted together, in local memory; a power of two. */
+static int64_t piece_of(int64_t n)
+{
+    int64_t piece = 2;
+    while (piece < n && (piece < 1024 || (n / piece > 2048 && piece < 4096)))
+        piece *= 2;
+    return piece;
+}
+
+/* The assign that adds a gradient to others; -1. */
+static int32_t target_behind(const gpu_text_t *t, int number)
+{
+    for (int i = number + 1; i < t->to; i++)
+        if (t->g->op[i].code == PL_OP_assign && t->g->op[i].attr.accumulate)
+            return t->g->op[i].input[0];
+    return -1;
+}
+
+/* The positions' order, and then sums by it. */
+static void print_embedding_grad(gpu_text_t *t, const pl_op_t *op, int number)
+{
+    const pl_shape_t table = shape_of(t, op->output[0]);
+    const int64_t n = pl_elements(shape_of(t, op->input[0])), piece = piece_of(n),
+                  pieces = (n + piece - 1) / piece;
+    const int32_t target = target_behind(t, number);
+    for (int k = 0; k < 2; k++) {
+        gpu_kernel_begin(t, k ? "embedding_grad" : "embedding_sort");
+        gpu_define_number(t, "PIECE", piece);
+        gpu_define_number(t, "PIECES", pieces);
+        gpu_define_number(t, "TABLE_ROWS", table.dim[0]);
+        gpu_define_scratch(t, "DOUBLES", 0, piece * pieces);
+        gpu_define(t, "KEY", "((uint64_t *)DOUBLES)");
+        if (!k) {
+            gpu_define_number(t, "N", n);
+            gpu_define_load(t, "INDEX", op->input[0]);
+            define_check(t, number, table.dim[0]);
+            gpu_include(t, "embedding_sort");
+            gpu_kernel_end(t, gpu_row_groups(pieces), 256);
+            continue;
+        }
+        gpu_define_load(t, "DY", op->input[1]);
+        gpu_define_store(t, "Y", op->output[0]);
+        gpu_define_number(t, "ADDS", target >= 0);
+        gpu_define_number(t, "WIDTH", table.dim[1]);
+        if (target >= 0)
+            gpu_touches_rows(t, target, n);
+        end_rows(t, "embedding_grad", target < 0 ? table.dim[0] : piece * pieces,
+                 table.dim[1]);
+    }
 }
 
 /* ---- Losses and counts ---- */
@@ -408,8 +458,8 @@ bool gpu_print_row(gpu_text_t *t, int i)
     case PL_OP_batch_norm: print_batch_norm(t, op); return true;
     case PL_OP_batch_norm_with: print_batch_norm_with(t, op); return true;
     case PL_OP_batch_norm_grad: print_batch_norm_grad(t, op); return true;
-    case PL_OP_embedding:
-    case PL_OP_embedding_grad: print_embedding(t, op, i); return true;
+    case PL_OP_embedding: print_embedding(t, op, i); return true;
+    case PL_OP_embedding_grad: print_embedding_grad(t, op, i); return true;
     case PL_OP_cross_entropy:
     case PL_OP_correct: print_cross_entropy(t, op, i); return true;
     case PL_OP_cross_entropy_grad: print_cross_entropy_grad(t, op, i); return true;

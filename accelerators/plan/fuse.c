@@ -75,12 +75,20 @@ static bool is_product(const fuser_t *f, const pl_op_t *op)
     return f->limits->front && (op->code == PL_OP_matmul || op->code == PL_OP_linear);
 }
 
+/* Whether its result can be added to where it is assigned. */
+static bool is_gradient(const fuser_t *f, const pl_op_t *op)
+{
+    return f->limits->front
+           && (op->code == PL_OP_embedding_grad
+               || (op->code == PL_OP_sum && !pl_is_total(f->g, op)));
+}
+
 /* Whether element-wise operations may go on with its first output. */
 static bool is_core(const fuser_t *f, const pl_op_t *op)
 {
     return f->limits->cores
            && (op->code == PL_OP_layer_norm || op->code == PL_OP_layer_norm_grad
-               || is_product(f, op));
+               || is_gradient(f, op) || is_product(f, op));
 }
 
 /* Whether they may come before it, and make its first input: a core that takes each
@@ -243,9 +251,13 @@ static int32_t front_of(const fuser_t *f, int i)
 /* Whether a unit that has a core takes an element-wise operation. */
 static bool core_takes(const fuser_t *f, const unit_t *unit, int i)
 {
-    const pl_op_t *core = &f->g->op[unit->core - 1];
-    return is_product(f, core) ? front_of(f, i) == core->output[0]
-                               : !pl_is_total(f->g, &f->g->op[i]);
+    const pl_op_t *core = &f->g->op[unit->core - 1], *op = &f->g->op[i];
+    if (is_product(f, core))
+        return front_of(f, i) == core->output[0];
+    if (is_gradient(f, core))
+        return op->code == PL_OP_assign && op->attr.accumulate
+               && f->fusion->root[op->input[1]] == core->output[0];
+    return !pl_is_total(f->g, op);
 }
 
 /* The unit that operation i joins, or -1. */
@@ -343,7 +355,8 @@ static void place_core(fuser_t *f, int i)
     const pl_op_t *op = &f->g->op[i];
     int u = op->input_count ? find_before(f, i) : -1;
     if (u < 0)
-        u = open_unit(f, is_core(f, op) ? pl_op_elements(f->g, op) : 0);
+        u = open_unit(f, is_core(f, op) ? pl_elements(f->g->value[op->output[0]].shape)
+                                        : 0);
     f->unit[u].core = f->unit[u].core ? f->unit[u].core : i + 1;
     f->unit[u].entries += op->input_count + op->output_count;
     f->unit[u].lines++;

@@ -51,7 +51,7 @@ bool pl_unit_in_place(const pl_fusion_t *fusion, const pl_graph_t *g, int op,
  * limits.cores those before it make the core's first input, element by element, and those
  * behind it go on with its first output; or a concat follows, of nothing but the core's
  * outputs; or the gradient of a cross-entropy follows it;
- * or sums follow a product. */
+ * or sums follow a product.  Gradients are followed only by the assign that adds them. */
 int pl_unit_core(const pl_graph_t *g, int from, int to);
 /* Whether operations [from, to) come to nothing: reshapes, and assigns that are done. */
 bool pl_unit_is_nothing(const pl_graph_t *g, const bool *done, int from, int to);
