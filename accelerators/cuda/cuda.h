@@ -145,6 +145,8 @@ int cuda_product_new(void *self, const pl_product_t *product, pl_prepared_t **pr
 int cuda_product_run(void *self, pl_stream_t stream, const pl_prepared_t *prepared,
                      const pl_address_t address[PL_PRODUCT_ADDRESSES], pl_error_t *err);
 void cuda_product_free(void *self, pl_prepared_t *prepared);
+/* Whether cuBLASLt may compute it; it says so itself only on a card. */
+bool cuda_product_is_asked(const pl_product_t *product);
 unsigned cuda_epilogues(const void *self);
 
 /* ---- stats.c: memory, utilization, power and temperature ---- */

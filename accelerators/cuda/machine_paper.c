@@ -233,7 +233,7 @@ static int product_new(void *self, const pl_product_t *product, pl_prepared_t **
                        size_t *workspace, pl_error_t *err)
 {
     cuda_t *cuda = self;
-    (void)product, (void)err;
+    (void)err;
     const bool is_first = !cuda->products.is_tried;
     cuda->products.is_tried = true;
     if (is_first && cuda->cublas && !cuda->strict
@@ -241,7 +241,7 @@ static int product_new(void *self, const pl_product_t *product, pl_prepared_t **
         pl_log_line(PL_LOG_INFO, -1, "",
                     "kernels are compiled for a machine without cuBLASLt: %s",
                     cuda->products.why.text);
-    if (!cuda->products.library)
+    if (!cuda->products.library || !cuda_product_is_asked(product))
         return PL_EUNSUPPORTED;
     *prepared = self;
     *workspace = 0;
@@ -290,4 +290,5 @@ const pl_machine_ops_t cuda_paper_machine = {
     .product_new = product_new,
     .product_run = product_run,
     .product_free = product_free,
+    .epilogues = cuda_epilogues,
 };

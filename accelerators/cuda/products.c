@@ -275,6 +275,11 @@ static void log_unsupported(cuda_t *cuda, const pl_product_t *p, cu_result_t sta
     cuda->products.is_told = true;
 }
 
+bool cuda_product_is_asked(const pl_product_t *product)
+{
+    return product->batches <= INT32_MAX && !(product->has_aux && product->row_c % 8);
+}
+
 int cuda_product_new(void *self, const pl_product_t *product, pl_prepared_t **prepared,
                      size_t *workspace, pl_error_t *err)
 {
@@ -283,8 +288,7 @@ int cuda_product_new(void *self, const pl_product_t *product, pl_prepared_t **pr
     const int code = cuda_enter(cuda, err);
     if (code != PL_OK)
         return code;
-    if (product->batches > INT32_MAX || (product->has_aux && product->row_c % 8)
-        || !library_is_open(cuda))
+    if (!cuda_product_is_asked(product) || !library_is_open(cuda))
         return PL_EUNSUPPORTED;
     const cuda_lt_t *lt = &cuda->products.library->call;
     pl_prepared_t *made = pl_alloc(sizeof *made);
