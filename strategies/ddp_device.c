@@ -23,8 +23,8 @@ bool pl_ddp_stays(const pl_ddp_t *ddp)
 {
     const pl_replica_t *r = &ddp->replica;
     pl_dtype_t dtype;
-    if (!ddp->device_kind || r->job->stage != PL_TRAIN || r->meets != &pl_ddp_meets
-        || ddp->ways || r->model->state)
+    const bool may = ddp->ways ? ddp->ways->stays : r->meets == &pl_ddp_meets;
+    if (!ddp->device_kind || !may || r->job->stage != PL_TRAIN || r->model->state)
         return false;
     for (int k = 0; k < r->steps; k++)
         if (r->step[k].exchanges)
@@ -40,15 +40,17 @@ bool pl_ddp_stays(const pl_ddp_t *ddp)
 
 /* ---- operations on the device ---- */
 
+/* Of the oldest step that lacks its figures. */
 static pl_meeting_t *meeting_waiting(const pl_ddp_t *ddp)
 {
     pl_meeting_t *meeting = ddp->first;
-    while (meeting && (meeting->ready || !meeting->on_device))
+    while (meeting && (meeting->is_computed || !meeting->on_device))
         meeting = meeting->next;
     return meeting;
 }
 
-static void summed(pl_ddp_t *ddp, const pl_error_t *failure)
+/* An operation is in order, or has failed: the last has the replica go on. */
+static void moved(pl_ddp_t *ddp, const pl_error_t *failure)
 {
     pl_meeting_t *meeting = ddp->ordering;
     if (failure && ddp->failure.code == PL_OK)
@@ -62,16 +64,22 @@ static void summed(pl_ddp_t *ddp, const pl_error_t *failure)
     pl_ddp_go_on(ddp);
 }
 
-static void sum_answered(void *self, const pl_answer_t *answer)
+static void answered(pl_ddp_t *ddp, const pl_answer_t *answer, pl_object_t *fence)
 {
-    pl_ddp_t *ddp = self;
-    pl_replica_t *r = self;
-    if (answer->kind == PL_ANSWER_REPLY) {
+    pl_replica_t *r = &ddp->replica;
+    if (fence) {
         pl_object_unref(r->moved);
-        r->moved = pl_object_ref(answer->body->all_reduce_reply.fence);
+        r->moved = pl_object_ref(fence);
     }
     if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
-        summed(ddp, answer->kind == PL_ANSWER_ERROR ? answer->error : NULL);
+        moved(ddp, answer->kind == PL_ANSWER_ERROR ? answer->error : NULL);
+}
+
+static void sum_answered(void *self, const pl_answer_t *answer)
+{
+    answered(self, answer,
+             answer->kind == PL_ANSWER_REPLY ? answer->body->all_reduce_reply.fence
+                                             : NULL);
 }
 
 int pl_ddp_device_sum(pl_ddp_t *ddp, size_t from, size_t count, pl_error_t *err)
@@ -92,22 +100,67 @@ int pl_ddp_device_sum(pl_ddp_t *ddp, size_t from, size_t count, pl_error_t *err)
 
 static void share_answered(void *self, const pl_answer_t *answer)
 {
-    if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
-        summed(self, answer->kind == PL_ANSWER_ERROR ? answer->error : NULL);
+    answered(self, answer, NULL);
 }
 
 /* Once, before the first sum. */
 static int share(pl_ddp_t *ddp, pl_error_t *err)
 {
-    const pl_share_memory_t msg = {
-        .memory = &ddp->replica.bulk[PL_REGION_GRADS].memory->object};
+    const pl_replica_t *r = &ddp->replica;
     const pl_how_t how = {.on_answer = share_answered};
-    if (ddp->shares)
-        return PL_OK;
-    if (!pl_call_share_memory(ddp, ddp->mover, &msg, how, err))
-        return err->code;
+    for (int k = 0; k < PL_REGIONS && !ddp->shares; k++) {
+        const pl_share_memory_t msg = {
+            .memory = r->lends[k] ? &r->bulk[k].memory->object : NULL};
+        if (!msg.memory)
+            continue;
+        if (!pl_call_share_memory(ddp, ddp->mover, &msg, how, err))
+            return err->code;
+        ddp->enqueuing++;
+    }
     ddp->shares = true;
+    return PL_OK;
+}
+
+static void gather_answered(void *self, const pl_answer_t *answer)
+{
+    answered(self, answer,
+             answer->kind == PL_ANSWER_REPLY ? answer->body->all_gather_reply.fence
+                                             : NULL);
+}
+
+/* The ranks have synchronized behind an update, and everything before is told. */
+static int gathered_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
+{
+    (void)ddp, (void)meeting, (void)err;
+    return PL_OK;
+}
+
+static void gathered_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *failure)
+{
+    (void)meeting;
+    pl_replica_told(&ddp->replica, failure, false);
+}
+
+int pl_ddp_device_gather(pl_ddp_t *ddp, pl_error_t *err)
+{
+    const pl_replica_t *r = &ddp->replica;
+    const pl_lent_at_t at = pl_ddp_region(ddp, PL_REGION_PARAMS, 0);
+    const pl_all_gather_t msg = {.memory = &at.memory->object,
+                                 .offset = at.offset,
+                                 .count = (uint64_t)r->model->params,
+                                 .dtype = ddp->dtype,
+                                 .after = r->updated ? &r->updated->object : NULL};
+    const pl_how_t how = {.on_answer = gather_answered};
+    pl_meeting_t *meeting = pl_ddp_meeting(ddp, err);
+    if (!meeting)
+        return err->code;
+    meeting->begin = gathered_begin;
+    meeting->end = gathered_end;
+    meeting->is_computed = true;
+    ddp->ordering = meeting;
     ddp->enqueuing++;
+    if (!pl_call_all_gather(ddp, ddp->mover, &msg, how, err))
+        moved(ddp, err);
     return PL_OK;
 }
 
@@ -143,9 +196,8 @@ static int device_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_erro
     fences_drop(ddp);
     if (code == PL_OK)
         return PL_OK;
-    ddp->failure = *err;
     ddp->enqueuing++;
-    summed(ddp, err);
+    moved(ddp, err);
     return PL_OK;
 }
 

@@ -122,6 +122,14 @@ static void region_find(pl_ddp_t *ddp, pl_region_t region, size_t *end)
                                                 * pl_element_bytes(dtype));
 }
 
+static size_t scratch_bytes(const pl_ddp_t *ddp)
+{
+    const pl_replica_t *r = &ddp->replica;
+    return ddp->on_device && pl_replica_is_partitioned(r)
+               ? (size_t)r->model->params * pl_element_bytes(ddp->dtype)
+               : 0;
+}
+
 /* The tail begins where the gradients end, in memory that is both's. */
 static void places_find(pl_ddp_t *ddp)
 {
@@ -140,6 +148,7 @@ static void places_find(pl_ddp_t *ddp)
     ddp->at.moments = piece_find(board, pl_ddp_moments(ddp));
     ddp->at.figures =
         piece_find(board, (2 + pl_replica_figures_most(r) * rows) * sizeof(double));
+    ddp->at.scratch = piece_find(board, scratch_bytes(ddp));
     ddp->at.outputs = piece_find(board, outputs_bytes(ddp));
     ddp->at.end = *board;
     ddp->bulk_bytes = separates(ddp) ? bulk : 0;
@@ -212,8 +221,10 @@ static void bulk_lent(void *self, const pl_answer_t *answer)
 int pl_ddp_prepare(pl_replica_t *r, pl_error_t *err)
 {
     pl_ddp_t *ddp = (pl_ddp_t *)r;
-    ddp->on_device = r->lends[PL_REGION_GRADS] = pl_ddp_stays(ddp);
-    if (ddp->on_device)
+    ddp->on_device = pl_ddp_stays(ddp);
+    for (int k = 0; k < PL_REGIONS; k++)
+        r->lends[k] = ddp->on_device && is_bulk(ddp, (pl_region_t)k);
+    if (ddp->on_device && r->meets == &pl_ddp_meets)
         r->meets = &pl_ddp_device_meets;
     places_find(ddp);
     buckets_find(ddp);

@@ -49,6 +49,9 @@ typedef struct pl_ddp_ways {
     /* The regions lie in memory of their own, not beside the board.  [one operation sums
      * gradients and tail, as far as that is possible] */
     bool separates;
+    /* Gradients, and the regions that it shares, may stay in the memory of devices: give()
+     * and take() are NULL.  [they lie in the host's] */
+    bool stays;
     bool keeps_state;             /* give() and take() see to what ranks agree on of it */
     /* That is over, or has failed; ends, now or later, with pl_replica_reduced().
      * [with it at once] */
@@ -60,6 +63,8 @@ typedef struct pl_ddp_ways {
  * The regions that ranks move are the replica's `bulk`. */
 typedef struct pl_ddp_places {
     size_t tail, moments, figures, outputs, end;
+    size_t scratch;               /* room for parameters, where gradients stay on devices
+                                     and each rank has a partition */
 } pl_ddp_places_t;
 
 typedef struct pl_ddp {
@@ -87,8 +92,9 @@ typedef struct pl_ddp {
                                                         come, */
     int fences;                                      /* so many */
     pl_fence_t *after;                      /* what is summed next is there behind that */
-    pl_meeting_t *ordering;                 /* of the step whose sums are not in order */
-    int enqueuing;                          /* calls of the collective's for it */
+    pl_meeting_t *ordering;                 /* whose operations are not in order; so many
+                                               calls of the collective's for it: */
+    int enqueuing;
     int called;                             /* buckets of the step to come */
     int pending;                            /* calls of the collective's for it, and for
                                                those */
@@ -186,6 +192,8 @@ bool pl_ddp_stays(const pl_ddp_t *ddp);
 extern const pl_replica_meets_t pl_ddp_device_meets;
 /* Sums neighbouring elements of the gradients' region, behind ddp->after. */
 int pl_ddp_device_sum(pl_ddp_t *ddp, size_t from, size_t count, pl_error_t *err);
+/* Gathers the parameters behind the update: for stepped(). */
+int pl_ddp_device_gather(pl_ddp_t *ddp, pl_error_t *err);
 void pl_ddp_device_release(pl_ddp_t *ddp);
 
 /* ---- ddp_exchange.c: within a step ---- */

@@ -282,6 +282,7 @@ int pl_replica_take_layout(pl_replica_t *r, pl_call_t *call, pl_layout_t *layout
     if (code != PL_OK)
         return code;
     pl_object_unref(r->computed);
+    pl_object_unref(r->updated);
     pl_object_unref(r->moved);
     pl_object_unref(r->layout);
     r->layout = pl_object_ref(layout);

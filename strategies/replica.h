@@ -167,7 +167,8 @@ typedef struct pl_replica_meets {
      * in the order of the first calls, then pl_replica_gathered(). */
     int (*gather)(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err);
     /* The optimizer step is done, or was passed over: what follows it before anything
-     * else runs, then pl_replica_reduced() once more.  [nothing does] */
+     * else runs, then pl_replica_reduced() once more.  Where parameters are lent it comes
+     * when the update is enqueued, with r->updated.  [nothing does] */
     int (*stepped)(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err);
     /* Graphs of its own, PL_OWN_PLANS at most, which pl_replica_replay() runs; when they
      * are described the model is whole.  [there are none] */
@@ -200,8 +201,9 @@ struct pl_replica {
     pl_lent_at_t bulk[PL_REGIONS];    /* regions that ranks move: their memory, counted
                                          [none] */
     bool lends[PL_REGIONS];           /* the device lends it: its memory is `bulk` */
-    pl_fence_t *computed;             /* counted: of the newest forward and backward
-                                         [NULL] */
+    pl_fence_t *computed, *updated;   /* counted: of the newest forward and backward, and
+                                         of the newest update that ranks synchronize
+                                         behind  [NULL] */
     pl_fence_t *moved;                /* counted: what ranks have moved on the device,
                                          which whatever is sent there runs behind  [NULL]
                                          */

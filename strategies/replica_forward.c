@@ -199,7 +199,8 @@ static int shard_send(pl_replica_t *r, pl_forward_t *forward, int64_t samples,
         .seed = (uint64_t)r->job->trainer->seed,
         .batch = &((pl_batch_t *)batch)->object,
         .first = (uint64_t)(forward->sent * pl_replica_piece(r, batch, 0)),
-        .outputs = forward->outputs ? &forward->outputs->object : NULL};
+        .outputs = forward->outputs ? &forward->outputs->object : NULL,
+        .after = pl_replica_moved(r)};
     const pl_how_t how = {.on_answer = forward_answered, .context = forward};
     pl_actor_does(r, forward->call);
     if (!pl_call_replay_plan(r, r->accelerator, &replay, how, err))

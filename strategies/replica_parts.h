@@ -26,6 +26,12 @@ int pl_replica_observe_metrics(pl_replica_t *r, pl_call_t *call,
                                const pl_observe_metrics_t *msg, pl_error_t *err);
 void pl_replica_release(pl_replica_t *r);
 
+/* What calls of the accelerator run behind. */
+static inline pl_object_t *pl_replica_moved(const pl_replica_t *r)
+{
+    return r->moved ? &r->moved->object : NULL;
+}
+
 /* ---- Calls of the accelerator that together answer one: replica.c ----
  *
  * One at a time: setup, an export or an import.  The first failure is what it ends with,

@@ -387,7 +387,7 @@ static void diagnose(pl_replica_t *r)
     pl_inflight_t *f = pipeline->first;
     pl_read_region_t read = {.region = PL_REGION_GRADS,
                              .count = (uint64_t)r->model->params,
-                             .after = r->moved ? &r->moved->object : NULL};
+                             .after = pl_replica_moved(r)};
     pl_replay_plan_t restore = {.what = "restore"};
     pl_train_pipeline_take(r, PL_PIPELINE_ON_DIAGNOSE);
     if (!scaling_skipped(r, skipped_of(f))) {

@@ -58,7 +58,8 @@ void pl_train_follow(pl_replica_t *r, pl_objective_state_t *o, double *figures,
                                     .figure_count = count};
     pl_train_take(r, o, PL_STEP_ON_FOLLOW_SENT);
     pl_actor_does(r, o->inflight->call);
-    pl_train_meeting(r);
+    if (!pl_train_stays(r))
+        pl_train_meeting(r);
     if (r->meets->stepped(r, &sums, &err) != PL_OK)
         pl_replica_told(r, &err, false);
 }

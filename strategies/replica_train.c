@@ -107,14 +107,18 @@ static void buckets_ready(pl_replica_t *r, const pl_objective_state_t *o, int bu
         r->meets->ready(r, pl_train_buckets(r, o, buckets), (pl_fence_t *)fence);
 }
 
-/* The device has enqueued forward and backward. */
-static void compute_ordered(pl_replica_t *r, pl_objective_state_t *o, pl_object_t *fence)
+/* The device has enqueued forward and backward, or an update. */
+static void stage_ordered(pl_replica_t *r, pl_objective_state_t *o, pl_step_stage_t stage,
+                          pl_object_t *fence)
 {
-    if (!pl_train_stays(r) || o->step.state != PL_STEP_COMPUTING)
+    const bool updates = stage == PL_STAGE_UPDATE;
+    pl_fence_t **keep = updates ? &r->updated : &r->computed;
+    if (!pl_train_stays(r)
+        || o->step.state != (updates ? PL_STEP_UPDATING : PL_STEP_COMPUTING))
         return;
-    pl_object_unref(r->computed);
-    r->computed = pl_object_ref(fence);
-    pl_train_take(r, o, PL_STEP_ON_COMPUTE_ORDERED);
+    pl_object_unref(*keep);
+    *keep = pl_object_ref(fence);
+    pl_train_take(r, o, pl_step_event_of(stage, PL_STEP_ON_COMPUTE_ORDERED));
     pl_train_advance(r);
 }
 
@@ -156,7 +160,7 @@ static void forward_backward_answered(void *self, const pl_answer_t *answer)
     if (answer->kind == PL_ANSWER_PROGRESS) {
         const pl_replay_plan_progress_t *progress = &answer->body->replay_plan_progress;
         if (progress->ordered)
-            compute_ordered(r, o, progress->fence);
+            stage_ordered(r, o, PL_STAGE_COMPUTE, progress->fence);
         else
             buckets_ready(r, o, (int)progress->buckets, progress->fence);
     }
@@ -209,7 +213,9 @@ static void optimizer_answered(void *self, const pl_answer_t *answer)
 {
     pl_replica_t *r = self;
     pl_objective_state_t *o = answer->context;
-    if (answer->kind == PL_ANSWER_REPLY) {
+    if (answer->kind == PL_ANSWER_PROGRESS) {
+        stage_ordered(r, o, PL_STAGE_UPDATE, answer->body->replay_plan_progress.fence);
+    } else if (answer->kind == PL_ANSWER_REPLY) {
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
         pl_train_spent(r, PL_SPENT_OPTIMIZER, 0, reply->seconds);
         update_end(r, o, reply->skipped, reply->metrics);
@@ -311,7 +317,7 @@ int pl_train_replay(pl_replica_t *r, pl_objective_state_t *o, pl_error_t *err)
                             .restart = r->pipeline->restart,
                             .continues = o->exchanged > 0,
                             .batch = &f->batch->object,
-                            .after = r->moved ? &r->moved->object : NULL};
+                            .after = pl_replica_moved(r)};
     if (r->meets && r->meets->compute)
         return r->meets->compute(r, &msg, o, err);
     const pl_replica_plan_t *plan = plan_of(r, o, err);
@@ -402,7 +408,7 @@ static void update(pl_replica_t *r, pl_objective_state_t *o)
                             .seed = (uint64_t)r->job->trainer->seed,
                             .step = o->inflight->number,
                             .fail_fast = true,
-                            .after = r->moved ? &r->moved->object : NULL};
+                            .after = pl_replica_moved(r)};
     const pl_how_t how = {.on_answer = optimizer_answered, .context = o};
     pl_train_take(r, o, PL_STEP_ON_UPDATE_SENT);
     pl_actor_does(r, o->inflight->call);

@@ -149,7 +149,8 @@ int pl_replica_export(pl_replica_t *r, pl_call_t *call, bool whole, pl_error_t *
         return err->code;
     for (int region = 0; region < PL_REGIONS && code == PL_OK; region++) {
         pl_read_region_t msg = {.region = region_of(r, region),
-                                .count = (uint64_t)region_count(r, region, whole)};
+                                .count = (uint64_t)region_count(r, region, whole),
+                                .after = pl_replica_moved(r)};
         pl_how_t how = {.on_answer = read_answered, .context = &r->read[region]};
         if (msg.count && !r->read[region])
             code = pl_replica_made_call(
@@ -249,6 +250,7 @@ static int floats_write(pl_replica_t *r, pl_write_region_t msg, pl_floats_t *flo
 {
     const pl_how_t how = {.on_answer = import_answered};
     msg.floats = &floats->object;
+    msg.after = pl_replica_moved(r);
     return pl_replica_made_call(&r->calls,
                                 pl_call_write_region(r, r->accelerator, &msg, how, err),
                                 err);

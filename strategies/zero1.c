@@ -7,7 +7,8 @@
  * are those of ddp.
  *
  * A checkpoint has all of the state: before one, ranks gather it slot by slot through the
- * gradients' memory, which is free between two steps, and rank zero keeps it. */
+ * gradients' memory, which is free between two steps, and rank zero keeps it; where
+ * gradients stay on devices, through memory of the host. */
 #include <string.h>
 
 #include "base/error.h"
@@ -51,6 +52,8 @@ static void params_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *f
 static int zero1_stepped(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
 {
     (void)sums;
+    if (((pl_ddp_t *)r)->on_device)
+        return pl_ddp_device_gather((pl_ddp_t *)r, err);
     const pl_meeting_t params = {.begin = params_begin, .end = params_end};
     return pl_ddp_meet((pl_ddp_t *)r, &params, err);
 }
@@ -67,6 +70,19 @@ static void slots_end(zero1_t *z, const pl_error_t *failure)
         pl_reply_synchronize(call, &(pl_synchronize_reply_t){0});
 }
 
+/* The gradients' memory, or memory of the host in its place. */
+static pl_lent_at_t slot_place(const pl_ddp_t *ddp)
+{
+    return ddp->on_device ? pl_ddp_board(ddp, ddp->at.scratch)
+                          : pl_ddp_region(ddp, PL_REGION_GRADS, 0);
+}
+
+static char *slot_room(const pl_ddp_t *ddp)
+{
+    const pl_lent_at_t at = slot_place(ddp);
+    return (char *)at.memory->data + at.offset;
+}
+
 static int slot_keep(zero1_t *z, pl_error_t *err)
 {
     pl_replica_t *r = &z->ddp.replica;
@@ -76,8 +92,7 @@ static int slot_keep(zero1_t *z, pl_error_t *err)
     pl_floats_t *floats = pl_floats_new(z->ddp.dtype, params, err);
     if (!floats)
         return PL_ENOMEM;
-    memcpy(floats->data, pl_ddp_gradients(&z->ddp),
-           params * pl_element_bytes(z->ddp.dtype));
+    memcpy(floats->data, slot_room(&z->ddp), params * pl_element_bytes(z->ddp.dtype));
     pl_object_unref(z->gathered[z->slot]);
     z->gathered[z->slot] = floats;
     return PL_OK;
@@ -88,8 +103,8 @@ static void slot_next(zero1_t *z);
 static int slot_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
 {
     (void)meeting;
-    return pl_ddp_call_gather(ddp, pl_ddp_region(ddp, PL_REGION_GRADS, 0),
-                              (size_t)ddp->replica.model->params, ddp->dtype, err);
+    return pl_ddp_call_gather(ddp, slot_place(ddp), (size_t)ddp->replica.model->params,
+                              ddp->dtype, err);
 }
 
 static void slot_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *failure)
@@ -124,8 +139,7 @@ static void slot_read(void *self, const pl_answer_t *answer)
     const pl_floats_t *own = (pl_floats_t *)answer->body->read_region_reply.floats;
     const size_t width = pl_element_bytes(z->ddp.dtype);
     pl_replica_partition(&z->ddp.replica, &first, &count);
-    memcpy((char *)pl_ddp_gradients(&z->ddp) + (size_t)first * width, own->data,
-           (size_t)count * width);
+    memcpy(slot_room(&z->ddp) + (size_t)first * width, own->data, (size_t)count * width);
     slot_meet(z);
 }
 
@@ -190,7 +204,14 @@ static int zero1_prepare(pl_replica_t *r, pl_error_t *err)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "averaging needs all weights after each step, and with strategy "
                        "\"zero1\" a rank updates only a partition: use \"ddp\"");
-    return pl_ddp_meets.prepare(r, err);
+    const int code = pl_ddp_meets.prepare(r, err);
+    zero1_t *z = (zero1_t *)r;
+    if (code == PL_OK && z->ddp.on_device) {
+        z->meets.ready = pl_ddp_device_meets.ready;
+        z->meets.reduce = pl_ddp_device_meets.reduce;
+        z->meets.computed = pl_ddp_device_meets.computed;
+    }
+    return code;
 }
 
 static bool zero1_shares(const pl_ddp_t *ddp, pl_region_t region)
@@ -199,7 +220,7 @@ static bool zero1_shares(const pl_ddp_t *ddp, pl_region_t region)
     return region == PL_REGION_PARAMS;
 }
 
-static const pl_ddp_ways_t zero1_ways = {.shares = zero1_shares};
+static const pl_ddp_ways_t zero1_ways = {.shares = zero1_shares, .stays = true};
 
 static int zero1_start(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)

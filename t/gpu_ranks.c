@@ -14,6 +14,7 @@
 typedef struct one {
     const char *name;
     const char *trainer, *strategy; /* members */
+    const char *by;                 /* ["ddp"] */
     const char *module, *accelerator, *averaging;
     int nan;
     bool by_host; /* nothing is moved on the device */
@@ -50,6 +51,24 @@ static const one_t runs[] = {
      .strategy = SMALL,
      .accelerator = "emulated_library"},
     {.name = "bf16-true", .trainer = "\"devices\": 2, \"precision\": \"bf16-true\""},
+    {.name = "zero1", .trainer = "\"devices\": 2", .by = "zero1"},
+    {.name = "zero1 on three, clipped, many steps in flight",
+     .trainer = "\"devices\": 3, \"depth\": 4, \"gradient_clip_val\": 0.1",
+     .by = "zero1",
+     .strategy = SMALL},
+    {.name = "zero1, a NaN is skipped",
+     .trainer = "\"devices\": 2, \"nan_policy\": \"skip\", \"depth\": 3",
+     .by = "zero1",
+     .nan = 9},
+    {.name = "zero1, three batches a step, bf16-mixed",
+     .trainer = "\"devices\": 2, \"accumulate_grad_batches\": 3, "
+                "\"precision\": \"bf16-mixed\"",
+     .by = "zero1"},
+    {.name = "local_sgd",
+     .trainer = "\"devices\": 2",
+     .by = "local_sgd",
+     .by_host = true},
+    {.name = "elastic", .trainer = "\"devices\": 2", .by = "elastic", .by_host = true},
     {.name = "batch norms",
      .trainer = "\"devices\": 2",
      .module = "{\"name\": \"normed\"}",
@@ -60,10 +79,10 @@ static rig_spec_t spec_of(const one_t *one, const char *collective)
 {
     static char trainer[320];
     snprintf(trainer, sizeof trainer,
-             "%s, \"max_epochs\": 2, \"strategy\": {\"name\": \"ddp\", "
+             "%s, \"max_epochs\": 2, \"strategy\": {\"name\": \"%s\", "
              "\"collective\": \"%s\"%s%s}",
-             one->trainer, collective, one->strategy ? ", " : "",
-             one->strategy ? one->strategy : "");
+             one->trainer, one->by ? one->by : "ddp", collective,
+             one->strategy ? ", " : "", one->strategy ? one->strategy : "");
     return (rig_spec_t){.accelerator = one->accelerator ? one->accelerator : "emulated",
                         .module = one->module,
                         .optimizer = ADAMW,
@@ -102,6 +121,32 @@ static void gradients_that_stay_on_devices_have_the_same_bits(void)
     }
 }
 
+/* The other half of the steps from a checkpoint of the first. */
+static void a_run_that_goes_on_comes_to_the_same_bits(void)
+{
+    static const one_t ones[] = {
+        {.trainer = "\"devices\": 2, \"depth\": 3", .strategy = SMALL},
+        {.trainer = "\"devices\": 2", .by = "zero1"}};
+    for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
+        char path[4200];
+        rig_spec_t spec = spec_of(&ones[k], "mover");
+        spec.callbacks = "[{\"name\": \"model_checkpoint\", \"every_n_train_steps\": 1, "
+                         "\"save_top_k\": -1}]";
+        rig_t *rig = rig_make(&spec);
+        rig_result_t *whole = rig_keep(rig_fit(rig));
+        is_text(whole->status, "ok", "a run of %s: %s", ones[k].by ? ones[k].by : "ddp",
+                whole->error.text);
+        snprintf(path, sizeof path, "%s/checkpoints/epoch=1-step=%d", whole->run_dir,
+                 (int)whole->global_step / 2 + 1);
+        moved();
+        const rig_result_t *again = rig_resume(rig, path);
+        is_text(again->status, "ok", "goes on from its middle: %s", again->error.text);
+        ok(moved() > 0 && rig_same_bits(whole, again), "to the same bits");
+        rig_result_free(whole);
+        rig_free(&rig);
+    }
+}
+
 static void sums_overlap_backward(void)
 {
     static const one_t deep = {.trainer = "\"devices\": 2, \"depth\": 4",
@@ -134,6 +179,7 @@ static void a_wait_that_is_missing_is_found(void)
 {
     ok(differs(&runs[2], &mover_forgets_after), "sums that do not wait for backward");
     ok(differs(&runs[2], &mover_forgets_fence), "updates that do not wait for sums");
+    ok(differs(&runs[13], &mover_forgets_fence), "steps that do not wait for parameters");
 }
 
 /* At the first operation, in the middle of a step, and in a later one. */
@@ -163,6 +209,7 @@ int main(void)
 {
     rig_init(parts);
     run(gradients_that_stay_on_devices_have_the_same_bits);
+    run(a_run_that_goes_on_comes_to_the_same_bits);
     run(sums_overlap_backward);
     run(a_wait_that_is_missing_is_found);
     run(what_cannot_be_moved_ends_the_run);
