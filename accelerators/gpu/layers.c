@@ -343,6 +343,7 @@ bool gpu_layer_put(gpu_text_t *t, const pl_plan_t *plan, int i)
     pl_layer_kind_t kind;
     if (!layer || !kind_of(op, &kind))
         return false;
+    gpu_small_close(t);
     if (t->error.code == PL_OK && PL_GROW(t->kernel, t->kernels, t->room) != PL_OK)
         pl_no_memory(&t->error);
     if (t->error.code != PL_OK)

@@ -459,6 +459,7 @@ bool gpu_product_put(gpu_text_t *t, const pl_plan_t *plan, int i)
     for (int k = 0; k < PL_PRODUCT_ADDRESSES; k++)
         if (spot[k].offset % PL_PRODUCT_ALIGNMENT || !is_open(plan, &spot[k]))
             return false;
+    gpu_small_close(t);
     if (t->error.code == PL_OK && PL_GROW(t->kernel, t->kernels, t->room) != PL_OK)
         pl_no_memory(&t->error);
     if (t->error.code != PL_OK)

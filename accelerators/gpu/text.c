@@ -96,6 +96,7 @@ void gpu_text_release(gpu_text_t *t)
 
 void gpu_kernel_begin(gpu_text_t *t, const char *what)
 {
+    gpu_small_close(t);
     if (t->error.code == PL_OK && PL_GROW(t->kernel, t->kernels, t->room) != PL_OK)
         no_memory(t);
     if (t->error.code != PL_OK)
@@ -148,15 +149,16 @@ int gpu_argument(gpu_text_t *t, const gpu_spot_t *spot, const char *type, bool w
     }
     gpu_spot_t *own = &kernel->spot[k];
     const size_t reach = spot->reach ? spot->reach : reach_of(t, spot);
+    const bool is_own = t->is_small && own->writes && own->made == spot->value;
     own->writes |= writes;
-    own->reads |= !writes;
+    own->reads |= !writes && !is_own;
     if (own->bytes < spot->bytes)
         own->bytes = spot->bytes;
     if (own->reach < reach)
         own->reach = reach;
     if (writes)
         own->made = spot->value;
-    else
+    else if (!is_own)
         own->value = spot->value;
     return k;
 }
@@ -177,6 +179,13 @@ void gpu_define(gpu_text_t *t, const char *word, const char *format, ...)
     gpu_write_list(t, &t->body, format, args);
     va_end(args);
     gpu_print(t, "\n");
+}
+
+void gpu_undefine(gpu_text_t *t)
+{
+    for (int k = 0; k < t->defines; k++)
+        gpu_print(t, "#undef %s\n", t->defined[k]);
+    t->defines = 0;
 }
 
 void gpu_define_number(gpu_text_t *t, const char *word, int64_t number)
@@ -416,7 +425,7 @@ static void kernel_end(gpu_text_t *t, int64_t groups, int threads, int control);
 void gpu_kernel_end(gpu_text_t *t, int64_t groups, int threads)
 {
     int control = -1;
-    if (t->error.code == PL_OK && has_effect(t))
+    if (t->error.code == PL_OK && has_effect(t) && !t->is_small)
         control = gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_CONTROL}, "control_t",
                                false);
     kernel_end(t, groups, threads, control);
@@ -439,8 +448,7 @@ static void print_parts(gpu_text_t *t, gpu_string_t *to)
 /* The kernel, and for the emulator a function that calls it with a list of addresses. */
 static void kernel_end(gpu_text_t *t, int64_t groups, int threads, int control)
 {
-    for (int k = 0; k < t->defines; k++)
-        gpu_print(t, "#undef %s\n", t->defined[k]);
+    gpu_undefine(t);
     if (t->error.code != PL_OK)
         return;
     gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];

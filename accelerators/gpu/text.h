@@ -99,6 +99,9 @@ typedef struct gpu_text {
     gpu_string_t parts;   /* functions of the kernel at hand, with its PARAMETERS */
     gpu_string_t ahead;   /* what stands before the kernel at hand */
     gpu_string_t body;    /* of the kernel at hand; indented when it is whole */
+    bool is_small;        /* the kernel at hand has parts, and may have more */
+    int small_from, small_to;
+    size_t small_at;      /* where its newest part begins in the body */
     gpu_kernel_t *kernel; /* [kernels] */
     int kernels, room;
     const char *type[PL_LAUNCH_ADDRESSES]; /* of the arguments of the one at hand */
@@ -125,6 +128,13 @@ void gpu_write_list(gpu_text_t *t, gpu_string_t *to, const char *format, va_list
 void gpu_kernel_begin(gpu_text_t *t, const char *what);
 /* The number of the argument that points to a spot: "a3" in the text. */
 int gpu_argument(gpu_text_t *t, const gpu_spot_t *spot, const char *type, bool writes);
+/* A part of a kernel of one group, which computes what many small kernels would, one part
+ * after another: any number of threads runs its lines.  It needs so many arguments; where
+ * it changes a region, nothing happens behind a guard. */
+void gpu_small_begin(gpu_text_t *t, const char *what, int arguments);
+void gpu_small_end(gpu_text_t *t, bool changes);
+/* The next part is in another kernel. */
+void gpu_small_close(gpu_text_t *t);
 /* Adds to the kernel at hand. */
 void gpu_print(gpu_text_t *t, const char *format, ...) PL_PRINTF(2, 3);
 void gpu_kernel_end(gpu_text_t *t, int64_t groups, int threads);
@@ -132,6 +142,7 @@ void gpu_kernel_end(gpu_text_t *t, int64_t groups, int threads);
  * loads, "Y(i, v)" for how it stores, "ROWS" for a number. */
 void gpu_include(gpu_text_t *t, const char *name);
 void gpu_define(gpu_text_t *t, const char *word, const char *format, ...) PL_PRINTF(3, 4);
+void gpu_undefine(gpu_text_t *t);
 void gpu_define_number(gpu_text_t *t, const char *word, int64_t number);
 /* Puts what was printed of the kernel at hand before it, and there a function of int64_t
  * PARAMETER whose body is a text: WORD(parameter) calls it.  What a compiler says of it

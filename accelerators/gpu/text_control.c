@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "accelerators/gpu/text.h"
+#include "base/alloc.h"
 
 enum { THREADS = 256, METRICS = PL_LAUNCH_ADDRESSES / 3 - 1 /* of one kernel */ };
 
@@ -9,6 +10,57 @@ static int control_argument(gpu_text_t *t, bool writes)
 {
     return gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_CONTROL}, "control_t", writes);
 }
+
+/* ---- Kernels of one group, which have parts ---- */
+
+void gpu_small_begin(gpu_text_t *t, const char *what, int arguments)
+{
+    if (t->error.code != PL_OK)
+        return;
+    if (t->is_small
+        && t->kernel[t->kernels - 1].launch[0].count + arguments + 1
+               <= PL_LAUNCH_ADDRESSES) {
+        gpu_print(t, "SYNC();\n");
+    } else {
+        gpu_kernel_begin(t, what);
+        t->small_from = t->from;
+        t->small_to = t->to;
+        t->is_small = true;
+    }
+    t->small_at = t->body.length;
+}
+
+void gpu_small_end(gpu_text_t *t, bool changes)
+{
+    const gpu_string_t body = t->body;
+    if (t->error.code != PL_OK)
+        return;
+    t->body = (gpu_string_t){NULL};
+    gpu_print(t, "%.*s", (int)t->small_at, body.text);
+    if (changes)
+        gpu_print(t, "if (!a%d->guarded) {\n", control_argument(t, false));
+    else
+        gpu_print(t, "{\n");
+    gpu_print(t, "%s", body.text + t->small_at);
+    gpu_undefine(t);
+    gpu_print(t, "}\n");
+    pl_free(body.text);
+}
+
+void gpu_small_close(gpu_text_t *t)
+{
+    const int from = t->from, to = t->to;
+    if (!t->is_small)
+        return;
+    t->from = t->small_from;
+    t->to = t->small_to;
+    gpu_kernel_end(t, 1, THREADS);
+    t->is_small = false;
+    t->from = from;
+    t->to = to;
+}
+
+/* ---- Decisions and reports ---- */
 
 static int value_argument(gpu_text_t *t, int32_t value)
 {
@@ -60,29 +112,28 @@ void gpu_print_guard(gpu_text_t *t, int i)
         print_watch(t, i);
         return;
     }
-    gpu_kernel_begin(t, "guard");
+    gpu_small_begin(t, "guard", 4);
     const int control = control_argument(t, true);
-    gpu_print(t,
-              "    const real x = %s;\n    if (THREAD || a%d->guarded)\n"
-              "        return;\n",
+    gpu_print(t, "const real x = %s;\nif (THREAD == 0 && !a%d->guarded",
               number_of(t, op->input[0], x), control);
     if (op->input_count == 2)
-        gpu_print(t, "    if (%s > %s)\n        return;\n",
-                  number_of(t, op->input[1], most), gpu_number(t, op->attr.a, bound));
-    gpu_print(t, "    if (!(x - x == 0))\n        a%d->guarded = GUARDED;\n", control);
+        gpu_print(t, " && !(%s > %s)", number_of(t, op->input[1], most),
+                  gpu_number(t, op->attr.a, bound));
+    gpu_print(t, ") {\nif (!(x - x == 0))\na%d->guarded = GUARDED;\n", control);
     if (op->attr.empty)
-        gpu_print(t, "    else if (x == 0)\n        a%d->guarded = ENOUGH;\n", control);
-    gpu_kernel_end(t, 1, 32);
+        gpu_print(t, "else if (x == 0)\na%d->guarded = ENOUGH;\n", control);
+    gpu_print(t, "}\n");
+    gpu_small_end(t, false);
 }
 
 void gpu_print_begin(gpu_text_t *t)
 {
-    gpu_kernel_begin(t, "begin");
+    gpu_small_begin(t, "begin", 2);
     gpu_define(t, "CONTROL", "a%d", control_argument(t, true));
     gpu_define(t, "STEP", "a%d",
                gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_STEP}, "step_t", false));
     gpu_include(t, "begin");
-    gpu_kernel_end(t, 1, 32);
+    gpu_small_end(t, false);
 }
 
 static bool is_made(const gpu_text_t *t, int32_t value, int before)
@@ -134,14 +185,14 @@ void gpu_print_record(gpu_text_t *t, int before)
     int64_t at = 0;
     bool first = true;
     while (first || next < t->g->fetch_count) {
-        gpu_kernel_begin(t, "record");
+        gpu_small_begin(t, "record", 3 * METRICS + 3);
         if (first)
             gpu_print(t, "    if (THREAD == 0)\n        *a%d = *a%d;\n",
                       gpu_argument(t, &(gpu_spot_t){.at = GPU_AT_RECORD}, "control_t",
                                    true),
                       control_argument(t, false));
         print_sums(t, &next, &at, before);
-        gpu_kernel_end(t, 1, THREADS);
+        gpu_small_end(t, false);
         first = false;
     }
 }

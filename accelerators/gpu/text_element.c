@@ -2,7 +2,7 @@
  *
  * A thread takes four elements at a time, or one where their number or place does not
  * allow it.  Totals are added up in blocks of a fixed number of elements, a group each,
- * and the sums of the blocks in order by a second kernel: the bits follow from the sizes
+ * and the sums of the blocks in order by the last group: the bits follow from the sizes
  * alone. */
 #include <stdio.h>
 
@@ -45,13 +45,13 @@ static void print_sum(gpu_unit_t *u, int k, const char *sum)
         gpu_print(t, "store_%s(a%d, 0, %s);\n", gpu_suffix(dtype), a, sum);
 }
 
-static int partials(gpu_unit_t *u, bool writes)
+static int partials(gpu_unit_t *u)
 {
     const size_t bytes = (size_t)blocks_of(u) * (size_t)u->totals * sizeof(double);
     if (u->t->scratch < bytes)
         u->t->scratch = bytes;
     return gpu_argument(u->t, &(gpu_spot_t){.at = GPU_AT_SCRATCH, .bytes = bytes},
-                        "double", writes);
+                        "double", true);
 }
 
 /* Behind the loop of a block. */
@@ -59,7 +59,7 @@ static void print_block_end(gpu_unit_t *u)
 {
     gpu_text_t *t = u->t;
     const int64_t blocks = blocks_of(u);
-    const int a = blocks > 1 ? partials(u, true) : 0;
+    const int a = blocks > 1 ? partials(u) : 0;
     for (int k = 0; k < u->totals; k++) {
         gpu_print(t,
                   "const double sum%d = group_sum64((double)total%d, rows);\n"
@@ -76,25 +76,25 @@ static void print_block_end(gpu_unit_t *u)
     }
 }
 
-/* The sums of all blocks, by a group for each total. */
+/* The sums of all blocks, by the last group. */
 static void print_totals(gpu_unit_t *u)
 {
     gpu_text_t *t = u->t;
     const int64_t blocks = blocks_of(u);
-    gpu_kernel_begin(t, "totals");
-    const int a = partials(u, false);
-    gpu_print(t,
-              "LOCAL_ARRAY(double, rows, GROUP_ROWS);\ndouble sum = 0.0;\n"
-              "for (int64_t block = THREAD; block < %lld; block += THREADS)\n"
-              "sum += a%d[GROUP * %lld + block];\n"
-              "sum = group_sum64(sum, rows);\nif (THREAD)\nreturn;\n",
-              (long long)blocks, a, (long long)blocks);
+    const int a = partials(u);
+    gpu_print(t, "if (!is_last_group(&COUNTER[0], (uint32_t)GROUPS, last))\nreturn;\n");
     for (int k = 0; k < u->totals; k++) {
-        gpu_print(t, "if (GROUP == %d) {\n", k);
-        print_sum(u, k, "sum");
+        gpu_print(t,
+                  "double all%d = 0.0;\n"
+                  "for (int64_t block = THREAD; block < %lld; block += THREADS)\n"
+                  "all%d += a%d[%lld + block];\n"
+                  "all%d = group_sum64(all%d, rows);\nif (THREAD == 0) {\n",
+                  k, (long long)blocks, k, a, (long long)(k * blocks), k, k);
+        char sum[16];
+        snprintf(sum, sizeof sum, "all%d", k);
+        print_sum(u, k, sum);
         gpu_print(t, "}\n");
     }
-    gpu_kernel_end(t, u->totals, THREADS);
 }
 
 /* ---- The unit ---- */
@@ -127,6 +127,12 @@ static void print_head(gpu_unit_t *u, int threads)
 {
     gpu_text_t *t = u->t;
     const int step = threads * u->width;
+    if (!threads) {
+        gpu_print(t,
+                  "for (int64_t i = THREAD * %d; i < %lld; i += THREADS * %d) {\n",
+                  u->width, (long long)u->n, u->width);
+        return;
+    }
     if (!u->totals_ahead) {
         gpu_print(t,
                   u->width == 1
@@ -138,7 +144,7 @@ static void print_head(gpu_unit_t *u, int threads)
         return;
     }
     gpu_print(t,
-              "LOCAL_ARRAY(double, rows, GROUP_ROWS);\n"
+              "LOCAL_ARRAY(double, rows, GROUP_ROWS);\nLOCAL_ARRAY(int, last, 1);\n"
               "for (int64_t block = GROUP; block < %lld; block += GROUPS) {\n"
               "const int64_t end = block < %lld ? (block + 1) * %d : %lld;\n",
               (long long)blocks_of(u), (long long)blocks_of(u) - 1, BLOCK,
@@ -152,6 +158,14 @@ static void print_head(gpu_unit_t *u, int threads)
               BLOCK, step);
 }
 
+static void print_ops(gpu_unit_t *u)
+{
+    for (int i = u->from; i < u->to && u->t->error.code == PL_OK; i++)
+        if (u->t->g->op[i].code != PL_OP_reshape)
+            gpu_unit_op(u, i);
+    gpu_unit_print(u);
+}
+
 static void print_unit(gpu_unit_t *u)
 {
     gpu_text_t *t = u->t;
@@ -159,19 +173,35 @@ static void print_unit(gpu_unit_t *u)
     const int threads = pieces <= 32 ? 32 : THREADS;
     int64_t groups = u->totals_ahead ? blocks_of(u) : (pieces + threads - 1) / threads;
     gpu_kernel_begin(t, "element");
+    if (u->totals_ahead && blocks_of(u) > 1)
+        gpu_define_counters(t, "COUNTER", 1);
     print_head(u, threads);
-    for (int i = u->from; i < u->to && t->error.code == PL_OK; i++)
-        if (t->g->op[i].code != PL_OP_reshape)
-            gpu_unit_op(u, i);
-    gpu_unit_print(u);
+    print_ops(u);
     gpu_print(t, "}\n");
     if (u->totals) {
         print_block_end(u);
         gpu_print(t, "}\n");
+        if (blocks_of(u) > 1)
+            print_totals(u);
     }
     gpu_kernel_end(t, groups < GROUPS_MOST ? groups : GROUPS_MOST, threads);
-    if (u->totals && blocks_of(u) > 1)
-        print_totals(u);
+}
+
+/* Few elements: a part of a small kernel. */
+static void print_small(gpu_unit_t *u)
+{
+    gpu_text_t *t = u->t;
+    int arguments = 2;
+    for (int i = u->from; i < u->to; i++)
+        arguments += t->g->op[i].input_count + t->g->op[i].output_count;
+    gpu_small_begin(t, "element", arguments);
+    print_head(u, 0);
+    print_ops(u);
+    gpu_print(t, "}\n");
+    bool changes = false;
+    for (int k = 0; k < u->stores; k++)
+        changes |= u->store[k].spot.at == GPU_AT_REGION;
+    gpu_small_end(t, changes);
 }
 
 void gpu_print_element(gpu_text_t *t, int from, int to)
@@ -189,7 +219,10 @@ void gpu_print_element(gpu_text_t *t, int from, int to)
         u->totals_ahead += pl_is_total(t->g, &t->g->op[i]);
     }
     u->width = width_of(u);
-    print_unit(u);
+    if (!u->totals_ahead && u->n <= (int64_t)THREADS * u->width)
+        print_small(u);
+    else
+        print_unit(u);
     pl_free(u->loop.text);
     pl_free(u);
 }
