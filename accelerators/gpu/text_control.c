@@ -40,10 +40,10 @@ void gpu_small_end(gpu_text_t *t, bool changes)
     if (changes)
         gpu_print(t, "if (!a%d->guarded) {\n", control_argument(t, false));
     else
-        gpu_print(t, "{\n");
+        gpu_print(t, "do {\n");
     gpu_print(t, "%s", body.text + t->small_at);
     gpu_undefine(t);
-    gpu_print(t, "}\n");
+    gpu_print(t, changes ? "}\n" : "} while (0);\n");
     pl_free(body.text);
 }
 
