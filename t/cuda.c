@@ -363,7 +363,7 @@ static void a_launch_that_fails_is_told_by_the_kernels_name(void)
     err = fails("launch=40:701", "{\"name\": \"cuda\", \"recordings\": false}",
                 "\"max_epochs\": 3");
     like(err->text, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "in the middle of a run, too");
-    for (int k = 16; k <= 48; k += 8) {
+    for (int k = 12; k <= 40; k += 7) {
         char fault[24];
         snprintf(fault, sizeof fault, "launch=%d:701", k);
         err = fails(fault, "cuda", "\"max_epochs\": 3");
