@@ -49,8 +49,8 @@ typedef struct pl_ddp_ways {
     /* The regions lie in memory of their own, not beside the board.  [one operation sums
      * gradients and tail, as far as that is possible] */
     bool separates;
-    /* Gradients, and the regions that it shares, may stay in the memory of devices: give()
-     * and take() are NULL.  [they lie in the host's] */
+    /* Gradients, and the regions that it shares, may stay in the memory of devices; then
+     * give() and take() are NULL.  [they lie in the host's] */
     bool stays;
     bool keeps_state;             /* give() and take() see to what ranks agree on of it */
     /* That is over, or has failed; ends, now or later, with pl_replica_reduced().

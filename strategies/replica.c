@@ -281,9 +281,6 @@ int pl_replica_take_layout(pl_replica_t *r, pl_call_t *call, pl_layout_t *layout
     int code = pl_replica_begin_calls(&r->calls, call, err);
     if (code != PL_OK)
         return code;
-    pl_object_unref(r->computed);
-    pl_object_unref(r->updated);
-    pl_object_unref(r->moved);
     pl_object_unref(r->layout);
     r->layout = pl_object_ref(layout);
     pl_train_reset(r);
@@ -335,6 +332,9 @@ void pl_replica_release(pl_replica_t *r)
     }
     pl_free(r->facts);
     pl_free(r->told);
+    pl_object_unref(r->computed);
+    pl_object_unref(r->updated);
+    pl_object_unref(r->moved);
     pl_object_unref(r->layout);
     pl_object_unref(r->job);
 }

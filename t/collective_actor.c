@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "runtime/object.h"
 #include "runtime/reactor.h"
-#include "strategies/collectives/actor.h"
+#include "strategies/collectives/split.h"
 #include "tap.h"
 
 enum { RANKS = 3, ELEMENTS = 5000 };
@@ -90,7 +90,7 @@ static void wait_for(int answers)
     pl_reactor_run(reactor);
 }
 
-static void rank_spawn(int rank)
+static pl_collective_part_t *shm_part(void)
 {
     pl_error_t err;
     pl_instance_t part = {0};
@@ -98,7 +98,13 @@ static void rank_spawn(int rank)
     const pl_instance_request_t request = {.role = "collective", .value = name};
     pl_instance_make(&part, &request, &err);
     json_decref(name);
-    pl_collective_part_t *seat = pl_collective_part_new(&part, NULL, &err);
+    return pl_collective_part_new(&part, NULL, &err);
+}
+
+static void rank_spawn(int rank)
+{
+    pl_error_t err;
+    pl_collective_part_t *seat = shm_part();
     const pl_start_t start = {.options = "", .context = &seat->object};
     captain->life[rank] =
         pl_spawn(captain, pl_collective_actor("shm", &err), PL_OWN_THREAD, &start,
@@ -331,6 +337,107 @@ static void one_that_failed_by_itself_ends_with_that(void)
     rig_close();
 }
 
+/* ---- groups ---- */
+
+static pl_split_t split[RANKS];
+static told_t split_ended[RANKS];
+
+static void split_tell(void *self, pl_split_t *s, const pl_error_t *failure)
+{
+    told_t *t = &told[s - split][2];
+    t->code = failure ? failure->code : PL_OK;
+    strcpy(t->text, failure ? failure->text : "");
+    count(self);
+}
+
+static void split_end(void *self, pl_split_t *s, const pl_error_t *err)
+{
+    told_t *t = &split_ended[s - split];
+    t->code = err ? err->code : PL_OK;
+    strcpy(t->text, err ? err->text : "");
+    count(self);
+}
+
+/* Ranks 0 and 2, and rank 1 alone. */
+static void split_all(void)
+{
+    static const int color[RANKS] = {7, 0, 7};
+    pl_error_t err;
+    memset(split, 0, sizeof split);
+    for (int rank = 0; rank < RANKS; rank++) {
+        split[rank] = (pl_split_t){.from = captain->rank[rank],
+                                   .rank = rank,
+                                   .size = RANKS,
+                                   .color = color[rank],
+                                   .part = shm_part(),
+                                   .done = split_tell,
+                                   .ended = split_end};
+        if (pl_collective_split(captain, &split[rank], &err) != PL_OK)
+            ok(false, "%s", err.text);
+        pl_object_unref(split[rank].part);
+    }
+    wait_for(RANKS);
+}
+
+static void ranks_of_one_color_are_a_group(void)
+{
+    rig_meet();
+    split_all();
+    for (int rank = 0; rank < RANKS; rank++)
+        is_int(told[rank][2].code, PL_OK, "rank %d has a group: %s", rank,
+               told[rank][2].text);
+    ok(split[0].group_size == 2 && split[1].group_size == 1 && split[2].group_size == 2,
+       "of as many ranks");
+    ok(split[0].group_rank == 0 && split[2].group_rank == 1, "in their order");
+    for (int rank = 0; rank < RANKS; rank++) {
+        pl_how_t tells = how(rank, 1, 0);
+        tells.on_answer = lent;
+        pl_object_unref(captain->lent[rank]);
+        captain->rank[rank] = split[rank].group;
+        pl_call_lend_memory(captain, captain->rank[rank],
+                            &(pl_lend_memory_t){.bytes = ELEMENTS * sizeof(float)}, tells,
+                            NULL);
+    }
+    wait_for(RANKS);
+    for (int rank = 0; rank < RANKS; rank++) {
+        float *data = captain->lent[rank]->data;
+        for (int k = 0; k < ELEMENTS; k++)
+            data[k] = (float)(rank + 1);
+        all_reduce(rank, 0, 0, ELEMENTS, 0);
+    }
+    wait_for(RANKS);
+    for (int rank = 0; rank < RANKS; rank++)
+        ok(((float *)captain->lent[rank]->data)[ELEMENTS - 1] == (rank == 1 ? 2 : 4),
+           "rank %d has the sum of its group", rank);
+    barrier(0, 0, 0);
+    pl_cancel(captain, split[2].life);
+    wait_for(2);
+    is_int(split_ended[2].code, PL_OK, "one that ends");
+    like(told[0][0].text, "^barrier: .*rank 1 is gone", "is named in its group");
+    for (int rank = 0; rank < 2; rank++)
+        pl_cancel(captain, split[rank].life);
+    wait_for(2);
+    rig_close();
+}
+
+static void a_group_that_cannot_meet_says_why(void)
+{
+    pl_error_t err;
+    rig_meet();
+    split[0] = (pl_split_t){.color = -1, .part = shm_part()};
+    is_int(pl_collective_split(captain, &split[0], &err), PL_EINVAL, "%s", err.text);
+    pl_object_unref(split[0].part);
+    pl_call_abort(captain, captain->rank[1], &(pl_abort_t){.reason = "no more batches"},
+                  how(1, 0, 0), NULL);
+    wait_for(1);
+    split_all();
+    like(told[0][2].text, "rank 1 aborted: no more batches", "%s", told[0][2].text);
+    for (int rank = 0; rank < RANKS; rank++)
+        pl_cancel(captain, split[rank].life);
+    wait_for(RANKS);
+    rig_close();
+}
+
 static void what_is_wrong_is_refused(void)
 {
     rig_open();
@@ -368,6 +475,8 @@ int main(void)
     run(who_ends_is_named_by_those_who_wait);
     run(one_that_ends_in_the_middle_tells_the_others);
     run(one_that_failed_by_itself_ends_with_that);
+    run(ranks_of_one_color_are_a_group);
+    run(a_group_that_cannot_meet_says_why);
     run(what_is_wrong_is_refused);
     return tap_done();
 }

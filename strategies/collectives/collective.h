@@ -122,8 +122,8 @@ typedef struct pl_collective_ops {
     /* Memory for operations, want.count bytes, zeroed, on page boundaries; its numbers
      * count from 0.  It stays until nobody refers to it. */
     int (*lend_memory)(void *self, pl_operation_t *op, pl_error_t *err);
-    /* op->memory, a device's, is for operations from now on; sets its number.  As many
-     * bytes on all ranks.  [where `device` is] */
+    /* op->memory, a device's, is for operations of this collective from now on; sets its
+     * number.  As many bytes on all ranks.  [where `device` is] */
     int (*share_memory)(void *self, pl_operation_t *op, pl_error_t *err);
     /* Afterwards all ranks have the reduced elements.  [PL_EUNSUPPORTED; so below] */
     int (*all_reduce)(void *self, pl_operation_t *op, pl_error_t *err);
