@@ -9,15 +9,19 @@
 #include "tap.h"
 
 #define ADAMW "{\"name\": \"adamw\", \"lr\": 0.01}"
+#define FINETUNING \
+    "[{\"name\": \"finetuning\", \"freeze\": \"*.bias\", \"epochs\": [1], " \
+    "\"unfreeze\": \"*\"}]"
 #define SMALL "\"bucket_mb\": 0.0001"
 
 typedef struct one {
     const char *name;
     const char *trainer, *strategy; /* members */
     const char *by;                 /* ["ddp"] */
-    const char *module, *accelerator, *averaging;
+    const char *module, *accelerator, *averaging, *callbacks;
     int nan;
-    bool by_host; /* nothing is moved on the device */
+    const char *loss; /* ["train_loss"] */
+    bool by_host;     /* nothing is moved on the device */
 } one_t;
 
 static const one_t runs[] = {
@@ -64,6 +68,24 @@ static const one_t runs[] = {
      .trainer = "\"devices\": 2, \"accumulate_grad_batches\": 3, "
                 "\"precision\": \"bf16-mixed\"",
      .by = "zero1"},
+    {.name = "two objectives",
+     .trainer = "\"devices\": 2, \"depth\": 3, \"nan_policy\": \"skip\"",
+     .module = "\"pair\"",
+     .loss = "train_first_loss",
+     .nan = 9},
+    {.name = "two objectives, zero1",
+     .trainer = "\"devices\": 2",
+     .by = "zero1",
+     .module = "\"pair\"",
+     .loss = "train_second_loss"},
+    {.name = "parameters that are trained from the second epoch on",
+     .trainer = "\"devices\": 2, \"depth\": 3",
+     .strategy = SMALL,
+     .callbacks = FINETUNING},
+    {.name = "parameters that are trained from the second epoch on, zero1",
+     .trainer = "\"devices\": 2",
+     .by = "zero1",
+     .callbacks = FINETUNING},
     {.name = "local_sgd",
      .trainer = "\"devices\": 2",
      .by = "local_sgd",
@@ -74,6 +96,58 @@ static const one_t runs[] = {
      .module = "{\"name\": \"normed\"}",
      .by_host = true},
 };
+
+/* ---- A module of two objectives, the second of which comes with every other step ---- */
+
+static pl_node_t first_side(pl_graph_t *g)
+{
+    return pl_linear(g, "a.fc", pl_flatten(g, pl_input(g, "x"), 1), RIG_CLASSES);
+}
+
+static pl_node_t second_side(pl_graph_t *g)
+{
+    return pl_linear(g, "b.fc", pl_tanh(g, first_side(g)), RIG_CLASSES);
+}
+
+static void first_step(pl_graph_t *g, const void *self)
+{
+    (void)self;
+    pl_loss(g, pl_cross_entropy(g, first_side(g), pl_input(g, "y"), NULL));
+}
+
+static void second_step(pl_graph_t *g, const void *self)
+{
+    (void)self;
+    pl_loss(g, pl_cross_entropy(g, second_side(g), pl_input(g, "y"), NULL));
+}
+
+static int64_t second_every(const void *self)
+{
+    (void)self;
+    return 2;
+}
+
+static void pair_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    pl_loss(g, pl_cross_entropy(g, second_side(g), pl_input(g, "y"), NULL));
+}
+
+static const pl_module_step_t pair_steps[] = {
+    {.name = "first", .parameters = "a.*", .describe = first_step},
+    {.name = "second",
+     .parameters = "b.*",
+     .describe = second_step,
+     .every_n_steps = second_every},
+    PL_STEPS_END,
+};
+
+static const pl_module_ops_t pair = {.name = "pair",
+                                     .size = 1,
+                                     .step = pair_step,
+                                     .steps = pair_steps};
+
+/* ---- Runs ---- */
 
 static rig_spec_t spec_of(const one_t *one, const char *collective)
 {
@@ -87,6 +161,7 @@ static rig_spec_t spec_of(const one_t *one, const char *collective)
                         .module = one->module,
                         .optimizer = ADAMW,
                         .averaging = one->averaging,
+                        .callbacks = one->callbacks,
                         .data = "\"batch_size\": 4",
                         .nan = one->nan,
                         .trainer = trainer};
@@ -115,7 +190,8 @@ static void gradients_that_stay_on_devices_have_the_same_bits(void)
         ok(rig_same_bits(host, device), "to the same bits");
         ok((moved() == 0) == one->by_host, "%s",
            one->by_host ? "where the host has to move them" : "moved there");
-        is_near(rig_metric(device, "train_loss"), rig_metric(host, "train_loss"), 0,
+        const char *loss = one->loss ? one->loss : "train_loss";
+        is_near(rig_metric(device, loss), rig_metric(host, loss), 0,
                 "with the same loss");
         rig_result_free(host), rig_result_free(device);
     }
@@ -199,9 +275,28 @@ static void what_cannot_be_moved_ends_the_run(void)
     }
 }
 
+/* The others wait on their devices for what it does not give any more. */
+static void a_rank_that_fails_ends_the_others(void)
+{
+    static const one_t ones[] = {
+        {.trainer = "\"devices\": 3, \"depth\": 4", .strategy = SMALL},
+        {.trainer = "\"devices\": 3", .by = "zero1"}};
+    for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
+        rig_spec_t spec = spec_of(&ones[k], "mover");
+        spec.torn = 23;
+        rig_t *rig = rig_make(&spec);
+        const rig_result_t *result = rig_fit(rig);
+        is_text(result->status, "failed", "a record cannot be read");
+        like(result->error.text, "torn|record|read", "which is said: %s",
+             result->error.text);
+        rig_free(&rig);
+    }
+}
+
 static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator},
                                           {"accelerator", &emulated_library_accelerator},
                                           {"collective", &mover_collective},
+                                          {"module", &pair},
                                           {"module", &rig_normed},
                                           PL_REGISTRATIONS_END};
 
@@ -213,5 +308,6 @@ int main(void)
     run(sums_overlap_backward);
     run(a_wait_that_is_missing_is_found);
     run(what_cannot_be_moved_ends_the_run);
+    run(a_rank_that_fails_ends_the_others);
     return tap_done();
 }
