@@ -39,6 +39,7 @@ a_machine_with_cards_is_described() {
     like "$out" '^NVRTC +13\.[0-9]+ \(.*libnvrtc.*\), sm_75 to sm_100$' "the compiler, and what it compiles for"
     like "$out" '^cuBLASLt +13\.99 \(.*libcublasLt' "the library of products"
     like "$out" '^NCCL +2\.28\.9 \(.*libnccl' "the library of collectives"
+    like "$out" '^cuDNN +9\.99\.0 \(.*libcudnn' "the library of attention and convolution"
     like "$out" '^NVML +/.*libnvidia-ml' "the library that measures cards"
     like "$out" '^GPU 0 +Stand-in 0, sm_90, 512 of 512 MiB free, .*ECC off, bus 0000:00:00\.0$' "the first card"
     like "$out" '^GPU 1 +Stand-in 1, ' "the second"
@@ -53,6 +54,13 @@ a_machine_with_cards_is_described() {
     like "$out" '^warning: NCCL 2\.17\.5 \(.*\) is too old: install 2\.18 or later' "an old library of collectives"
     with capability=120 doctor
     like "$out" '^warning: GPU 0 is newer than NVRTC' "a card that the compiler does not know"
+    with old_cudnn doctor
+    if grep -q '^cuDNN ' <<<"$out"; then
+        skip "this machine has a cuDNN that is used then"
+    else
+        like "$out" '^warning: cuDNN 9\.5 for CUDA 13 \(.*libcudnn.*\) cannot be used: install 9\.8 or later' \
+            "a cuDNN that is too old"
+    fi
 }
 
 what_is_wrong_with_a_driver_is_a_warning() {

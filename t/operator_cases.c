@@ -565,7 +565,7 @@ const operator_case_t operator_cases[] = {
           S(1, 1, 19, 8)),
      .arg = {true}},
     {CASE("attention, heads cut out", self_attention, 1, S(2, 5, 24)), .arg = {2, true}},
-    {CASE("attention, heads of 8 cut out", self_attention, 1, S(2, 7, 48)),
+    {CASE("attention, width 8, heads cut out", self_attention, 1, S(2, 7, 48)),
      .arg = {2, true}},
     {CASE("attention, width 16", attention, 3, S(2, 2, 5, 16), S(2, 2, 5, 16),
           S(2, 2, 5, 16))},

@@ -24,6 +24,9 @@ static const pl_option_t cuda_options[] = {
     PL_BOOL(cuda_t, cublas, "true",
             "compute products of matrices by NVIDIA's cuBLASLt where it is installed; "
             "false: by kernels of Paceline, which are slower"),
+    PL_BOOL(cuda_t, cudnn, "true",
+            "compute attention and convolution by NVIDIA's cuDNN where it is installed; "
+            "false: by kernels of Paceline, which are slower"),
     PL_BOOL(cuda_t, fuse_bias_grad, "true",
             "compute the gradient of a bias in cuBLASLt's product for its weights"),
     PL_BOOL(cuda_t, fuse_gelu, "true",
@@ -34,10 +37,10 @@ static const pl_option_t cuda_options[] = {
             "record the launches of a step once and replay them together (CUDA graphs)"),
     PL_BOOL(cuda_t, strict, "false",
             "round each float operation by itself, to the same bits as the emulator of "
-            "the tests, without cuBLASLt; slower"),
+            "the tests, without cuBLASLt and cuDNN; slower"),
     PL_BOOL(cuda_t, tf32, "false",
-            "round float32 operands of products to TF32, which has 10 bits of mantissa; "
-            "faster"),
+            "round float32 operands of products and convolutions to TF32, which has 10 "
+            "bits of mantissa; faster"),
     PL_OPTIONS_END,
 };
 

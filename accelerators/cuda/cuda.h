@@ -2,9 +2,9 @@
  *
  * machine_cuda.c is the machine table over the driver, machine_paper.c that of a card
  * that is not there, notifier.c the thread that reports passed events, build.c the
- * compiler, cache.c compiled kernels on disk, products.c products of matrices,
- * streams.c streams of others, stats.c measurements of the card, cuda.c the accelerator
- * with its options and what it says of this machine. */
+ * compiler, cache.c compiled kernels on disk, products.c products of matrices, dnn.c
+ * attention and convolution, streams.c streams of others, stats.c measurements of the
+ * card, cuda.c the accelerator with its options and what it says of this machine. */
 #ifndef PL_CUDA_CUDA_H
 #define PL_CUDA_CUDA_H
 
@@ -36,6 +36,17 @@ typedef struct cuda_products {
     bool is_told;                                           /* what it refused first */
 } cuda_products_t;
 
+/* cuDNN on this device. */
+typedef struct cuda_layers {
+    const cuda_dnn_library_t *library;                      /* [not there] */
+    pl_error_t why;                                         /* it is not */
+    cudnnHandle_t handle;                                   /* [not open] */
+    cudnnBackendDescriptor_t device;                        /* [it cannot be used] */
+    pl_layer_plan_t *first;                                 /* of all plans */
+    bool is_tried, is_open_tried;
+    bool is_told;                                           /* what it refused first */
+} cuda_layers_t;
+
 /* Measurements of this card. */
 typedef struct cuda_stats {
     const cuda_monitor_t *monitor;                          /* [NULL: not opened] */
@@ -46,7 +57,7 @@ typedef struct cuda_stats {
 typedef struct cuda {
     pl_gpu_t gpu;                                           /* first */
 
-    bool cache, cublas, recordings, strict, tf32;           /* options */
+    bool cache, cublas, cudnn, recordings, strict, tf32;    /* options */
     bool fuse_bias_grad, fuse_gelu, fuse_gelu_grad;
     const char *cache_dir, *compile_for;
     int64_t cache_mb;
@@ -60,6 +71,7 @@ typedef struct cuda {
     cuda_notifier_t *notifier;
     cuda_cache_t *store;                             /* [compiled kernels are not kept] */
     cuda_products_t products;
+    cuda_layers_t layers;
     cuda_stats_t stats;
     pl_address_t next;              /* of a card that is not there: memory, and */
     int descriptor;                 /* its descriptor */
@@ -148,6 +160,21 @@ void cuda_product_free(void *self, pl_prepared_t *prepared);
 /* Whether cuBLASLt may compute it; it says so itself only on a card. */
 bool cuda_product_is_asked(const pl_product_t *product);
 unsigned cuda_epilogues(const void *self);
+
+/* ---- dnn.c: attention and convolution by cuDNN ---- */
+
+/* Adds its name to the libraries of a device that computes, if it is used. */
+void cuda_layers_name(const cuda_t *cuda, pl_device_info_t *info);
+/* With the context current, when all plans of graphs are freed. */
+void cuda_layers_close(cuda_t *cuda);
+/* As machine.h has them. */
+int cuda_layer_new(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,
+                   pl_error_t *err);
+int cuda_layer_build(void *self, pl_layer_plan_t *plan, size_t *workspace,
+                     pl_error_t *err);
+int cuda_layer_run(void *self, pl_stream_t stream, pl_layer_plan_t *plan,
+                   const pl_address_t address[PL_LAYER_ADDRESSES], pl_error_t *err);
+void cuda_layer_free(void *self, pl_layer_plan_t *plan);
 
 /* ---- stats.c: memory, utilization, power and temperature ---- */
 

@@ -141,6 +141,7 @@ static void describe(cuda_t *cuda, pl_device_info_t *info)
     if (products)
         snprintf(info->library + length, sizeof info->library - length,
                  ", cuBLASLt %d.%d", products->major, products->minor);
+    cuda_layers_name(cuda, info);
 }
 
 static int context_open(cuda_t *cuda, pl_error_t *err)
@@ -195,6 +196,7 @@ static void machine_close(void *self)
     if (cuda->context) {
         cuda->call->context_use(cuda->context);
         cuda_products_close(cuda);
+        cuda_layers_close(cuda);
         for (int k = 0; k < PL_STREAMS; k++)
             if (cuda->stream[k])
                 cuda->call->stream_free(cuda->stream[k]);
@@ -556,7 +558,9 @@ static int launch(void *self, pl_stream_t stream, const pl_launch_t *l, pl_error
     .code_free = code_free, .code_was_kept = code_was_kept, \
     .cache = cuda_cache_used, .code_entry = code_entry, .launch = launch, \
     .product_new = cuda_product_new, .product_run = cuda_product_run, \
-    .product_free = cuda_product_free, .epilogues = cuda_epilogues
+    .product_free = cuda_product_free, .epilogues = cuda_epilogues, \
+    .layer_new = cuda_layer_new, .layer_build = cuda_layer_build, \
+    .layer_run = cuda_layer_run, .layer_free = cuda_layer_free
 
 const pl_machine_ops_t cuda_machine = {MACHINE, .record_begin = cuda_record_begin,
                                        .record_end = cuda_record_end,

@@ -3,7 +3,8 @@
  * NVRTC compiles for any kind of card, so the cache of compiled kernels can be filled on
  * a machine without one.  Memory has addresses and no content, and streams run nothing:
  * the accelerator refuses to train on this machine.  cuBLASLt chooses its algorithms on a
- * card alone; where it is installed, each product is taken for one that it computes. */
+ * card alone; where it is installed, each product is taken for one that it computes, and
+ * each layer that fits where cuDNN is. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "accelerators/cuda/cuda.h"
+#include "accelerators/cuda/dnn.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -75,6 +77,7 @@ static void paper_close(void *self)
         close(cuda->descriptor);
     cuda->descriptor = -1;
     cuda->products = (cuda_products_t){0};
+    cuda->layers = (cuda_layers_t){0};
 }
 
 static int descriptor(const void *self)
@@ -260,6 +263,45 @@ static void product_free(void *self, pl_prepared_t *prepared)
     (void)self, (void)prepared;
 }
 
+static int layer_new(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,
+                     pl_error_t *err)
+{
+    cuda_t *cuda = self;
+    cuda_layers_t *layers = &cuda->layers;
+    (void)err;
+    if (!dnn_fits(layer) || !cuda->cudnn || cuda->strict)
+        return PL_EUNSUPPORTED;
+    if (!layers->is_tried && !(layers->library = cuda_dnn_open(0, &layers->why)))
+        pl_log_line(PL_LOG_INFO, -1, "",
+                    "kernels are compiled for a machine without cuDNN: %s",
+                    layers->why.text);
+    layers->is_tried = true;
+    if (!layers->library)
+        return PL_EUNSUPPORTED;
+    *plan = self;
+    return PL_OK;
+}
+
+static int layer_build(void *self, pl_layer_plan_t *plan, size_t *workspace,
+                       pl_error_t *err)
+{
+    (void)self, (void)plan, (void)err;
+    *workspace = 0;
+    return PL_OK;
+}
+
+static int layer_run(void *self, pl_stream_t stream, pl_layer_plan_t *plan,
+                     const pl_address_t address[PL_LAYER_ADDRESSES], pl_error_t *err)
+{
+    (void)self, (void)stream, (void)plan, (void)address, (void)err;
+    return PL_OK;
+}
+
+static void layer_free(void *self, pl_layer_plan_t *plan)
+{
+    (void)self, (void)plan;
+}
+
 const pl_machine_ops_t cuda_paper_machine = {
     .name = "cuda",
     .open = paper_open,
@@ -291,4 +333,8 @@ const pl_machine_ops_t cuda_paper_machine = {
     .product_run = product_run,
     .product_free = product_free,
     .epilogues = cuda_epilogues,
+    .layer_new = layer_new,
+    .layer_build = layer_build,
+    .layer_run = layer_run,
+    .layer_free = layer_free,
 };

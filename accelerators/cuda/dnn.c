@@ -1,0 +1,412 @@
+/* dnn.c - attention and convolution by cuDNN
+ *
+ * Layers that are alike have one plan, which is made by the threads that compile kernels
+ * and kept on disk with them.  What cuDNN does not compute, and all where it is not
+ * installed, is left to the core's kernels.
+ *
+ * The gradient of an attention that adds up in a fixed order takes workspace of 2 bytes
+ * for each pair of tokens: batches and heads are computed part by part, so that it does
+ * not grow with them. */
+#include "accelerators/cuda/dnn.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "accelerators/cuda/cuda.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+
+enum { WIDTH_STEP = 8, WIDTH_MOST = 256, TEXT = 640 };
+int64_t dnn_part_most = (int64_t)256 << 20;
+
+struct pl_layer_plan {
+    pl_layer_plan_t *next;
+    pl_layer_t part;
+    int64_t batches, heads; /* parts */
+    int64_t step[PL_LAYER_WORKSPACE][2]; /* bytes from one part to the next */
+    char text[TEXT];
+    enum { NEW, BUILDING, READY, REFUSED } state;
+    dnn_plan_t plan;
+};
+
+/* Of the plans of all devices; what threads that build the same one wait for. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER,
+                       open_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+
+/* ---- What is computed ---- */
+
+bool dnn_fits(const pl_layer_t *layer)
+{
+    const bool half = layer->dtype == PL_BF16 || layer->dtype == PL_F16;
+    const __typeof__(layer->attention) *a = &layer->attention;
+    if (layer->kind >= PL_LAYER_CONVOLUTION)
+        return half || layer->dtype == PL_F32;
+    bool fits = half && a->width % WIDTH_STEP == 0 && a->width <= WIDTH_MOST;
+    for (int k = 0; k < PL_LAYER_WORKSPACE; k++)
+        for (int i = 0; i < 3 && k != PL_ATTENTION_SUMS; i++)
+            fits &= a->stride[k][i] % WIDTH_STEP == 0;
+    return fits;
+}
+
+/* The largest divisor of n that is at most so much; 1 at least. */
+static int64_t divisor(int64_t n, int64_t most)
+{
+    int64_t d = most < n ? most : n;
+    while (d > 1 && n % d)
+        d--;
+    return d < 1 ? 1 : d;
+}
+
+pl_layer_t dnn_part(const pl_layer_t *layer, int64_t *batches, int64_t *heads)
+{
+    pl_layer_t part = *layer;
+    *batches = *heads = 1;
+    if (layer->kind != PL_LAYER_ATTENTION_GRAD)
+        return part;
+    const __typeof__(layer->attention) *a = &layer->attention;
+    const int64_t head = 2 * a->tokens * a->tokens;
+    part.attention.batches = divisor(a->batches, dnn_part_most / (head * a->heads));
+    if (part.attention.batches == 1)
+        part.attention.heads = divisor(a->heads, dnn_part_most / head);
+    *batches = a->batches / part.attention.batches;
+    *heads = a->heads / part.attention.heads;
+    return part;
+}
+
+void dnn_text(const pl_layer_t *layer, char text[TEXT])
+{
+    static const char *const kinds[] = {"attention", "attention_grad", "convolution",
+                                        "convolution_grad_x", "convolution_grad_w"};
+    const __typeof__(layer->attention) *a = &layer->attention;
+    const __typeof__(layer->convolution) *c = &layer->convolution;
+    int at = snprintf(text, TEXT, "%s %s", kinds[layer->kind],
+                      layer->dtype == PL_BF16  ? "bf16"
+                      : layer->dtype == PL_F16 ? "f16"
+                                               : "f32");
+    if (layer->kind >= PL_LAYER_CONVOLUTION) {
+        snprintf(text + at, (size_t)(TEXT - at),
+                 " [%lld, %lld, %lld, %lld] by [%lld, %lld, %lld, %lld] stride %lld "
+                 "padding %lld%s",
+                 (long long)c->batches, (long long)c->height, (long long)c->width,
+                 (long long)c->channels, (long long)c->filters, (long long)c->channels,
+                 (long long)c->kernel, (long long)c->kernel, (long long)c->stride,
+                 (long long)c->padding, c->has_bias ? " bias" : "");
+        return;
+    }
+    at += snprintf(text + at, (size_t)(TEXT - at), " [%lld, %lld, %lld, %lld]%s",
+                   (long long)a->batches, (long long)a->heads, (long long)a->tokens,
+                   (long long)a->width, a->causal ? " causal" : "");
+    at += snprintf(text + at, (size_t)(TEXT - at), " scale %a strides", a->scale);
+    for (int k = 0; k < PL_LAYER_WORKSPACE && at < TEXT; k++)
+        at += snprintf(text + at, (size_t)(TEXT - at), " %lld,%lld,%lld",
+                       (long long)a->stride[k][0], (long long)a->stride[k][1],
+                       (long long)a->stride[k][2]);
+}
+
+/* ---- The library on a device ---- */
+
+static bool is_wanted(const cuda_t *cuda)
+{
+    return cuda->cudnn && !cuda->strict;
+}
+
+static void log_without(const pl_error_t *why)
+{
+    pl_log_line(PL_LOG_WARNING, -1, "",
+                "attention and convolution are computed by kernels of Paceline, which "
+                "are slower: %s",
+                why->text);
+}
+
+void cuda_layers_name(const cuda_t *cuda, pl_device_info_t *info)
+{
+    const size_t length = strlen(info->library);
+    const cuda_dnn_library_t *library = info->computes && is_wanted(cuda)
+                                            ? cuda_dnn_open(cuda->library->version, NULL)
+                                            : NULL;
+    if (library)
+        snprintf(info->library + length, sizeof info->library - length, ", cuDNN %d.%d",
+                 library->version / 10000, library->version / 100 % 100);
+}
+
+/* NULL: it is not used, or not installed, which is logged once. */
+static const cuda_dnn_library_t *library_of(cuda_t *cuda)
+{
+    cuda_layers_t *layers = &cuda->layers;
+    if (!is_wanted(cuda) || layers->is_tried)
+        return layers->library;
+    layers->is_tried = true;
+    layers->library = cuda_dnn_open(cuda->library ? cuda->library->version : 0,
+                                    &layers->why);
+    if (!layers->library)
+        log_without(&layers->why);
+    return layers->library;
+}
+
+static int fail(const cuda_t *cuda, cu_result_t status, const char *what, pl_error_t *err)
+{
+    const cuda_dnn_t *call = &cuda->layers.library->call;
+    char last[256] = "";
+    call->last_error(last, sizeof last);
+    return pl_fail(err, PL_EIO, "cuda:%d (%s): %s: cuDNN failed: %s (%u)%s%.160s",
+                   cuda->card.number, cuda->card.name, what, call->status_name(status),
+                   status, *last ? ": " : "", last);
+}
+
+/* Once, by the first thread that builds a plan: it takes half a second. */
+static bool handle_is_open(cuda_t *cuda)
+{
+    cuda_layers_t *layers = &cuda->layers;
+    const cuda_dnn_t *call = &layers->library->call;
+    pthread_mutex_lock(&open_lock);
+    if (!layers->is_open_tried) {
+        pl_error_t why = {0};
+        cu_result_t status = call->open(&layers->handle);
+        if (status != DNN_OK)
+            layers->handle = NULL;
+        else
+            layers->device = dnn_device_new(call, layers->handle, NULL, &status);
+        if (!layers->device) {
+            fail(cuda, status, "opening it", &why);
+            log_without(&why);
+        }
+        layers->is_open_tried = true;
+    }
+    pthread_mutex_unlock(&open_lock);
+    return layers->device;
+}
+
+void cuda_layers_close(cuda_t *cuda)
+{
+    cuda_layers_t *layers = &cuda->layers;
+    while (layers->first) {
+        pl_layer_plan_t *plan = layers->first;
+        layers->first = plan->next;
+        if (plan->state == READY)
+            dnn_plan_release(&plan->plan);
+        pl_free(plan);
+    }
+    if (layers->device)
+        layers->library->call.descriptor_free(layers->device);
+    if (layers->handle)
+        layers->library->call.close(layers->handle);
+    *layers = (cuda_layers_t){0};
+}
+
+/* ---- Plans ---- */
+
+static void steps_find(pl_layer_plan_t *plan)
+{
+    const __typeof__(plan->part.attention) *a = &plan->part.attention;
+    for (int k = 0; k < PL_LAYER_WORKSPACE; k++) {
+        const int64_t width = k == PL_ATTENTION_SUMS ? 4 : 2;
+        plan->step[k][0] = a->stride[k][0] * a->batches * width;
+        plan->step[k][1] = a->stride[k][1] * a->heads * width;
+    }
+}
+
+static pl_layer_plan_t *plan_new(const pl_layer_t *layer, const char *text)
+{
+    pl_layer_plan_t *plan = pl_alloc(sizeof *plan);
+    if (!plan)
+        return NULL;
+    plan->part = dnn_part(layer, &plan->batches, &plan->heads);
+    steps_find(plan);
+    snprintf(plan->text, sizeof plan->text, "%s", text);
+    return plan;
+}
+
+int cuda_layer_new(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,
+                   pl_error_t *err)
+{
+    cuda_t *cuda = self;
+    char text[TEXT];
+    if (!dnn_fits(layer) || !library_of(cuda))
+        return PL_EUNSUPPORTED;
+    dnn_text(layer, text);
+    pthread_mutex_lock(&lock);
+    pl_layer_plan_t *found = cuda->layers.first;
+    while (found && strcmp(found->text, text) != 0)
+        found = found->next;
+    const bool is_refused = found && found->state == REFUSED;
+    pthread_mutex_unlock(&lock);
+    if (is_refused)
+        return PL_EUNSUPPORTED;
+    if (!found) {
+        found = plan_new(layer, text);
+        if (!found)
+            return pl_no_memory(err);
+        found->next = cuda->layers.first;
+        cuda->layers.first = found;
+    }
+    *plan = found;
+    return PL_OK;
+}
+
+/* Plans stay for the next graph that has such a layer. */
+void cuda_layer_free(void *self, pl_layer_plan_t *plan)
+{
+    (void)self, (void)plan;
+}
+
+/* All that a plan depends on, from pl_alloc(). */
+static char *key_of(const cuda_t *cuda, const pl_layer_plan_t *plan)
+{
+    enum { ROOM = 2 * TEXT };
+    char *key = pl_alloc(ROOM), part[TEXT];
+    int multiprocessors = 0;
+    cuda->call->device_attribute(&multiprocessors, CU_MULTIPROCESSORS, cuda->card.device);
+    dnn_text(&plan->part, part);
+    if (key)
+        snprintf(key, ROOM,
+                 "cuDNN %d CUDA %d driver %d %.64s sm_%d%d %d multiprocessors%s\n%s",
+                 cuda->layers.library->version,
+                 (int)cuda->layers.library->call.runtime(), cuda->library->version,
+                 cuda->card.name, cuda->card.major, cuda->card.minor, multiprocessors,
+                 cuda->tf32 ? " TF32" : "", part);
+    return key;
+}
+
+static cu_result_t plan_make(cuda_t *cuda, pl_layer_plan_t *plan)
+{
+    const cuda_layers_t *layers = &cuda->layers;
+    const cuda_dnn_t *call = &layers->library->call;
+    char *key = cuda->store ? key_of(cuda, plan) : NULL, *text = NULL;
+    void *kept = NULL;
+    size_t bytes = 0;
+    const bool was_kept = key && cuda_cache_get(cuda->store, key, &kept, &bytes)
+                          && dnn_plan_load(&plan->plan, call, layers->device, &plan->part,
+                                           kept, bytes);
+    cu_result_t status = was_kept ? DNN_OK
+                                  : dnn_plan_make(&plan->plan, call, layers->device,
+                                                  &plan->part, cuda->tf32);
+    if (status == DNN_OK && !was_kept && key)
+        text = dnn_plan_save(&plan->plan, &bytes);
+    if (text)
+        cuda_cache_put(cuda->store, key, text, bytes);
+    pl_free(text);
+    pl_free(kept);
+    pl_free(key);
+    return status;
+}
+
+/* One line for each device. */
+static void log_unsupported(cuda_t *cuda, const pl_layer_plan_t *plan, cu_result_t status)
+{
+    if (!__atomic_exchange_n(&cuda->layers.is_told, true, __ATOMIC_RELAXED))
+        pl_log_line(PL_LOG_INFO, -1, "",
+                    "cuDNN does not compute %.*s (%s): kernels of Paceline do",
+                    (int)strcspn(plan->text, "]") + 1, plan->text,
+                    cuda->layers.library->call.status_name(status));
+}
+
+static bool plan_build(cuda_t *cuda, pl_layer_plan_t *plan)
+{
+    if (!handle_is_open(cuda))
+        return false;
+    const cu_result_t status = plan_make(cuda, plan);
+    if (status != DNN_OK)
+        log_unsupported(cuda, plan, status);
+    return status == DNN_OK;
+}
+
+int cuda_layer_build(void *self, pl_layer_plan_t *plan, size_t *workspace,
+                     pl_error_t *err)
+{
+    cuda_t *cuda = self;
+    const int code = cuda_enter(cuda, err);
+    if (code != PL_OK)
+        return code;
+    pthread_mutex_lock(&lock);
+    while (plan->state == BUILDING)
+        pthread_cond_wait(&changed, &lock);
+    const bool is_new = plan->state == NEW;
+    if (is_new)
+        plan->state = BUILDING;
+    pthread_mutex_unlock(&lock);
+    const bool is_built = is_new && plan_build(cuda, plan);
+    pthread_mutex_lock(&lock);
+    if (is_new)
+        plan->state = is_built ? READY : REFUSED;
+    const bool is_ready = plan->state == READY;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    *workspace = is_ready ? (size_t)plan->plan.workspace : 0;
+    return is_ready ? PL_OK : PL_EUNSUPPORTED;
+}
+
+/* ---- Runs ---- */
+
+cu_result_t dnn_plan_run(const dnn_plan_t *plan, cudnnHandle_t handle,
+                         const pl_layer_t *layer,
+                         const pl_address_t address[PL_LAYER_ADDRESSES])
+{
+    static const float least = -INFINITY, one = 1;
+    const cuda_dnn_t *call = plan->graph.call;
+    const bool attention = layer->kind < PL_LAYER_CONVOLUTION;
+    const float scale = (float)layer->attention.scale;
+    const pl_address_t workspace = address[PL_LAYER_WORKSPACE] + (pl_address_t)plan->rows;
+    const void *at[DNN_OPERANDS];
+    int64_t id[DNN_OPERANDS];
+    int count = 0;
+    cudnnBackendDescriptor_t pack = NULL;
+    for (int k = 0; k < PL_LAYER_WORKSPACE; k++)
+        if (attention ? layer->attention.stride[k][2] != 0
+                      : k < PL_CONVOLUTION_BIAS + layer->convolution.has_bias)
+            id[count] = k + 1, at[count++] = (const void *)(uintptr_t)address[k];
+    if (attention)
+        id[count] = DNN_ID_SCALE, at[count++] = &scale;
+    if (attention && layer->attention.causal)
+        id[count] = DNN_ID_LEAST, at[count++] = &least;
+    if (layer->kind == PL_LAYER_ATTENTION_GRAD)
+        id[count] = DNN_ID_ONE, at[count++] = &one;
+    if (plan->rows)
+        id[count] = DNN_ID_ROWS,
+        at[count++] = (const void *)(uintptr_t)address[PL_LAYER_WORKSPACE];
+    cu_result_t status = call->descriptor_new(DNN_PACK, &pack);
+    if (status == DNN_OK)
+        status = call->set(pack, DNN_PACK_IDS, DNN_TYPE_INT64, count, id);
+    if (status == DNN_OK)
+        status = call->set(pack, DNN_PACK_POINTERS, DNN_TYPE_POINTER, count, at);
+    if (status == DNN_OK)
+        status = call->set(pack, DNN_PACK_WORKSPACE, DNN_TYPE_POINTER, 1, &workspace);
+    if (status == DNN_OK)
+        status = call->finalize(pack);
+    if (status == DNN_OK)
+        status = call->execute(handle, plan->plan, pack);
+    if (pack)
+        call->descriptor_free(pack);
+    return status;
+}
+
+int cuda_layer_run(void *self, pl_stream_t stream, pl_layer_plan_t *plan,
+                   const pl_address_t address[PL_LAYER_ADDRESSES], pl_error_t *err)
+{
+    cuda_t *cuda = self;
+    const cuda_layers_t *layers = &cuda->layers;
+    const int code = cuda_enter(cuda, err);
+    if (code != PL_OK)
+        return code;
+    cu_result_t status = layers->library->call.use_stream(layers->handle,
+                                                          cuda->stream[stream]);
+    for (int64_t b = 0; b < plan->batches && status == DNN_OK; b++)
+        for (int64_t h = 0; h < plan->heads && status == DNN_OK; h++) {
+            pl_address_t part[PL_LAYER_ADDRESSES];
+            for (int k = 0; k < PL_LAYER_ADDRESSES; k++)
+                part[k] = address[k]
+                          + (k < PL_LAYER_WORKSPACE
+                                 ? (pl_address_t)(b * plan->step[k][0]
+                                                  + h * plan->step[k][1])
+                                 : 0);
+            status = dnn_plan_run(&plan->plan, layers->handle, &plan->part, part);
+        }
+    return status == DNN_OK ? PL_OK
+                            : fail(cuda, status,
+                                   plan->part.kind < PL_LAYER_CONVOLUTION
+                                       ? "attention"
+                                       : "a convolution",
+                                   err);
+}

@@ -1,0 +1,386 @@
+/* dnn_graph.c - graphs of cuDNN's operations, and engines for them
+ *
+ * cuDNN's own names its engines' habits by numerical notes.  Only engines are used that
+ * add up in a fixed order and in float32: so equal operands give equal bits, and float32
+ * is not rounded to TF32 unless that is asked for. */
+#include <string.h>
+
+#include "accelerators/cuda/dnn.h"
+#include "base/alloc.h"
+
+enum { FOUND_MOST = 64, TRIED_MOST = 8 };
+static const int64_t workspace_most = (int64_t)320 << 20;
+
+/* ---- Descriptors ---- */
+
+void dnn_graph_release(dnn_graph_t *graph)
+{
+    for (int k = graph->count - 1; k >= 0; k--)
+        graph->call->descriptor_free(graph->made[k]);
+    graph->count = graph->operations = 0;
+}
+
+cudnnBackendDescriptor_t dnn_descriptor(dnn_graph_t *graph, cu_choice_t type)
+{
+    cudnnBackendDescriptor_t made = NULL;
+    if (graph->status == DNN_OK && graph->count == DNN_DESCRIPTORS)
+        graph->status = DNN_INTERNAL_ERROR;
+    if (graph->status == DNN_OK)
+        graph->status = graph->call->descriptor_new(type, &made);
+    if (graph->status != DNN_OK)
+        return NULL;
+    return graph->made[graph->count++] = made;
+}
+
+void dnn_set(dnn_graph_t *graph, cudnnBackendDescriptor_t of, cu_choice_t attribute,
+             cu_choice_t type, int64_t count, const void *values)
+{
+    if (graph->status == DNN_OK)
+        graph->status = graph->call->set(of, attribute, type, count, values);
+}
+
+void dnn_set_one(dnn_graph_t *graph, cudnnBackendDescriptor_t of, cu_choice_t attribute,
+                 cudnnBackendDescriptor_t value)
+{
+    dnn_set(graph, of, attribute, DNN_TYPE_DESCRIPTOR, 1, &value);
+}
+
+void dnn_finalize(dnn_graph_t *graph, cudnnBackendDescriptor_t descriptor)
+{
+    if (graph->status == DNN_OK)
+        graph->status = graph->call->finalize(descriptor);
+}
+
+/* ---- Tensors ---- */
+
+static cudnnBackendDescriptor_t tensor(dnn_graph_t *graph, int64_t id, cu_choice_t type,
+                                       const dnn_shape_t *shape, int64_t alignment,
+                                       cu_choice_t flag)
+{
+    const bool yes = true;
+    cudnnBackendDescriptor_t t = dnn_descriptor(graph, DNN_TENSOR);
+    dnn_set(graph, t, DNN_TENSOR_TYPE, DNN_TYPE_DATA, 1, &type);
+    dnn_set(graph, t, DNN_TENSOR_DIMS, DNN_TYPE_INT64, DNN_DIMS, shape->dim);
+    dnn_set(graph, t, DNN_TENSOR_STRIDES, DNN_TYPE_INT64, DNN_DIMS, shape->stride);
+    dnn_set(graph, t, DNN_TENSOR_ID, DNN_TYPE_INT64, 1, &id);
+    dnn_set(graph, t, DNN_TENSOR_ALIGNMENT, DNN_TYPE_INT64, 1, &alignment);
+    if (flag)
+        dnn_set(graph, t, flag, DNN_TYPE_BOOL, 1, &yes);
+    dnn_finalize(graph, t);
+    return t;
+}
+
+cudnnBackendDescriptor_t dnn_operand(dnn_graph_t *graph, int64_t id, cu_choice_t type,
+                                     const dnn_shape_t *shape)
+{
+    /* rows of an attention begin anywhere where it is computed in parts */
+    const bool is_row = type == DNN_F32 && shape->dim[3] == 1 && shape->stride[2] == 1;
+    return tensor(graph, id, type, shape,
+                  is_row ? (int64_t)sizeof(float) : PL_PRODUCT_ALIGNMENT, 0);
+}
+
+cudnnBackendDescriptor_t dnn_between(dnn_graph_t *graph, cu_choice_t type,
+                                     const dnn_shape_t *shape)
+{
+    return tensor(graph, DNN_ID_OTHERS + graph->next++, type, shape,
+                  PL_PRODUCT_ALIGNMENT, DNN_TENSOR_VIRTUAL);
+}
+
+cudnnBackendDescriptor_t dnn_number(dnn_graph_t *graph, int64_t id)
+{
+    const dnn_shape_t one = {{1, 1, 1, 1}, {1, 1, 1, 1}};
+    return tensor(graph, id, DNN_F32, &one, sizeof(float), DNN_TENSOR_BY_VALUE);
+}
+
+/* ---- Operations ---- */
+
+void dnn_add_operation(dnn_graph_t *graph, cudnnBackendDescriptor_t operation)
+{
+    dnn_finalize(graph, operation);
+    if (graph->status == DNN_OK && graph->operations == DNN_OPERATIONS)
+        graph->status = DNN_INTERNAL_ERROR;
+    if (graph->status == DNN_OK)
+        graph->operation[graph->operations++] = operation;
+}
+
+void dnn_matmul(dnn_graph_t *graph, cudnnBackendDescriptor_t a,
+                cudnnBackendDescriptor_t b, cudnnBackendDescriptor_t y)
+{
+    const cu_choice_t precision = DNN_F32;
+    cudnnBackendDescriptor_t how = dnn_descriptor(graph, DNN_MATMUL);
+    dnn_set(graph, how, DNN_MATMUL_PRECISION, DNN_TYPE_DATA, 1, &precision);
+    dnn_finalize(graph, how);
+    cudnnBackendDescriptor_t op = dnn_descriptor(graph, DNN_OP_MATMUL);
+    dnn_set_one(graph, op, DNN_OP_MATMUL_A, a);
+    dnn_set_one(graph, op, DNN_OP_MATMUL_B, b);
+    dnn_set_one(graph, op, DNN_OP_MATMUL_C, y);
+    dnn_set_one(graph, op, DNN_OP_MATMUL_DESC, how);
+    dnn_add_operation(graph, op);
+}
+
+static void pointwise(dnn_graph_t *graph, cu_choice_t mode, cu_choice_t precision,
+                      int64_t axis, cudnnBackendDescriptor_t x,
+                      cudnnBackendDescriptor_t b, cudnnBackendDescriptor_t t,
+                      cudnnBackendDescriptor_t y)
+{
+    cudnnBackendDescriptor_t how = dnn_descriptor(graph, DNN_POINTWISE);
+    dnn_set(graph, how, DNN_POINTWISE_MODE, DNN_TYPE_POINTWISE, 1, &mode);
+    dnn_set(graph, how, DNN_POINTWISE_PRECISION, DNN_TYPE_DATA, 1, &precision);
+    if (mode == DNN_INDEX)
+        dnn_set(graph, how, DNN_POINTWISE_AXIS, DNN_TYPE_INT64, 1, &axis);
+    dnn_finalize(graph, how);
+    cudnnBackendDescriptor_t op = dnn_descriptor(graph, DNN_OP_POINTWISE);
+    dnn_set_one(graph, op, DNN_OP_POINTWISE_DESC, how);
+    dnn_set_one(graph, op, DNN_OP_POINTWISE_X, x);
+    if (b)
+        dnn_set_one(graph, op, DNN_OP_POINTWISE_B, b);
+    if (t)
+        dnn_set_one(graph, op, DNN_OP_POINTWISE_T, t);
+    dnn_set_one(graph, op, DNN_OP_POINTWISE_Y, y);
+    dnn_add_operation(graph, op);
+}
+
+void dnn_pointwise(dnn_graph_t *graph, cu_choice_t mode, cudnnBackendDescriptor_t x,
+                   cudnnBackendDescriptor_t b, cudnnBackendDescriptor_t t,
+                   cudnnBackendDescriptor_t y)
+{
+    pointwise(graph, mode, mode == DNN_AT_LEAST ? DNN_BOOL : DNN_F32, 0, x, b, t, y);
+}
+
+void dnn_index(dnn_graph_t *graph, cudnnBackendDescriptor_t x, int64_t axis,
+               cudnnBackendDescriptor_t y)
+{
+    pointwise(graph, DNN_INDEX, DNN_I32, axis, x, NULL, NULL, y);
+}
+
+void dnn_reduce(dnn_graph_t *graph, cu_choice_t mode, cudnnBackendDescriptor_t x,
+                cudnnBackendDescriptor_t y)
+{
+    const cu_choice_t precision = DNN_F32;
+    cudnnBackendDescriptor_t how = dnn_descriptor(graph, DNN_REDUCTION);
+    dnn_set(graph, how, DNN_REDUCTION_MODE, DNN_TYPE_REDUCTION, 1, &mode);
+    dnn_set(graph, how, DNN_REDUCTION_PRECISION, DNN_TYPE_DATA, 1, &precision);
+    dnn_finalize(graph, how);
+    cudnnBackendDescriptor_t op = dnn_descriptor(graph, DNN_OP_REDUCTION);
+    dnn_set_one(graph, op, DNN_OP_REDUCTION_X, x);
+    dnn_set_one(graph, op, DNN_OP_REDUCTION_Y, y);
+    dnn_set_one(graph, op, DNN_OP_REDUCTION_DESC, how);
+    dnn_add_operation(graph, op);
+}
+
+void dnn_reshape(dnn_graph_t *graph, cudnnBackendDescriptor_t x,
+                 cudnnBackendDescriptor_t y)
+{
+    cudnnBackendDescriptor_t op = dnn_descriptor(graph, DNN_OP_RESHAPE);
+    dnn_set_one(graph, op, DNN_OP_RESHAPE_X, x);
+    dnn_set_one(graph, op, DNN_OP_RESHAPE_Y, y);
+    dnn_add_operation(graph, op);
+}
+
+cu_choice_t dnn_type(pl_dtype_t dtype)
+{
+    return dtype == PL_BF16 ? DNN_BF16 : dtype == PL_F16 ? DNN_F16 : DNN_F32;
+}
+
+/* ---- Engines ---- */
+
+cudnnBackendDescriptor_t dnn_device_new(const cuda_dnn_t *call, cudnnHandle_t handle,
+                                        const char *json, cu_result_t *status)
+{
+    cudnnBackendDescriptor_t device = NULL;
+    *status = call->descriptor_new(DNN_DEVICE, &device);
+    if (*status == DNN_OK && json)
+        *status = call->set(device, DNN_DEVICE_JSON, DNN_TYPE_CHAR, (int64_t)strlen(json),
+                            json);
+    else if (*status == DNN_OK)
+        *status = call->set(device, DNN_DEVICE_HANDLE, DNN_TYPE_HANDLE, 1, &handle);
+    if (*status == DNN_OK)
+        *status = call->finalize(device);
+    if (*status == DNN_OK)
+        return device;
+    if (device)
+        call->descriptor_free(device);
+    return NULL;
+}
+
+/* Whether it may be used; *number: which it is. */
+static bool engine_is_right(const cuda_dnn_t *call, cudnnBackendDescriptor_t choice,
+                            bool tensor_cores, int64_t *number)
+{
+    cudnnBackendDescriptor_t engine = NULL;
+    cu_choice_t note[2 * DNN_NOTES] = {0};
+    int64_t count = 0, notes = 0;
+    if (call->descriptor_new(DNN_ENGINE, &engine) != DNN_OK)
+        return false;
+    bool right = call->get(choice, DNN_CONFIGURATION_ENGINE, DNN_TYPE_DESCRIPTOR, 1,
+                           &count, &engine)
+                     == DNN_OK
+                 && call->get(engine, DNN_ENGINE_NUMBER, DNN_TYPE_INT64, 1, &count,
+                              number)
+                        == DNN_OK
+                 && call->get(engine, DNN_ENGINE_NOTES, DNN_TYPE_NOTE, 2 * DNN_NOTES,
+                              &notes, note)
+                        == DNN_OK;
+    for (int64_t k = 0; k < notes && k < 2 * DNN_NOTES; k++)
+        right &= note[k] == DNN_NOTE_STRICT_NAN
+                 || (note[k] == DNN_NOTE_TENSOR_CORE && tensor_cores);
+    call->descriptor_free(engine);
+    return right;
+}
+
+/* Rows of an attention that lie in the workspace, before what cuDNN uses. */
+static void rows_add(dnn_plan_t *plan, const pl_layer_t *layer)
+{
+    enum { ALIGNMENT = 256 };
+    const __typeof__(layer->attention) *a = &layer->attention;
+    const bool has = layer->kind == PL_LAYER_ATTENTION_GRAD
+                     || (layer->kind == PL_LAYER_ATTENTION
+                         && !a->stride[PL_ATTENTION_SUMS][2]);
+    const int64_t bytes = has ? a->batches * a->heads * a->tokens * (int64_t)sizeof(float)
+                              : 0;
+    plan->rows = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    plan->workspace += plan->rows;
+}
+
+/* DNN_OK: plan->plan is one for that choice. */
+static cu_result_t plan_try(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
+                            cudnnBackendDescriptor_t choice)
+{
+    const cuda_dnn_t *call = plan->graph.call;
+    int64_t count = 0;
+    cudnnBackendDescriptor_t made = NULL;
+    cu_result_t status = call->descriptor_new(DNN_PLAN, &made);
+    if (status == DNN_OK)
+        status = call->set(made, DNN_PLAN_CONFIGURATION, DNN_TYPE_DESCRIPTOR, 1, &choice);
+    if (status == DNN_OK)
+        status = call->set(made, DNN_PLAN_DEVICE, DNN_TYPE_DESCRIPTOR, 1, &device);
+    if (status == DNN_OK)
+        status = call->finalize(made);
+    if (status == DNN_OK)
+        status = call->get(made, DNN_PLAN_WORKSPACE, DNN_TYPE_INT64, 1, &count,
+                           &plan->workspace);
+    if (status == DNN_OK && plan->workspace > workspace_most)
+        status = DNN_NOT_SUPPORTED;
+    if (status == DNN_OK)
+        plan->plan = made;
+    else if (made)
+        call->descriptor_free(made);
+    return status;
+}
+
+/* cuDNN lists the fastest first. */
+static cu_result_t search(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
+                          cudnnBackendDescriptor_t operations, cu_choice_t mode,
+                          bool tensor_cores)
+{
+    dnn_graph_t found = {.call = plan->graph.call};
+    cudnnBackendDescriptor_t choice[FOUND_MOST] = {0};
+    int64_t count = 0;
+    cudnnBackendDescriptor_t search = dnn_descriptor(&found, DNN_SEARCH);
+    dnn_set_one(&found, search, DNN_SEARCH_GRAPH, operations);
+    dnn_set(&found, search, DNN_SEARCH_MODE, DNN_TYPE_SEARCH, 1, &mode);
+    dnn_set_one(&found, search, DNN_SEARCH_DEVICE, device);
+    dnn_finalize(&found, search);
+    for (int k = 0; k < FOUND_MOST; k++)
+        choice[k] = dnn_descriptor(&found, DNN_CONFIGURATION);
+    if (found.status == DNN_OK)
+        found.status = found.call->get(search, DNN_SEARCH_RESULTS, DNN_TYPE_DESCRIPTOR,
+                                       FOUND_MOST, &count, choice);
+    cu_result_t status = found.status == DNN_OK ? DNN_NOT_SUPPORTED : found.status;
+    for (int64_t k = 0, tried = 0;
+         k < count && k < FOUND_MOST && tried < TRIED_MOST && status != DNN_OK; k++)
+        if (engine_is_right(found.call, choice[k], tensor_cores, &plan->engine)) {
+            tried++;
+            status = plan_try(plan, device, choice[k]);
+        }
+    dnn_graph_release(&found);
+    return status;
+}
+
+static void describe(dnn_graph_t *graph, const pl_layer_t *layer)
+{
+    if (layer->kind == PL_LAYER_ATTENTION)
+        dnn_attention(graph, layer);
+    else if (layer->kind == PL_LAYER_ATTENTION_GRAD)
+        dnn_attention_grad(graph, layer);
+    else
+        dnn_convolution(graph, layer);
+}
+
+cu_result_t dnn_plan_make(dnn_plan_t *plan, const cuda_dnn_t *call,
+                          cudnnBackendDescriptor_t device, const pl_layer_t *layer,
+                          bool tf32)
+{
+    const bool tensor_cores = layer->dtype != PL_F32 || tf32;
+    *plan = (dnn_plan_t){.graph = {.call = call}, .engine = -1};
+    dnn_graph_t *graph = &plan->graph;
+    describe(graph, layer);
+    cudnnBackendDescriptor_t all = dnn_descriptor(graph, DNN_GRAPH);
+    dnn_set(graph, all, DNN_GRAPH_OPS, DNN_TYPE_DESCRIPTOR, graph->operations,
+            graph->operation);
+    dnn_finalize(graph, all);
+    cu_result_t status = graph->status;
+    if (status == DNN_OK)
+        status = search(plan, device, all, DNN_BY_MODEL, tensor_cores);
+    if (graph->status == DNN_OK && status != DNN_OK)
+        status = search(plan, device, all, DNN_BY_FALLBACK, tensor_cores);
+    if (status == DNN_OK)
+        rows_add(plan, layer);
+    else
+        dnn_plan_release(plan);
+    return status;
+}
+
+void dnn_plan_release(dnn_plan_t *plan)
+{
+    if (plan->plan)
+        plan->graph.call->descriptor_free(plan->plan);
+    plan->plan = NULL;
+    dnn_graph_release(&plan->graph);
+}
+
+/* ---- Plans as text ---- */
+
+char *dnn_plan_save(const dnn_plan_t *plan, size_t *bytes)
+{
+    const cuda_dnn_t *call = plan->graph.call;
+    int64_t count = 0;
+    if (call->get(plan->plan, DNN_PLAN_JSON, DNN_TYPE_CHAR, 0, &count, NULL) != DNN_OK
+        || count < 1)
+        return NULL;
+    char *text = pl_alloc((size_t)count + 1);
+    if (text
+        && call->get(plan->plan, DNN_PLAN_JSON, DNN_TYPE_CHAR, count, &count, text)
+               == DNN_OK) {
+        *bytes = (size_t)count;
+        return text;
+    }
+    pl_free(text);
+    return NULL;
+}
+
+bool dnn_plan_load(dnn_plan_t *plan, const cuda_dnn_t *call,
+                   cudnnBackendDescriptor_t device, const pl_layer_t *layer,
+                   const char *text, size_t bytes)
+{
+    int64_t count = 0;
+    *plan = (dnn_plan_t){.graph = {.call = call}, .engine = -1};
+    cu_result_t status = call->descriptor_new(DNN_PLAN, &plan->plan);
+    if (status != DNN_OK)
+        plan->plan = NULL;
+    if (status == DNN_OK)
+        status = call->set(plan->plan, DNN_PLAN_JSON, DNN_TYPE_CHAR, (int64_t)bytes,
+                           text);
+    if (status == DNN_OK)
+        status = call->set(plan->plan, DNN_PLAN_DEVICE, DNN_TYPE_DESCRIPTOR, 1, &device);
+    if (status == DNN_OK)
+        status = call->finalize(plan->plan);
+    if (status == DNN_OK)
+        status = call->get(plan->plan, DNN_PLAN_WORKSPACE, DNN_TYPE_INT64, 1, &count,
+                           &plan->workspace);
+    if (status == DNN_OK)
+        rows_add(plan, layer);
+    else
+        dnn_plan_release(plan);
+    return status == DNN_OK;
+}

@@ -1,0 +1,261 @@
+/* cuda_layers.c - tests of attention and convolution by cuDNN, over stand-ins for
+ * NVIDIA's libraries: what is computed, what is left to kernels, how plans are kept, and
+ * what happens when a call fails */
+#include <dlfcn.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "accelerators/cuda/cuda.h"
+#include "accelerators/cuda/dnn.h"
+#include "accelerators/reference/reference.h"
+#include "device_rig.h"
+#include "rig.h"
+#include "tap.h"
+
+const pl_registration_t *cuda_plugin(void);
+
+static const pl_accelerator_ops_t *accelerator;
+static int *executed, *planned, *loaded, *left, *left_of_driver;
+
+static void *stand_in_open(const char *file, const char *symbol)
+{
+    char path[PATH_MAX];
+    const char *top = getenv("top_builddir");
+    snprintf(path, sizeof path, "%s/t/stand_in/.libs/%s", top ? top : ".", file);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        tap_diag("%s", dlerror());
+    return library ? dlsym(library, symbol) : NULL;
+}
+
+typedef struct format {
+    const char *precision;
+    double tolerance;
+} format_t;
+
+static const format_t formats[] = {{"32-true", 1e-5},
+                                   {"64-true", 1e-12},
+                                   {"bf16-mixed", 3 * 0x1p-8},
+                                   {"16-mixed", 3 * 0x1p-11},
+                                   {"bf16-true", 3 * 0x1p-8}};
+enum { FORMATS = sizeof formats / sizeof *formats };
+
+/* How far a case is off  [infinite: it failed]. */
+static double case_off(device_rig_t *rig, const operator_case_t *of,
+                       const format_t *format)
+{
+    operator_case_t c = *of;
+    operator_run_t run;
+    device_results_t got = {0};
+    c.precision = device_precision(format->precision);
+    if (operator_run_init(&run, &c, &rig->err) != PL_OK)
+        return INFINITY;
+    pl_reference_round(c.precision->params, run.region[PL_REGION_PARAMS],
+                       (int64_t)run.size[PL_REGION_PARAMS]);
+    const int code = device_run(rig, &run, &got);
+    const double off = code == PL_OK ? device_difference(&run, &got) : INFINITY;
+    device_results_release(&got);
+    operator_run_release(&run);
+    return off;
+}
+
+static pl_error_t failure; /* of the case that failed last */
+
+/* The most that any case whose name has the word is off; `by`: so many layers were
+ * computed by cuDNN. */
+static double cases_off(cuda_t *device, const char *word, const format_t *format, int *by)
+{
+    pl_device_info_t info = {.ranks = 1, .device = -1};
+    device_rig_t rig = {.ops = accelerator, .self = device};
+    const int before = *executed;
+    double worst = 0;
+    device->recordings = true;
+    if (accelerator->open(device, &info, &rig.err) != PL_OK)
+        return INFINITY;
+    for (int i = 0; i < operator_case_count; i++)
+        if (strstr(operator_cases[i].name, word)) {
+            const double off = case_off(&rig, &operator_cases[i], format);
+            if (!(off < format->tolerance))
+                tap_diag("%s, %s: off by %g: %s", operator_cases[i].name,
+                         format->precision, off, rig.err.text);
+            worst = fmax(worst, off);
+        }
+    failure = rig.err;
+    accelerator->close(device);
+    *by = *executed - before;
+    return worst;
+}
+
+static void layers_by_cudnn_are_what_the_reference_computes(void)
+{
+    int by;
+    for (int f = 0; f < FORMATS; f++) {
+        const format_t *format = &formats[f];
+        const bool half = strstr(format->precision, "16");
+        double off = cases_off(&(cuda_t){.cudnn = true}, "conv2d", format, &by);
+        ok(off < format->tolerance && (by > 10) == (f != 1),
+           "%s: %d convolutions, off by %g", format->precision, by, off);
+        off = cases_off(&(cuda_t){.cudnn = true}, "attention, width", format, &by);
+        ok(off < format->tolerance && (by > 5) == half, "%d attentions, off by %g", by,
+           off);
+    }
+    ok(cases_off(&(cuda_t){0}, "conv2d", &formats[0], &by) < formats[0].tolerance
+           && by == 0,
+       "without the option none is by cuDNN");
+    ok(cases_off(&(cuda_t){.cudnn = true, .strict = true}, "conv2d", &formats[0], &by)
+               < formats[0].tolerance
+           && by == 0,
+       "nor with the option \"strict\"");
+}
+
+static void float32_is_not_rounded_to_tf32_unless_asked_for(void)
+{
+    int by;
+    const double off = cases_off(&(cuda_t){.cudnn = true, .tf32 = true}, "conv2d",
+                                 &(format_t){"32-true", 1}, &by);
+    ok(off > 1e-5 && off < 1e-2 && by > 0, "with the option off by %g", off);
+}
+
+/* As where batches and heads are so many that the workspace would grow with them. */
+static void a_gradient_of_attention_is_computed_in_parts(void)
+{
+    const int64_t whole = dnn_part_most;
+    int by, all;
+    cases_off(&(cuda_t){.cudnn = true}, "attention, width 8", &formats[2], &all);
+    dnn_part_most = 1;
+    const double off = cases_off(&(cuda_t){.cudnn = true}, "attention, width 8",
+                                 &formats[2], &by);
+    dnn_part_most = whole;
+    ok(off < formats[2].tolerance, "a batch and a head at a time, off by %g", off);
+    is_int(by - all, 3, "two batches of two heads in four parts, not in one");
+    pl_layer_t layer = {.kind = PL_LAYER_ATTENTION_GRAD,
+                        .attention = {.batches = 32, .heads = 12, .tokens = 1024}};
+    int64_t batches, heads;
+    pl_layer_t part = dnn_part(&layer, &batches, &heads);
+    ok(part.attention.batches == 8 && batches == 4 && heads == 1,
+       "32 batches of GPT-2 are computed 8 at a time");
+    layer.attention.tokens = 8192;
+    part = dnn_part(&layer, &batches, &heads);
+    ok(part.attention.batches == 1 && part.attention.heads == 2 && batches == 32
+           && heads == 6,
+       "and of long texts two heads at a time");
+}
+
+/* ---- What cuDNN does not compute ---- */
+
+/* Lines of the log with a text, when convolutions are computed with a fault. */
+static int lines_with(const char *stand_in, const char *text, int *by)
+{
+    setenv("STAND_IN", stand_in, 1);
+    rig_listen(text);
+    const double off = cases_off(&(cuda_t){.cudnn = true}, "conv2d, kernel 1",
+                                 &formats[0], by);
+    const int lines = rig_heard();
+    rig_listen(NULL);
+    setenv("STAND_IN", "", 1);
+    ok(off < formats[0].tolerance, "%s: off by %g", stand_in, off);
+    return lines;
+}
+
+static void what_cudnn_does_not_compute_is_computed_by_kernels(void)
+{
+    static const char *const calls[] = {"dnn_new", "dnn_set", "dnn_finalize"};
+    int by, all;
+    cases_off(&(cuda_t){.cudnn = true}, "conv2d, kernel 1", &formats[0], &all);
+    is_int(lines_with("no_cudnn",
+                      "attention and convolution are computed by kernels of Paceline, "
+                      "which are slower: ",
+                      &by),
+           1, "one line says that it cannot be opened");
+    is_int(by, 0, "it computes nothing");
+    for (int at = 3; at < 60; at += 11) {
+        char fault[32];
+        snprintf(fault, sizeof fault, "%s=%d", calls[at % 3], at);
+        ok(lines_with(fault, "cuDNN does not compute convolution", &by) <= 1,
+           "at most one line says what it does not compute");
+        ok(by > 0 && by <= all, "%d of %d layers are by cuDNN", by, all);
+    }
+    is_int(lines_with("dnn_set=2", "cuDNN does not compute convolution", &by), 1,
+           "an error of a description is no error of the run");
+}
+
+static void an_execution_that_fails_is_told(void)
+{
+    int by;
+    setenv("STAND_IN", "dnn_execute=1", 1);
+    ok(isinf(cases_off(&(cuda_t){.cudnn = true}, "conv2d, kernel 1", &formats[0], &by)),
+       "a step fails: %s", failure.text);
+    setenv("STAND_IN", "", 1);
+    like(failure.text,
+         "cuda:0 .Stand-in 0.: a convolution: cuDNN failed: "
+         "CUDNN_STATUS_EXECUTION_FAILED .5000.",
+         "with what cuDNN says");
+}
+
+/* ---- Plans on disk ---- */
+
+/* How many plans are made, and how many are loaded, where they are kept in a folder. */
+static void plan_all(const char *folder, int capability, int *made, int *kept)
+{
+    char fault[32];
+    int by;
+    cuda_t device = {.cudnn = true, .cache = true, .cache_dir = folder, .cache_mb = 64};
+    const int made_before = *planned, kept_before = *loaded;
+    snprintf(fault, sizeof fault, "capability=%d", capability);
+    setenv("STAND_IN", fault, 1);
+    ok(cases_off(&device, "attention, width", &formats[2], &by) < formats[2].tolerance,
+       "attention is right");
+    setenv("STAND_IN", "", 1);
+    *made = *planned - made_before;
+    *kept = *loaded - kept_before;
+}
+
+static void plans_are_kept_on_disk(void)
+{
+    char folder[256];
+    int made, kept, all;
+    snprintf(folder, sizeof folder, "%s/plans", tap_folder());
+    plan_all(folder, 90, &all, &kept);
+    ok(all > 4 && kept == 0, "%d plans are made", all);
+    plan_all(folder, 90, &made, &kept);
+    ok(made == 0 && kept == all, "and the next time loaded");
+    plan_all(folder, 80, &made, &kept);
+    ok(made == all && kept == 0, "another card has others");
+}
+
+static void nothing_is_left(void)
+{
+    is_int(*left, 0, "no handle and no descriptor");
+    is_int(*left_of_driver, 0, "and nothing on the card");
+}
+
+int main(void)
+{
+    char text[PATH_MAX];
+    const char *top = getenv("top_builddir");
+    void *const nvrtc = stand_in_open("libnvrtc.so.13", "nvrtcVersion");
+    left_of_driver = stand_in_open("libcuda.so.1", "stand_in_left");
+    executed = stand_in_open("libcudnn.so.9", "stand_in_executed");
+    planned = stand_in_open("libcudnn.so.9", "stand_in_planned");
+    loaded = stand_in_open("libcudnn.so.9", "stand_in_loaded");
+    left = stand_in_open("libcudnn.so.9", "stand_in_dnn_left");
+    if (!ok(nvrtc && executed && planned && loaded && left && left_of_driver,
+            "the stand-ins are there"))
+        return tap_done();
+    snprintf(text, sizeof text, "%s/t/stand_in/.libs", top ? top : ".");
+    setenv("PACELINE_CUDA_PATH", text, 1);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    rig_init(cuda_plugin());
+    accelerator = cuda_plugin()->table;
+    run(layers_by_cudnn_are_what_the_reference_computes);
+    run(float32_is_not_rounded_to_tf32_unless_asked_for);
+    run(a_gradient_of_attention_is_computed_in_parts);
+    run(what_cudnn_does_not_compute_is_computed_by_kernels);
+    run(an_execution_that_fails_is_told);
+    run(plans_are_kept_on_disk);
+    run(nothing_is_left);
+    return tap_done();
+}
