@@ -317,6 +317,9 @@ typedef void (*pl_fact_t)(void *user, const char *name, const char *text);
  * PL_EINVAL: an argument is NULL. Any thread. */
 PL_API int pl_accelerator_report(const char *accelerator, pl_fact_t tell, void *user,
                                  pl_error_t *err);
+/* The same of a collective. */
+PL_API int pl_collective_report(const char *collective, pl_fact_t tell, void *user,
+                                pl_error_t *err);
 
 /* ---- Run files and options --------------------------------------------------------- */
 

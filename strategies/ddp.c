@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/run.h"
 #include "strategies/collectives/actor.h"
+#include "strategies/collectives/choice.h"
 #include "strategies/ddp_parts.h"
 #include "strategies/strategies.h"
 
@@ -36,12 +37,13 @@ int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t 
         ddp->replica.meets = &pl_ddp_meets;
     if (pl_is_nobody(pl_peer(self, "accelerator")))
         return pl_fail(err, PL_EINVAL, "the strategy was given no accelerator");
-    int code = pl_instance_of_choice(&instance, "collective", &ddp->collective, "best",
-                                     err);
+    int code = pl_instance_of_choice(&instance, "collective", &ddp->collective,
+                                     pl_collective_automatic(job->options), err);
     if (code != PL_OK)
         return code;
-    const char *name = ((const pl_part_t *)instance.ops)->name;
-    if (((const pl_collective_ops_t *)instance.ops)->own_order)
+    const pl_collective_ops_t *moves = instance.ops;
+    const char *name = moves->name;
+    if (moves->own_order && moves->own_order(instance.self))
         ddp->replica.order = name;
     ddp->device_kind = ((const pl_collective_ops_t *)instance.ops)->device;
     pl_collective_part_t *part = pl_collective_part_new(&instance, &seat, err);

@@ -75,6 +75,8 @@ static void parts(void)
     DRAWN_MADE(pl_part_find, DRAWN(roles), DRAWN(names));
     DRAWN_CODE(pl_accelerator_report, DRAWN(accelerators),
                drawn_one_in(4) ? NULL : see_fact, NULL);
+    DRAWN_CODE(pl_collective_report, DRAWN(names), drawn_one_in(4) ? NULL : see_fact,
+               NULL);
     DRAWN_CODE(pl_plugin_load, DRAWN(files));
     DRAWN_CODE(pl_register, table);
     DRAWN_CODE(pl_init, NULL, NULL, drawn_one_in(2) ? NULL : table);

@@ -235,7 +235,7 @@ static void again(member_t *m)
 static void two(member_t *m)
 {
     member_t second;
-    must(m->ops->own_order, "its order", "is not said to be its own");
+    must(m->ops->own_order(m->part.self), "its order", "is not said to be its own");
     must(member_open(&second, "\"mpi\"", NULL) == PL_EUNSUPPORTED, "two",
          second.err.text);
     member_close(&second);

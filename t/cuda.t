@@ -52,6 +52,9 @@ a_machine_with_cards_is_described() {
     like "$out" '^ +GPU 0 +Stand-in 0' "and its card"
     with nccl_version=21705 doctor
     like "$out" '^warning: NCCL 2\.17\.5 \(.*\) is too old: install 2\.18 or later' "an old library of collectives"
+    with devices=1 list collectives
+    like "$out" '^nccl - ' "list has the collective"
+    like "$out" '^ +NCCL +2\.28\.9 \(.*libnccl' "and its library"
     with capability=120 doctor
     like "$out" '^warning: GPU 0 is newer than NVRTC' "a card that the compiler does not know"
     with old_cudnn doctor

@@ -75,29 +75,6 @@ static int cuda_count(pl_error_t *why)
 
 /* ---- What it says of this machine ---- */
 
-int cuda_card_describe(const cuda_driver_t *call, int number, cuda_card_t *card,
-                       pl_error_t *err)
-{
-    *card = (cuda_card_t){.number = number};
-    cu_result_t result = call->device_get(&card->device, number);
-    if (result == CU_OK)
-        result = call->device_name(card->name, sizeof card->name, card->device);
-    if (result == CU_OK)
-        result = call->device_memory(&card->memory, card->device);
-    if (result == CU_OK)
-        result = call->device_uuid(&card->uuid, card->device);
-    if (result == CU_OK)
-        result = call->device_attribute(&card->major, CU_CAPABILITY_MAJOR, card->device);
-    if (result == CU_OK)
-        result = call->device_attribute(&card->minor, CU_CAPABILITY_MINOR, card->device);
-    if (result == CU_OK)
-        return PL_OK;
-    const char *name = NULL;
-    call->error_name(result, &name);
-    return pl_fail(err, PL_EIO, "cuda:%d cannot be described: %s", number,
-                   name ? name : "unknown error");
-}
-
 typedef struct report {
     pl_fact_t tell;
     void *user;

@@ -13,16 +13,6 @@
 #include "accelerators/cuda/load.h"
 #include "accelerators/gpu/gpu.h"
 
-/* A card, as the driver describes it. */
-typedef struct cuda_card {
-    int number;
-    CUdevice device;
-    char name[64];
-    int major, minor;                                      /* of the compute capability */
-    size_t memory;                                         /* bytes */
-    CUuuid uuid;
-} cuda_card_t;
-
 typedef struct cuda_notifier cuda_notifier_t;
 typedef struct cuda_cache cuda_cache_t;
 
@@ -81,10 +71,6 @@ typedef struct cuda {
 extern const pl_machine_ops_t cuda_machine, cuda_machine_without_recordings;
 /* A card that is not there (machine_paper.c). */
 extern const pl_machine_ops_t cuda_paper_machine;
-
-/* The card of that number  (cuda.c). */
-int cuda_card_describe(const cuda_driver_t *call, int number, cuda_card_t *card,
-                       pl_error_t *err);
 
 /* ---- machine_cuda.c ---- */
 

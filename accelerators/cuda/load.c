@@ -160,6 +160,43 @@ const cuda_library_t *cuda_library_open(pl_error_t *err)
     return code == PL_OK ? &driver : NULL;
 }
 
+/* ---- Cards ---- */
+
+int cuda_card_describe(const cuda_driver_t *call, int number, cuda_card_t *card,
+                       pl_error_t *err)
+{
+    *card = (cuda_card_t){.number = number};
+    cu_result_t result = call->device_get(&card->device, number);
+    if (result == CU_OK)
+        result = call->device_name(card->name, sizeof card->name, card->device);
+    if (result == CU_OK)
+        result = call->device_memory(&card->memory, card->device);
+    if (result == CU_OK)
+        result = call->device_uuid(&card->uuid, card->device);
+    if (result == CU_OK)
+        result = call->device_attribute(&card->major, CU_CAPABILITY_MAJOR, card->device);
+    if (result == CU_OK)
+        result = call->device_attribute(&card->minor, CU_CAPABILITY_MINOR, card->device);
+    if (result == CU_OK)
+        return PL_OK;
+    const char *name = NULL;
+    call->error_name(result, &name);
+    return pl_fail(err, PL_EIO, "cuda:%d cannot be described: %s", number,
+                   name ? name : "unknown error");
+}
+
+int cuda_driver_check(const cuda_driver_t *call, int number, cu_result_t result,
+                      const char *what, pl_error_t *err)
+{
+    const char *name = NULL, *text = NULL;
+    if (result == CU_OK)
+        return PL_OK;
+    call->error_name(result, &name);
+    call->error_text(result, &text);
+    return pl_fail(err, PL_EIO, "cuda:%d: %s failed: %s (%s)", number, what,
+                   text ? text : "unknown error", name ? name : "?");
+}
+
 /* ---- Libraries of the toolkit ---- */
 
 /* Where they are looked for: folders, as patterns, behind the value of a variable

@@ -22,6 +22,16 @@ typedef struct cuda_library {
     char path[PATH_MAX];
 } cuda_library_t;
 
+/* A card, as the driver describes it. */
+typedef struct cuda_card {
+    int number;
+    CUdevice device;
+    char name[64];
+    int major, minor;                                      /* of the compute capability */
+    size_t memory;                                         /* bytes */
+    CUuuid uuid;
+} cuda_card_t;
+
 /* The compiler of kernels. */
 typedef struct cuda_compiler {
     cuda_nvrtc_t call;
@@ -62,8 +72,16 @@ typedef struct cuda_communicator {
  * PL_ENOTFOUND, there is no driver; PL_EUNSUPPORTED, it cannot be used.  Any thread. */
 const cuda_library_t *cuda_library_open(pl_error_t *err);
 
-/* The same of NVRTC, for a driver of that version: a compiler newer than the driver makes
- * code that it does not take.  0: any version. */
+/* The card of that number. */
+int cuda_card_describe(const cuda_driver_t *call, int number, cuda_card_t *card,
+                       pl_error_t *err);
+
+/* PL_OK, or what the driver says of a failed call on the card of that number. */
+int cuda_driver_check(const cuda_driver_t *call, int number, cu_result_t result,
+                      const char *what, pl_error_t *err);
+
+/* NVRTC, opened as cuda_library_open() opens the driver, for a driver of that version: a
+ * compiler newer than the driver makes code that it does not take.  0: any version. */
 const cuda_compiler_t *cuda_compiler_open(int driver_version, pl_error_t *err);
 
 /* The same of cuBLASLt, which takes a tenth of a second, or one when its 500 MB come from

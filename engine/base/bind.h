@@ -32,12 +32,12 @@ typedef struct pl_instance_request {
  * a zeroed instance too. */
 int pl_instance_make(pl_instance_t *instance, const pl_instance_request_t *request,
                      pl_error_t *err);
-void pl_instance_release(pl_instance_t *instance);
+PL_API void pl_instance_release(pl_instance_t *instance);
 
 /* The same from an option of type part, such as a strategy's collective. */
-int pl_instance_of_choice(pl_instance_t *instance, const char *role,
-                          const pl_choice_t *choice, const char *automatic,
-                          pl_error_t *err);
+PL_API int pl_instance_of_choice(pl_instance_t *instance, const char *role,
+                                 const pl_choice_t *choice, const char *automatic,
+                                 pl_error_t *err);
 
 /* The name in "cpu" or {"name": "cpu"}; "auto" when an object has none, NULL when there
  * is nothing.  Borrowed. */

@@ -97,7 +97,7 @@ static void list_sections(const char *name, bool json)
             list_section(section, json);
 }
 
-/* What an accelerator finds on this machine. */
+/* What an accelerator or a collective finds on this machine. */
 static void show_fact(void *user, const char *name, const char *text)
 {
     const bool *json = user;
@@ -120,6 +120,8 @@ static void list_role(const char *role, bool json)
             show_part(part, role);
         if (!strcmp(role, "accelerator"))
             pl_accelerator_report(part->name, show_fact, &json, NULL);
+        if (!strcmp(role, "collective"))
+            pl_collective_report(part->name, show_fact, &json, NULL);
     }
     if (!count && !json)
         cli_print("there is no %s\n", role);

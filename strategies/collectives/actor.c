@@ -230,10 +230,17 @@ static int enqueue(collective_t *c, pl_call_t *call, const pl_want_t *want,
 
 /* ---- its life ---- */
 
+/* Work on devices may fail when no operation on them is under way any more. */
 static void collective_advance(void *self)
 {
     collective_t *c = self;
+    pl_error_t err = {0};
     c->ops->advance(c->part->part.self);
+    if (!c->ops->device || !c->ops->alive || c->device.under_way || !c->world.size
+        || c->ops->alive(c->part->part.self, &err) == PL_OK)
+        return;
+    c->ops->give_up(c->part->part.self, &err);
+    pl_actor_end(self, &err);
 }
 
 static int on_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)

@@ -248,6 +248,12 @@ PASS_ON(broadcast)
 PASS_ON(send)
 PASS_ON(barrier)
 
+static int best_alive(void *self, pl_error_t *err)
+{
+    const best_t *b = self;
+    return b->ops ? b->ops->alive(b->self, err) : PL_OK;
+}
+
 static void best_advance(void *self)
 {
     best_t *b = self;
@@ -291,6 +297,7 @@ const pl_collective_ops_t pl_best_collective = {
     .broadcast = best_broadcast,
     .send = best_send,
     .barrier = best_barrier,
+    .alive = best_alive,
     .advance = best_advance,
     .give_up = best_give_up,
     .close = best_close,

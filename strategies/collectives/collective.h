@@ -12,8 +12,8 @@
  * lent memory is lost.
  *
  * Same bits: an element's sum over ranks is that of the canonical tree (tree.h), whatever
- * moves it and however it is cut; where a collective cannot hold to that, own_order says
- * so.
+ * moves it and however it is cut; where a collective cannot hold to that, own_order()
+ * says so.
  *
  * Memory is the host's, or that of a device, of the one kind that a collective names.
  * For a device's memory an operation is done when it is in order, not when it is over:
@@ -108,10 +108,17 @@ typedef struct pl_seat {
  * returns an error, done() is not called.  Operations are in place. */
 typedef struct pl_collective_ops {
     PL_PART;
-    bool own_order;                           /* sums are not those of the canonical tree:
-                                                 the bits are its own */
+    /* Whether sums are not those of the canonical tree: the bits are its own  [they are
+     * those] */
+    bool (*own_order)(const void *self);
     const char *device;                       /* kind of device memory that it moves
                                                  besides the host's: "cuda"  [none] */
+    /* Whether this machine has what it needs: an error says what is missing.  Asked when
+     * "auto" selects it for its device; on any thread  ["auto" does not select it] */
+    int (*available)(pl_error_t *why);
+    /* Reports its libraries on this machine, or what to install; on any thread
+     * [nothing] */
+    void (*report)(pl_fact_t tell, void *user);
     /* Prepares to be met: address (one line) is what the other ranks' join() must be told
      * of this one, and descriptor, there until close(), what can be read when advance()
      * is due. */
@@ -140,6 +147,9 @@ typedef struct pl_collective_ops {
     int (*send)(void *self, pl_operation_t *op, pl_error_t *err);
     /* Done when all have begun it. */
     int (*barrier)(void *self, pl_operation_t *op, pl_error_t *err);
+    /* Between operations: fails with what is known to have failed, such as that a rank
+     * is gone.  The rank itself may have ended well  [the next operation will tell] */
+    int (*alive)(void *self, pl_error_t *err);
     /* Does what can be done now, without waiting; for a millisecond or so. */
     void (*advance)(void *self);
     /* Ends all that it does, and all that the other ranks do with it; the operation under

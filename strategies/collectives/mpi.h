@@ -10,6 +10,12 @@ typedef struct mpi_options {
     int64_t spin_us;
 } mpi_options_t;
 
+static inline bool mpi_own_order(const void *self)
+{
+    (void)self;
+    return true;
+}
+
 static const pl_option_t mpi_table[] = {
     PL_INT(mpi_options_t, spin_us, "100", "0..10000",
            "microseconds to poll for other ranks before sleeping"),

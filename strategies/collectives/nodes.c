@@ -122,6 +122,11 @@ static void nodes_advance(void *self)
         n->op->arrived[n->number[k]] = n->arrived[k];
 }
 
+static int nodes_alive(void *self, pl_error_t *err)
+{
+    return pl_tcp_collective.alive(((nodes_t *)self)->tcp, err);
+}
+
 /* ---- the table ---- */
 
 #define BY_TCP(move) \
@@ -149,5 +154,6 @@ const pl_collective_ops_t pl_nodes_collective = {
     .broadcast = nodes_broadcast,
     .send = nodes_send,
     .barrier = nodes_barrier,
+    .alive = nodes_alive,
     .advance = nodes_advance,
 };

@@ -410,6 +410,19 @@ static void shm_advance(void *self)
     proceed(s);
 }
 
+static int shm_alive(void *self, pl_error_t *err)
+{
+    const shm_t *s = self;
+    if (s->now.broken.code)
+        return pl_fail(err, s->now.broken.code, "%s", s->now.broken.text);
+    for (int rank = 0; rank < s->size; rank++)
+        if (s->peer[rank].left)
+            return pl_fail(err, PL_EPEER,
+                           "rank %d is gone: its process or thread has ended",
+                           s->peer[rank].number);
+    return PL_OK;
+}
+
 /* Once; and what one of them told is not told again. */
 static void shm_give_up(void *self, const pl_error_t *why)
 {
@@ -450,6 +463,7 @@ const pl_collective_ops_t pl_shm_collective = {
     .broadcast = shm_begin,
     .send = shm_begin,
     .barrier = shm_begin,
+    .alive = shm_alive,
     .advance = shm_advance,
     .give_up = shm_give_up,
     .close = shm_close,

@@ -387,6 +387,20 @@ static void hear(tcp_t *t)
     }
 }
 
+static int tcp_alive(void *self, pl_error_t *err)
+{
+    const tcp_t *t = self;
+    if (t->now.broken.code)
+        return pl_fail(err, t->now.broken.code, "%s", t->now.broken.text);
+    for (int rank = 0; rank < t->size; rank++)
+        if (t->peer[rank].left)
+            return pl_fail(err, PL_EPEER,
+                           "rank %d is gone: its process or thread has ended, or the "
+                           "connection to it",
+                           rank);
+    return PL_OK;
+}
+
 static void tcp_advance(void *self)
 {
     tcp_t *t = self;
@@ -565,6 +579,7 @@ const pl_collective_ops_t pl_tcp_collective = {
     .broadcast = tcp_begin,
     .send = tcp_begin,
     .barrier = tcp_begin,
+    .alive = tcp_alive,
     .advance = tcp_advance,
     .give_up = tcp_give_up,
     .close = tcp_close,

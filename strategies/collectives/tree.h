@@ -17,8 +17,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "paceline.h"
+
 /* How many of n > 1 ranks are on the left. */
-int pl_tree_left(int n);
+PL_API int pl_tree_left(int n);
 
 /* Whether elements of this type can be reduced so. */
 bool pl_tree_can(uint32_t dtype, uint32_t reduction);

@@ -1,0 +1,261 @@
+/* sums.c - sums over ranks on a card, in the order of a tree
+ *
+ * A kernel adds the elements of up to 32 ranks; those of more are added subtree by
+ * subtree.  A sum of ranks has no product, so a compiler has nothing to contract. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "accelerators/cuda/sums.h"
+
+#include "accelerators/cuda/cuda.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+enum { WIDE = 32, THREADS = 256, GROUPS = 2048, HEAD = 256, TEXT = 8192, BLOCKS = 32 };
+
+/* Of float32, float64 and int64. */
+enum { KINDS = 3 };
+
+typedef struct kernel {
+    CUmodule module;
+    CUfunction function; /* [not compiled yet] */
+} kernel_t;
+
+struct cuda_sums {
+    cuda_t *cuda; /* for the compiler */
+    int ranks;
+    int (*left)(int n);
+    kernel_t kernel[KINDS][2][WIDE + 1];
+    /* Blocks that were too small stay: freeing one would wait for the card. */
+    CUdeviceptr block[BLOCKS];
+    int blocks;
+    size_t bytes;           /* of the last */
+    CUdeviceptr *in, *room; /* [ranks], a rank's elements, and where those of
+                                       others are received */
+};
+
+static int check(const cuda_sums_t *s, cu_result_t result, const char *what,
+                 pl_error_t *err)
+{
+    return cuda_driver_check(s->cuda->call, s->cuda->card.number, result, what, err);
+}
+
+static int open(cuda_sums_t *s, const cuda_library_t *driver, int ordinal,
+                pl_error_t *err)
+{
+    s->cuda = pl_alloc(sizeof *s->cuda);
+    s->in = pl_alloc_array((size_t)s->ranks, sizeof *s->in);
+    s->room = pl_alloc_array((size_t)s->ranks, sizeof *s->room);
+    if (!s->cuda || !s->in || !s->room)
+        return pl_no_memory(err);
+    s->cuda->library = driver;
+    s->cuda->call = &driver->call;
+    s->cuda->compiler = cuda_compiler_open(driver->version, err);
+    if (!s->cuda->compiler)
+        return PL_EUNSUPPORTED;
+    return cuda_card_describe(&driver->call, ordinal, &s->cuda->card, err);
+}
+
+cuda_sums_t *cuda_sums_new(const cuda_library_t *driver, int ordinal, int ranks,
+                           int (*left)(int n), pl_error_t *err)
+{
+    cuda_sums_t *s = pl_alloc(sizeof *s);
+    if (!s) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    s->ranks = ranks;
+    s->left = left;
+    if (open(s, driver, ordinal, err) == PL_OK)
+        return s;
+    cuda_sums_free(s);
+    return NULL;
+}
+
+void cuda_sums_free(cuda_sums_t *s)
+{
+    if (!s)
+        return;
+    kernel_t *kernel = &s->kernel[0][0][0];
+    for (size_t k = 0; k < sizeof s->kernel / sizeof *kernel; k++)
+        if (kernel[k].module)
+            s->cuda->call->module_free(kernel[k].module);
+    while (s->blocks)
+        s->cuda->call->memory_free(s->block[--s->blocks]);
+    pl_free(s->cuda);
+    pl_free(s->in);
+    pl_free(s->room);
+    pl_free(s);
+}
+
+/* ---- memory ---- */
+
+static int room_grow(cuda_sums_t *s, size_t bytes, pl_error_t *err)
+{
+    const cuda_driver_t *call = s->cuda->call;
+    const size_t wanted = bytes > 2 * s->bytes ? bytes : 2 * s->bytes;
+    cu_result_t result = call->memory_new(&s->block[s->blocks], wanted);
+    size_t got = wanted;
+    if (result == CU_OUT_OF_MEMORY && wanted > bytes)
+        result = call->memory_new(&s->block[s->blocks], got = bytes);
+    if (result == CU_OUT_OF_MEMORY) {
+        size_t left = 0, all = 0;
+        call->memory_info(&left, &all);
+        return pl_fail(err, PL_ENOMEM,
+                       "out of memory on cuda:%d: %zu MiB requested for sums over ranks, "
+                       "%zu of %zu MiB free; set the strategy's bucket_mb lower",
+                       s->cuda->card.number, (bytes >> 20) + 1, left >> 20, all >> 20);
+    }
+    if (result != CU_OK)
+        return check(s, result, "allocating memory for sums over ranks", err);
+    s->blocks++;
+    s->bytes = got;
+    return PL_OK;
+}
+
+CUdeviceptr cuda_sums_room(cuda_sums_t *s, size_t apart, pl_error_t *err)
+{
+    const size_t bytes = HEAD + (size_t)s->ranks * apart;
+    if (bytes > s->bytes && room_grow(s, bytes, err) != PL_OK)
+        return 0;
+    return s->block[s->blocks - 1] + HEAD;
+}
+
+/* ---- kernels ---- */
+
+typedef struct text {
+    char at[TEXT];
+    size_t length;
+} text_t;
+
+static void put(text_t *t, const char *format, ...) PL_PRINTF(2, 3);
+static void put(text_t *t, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    t->length += (size_t)vsnprintf(t->at + t->length, TEXT - t->length, format, args);
+    va_end(args);
+}
+
+static void put_tree(text_t *t, const cuda_sums_t *s, int first, int count)
+{
+    if (count == 1) {
+        put(t, "a%d[i]", first);
+        return;
+    }
+    const int left = s->left(count);
+    put(t, "joined(");
+    put_tree(t, s, first, left);
+    put(t, ", ");
+    put_tree(t, s, first + left, count - left);
+    put(t, ")");
+}
+
+static void put_kernel(text_t *t, const cuda_sums_t *s, int kind, bool is_max, int ranks)
+{
+    static const char *const type[] = {"float", "double", "int64_t"};
+    static const char *const join[][2] = {{"a + b", "a > b || a != a ? a : b"},
+                                          {"a + b", "a > b || a != a ? a : b"},
+                                          {"(int64_t)((uint64_t)a + (uint64_t)b)",
+                                           "a > b ? a : b"}};
+    put(t,
+        "#include \"accelerators/gpu/kernels/dialect.h\"\n"
+        "FN %s joined(%s a, %s b)\n{\n    return %s;\n}\n"
+        "KERNEL void BOUNDS(%d) ranks(GLOBAL const int64_t *count, GLOBAL %s *to",
+        type[kind], type[kind], type[kind], join[kind][is_max], THREADS, type[kind]);
+    for (int k = 0; k < ranks; k++)
+        put(t, ", GLOBAL const %s *a%d", type[kind], k);
+    put(t, ")\n{\n"
+           "    for (int64_t i = GROUP * THREADS + THREAD; i < *count;\n"
+           "         i += GROUPS * THREADS)\n"
+           "        to[i] = ");
+    put_tree(t, s, 0, ranks);
+    put(t, ";\n}\nENTER(ranks");
+    for (int k = 0; k < ranks + 2; k++)
+        put(t, ", (void *)a[%d]", k);
+    put(t, ")\n");
+}
+
+static int kernel_make(cuda_sums_t *s, kernel_t *kernel, int kind, bool is_max, int ranks,
+                       pl_error_t *err)
+{
+    const cuda_driver_t *call = s->cuda->call;
+    text_t text = {.length = 0};
+    cuda_code_t code = {0};
+    put_kernel(&text, s, kind, is_max, ranks);
+    const int failed = cuda_build(s->cuda, text.at, &code, err);
+    if (failed != PL_OK)
+        return failed;
+    cu_result_t result = call->module_load(&kernel->module, code.image);
+    pl_free(code.image);
+    if (result == CU_OK)
+        result = call->module_function(&kernel->function, kernel->module, "ranks");
+    return check(s, result, "loading a kernel", err);
+}
+
+/* ---- adding ---- */
+
+typedef struct sum {
+    CUstream stream;
+    CUdeviceptr count; /* int64, on the card */
+    uint64_t elements;
+    int kind;
+    bool is_max;
+} sum_t;
+
+static int launch(cuda_sums_t *s, const sum_t *sum, CUdeviceptr to, const CUdeviceptr *in,
+                  int ranks, pl_error_t *err)
+{
+    kernel_t *kernel = &s->kernel[sum->kind][sum->is_max][ranks];
+    CUdeviceptr address[WIDE + 2] = {sum->count, to};
+    void *argument[WIDE + 2];
+    const int code = kernel->function
+                         ? PL_OK
+                         : kernel_make(s, kernel, sum->kind, sum->is_max, ranks, err);
+    if (code != PL_OK)
+        return code;
+    memcpy(address + 2, in, (size_t)ranks * sizeof *in);
+    for (int k = 0; k < ranks + 2; k++)
+        argument[k] = &address[k];
+    const uint64_t groups = (sum->elements + THREADS - 1) / THREADS;
+    const cu_result_t result =
+        s->cuda->call->launch(kernel->function,
+                              (unsigned)(groups < GROUPS ? groups : GROUPS), 1, 1,
+                              THREADS, 1, 1, 0, sum->stream, argument, NULL);
+    return check(s, result, "launching a kernel", err);
+}
+
+/* A subtree that is too wide leaves its halves where their first rank's elements were
+ * received, and the whole in `to`. */
+static int add_tree(cuda_sums_t *s, const sum_t *sum, CUdeviceptr to, int first,
+                    int count, pl_error_t *err)
+{
+    if (count <= WIDE)
+        return launch(s, sum, to, s->in + first, count, err);
+    const int left = s->left(count);
+    const CUdeviceptr half[2] = {s->room[first], s->room[first + left]};
+    int code = add_tree(s, sum, half[0], first, left, err);
+    if (code == PL_OK)
+        code = add_tree(s, sum, half[1], first + left, count - left, err);
+    return code == PL_OK ? launch(s, sum, to, half, 2, err) : code;
+}
+
+int cuda_sums_add(cuda_sums_t *s, const cuda_sum_t *of, CUstream stream, pl_error_t *err)
+{
+    const CUdeviceptr head = s->block[s->blocks - 1];
+    const int64_t elements = (int64_t)of->count;
+    const sum_t sum = {stream, head, of->count,
+                       of->dtype == PL_F32   ? 0
+                       : of->dtype == PL_F64 ? 1
+                                             : 2,
+                       of->is_max};
+    for (int rank = 0; rank < s->ranks; rank++) {
+        s->room[rank] = head + HEAD + (size_t)rank * of->apart;
+        s->in[rank] = rank == of->rank ? of->own : s->room[rank];
+    }
+    const cu_result_t result = s->cuda->call->copy_in(head, &elements, sizeof elements,
+                                                      stream);
+    const int code = check(s, result, "copying a number", err);
+    return code == PL_OK ? add_tree(s, &sum, of->own, 0, s->ranks, err) : code;
+}
