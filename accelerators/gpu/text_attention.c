@@ -24,21 +24,21 @@ static void define_look(gpu_text_t *t, const char *name, const pl_op_t *op, int 
         (long long)look->stride[3]);
 }
 
-/* NAME(head, i, e, v) of an output, which is [B, T, heads, d]. */
+/* Where results lie: [B, T, heads, d]. */
+#define RESULT_AT \
+    "(((head) / HEADS * TOKENS + (i)) * HEADS + (head) %% HEADS) * WIDTH + (e)"
+
+/* NAME(head, i, e, v) of an output. */
 static void define_output(gpu_text_t *t, const char *name, int32_t value)
 {
     char own[24], word[24];
     snprintf(own, sizeof own, "%.6s_OUT", name);
     snprintf(word, sizeof word, "%.6s(head, i, e, v)", name);
     gpu_define_store(t, own, value);
-    gpu_define(
-        t, word,
-        "%s((((head) / HEADS * TOKENS + (i)) * HEADS + (head) %% HEADS) * WIDTH + (e), "
-        "v)",
-        own);
+    gpu_define(t, word, "%s(" RESULT_AT ", v)", own);
 }
 
-/* What all three kernels read; `q` is the input that the queries are. */
+/* What both kernels read; `q` is the input that the queries are. */
 static sizes_t define_inputs(gpu_text_t *t, const pl_op_t *op, int q, int mask)
 {
     const pl_shape_t shape = t->look[op->attr.from + q].shape;
@@ -73,11 +73,9 @@ static sizes_t define_inputs(gpu_text_t *t, const pl_op_t *op, int q, int mask)
     return s;
 }
 
-static void end_rows(gpu_text_t *t, const char *body, const sizes_t *s)
+static int threads_for(const sizes_t *s)
 {
-    const int64_t longer = s->tokens > s->width ? s->tokens : s->width;
-    gpu_include(t, body);
-    gpu_kernel_end(t, gpu_row_groups(s->rows), gpu_row_threads(longer));
+    return gpu_row_threads(s->tokens > s->width ? s->tokens : s->width);
 }
 
 static void print_attention(gpu_text_t *t, const pl_op_t *op)
@@ -87,29 +85,24 @@ static void print_attention(gpu_text_t *t, const pl_op_t *op)
     define_output(t, "Y", op->output[0]);
     gpu_define_store(t, "MOST", op->output[1]);
     gpu_define(t, "SUM(i, v)", "MOST(ROWS + (i), v)");
-    end_rows(t, "attention", &s);
-}
-
-static sizes_t begin_grad(gpu_text_t *t, const pl_op_t *op, const char *name)
-{
-    gpu_kernel_begin(t, name);
-    const sizes_t s = define_inputs(t, op, 1, 6);
-    define_look(t, "DY", op, 0);
-    gpu_define_load(t, "MOST", op->input[5]);
-    gpu_define(t, "SUM(i)", "MOST(ROWS + (i))");
-    gpu_define_scratch(t, "INNER", 0, s.rows);
-    return s;
+    gpu_include(t, "attention");
+    gpu_kernel_end(t, gpu_row_groups(s.rows), threads_for(&s));
 }
 
 static void print_attention_grad(gpu_text_t *t, const pl_op_t *op)
 {
-    sizes_t s = begin_grad(t, op, "attention_dq");
+    gpu_kernel_begin(t, "attention_grad");
+    const sizes_t s = define_inputs(t, op, 1, 6);
+    define_look(t, "DY", op, 0);
+    gpu_define_load(t, "O_IN", op->input[4]);
+    gpu_define(t, "O(head, i, e)", "O_IN(" RESULT_AT ")");
+    gpu_define_load(t, "MOST", op->input[5]);
+    gpu_define(t, "SUM(i)", "MOST(ROWS + (i))");
     define_output(t, "DQ", op->output[0]);
-    end_rows(t, "attention_dq", &s);
-    s = begin_grad(t, op, "attention_dkv");
     define_output(t, "DK", op->output[1]);
     define_output(t, "DV", op->output[2]);
-    end_rows(t, "attention_dkv", &s);
+    gpu_include(t, "attention_grad");
+    gpu_kernel_end(t, gpu_row_groups(2 * s.rows), threads_for(&s));
 }
 
 bool gpu_print_attention(gpu_text_t *t, int i)

@@ -100,9 +100,13 @@ static bool define_part(gpu_text_t *t, const char *word, int32_t value)
             char place[512];
             const pl_dtype_t dtype = t->g->value[op->output[0]].dtype;
             gpu_spot_t spot = gpu_spot_of(t, op->output[0]);
+            gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
+            const int arguments = kernel->launch[0].count;
             spot.bytes /= (size_t)op->input_count;
-            gpu_define(t, word, "store_%s(a%d, %s, v)", gpu_suffix(dtype),
-                       gpu_argument(t, &spot, gpu_type(dtype), true),
+            const int a = gpu_argument(t, &spot, gpu_type(dtype), true);
+            if (a < arguments) /* other parts are written, too */
+                kernel->spot[a].bytes += spot.bytes;
+            gpu_define(t, word, "store_%s(a%d, %s, v)", gpu_suffix(dtype), a,
                        gpu_place(&part, "i", false, place));
             return true;
         }
