@@ -24,7 +24,7 @@ bool pl_ddp_stays(const pl_ddp_t *ddp)
     const pl_replica_t *r = &ddp->replica;
     pl_dtype_t dtype;
     const bool may = ddp->ways ? ddp->ways->stays : r->meets == &pl_ddp_meets;
-    if (!ddp->device_kind || !may || r->job->stage != PL_TRAIN || r->model->state)
+    if (!ddp->device_kind || !may || r->job->stage != PL_TRAIN)
         return false;
     for (int k = 0; k < r->steps; k++)
         if (r->step[k].exchanges)
@@ -49,8 +49,7 @@ static pl_meeting_t *meeting_waiting(const pl_ddp_t *ddp)
     return meeting;
 }
 
-/* An operation is in order, or has failed: the last has the replica go on. */
-static void moved(pl_ddp_t *ddp, const pl_error_t *failure)
+void pl_ddp_device_moved(pl_ddp_t *ddp, const pl_error_t *failure)
 {
     pl_meeting_t *meeting = ddp->ordering;
     if (failure && ddp->failure.code == PL_OK)
@@ -58,6 +57,8 @@ static void moved(pl_ddp_t *ddp, const pl_error_t *failure)
     if (--ddp->enqueuing || !meeting)
         return;
     ddp->ordering = NULL;
+    if (ddp->failure.code == PL_OK && meeting->on_device && ddp->agrees)
+        pl_ddp_state_take(ddp, &ddp->failure);
     if (ddp->failure.code == PL_OK)
         pl_replica_ordered(&ddp->replica);
     meeting->ready = ddp->failure.code != PL_OK || meeting->is_computed;
@@ -72,7 +73,7 @@ static void answered(pl_ddp_t *ddp, const pl_answer_t *answer, pl_object_t *fenc
         r->moved = pl_object_ref(fence);
     }
     if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
-        moved(ddp, answer->kind == PL_ANSWER_ERROR ? answer->error : NULL);
+        pl_ddp_device_moved(ddp, answer->kind == PL_ANSWER_ERROR ? answer->error : NULL);
 }
 
 static void sum_answered(void *self, const pl_answer_t *answer)
@@ -82,9 +83,10 @@ static void sum_answered(void *self, const pl_answer_t *answer)
                                              : NULL);
 }
 
-int pl_ddp_device_sum(pl_ddp_t *ddp, size_t from, size_t count, pl_error_t *err)
+int pl_ddp_device_sum(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
+                      pl_error_t *err)
 {
-    const pl_lent_at_t at = pl_ddp_region(ddp, PL_REGION_GRADS, from);
+    const pl_lent_at_t at = pl_ddp_region(ddp, region, from);
     const pl_all_reduce_t msg = {.memory = &at.memory->object,
                                  .offset = at.offset,
                                  .count = count,
@@ -160,7 +162,7 @@ int pl_ddp_device_gather(pl_ddp_t *ddp, pl_error_t *err)
     ddp->ordering = meeting;
     ddp->enqueuing++;
     if (!pl_call_all_gather(ddp, ddp->mover, &msg, how, err))
-        moved(ddp, err);
+        pl_ddp_device_moved(ddp, err);
     return PL_OK;
 }
 
@@ -193,11 +195,13 @@ static int device_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_erro
     int code = share(ddp, err);
     if (code == PL_OK)
         code = pl_ddp_sum_step(ddp, sums, err);
+    if (code == PL_OK && ddp->agrees)
+        code = pl_ddp_state_give(ddp, sums, err);
     fences_drop(ddp);
     if (code == PL_OK)
         return PL_OK;
     ddp->enqueuing++;
-    moved(ddp, err);
+    pl_ddp_device_moved(ddp, err);
     return PL_OK;
 }
 
@@ -219,11 +223,11 @@ void pl_ddp_device_release(pl_ddp_t *ddp)
     fences_drop(ddp);
 }
 
-const pl_replica_meets_t pl_ddp_device_meets = {
-    .prepare = pl_ddp_prepare,
-    .ready = device_ready,
-    .reduce = device_reduce,
-    .computed = device_computed,
-    .exchange = pl_ddp_exchange,
-    .gather = pl_ddp_gather,
-};
+#define MEETS \
+    .prepare = pl_ddp_prepare, .ready = device_ready, .reduce = device_reduce, \
+    .computed = device_computed, .exchange = pl_ddp_exchange, .gather = pl_ddp_gather
+
+const pl_replica_meets_t pl_ddp_device_meets = {MEETS};
+const pl_replica_meets_t pl_ddp_state_meets = {MEETS, .graphs = PL_DDP_STATE_GRAPHS,
+                                               .describe = pl_ddp_state_describe,
+                                               .region = pl_ddp_state_region};

@@ -100,7 +100,8 @@ static bool is_bulk(const pl_ddp_t *ddp, pl_region_t region)
     if (r->job->stage != PL_TRAIN)
         return false;
     if (region == PL_REGION_GRADS || region == PL_REGION_STATE
-        || region == PL_REGION_EXCHANGE)
+        || region == PL_REGION_EXCHANGE
+        || (ddp->on_device && region == PL_REGION_STRATEGY0))
         return pl_replica_region_count(r, region) > 0;
     return ddp->ways && ddp->ways->shares && ddp->ways->shares(ddp, region);
 }
@@ -218,14 +219,22 @@ static void bulk_lent(void *self, const pl_answer_t *answer)
         pl_replica_prepared(&ddp->replica, &err);
 }
 
-int pl_ddp_prepare(pl_replica_t *r, pl_error_t *err)
+void pl_ddp_described(pl_replica_t *r)
 {
     pl_ddp_t *ddp = (pl_ddp_t *)r;
     ddp->on_device = pl_ddp_stays(ddp);
+    for (int k = 0; k < r->model->count && ddp->on_device; k++)
+        ddp->agrees |= r->model->tensor[k].region == PL_REGION_STATE
+                       && r->model->tensor[k].agree != PL_AGREE_NONE;
+    if (ddp->on_device && r->meets == &pl_ddp_meets)
+        r->meets = ddp->agrees ? &pl_ddp_state_meets : &pl_ddp_device_meets;
+}
+
+int pl_ddp_prepare(pl_replica_t *r, pl_error_t *err)
+{
+    pl_ddp_t *ddp = (pl_ddp_t *)r;
     for (int k = 0; k < PL_REGIONS; k++)
         r->lends[k] = ddp->on_device && is_bulk(ddp, (pl_region_t)k);
-    if (ddp->on_device && r->meets == &pl_ddp_meets)
-        r->meets = &pl_ddp_device_meets;
     places_find(ddp);
     buckets_find(ddp);
     r->spent_by = pl_alloc_array((size_t)r->ranks * PL_SPENT_KINDS, sizeof(double));

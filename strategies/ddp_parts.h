@@ -87,6 +87,7 @@ typedef struct pl_ddp {
     const char *device_kind;                /* of memory that the collective moves besides
                                                the host's  [NULL] */
     bool on_device;                         /* gradients stay there: ddp_device.c */
+    bool agrees;                            /* there is state that ranks agree on */
     bool shares;                            /* their memory was given to the collective */
     pl_fence_t *fence[PL_GRAD_BUCKETS_MOST];         /* counted: of buckets of the step to
                                                         come, */
@@ -148,6 +149,7 @@ void pl_ddp_meetings_release(pl_ddp_t *ddp);
 /* ---- ddp_memory.c: the board, and regions of the device ---- */
 
 int pl_ddp_prepare(pl_replica_t *r, pl_error_t *err);
+void pl_ddp_described(pl_replica_t *r);
 /* A place on the board; and a region of `bulk`, from an element on. */
 PL_API pl_lent_at_t pl_ddp_board(const pl_ddp_t *ddp, size_t place);
 PL_API pl_lent_at_t pl_ddp_region(const pl_ddp_t *ddp, pl_region_t region,
@@ -190,11 +192,26 @@ int pl_ddp_gather(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err);
 /* Whether they can. */
 bool pl_ddp_stays(const pl_ddp_t *ddp);
 extern const pl_replica_meets_t pl_ddp_device_meets;
-/* Sums neighbouring elements of the gradients' region, behind ddp->after. */
-int pl_ddp_device_sum(pl_ddp_t *ddp, size_t from, size_t count, pl_error_t *err);
+/* The same with state that ranks agree on. */
+extern const pl_replica_meets_t pl_ddp_state_meets;
+/* Sums neighbouring elements of a region, behind ddp->after. */
+int pl_ddp_device_sum(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
+                      pl_error_t *err);
+/* An operation is in order, or has failed: the last has the replica go on. */
+void pl_ddp_device_moved(pl_ddp_t *ddp, const pl_error_t *failure);
 /* Gathers the parameters behind the update: for stepped(). */
 int pl_ddp_device_gather(pl_ddp_t *ddp, pl_error_t *err);
 void pl_ddp_device_release(pl_ddp_t *ddp);
+
+/* ---- ddp_state.c: state that ranks agree on, there ---- */
+
+enum { PL_DDP_STATE_GRAPHS = 2 };
+pl_graph_t *pl_ddp_state_describe(pl_replica_t *r, int k, pl_error_t *err);
+int64_t pl_ddp_state_region(const pl_replica_t *r, int k);
+/* Has this rank's state summed, which counts among `enqueuing`; when that is in order,
+ * divides what came of it. */
+int pl_ddp_state_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
+int pl_ddp_state_take(pl_ddp_t *ddp, pl_error_t *err);
 
 /* ---- ddp_exchange.c: within a step ---- */
 

@@ -46,7 +46,7 @@ static size_t tail_state(const pl_ddp_t *ddp)
 
 static bool shares_state(const pl_ddp_t *ddp)
 {
-    return !ddp->ways || !ddp->ways->keeps_state;
+    return !ddp->on_device && (!ddp->ways || !ddp->ways->keeps_state);
 }
 
 size_t pl_ddp_tail_end(const pl_ddp_t *ddp)
@@ -147,7 +147,7 @@ static void tail_put(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
 static int grads_call(pl_ddp_t *ddp, size_t from, size_t count, pl_error_t *err)
 {
     if (ddp->on_device)
-        return pl_ddp_device_sum(ddp, from, count, err);
+        return pl_ddp_device_sum(ddp, PL_REGION_GRADS, from, count, err);
     return pl_ddp_call_sum(ddp, pl_ddp_region(ddp, PL_REGION_GRADS, from), count,
                            ddp->dtype, err);
 }
@@ -429,6 +429,7 @@ int pl_ddp_gather(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
 }
 
 const pl_replica_meets_t pl_ddp_meets = {
+    .described = pl_ddp_described,
     .prepare = pl_ddp_prepare,
     .ready = ddp_ready,
     .reduce = ddp_reduce,

@@ -136,6 +136,9 @@ typedef struct pl_replica_sums {
 /* What a strategy of several ranks does where they meet.  All ranks come to the same
  * meetings in the same order. */
 typedef struct pl_replica_meets {
+    /* The model is described, but not the strategy's own graphs: sets r->lends, and may
+     * replace r->meets.  [no region is lent] */
+    void (*described)(pl_replica_t *r);
     /* The graphs are described.  Sets r->bulk and r->bucket, then
      * pl_replica_prepared(). */
     int (*prepare)(pl_replica_t *r, pl_error_t *err);

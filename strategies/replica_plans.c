@@ -329,6 +329,8 @@ int pl_replica_describe_plans(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *
         code = graphs_add_empty(r, graph, k, err);
     if (code == PL_OK && pl_replica_keeps_state(r))
         code = graph_add(r, graph, PL_PLAN_RESTORE, 0, err);
+    if (code == PL_OK && r->meets && r->meets->described)
+        r->meets->described(r);
     const int own = r->job->stage == PL_TRAIN && r->meets ? r->meets->graphs : 0;
     for (int k = 0; k < own && code == PL_OK; k++)
         code = graph_add(r, graph, PL_PLAN_OWN, k, err);

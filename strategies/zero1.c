@@ -204,14 +204,23 @@ static int zero1_prepare(pl_replica_t *r, pl_error_t *err)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "averaging needs all weights after each step, and with strategy "
                        "\"zero1\" a rank updates only a partition: use \"ddp\"");
-    const int code = pl_ddp_meets.prepare(r, err);
+    return pl_ddp_meets.prepare(r, err);
+}
+
+static void zero1_described(pl_replica_t *r)
+{
     zero1_t *z = (zero1_t *)r;
-    if (code == PL_OK && z->ddp.on_device) {
-        z->meets.ready = pl_ddp_device_meets.ready;
-        z->meets.reduce = pl_ddp_device_meets.reduce;
-        z->meets.computed = pl_ddp_device_meets.computed;
-    }
-    return code;
+    pl_ddp_meets.described(r);
+    if (!z->ddp.on_device)
+        return;
+    const pl_replica_meets_t *there = z->ddp.agrees ? &pl_ddp_state_meets
+                                                    : &pl_ddp_device_meets;
+    z->meets.ready = there->ready;
+    z->meets.reduce = there->reduce;
+    z->meets.computed = there->computed;
+    z->meets.graphs = there->graphs;
+    z->meets.describe = there->describe;
+    z->meets.region = there->region;
 }
 
 static bool zero1_shares(const pl_ddp_t *ddp, pl_region_t region)
@@ -229,6 +238,7 @@ static int zero1_start(void *self, pl_call_t *call, const pl_body_t *body,
     pl_replica_t *r = self;
     z->ddp.ways = &zero1_ways;
     z->meets = pl_ddp_meets;
+    z->meets.described = zero1_described;
     z->meets.prepare = zero1_prepare;
     z->meets.stepped = zero1_stepped;
     z->meets.partition = zero1_partition;

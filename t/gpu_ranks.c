@@ -91,13 +91,23 @@ static const one_t runs[] = {
      .by = "local_sgd",
      .by_host = true},
     {.name = "elastic", .trainer = "\"devices\": 2", .by = "elastic", .by_host = true},
-    {.name = "batch norms",
-     .trainer = "\"devices\": 2",
-     .module = "{\"name\": \"normed\"}",
+    {.name = "batch norms", .trainer = "\"devices\": 2", .module = "\"normed\""},
+    {.name = "batch norms, many steps in flight, a NaN is skipped",
+     .trainer = "\"devices\": 2, \"depth\": 4, \"nan_policy\": \"skip\"",
+     .strategy = SMALL,
+     .module = "\"normed\"",
+     .nan = 9},
+    {.name = "batch norms, three batches a step, zero1",
+     .trainer = "\"devices\": 2, \"accumulate_grad_batches\": 3",
+     .by = "zero1",
+     .module = "\"normed\""},
+    {.name = "batch norms of all ranks",
+     .trainer = "\"devices\": 2, \"sync_batchnorm\": true",
+     .module = "\"normed\"",
      .by_host = true},
 };
 
-/* ---- A module of two objectives, the second of which comes with every other step ---- */
+/* ---- Two objectives, the second of which comes with every other step ---- */
 
 static pl_node_t first_side(pl_graph_t *g)
 {

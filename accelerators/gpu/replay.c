@@ -119,15 +119,16 @@ static char *record_of(const flight_t *f)
     return f->host + aligned(sizeof(gpu_step_t));
 }
 
-/* As it is when a bucket is ready. */
-static gpu_control_t *control_of(const flight_t *f)
+/* As it is when those buckets are ready. */
+static gpu_control_t *control_of(const flight_t *f, int ready)
 {
-    return (gpu_control_t *)(record_of(f) + aligned(record_bytes(f->plan)));
+    return (gpu_control_t *)(record_of(f) + aligned(record_bytes(f->plan))
+                             + (size_t)ready * aligned(sizeof(gpu_control_t)));
 }
 
 static char *batch_of(const flight_t *f)
 {
-    return (char *)control_of(f) + aligned(sizeof(gpu_control_t));
+    return (char *)control_of(f, f->plan->pieces);
 }
 
 static size_t batch_bytes(const pl_plan_t *p)
@@ -146,7 +147,7 @@ static char *outputs_of(const flight_t *f)
 static size_t flight_bytes(const pl_plan_t *p)
 {
     size_t bytes = aligned(sizeof(gpu_step_t)) + aligned(record_bytes(p))
-                   + aligned(sizeof(gpu_control_t)) + batch_bytes(p);
+                   + (size_t)p->pieces * aligned(sizeof(gpu_control_t)) + batch_bytes(p);
     for (int k = 0; k < p->outputs; k++)
         bytes += aligned(p->output[k].bytes);
     return bytes;
@@ -287,7 +288,7 @@ static int put_ready(pl_gpu_t *gpu, flight_t *f, int buckets, pl_error_t *err)
     pl_event_t **event = &f->ready[f->readies];
     int code = *event ? PL_OK : machine->event_new(gpu, event, err);
     if (code == PL_OK)
-        code = machine->copy_out(gpu, PL_STREAM_OUT, control_of(f),
+        code = machine->copy_out(gpu, PL_STREAM_OUT, control_of(f, f->readies),
                                  gpu->memory->control.address, sizeof(gpu_control_t),
                                  err);
     if (code == PL_OK)
@@ -534,7 +535,7 @@ static int flight_look(pl_gpu_t *gpu, flight_t *f, bool *over, pl_error_t *err)
     int code = gpu->machine->event_passed(gpu, f->over, over, err);
     while (code == PL_OK && !*over && passed && f->reported < f->readies) {
         code = gpu->machine->event_passed(gpu, f->ready[f->reported], &passed, err);
-        if (code == PL_OK && passed && !control_of(f)->guarded)
+        if (code == PL_OK && passed && !control_of(f, f->reported)->guarded)
             f->replay->ready(f->replay, f->buckets[f->reported], NULL);
         f->reported += passed;
     }

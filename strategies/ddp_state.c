@@ -1,0 +1,130 @@
+/* ddp_state.c - state that ranks agree on, where it stays on devices
+ *
+ * Running statistics and the like: of each tensor what its declaration says (pl_agree_t).
+ * One plan scales what this rank gives and writes down whether it had samples, the
+ * collective sums both, and another plan divides by how many ranks had some.  They run in
+ * the order of the device, between backward and the update, as the sums of gradients
+ * do. */
+#include "accelerators/accelerator.h"
+#include "base/error.h"
+#include "strategies/ddp_parts.h"
+#include "strategies/replica_parts.h"
+#include "tensor/model.h"
+#include "tensor/operators.h"
+#include "tensor/precision.h"
+
+enum { GIVE, TAKE };
+enum { HAS_SAMPLES, IS_FIRST };
+
+static pl_node_t present(pl_graph_t *g, pl_shape_t shape)
+{
+    return pl_broadcast_to(g, pl_region_view(g, PL_REGION_STRATEGY0, 0, PL_SHAPE(1)),
+                           shape);
+}
+
+static void describe_tensor(const pl_tensor_info_t *t, int k, pl_graph_t *g)
+{
+    const pl_shape_t shape = PL_SHAPE(t->count);
+    const bool is_mean = t->agree == PL_AGREE_MEAN;
+    if (t->region != PL_REGION_STATE || t->agree == PL_AGREE_NONE
+        || (k == TAKE && !is_mean))
+        return;
+    const pl_node_t x = pl_region_view(g, PL_REGION_STATE, t->offset, shape);
+    if (k == GIVE)
+        pl_assign(g, x,
+                  pl_mul(g, x, pl_step_scalar(g, is_mean ? HAS_SAMPLES : IS_FIRST)));
+    else
+        pl_assign(g, x, pl_div(g, x, present(g, shape)));
+}
+
+pl_graph_t *pl_ddp_state_describe(pl_replica_t *r, int k, pl_error_t *err)
+{
+    pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
+    if (!g)
+        return NULL;
+    if (k == GIVE)
+        pl_assign(g, pl_region_view(g, PL_REGION_STRATEGY0, 0, PL_SHAPE(1)),
+                  pl_broadcast_to(g, pl_step_scalar(g, HAS_SAMPLES), PL_SHAPE(1)));
+    for (int i = 0; i < r->model->count; i++)
+        describe_tensor(&r->model->tensor[i], k, g);
+    if (pl_graph_check(g, err) == PL_OK
+        && pl_graph_cast(g, r->model->precision, err) == PL_OK)
+        return g;
+    pl_graph_free(g);
+    return NULL;
+}
+
+int64_t pl_ddp_state_region(const pl_replica_t *r, int k)
+{
+    (void)r;
+    return k == 0;
+}
+
+/* Neighbouring tensors are one sum. */
+static int state_sum(pl_ddp_t *ddp, pl_error_t *err)
+{
+    const pl_model_t *model = ddp->replica.model;
+    int64_t first = 0, end = 0;
+    int code = pl_ddp_device_sum(ddp, PL_REGION_STRATEGY0, 0, 1, err);
+    for (int k = 0; k < model->count && code == PL_OK; k++) {
+        const pl_tensor_info_t *t = &model->tensor[k];
+        if (t->region != PL_REGION_STATE || t->agree == PL_AGREE_NONE)
+            continue;
+        if (end > first && t->offset != end)
+            code = pl_ddp_device_sum(ddp, PL_REGION_STATE, (size_t)first,
+                                     (size_t)(end - first), err);
+        first = end > first && t->offset == end ? first : t->offset;
+        end = t->offset + t->count;
+    }
+    return code == PL_OK && end > first
+               ? pl_ddp_device_sum(ddp, PL_REGION_STATE, (size_t)first,
+                                   (size_t)(end - first), err)
+               : code;
+}
+
+static int replay(pl_ddp_t *ddp, int k, pl_bytes_t scalars, pl_on_answer_t then,
+                  pl_error_t *err)
+{
+    pl_replica_t *r = &ddp->replica;
+    const pl_replay_plan_t msg = {.plan = pl_replica_plan_of(r, PL_PLAN_OWN, k)->number,
+                                  .what = k == GIVE ? "state_give" : "state_take",
+                                  .scalars = scalars,
+                                  .after = pl_replica_moved(r)};
+    const pl_how_t how = {.on_answer = then};
+    return pl_call_replay_plan(r, r->accelerator, &msg, how, err) ? PL_OK : err->code;
+}
+
+/* Its own call counts as one of the collective's until the sums are called for. */
+static void given(void *self, const pl_answer_t *answer)
+{
+    pl_ddp_t *ddp = self;
+    pl_error_t err = {0};
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_ddp_device_moved(ddp, answer->error);
+    if (answer->kind != PL_ANSWER_PROGRESS)
+        return;
+    ddp->after = (pl_fence_t *)answer->body->replay_plan_progress.fence;
+    const int code = state_sum(ddp, &err);
+    pl_ddp_device_moved(ddp, code == PL_OK ? NULL : &err);
+}
+
+int pl_ddp_state_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err)
+{
+    const double scalars[] = {[HAS_SAMPLES] = sums->has_samples,
+                              [IS_FIRST] = ddp->replica.rank == 0};
+    const int code = replay(ddp, GIVE, (pl_bytes_t){scalars, sizeof scalars}, given, err);
+    ddp->enqueuing += code == PL_OK;
+    return code;
+}
+
+static void taken(void *self, const pl_answer_t *answer)
+{
+    pl_ddp_t *ddp = self;
+    if (answer->kind == PL_ANSWER_ERROR && ddp->failure.code == PL_OK)
+        ddp->failure = *answer->error;
+}
+
+int pl_ddp_state_take(pl_ddp_t *ddp, pl_error_t *err)
+{
+    return replay(ddp, TAKE, (pl_bytes_t){0}, taken, err);
+}
