@@ -19,7 +19,7 @@
 const pl_registration_t *cuda_plugin(void);
 
 static const pl_accelerator_ops_t *accelerator;
-static int *compiled, *left, *multiplied, *left_of_cublas;
+static int *compiled, *left, *multiplied, *followed, *left_of_cublas;
 
 /* Of the stand-ins, which must be there before a driver is looked for. */
 static void *stand_in_open(const char *file, const char *symbol)
@@ -233,6 +233,31 @@ static void products_by_cublaslt_are_what_the_reference_computes(void)
                < formats[0].tolerance
            && by == 0,
        "nor with the option \"strict\"");
+}
+
+/* It does not round between a product and what follows it; and each option is one. */
+static void what_follows_products_is_computed_by_cublaslt(void)
+{
+    int by, before = *followed;
+    for (int f = 0; f < FORMATS; f++) {
+        cuda_t device = {.cublas = true,
+                         .fuse_bias_grad = true,
+                         .fuse_gelu = true,
+                         .fuse_gelu_grad = true};
+        const double off = products_off(&device, &formats[f], &by);
+        ok(off < 2 * formats[f].tolerance, "%s: off by %g", formats[f].precision, off);
+    }
+    ok(*followed > before, "%d products are followed by something", *followed - before);
+    cuda_t devices[] = {{.cublas = true},
+                        {.cublas = true, .fuse_bias_grad = true},
+                        {.cublas = true, .fuse_gelu = true},
+                        {.cublas = true, .fuse_gelu_grad = true}};
+    for (int k = 0; k < 4; k++) {
+        before = *followed;
+        const double off = products_off(&devices[k], &formats[0], &by);
+        ok(off < formats[0].tolerance && (*followed > before) == (k > 0),
+           "with option %d %d of %d are", k, *followed - before, by);
+    }
 }
 
 static void a_device_that_computes_names_the_library(void)
@@ -652,9 +677,10 @@ int main(void)
     compiled = stand_in_open("libnvrtc.so.13", "stand_in_compiled");
     left = stand_in_open("libcuda.so.1", "stand_in_left");
     multiplied = stand_in_open("libcublasLt.so.13", "stand_in_multiplied");
+    followed = stand_in_open("libcublasLt.so.13", "stand_in_followed");
     left_of_cublas = stand_in_open("libcublasLt.so.13", "stand_in_lt_left");
     const bool has_nvml = stand_in_open("libnvidia-ml.so.1", "nvmlInit_v2");
-    if (!ok(compiled && left && multiplied && left_of_cublas && has_nvml,
+    if (!ok(compiled && left && multiplied && followed && left_of_cublas && has_nvml,
             "the stand-ins are there"))
         return tap_done();
     snprintf(text, sizeof text, "%s/t/stand_in/.libs", top ? top : ".");
@@ -669,6 +695,7 @@ int main(void)
     run(operators_compute_what_the_reference_does);
     run(operators_of_users_are_computed_by_the_host);
     run(products_by_cublaslt_are_what_the_reference_computes);
+    run(what_follows_products_is_computed_by_cublaslt);
     run(a_device_that_computes_names_the_library);
     run(float32_is_not_rounded_to_tf32_unless_asked_for);
     run(what_cublaslt_does_not_compute_is_computed_by_kernels);

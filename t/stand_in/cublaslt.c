@@ -54,9 +54,9 @@ typedef struct cublasLtMatmulDescOpaque product_t;
 typedef struct cublasLtMatrixLayoutOpaque layout_t;
 typedef struct cublasLtMatmulPreferenceOpaque preference_t;
 
-/* Products that were put on a stream or recorded, and what was made and not freed: for
- * tests. */
-API int stand_in_multiplied, stand_in_lt_left;
+/* Products that were put on a stream or recorded, those of them with an epilogue other
+ * than a bias, and what was made and not freed: for tests. */
+API int stand_in_multiplied, stand_in_followed, stand_in_lt_left;
 
 static void *thing_new(size_t bytes)
 {
@@ -485,6 +485,8 @@ API cu_result_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t pro
         || (has_aux(product) && !work.aux) || (bytes && !work.workspace))
         return refused("an operand is not aligned, or not in device memory");
     __atomic_add_fetch(&stand_in_multiplied, 1, __ATOMIC_RELAXED);
+    if (product->epilogue != LT_EPILOGUE_NONE && product->epilogue != LT_EPILOGUE_BIAS)
+        __atomic_add_fetch(&stand_in_followed, 1, __ATOMIC_RELAXED);
     return handle->put(stream, work_run, &work, sizeof work) == CU_OK
                ? LT_OK
                : LT_EXECUTION_FAILED;
