@@ -191,15 +191,17 @@ void nccl_connect_poll(nccl_t *n)
     cu_result_t state = NCCL_IN_PROGRESS;
     pl_error_t err = {0};
     const cu_result_t result = n->library->call.comm_state(n->comm, &state);
-    if (nccl_check(n, result == NCCL_OK ? state : result, "connecting the ranks", &err)
-        != PL_OK) {
+    const int code = nccl_check(n, result == NCCL_OK ? state : result,
+                                "connecting the ranks", &err);
+    const bool is_there = !n->is_busy;
+    n->is_busy = false; /* the next operation may begin inside nccl_end() */
+    if (code != PL_OK) {
         nccl_break(n, &err);
-    } else if (!n->is_busy) {
+    } else if (is_there) {
         n->is_connected = true;
         n->now.op->memory->number = n->shared++;
         nccl_end(n);
     }
-    n->is_busy = false;
 }
 
 /* ---- closing ---- */

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# nccl.t - tests of runs on several cards, whose ranks are processes and move gradients by NCCL; over replacements of
+# NVIDIA's libraries
+. "$(dirname "$0")/tap.sh"
+
+points '"max_epochs": 2, "launcher": "spawn"' '{"name": "model_checkpoint", "every_n_train_steps": 4}'
+sed -i 's/"accelerator": {[^}]*}/"accelerator": "cuda"/' run.json
+stand_in=$builddir/t/stand_in/.libs
+export XDG_CACHE_HOME=$folder/cache STAND_IN_FOLDER=$folder top_srcdir=$srcdir
+unset CUDA_VISIBLE_DEVICES CUDA_HOME CUDA_PATH NCCL_HOSTID
+
+# fit NAME FAULTS WORDS... - a run of that name on a machine with four cards and these faults
+fit() {
+    local name=$1 faults=$2
+    shift 2
+    try timeout 100 env STAND_IN="devices=4 $faults" PACELINE_CUDA_PATH="$stand_in" LD_LIBRARY_PATH="$stand_in" \
+        "$paceline" fit run.json --set trainer.run_name="$name" "$@"
+}
+
+by() { echo "--set trainer.strategy={\"name\":\"$1\",\"collective\":$2}"; }
+
+the_bits_are_those_of_the_way_through_the_host() {
+    local strategy ranks
+    for strategy in ddp zero1; do
+        for ranks in 2 4; do
+            fit "$strategy$ranks-cards" '' $(by $strategy '"auto"') --set trainer.devices=$ranks
+            is "$status" 0 "$strategy, $ranks ranks: a run trains by NCCL"
+            fit "$strategy$ranks-host" '' $(by $strategy '"best"') --set trainer.devices=$ranks
+            is "$status" 0 "and through the host"
+            ok "to the same bits" cmp "runs/$strategy$ranks-cards/model.safetensors" \
+                "runs/$strategy$ranks-host/model.safetensors"
+        done
+    done
+}
+
+the_librarys_order_has_bits_of_its_own() {
+    fit library '' $(by ddp '{"name":"nccl","order":"library"}') --set trainer.devices=4
+    is "$status" 0 "a run trains in NCCL's order"
+    ok "to other bits" test -n "$(cmp runs/library/model.safetensors runs/ddp4-host/model.safetensors)"
+}
+
+elastic_runs_have_the_same_bits_on_any_number_of_cards() {
+    local ranks
+    for ranks in 1 2 4; do
+        fit "elastic$ranks" '' --set trainer.deterministic=elastic --set trainer.devices=$ranks
+        is "$status" 0 "$ranks ranks"
+    done
+    ok "the bits of two are those of one" cmp runs/elastic1/model.safetensors runs/elastic2/model.safetensors
+    ok "those of four, too" cmp runs/elastic1/model.safetensors runs/elastic4/model.safetensors
+}
+
+a_failure_of_nccl_ends_the_run() {
+    local k
+    for k in 1 4 11; do
+        fit "call$k" "nccl_call=$k:1 nccl_rank=1" $(by ddp '"auto"') --set trainer.devices=2 \
+            --set trainer.launcher.max_restarts=0
+        is "$status" 1 "call $k fails: so does the run"
+        like "$err" 'NCCL 2\.28\.9 on cuda:1: .* failed: unhandled cuda error \(1\)' "with what NCCL says"
+    done
+}
+
+a_rank_that_is_killed_is_started_again() {
+    local strategy point
+    for strategy in ddp zero1; do
+        for point in nccl_kill=2 nccl_kill_run=7 nccl_kill_run=19; do
+            rm -f once
+            STAND_IN_ONCE=$folder/once fit "$strategy-$point" "$point nccl_rank=1" $(by $strategy '"auto"') \
+                --set trainer.devices=2
+            is "$status" 0 "$strategy, $point: the run ends well"
+            like "$err" 'process of rank 1 .* was killed by SIGKILL' "the rank is named"
+            ok "the same bits" cmp "$(ls -d runs/"$strategy-$point"*/model.safetensors | tail -n 1)" \
+                "runs/${strategy}2-host/model.safetensors"
+        done
+    done
+}
+
+
+run the_bits_are_those_of_the_way_through_the_host trains
+run the_librarys_order_has_bits_of_its_own trains
+run elastic_runs_have_the_same_bits_on_any_number_of_cards trains
+run a_failure_of_nccl_ends_the_run trains
+run a_rank_that_is_killed_is_started_again trains
+is "$(ls "$folder" | grep -c stand-in-nccl)" 0 "nothing is left behind"
+done_testing
