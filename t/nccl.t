@@ -75,10 +75,18 @@ a_rank_that_is_killed_is_started_again() {
 }
 
 
+what_is_run_on_a_card_runs_here() {
+    try env OUT="$folder/proof" PROVE_WITHOUT_CARD=1 STAND_IN=devices=1 LD_LIBRARY_PATH="$stand_in" \
+        PACELINE_CUDA_PATH="$stand_in" timeout 100 "$srcdir/t/gpu/prove" nccl "$builddir"
+    is "$status" 0 "two ranks share a card, as two machines: $err"
+    like "$(cat proof/results.jsonl)" '"stage": "nccl", "same_bits": true' "to the bits of the way through the host"
+}
+
 run the_bits_are_those_of_the_way_through_the_host trains
 run the_librarys_order_has_bits_of_its_own trains
 run elastic_runs_have_the_same_bits_on_any_number_of_cards trains
 run a_failure_of_nccl_ends_the_run trains
 run a_rank_that_is_killed_is_started_again trains
+run what_is_run_on_a_card_runs_here trains
 is "$(ls "$folder" | grep -c stand-in-nccl)" 0 "nothing is left behind"
 done_testing
