@@ -8,6 +8,7 @@
 #include "machine_emulated.h"
 #include "rig.h"
 #include "tap.h"
+#include "tensor/operators.h"
 
 /* A bias before a batch norm has no gradient but noise, which AdamW would follow. */
 #define ADAMW "{\"name\": \"adamw\", \"lr\": 0.01}"
@@ -131,7 +132,7 @@ static void as_many_ranks_as_there_are_come_to_the_same_bits(void)
 
 /* ---- Reads while replays go on ---- */
 
-enum { PARAMS = 5000 };
+enum { PARAMS = 530000 /* halves of so many are converted in two parts */ };
 
 typedef struct reading {
     pl_transfer_t transfer;
@@ -150,12 +151,14 @@ static void on_replayed(pl_replay_t *replay, const pl_error_t *err)
 }
 
 /* Parameters become twice what they are. */
-static pl_plan_t *doubling(emulated_t *device, pl_error_t *err)
+static pl_plan_t *doubling(emulated_t *device, pl_dtype_t dtype, pl_error_t *err)
 {
     pl_plan_t *plan = NULL;
     pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
     pl_node_t x = pl_region_view(g, PL_REGION_PARAMS, 0, PL_SHAPE(PARAMS));
     pl_assign(g, x, pl_add(g, x, x));
+    for (int v = 0; v < g->value_count; v++)
+        g->value[v].dtype = dtype;
     emulated_accelerator.compile(device, g, &plan, err);
     pl_graph_free(g);
     return plan;
@@ -185,19 +188,22 @@ static void reads_do_not_hold_replays(void)
 {
     static reading_t reading[4];
     pl_replay_t replay[4];
-    float ones[PARAMS];
+    static float ones[PARAMS];
+    static const pl_dtype_t dtypes[] = {PL_F32, PL_F32, PL_BF16, PL_F16};
     pl_error_t err = {0};
     const pl_accelerator_ops_t *ops = &emulated_accelerator;
     for (int k = 0; k < PARAMS; k++)
         ones[k] = 1;
-    for (int scarce = 0; scarce < 2; scarce++) {
+    for (int form = 0; form < 4; form++) {
+        const pl_dtype_t dtype = dtypes[form];
+        const bool scarce = form % 2;
         emulated_t device = {.seed = 1};
         pl_device_info_t info = {.ranks = 1};
         ok(ops->open(&device, &info, &err) == PL_OK
-               && ops->region(&device, PL_REGION_PARAMS, PL_F32, PARAMS, &err) == PL_OK
+               && ops->region(&device, PL_REGION_PARAMS, dtype, PARAMS, &err) == PL_OK
                && ops->write(&device, PL_REGION_PARAMS, 0, ones, PARAMS, &err) == PL_OK,
            "a device: %s", err.text);
-        pl_plan_t *plan = doubling(&device, &err);
+        pl_plan_t *plan = doubling(&device, dtype, &err);
         ok(plan != NULL, "a plan: %s", err.text);
         device.limit = scarce ? 64 : 0;
         for (int k = 0; k < 4; k++) {
@@ -216,7 +222,8 @@ static void reads_do_not_hold_replays(void)
             int wrong = reading[k].times != 1 || replay[k].step != 1;
             for (int i = 0; i < PARAMS - 3; i++)
                 wrong += reading[k].host[i] != (float)(2 << k);
-            ok(wrong == 0, "read %d, %s", k, scarce ? "no snapshots" : "by snapshots");
+            ok(wrong == 0, "read %d, %s, %s", k, pl_dtype_name(dtype),
+               scarce ? "no snapshots" : "by snapshots");
         }
         ops->close(&device);
     }

@@ -312,10 +312,14 @@ static void to_halves(uint16_t *bits, const float *floats, size_t n, pl_dtype_t 
         bits[i] = dtype == PL_BF16 ? pl_bf16_bits(floats[i]) : pl_f16_bits(floats[i]);
 }
 
-static void to_floats(float *floats, const uint16_t *bits, size_t n, pl_dtype_t dtype)
+void gpu_to_floats(void *floats, const void *halves, size_t n, pl_dtype_t dtype)
 {
-    for (size_t i = 0; i < n; i++)
-        floats[i] = dtype == PL_BF16 ? pl_bf16_float(bits[i]) : pl_f16_float(bits[i]);
+    for (size_t i = 0; i < n; i++) {
+        uint16_t bits;
+        memcpy(&bits, (const char *)halves + i * sizeof bits, sizeof bits);
+        const float x = dtype == PL_BF16 ? pl_bf16_float(bits) : pl_f16_float(bits);
+        memcpy((char *)floats + i * sizeof x, &x, sizeof x);
+    }
 }
 
 /* As the region can hold them. */
@@ -381,6 +385,6 @@ int pl_gpu_read(void *self, pl_region_t region, size_t offset, void *host, size_
     if (code == PL_OK)
         code = gpu->machine->finish(gpu, PL_STREAM_MAIN, err);
     if (code == PL_OK && bits)
-        to_floats(host, bits, n, r->dtype);
+        gpu_to_floats(host, bits, n, r->dtype);
     return code;
 }

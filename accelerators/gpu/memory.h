@@ -59,6 +59,8 @@ int gpu_drain(pl_gpu_t *gpu, pl_error_t *err);
 int gpu_reserve_low(pl_gpu_t *gpu, pl_dtype_t dtype, pl_error_t *err);
 
 bool gpu_is_half(pl_dtype_t dtype);
+/* n halves as float32; both may lie in one place of 4 n bytes, the halves at its end. */
+void gpu_to_floats(void *floats, const void *halves, size_t n, pl_dtype_t dtype);
 /* The address of a spot, for replays that have a set; the places of a region must be in
  * it. */
 pl_address_t gpu_address(const pl_gpu_t *gpu, const gpu_spot_t *spot, int set);

@@ -2,17 +2,24 @@
  *
  * A region is copied within the device first, which is fast, and from that snapshot to
  * the host by stream OUT, while stream MAIN computes.  Where the device has no memory for
- * a snapshot, MAIN waits for the copy to the host instead.  Halves, which
- * the host needs as float32, and regions with a mirror are read at once. */
+ * a snapshot, MAIN waits for the copy to the host instead.  Regions with a mirror are
+ * read at once.  Halves, which the host needs as float32, come to the end of the room for
+ * those, and each time the accelerator collects some of them are converted. */
 #include "accelerators/gpu/transfer.h"
+
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
+
+enum { PART = 1 << 19 /* elements converted at once, which takes less than 1 ms */ };
 
 typedef struct going {
     struct going *next;
     pl_transfer_t *transfer;
     gpu_block_t snapshot; /* [none] */
+    pl_dtype_t dtype;     /* of the region */
+    size_t converted;     /* elements, of halves */
     pl_event_t *taken, *over;
 } going_t;
 
@@ -97,6 +104,14 @@ static bool snapshot_make(pl_gpu_t *gpu, going_t *g, size_t bytes)
     return true;
 }
 
+/* Where the region's elements come to. */
+static char *arrival_of(const going_t *g)
+{
+    const pl_transfer_t *t = g->transfer;
+    return (char *)t->host
+           + (gpu_is_half(g->dtype) ? t->count * pl_dtype_size(g->dtype) : 0);
+}
+
 /* What is on MAIN so far comes before; without a snapshot what follows comes behind. */
 static int put(pl_gpu_t *gpu, going_t *g, pl_address_t from, size_t bytes,
                pl_error_t *err)
@@ -111,7 +126,7 @@ static int put(pl_gpu_t *gpu, going_t *g, pl_address_t from, size_t bytes,
     if (code == PL_OK)
         code = machine->event_wait(gpu, g->taken, PL_STREAM_OUT, err);
     if (code == PL_OK)
-        code = machine->copy_out(gpu, PL_STREAM_OUT, g->transfer->host,
+        code = machine->copy_out(gpu, PL_STREAM_OUT, arrival_of(g),
                                  is_kept ? g->snapshot.address : from, bytes, err);
     if (code == PL_OK)
         code = machine->event_record(gpu, g->over, PL_STREAM_OUT, err);
@@ -133,8 +148,7 @@ int pl_gpu_read_later(void *self, pl_transfer_t *t, pl_error_t *err)
     pl_gpu_t *gpu = self;
     const gpu_region_t *r = &gpu->memory->region[t->region];
     const size_t width = pl_dtype_size(r->dtype), bytes = t->count * width;
-    if (t->offset > r->count || t->count > r->count - t->offset || r->mirror || !t->count
-        || gpu_is_half(r->dtype))
+    if (t->offset > r->count || t->count > r->count - t->offset || r->mirror || !t->count)
         return read_now(gpu, t, err);
     if (!gpu->transfers) {
         gpu->transfers = pl_alloc(sizeof *gpu->transfers);
@@ -147,6 +161,8 @@ int pl_gpu_read_later(void *self, pl_transfer_t *t, pl_error_t *err)
         return err ? err->code : PL_ENOMEM;
     g->transfer = t;
     g->next = NULL;
+    g->dtype = r->dtype;
+    g->converted = 0;
     int code = put(gpu, g, r->block.address + t->offset * width, bytes, err);
     if (code != PL_OK) {
         gpu_drain(gpu, NULL);
@@ -158,6 +174,25 @@ int pl_gpu_read_later(void *self, pl_transfer_t *t, pl_error_t *err)
     return PL_OK;
 }
 
+/* A part of the halves that have arrived; false: there are more, for which the
+ * accelerator collects again. */
+static bool convert(pl_gpu_t *gpu, going_t *g)
+{
+    const pl_transfer_t *t = g->transfer;
+    const uint64_t one = 1;
+    while (gpu_is_half(g->dtype) && g->converted < t->count) {
+        const size_t left = t->count - g->converted, part = left < PART ? left : PART;
+        gpu_to_floats((char *)t->host + g->converted * sizeof(float),
+                      arrival_of(g) + g->converted * pl_dtype_size(g->dtype), part,
+                      g->dtype);
+        g->converted += part;
+        if (g->converted < t->count
+            && write(gpu->machine->descriptor(gpu), &one, sizeof one) == sizeof one)
+            return false;
+    }
+    return true;
+}
+
 void gpu_transfers_collect(pl_gpu_t *gpu)
 {
     transfers_t *t = gpu->transfers;
@@ -166,7 +201,7 @@ void gpu_transfers_collect(pl_gpu_t *gpu)
         going_t *g = t->first;
         bool over = false;
         const int code = gpu->machine->event_passed(gpu, g->over, &over, &err);
-        if (code == PL_OK && !over)
+        if (code == PL_OK && (!over || !convert(gpu, g)))
             return;
         t->first = g->next;
         if (!t->first)
