@@ -109,8 +109,7 @@ static size_t bytes_to_keep(pl_gpu_t *gpu, const pl_graph_t *g)
 {
     enum { SHARE = 16 }; /* of free memory */
     size_t bytes = 0, left = SIZE_MAX, all;
-    if (gpu->memory->region[PL_REGION_GRADS].mirror
-        || gpu->memory->region[PL_REGION_GRADS].is_lent)
+    if (gpu->memory->region[PL_REGION_GRADS].mirror)
         return 0;
     for (int i = 0; i < g->op_count; i++)
         if (g->op[i].code == PL_OP_guard || g->op[i].code == PL_OP_exchange)
