@@ -41,6 +41,7 @@ typedef struct best {
     int *machine;                                           /* [world size] */
     pl_world_t world;
     nodes_t nodes;                                          /* where both are taken */
+    bool is_inner;                                          /* as pl_seat_t has it */
 } best_t;
 
 /* ---- opening ---- */
@@ -82,6 +83,7 @@ static int best_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_
 {
     best_t *b = self;
     pl_error_t why = {0};
+    b->is_inner = seat->is_inner;
     *descriptor = b->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (b->epoll < 0)
         return pl_fail(err, PL_EIO, "cannot wait for other ranks: %s", strerror(errno));
@@ -199,7 +201,8 @@ static void choice_tell(const best_t *b, const pl_world_t *world, int machines)
                  machines);
     else
         snprintf(what, sizeof what, "%s moves", b->ops->name);
-    pl_log_line(world->rank ? PL_LOG_DEBUG : PL_LOG_INFO, world->rank, "collective.best",
+    pl_log_line(world->rank || b->is_inner ? PL_LOG_DEBUG : PL_LOG_INFO, world->rank,
+                "collective.best",
                 "%s the data of the %d ranks", what, world->size);
 }
 

@@ -102,6 +102,7 @@ typedef struct pl_seat {
                                        [loopback] */
     const unsigned char *key;       /* [PL_KEY_BYTES] of the job, for what goes over
                                        wires  [there is none] */
+    bool is_inner;                  /* inside another collective: it logs less */
 } pl_seat_t;
 
 /* Every function runs on the collective's own thread.  Where one that begins an operation

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "strategies/collectives/nccl.h"
 #include "strategies/collectives/tree.h"
 
@@ -125,7 +126,7 @@ static void lent(pl_operation_t *step, const pl_error_t *failure)
 {
     nccl_t *n = (nccl_t *)step;
     pl_error_t err = {0};
-    n->records = failure ? NULL : step->memory;
+    n->records = step->memory;
     if (failure) {
         nccl_break(n, failure);
         return;
@@ -186,6 +187,15 @@ void nccl_connect(nccl_t *n)
         nccl_break(n, &err);
 }
 
+static void connected_tell(const nccl_t *n)
+{
+    char version[CUDA_VERSION_TEXT];
+    pl_log_line(n->world.rank ? PL_LOG_DEBUG : PL_LOG_INFO, n->world.rank,
+                "collective.nccl",
+                "NCCL %s moves the memory of cards of the %d ranks; order of sums: %s",
+                cuda_nccl_version(n->library->version, version), n->world.size, n->order);
+}
+
 void nccl_connect_poll(nccl_t *n)
 {
     cu_result_t state = NCCL_IN_PROGRESS;
@@ -198,6 +208,7 @@ void nccl_connect_poll(nccl_t *n)
     if (code != PL_OK) {
         nccl_break(n, &err);
     } else if (is_there) {
+        connected_tell(n);
         n->is_connected = true;
         n->now.op->memory->number = n->shared++;
         nccl_end(n);

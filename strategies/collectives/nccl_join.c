@@ -52,8 +52,9 @@ static int parts_open(nccl_t *n, const pl_seat_t *seat, char address[PL_ADDRESS_
     code = part_open(n, &n->part[0], seat, address, err);
     if (code != PL_OK)
         return code;
+    const pl_seat_t inner = {.host = seat->host, .key = seat->key, .is_inner = true};
     n->side = n->part[1].ops;
-    code = part_open(n, &n->part[1], seat, n->side_address, err);
+    code = part_open(n, &n->part[1], &inner, n->side_address, err);
     if (code == PL_OK && strlen(address) + sizeof suffix > PL_ADDRESS_TEXT)
         code = pl_fail(err, PL_EBUG, "the address of a rank is too long");
     if (code == PL_OK)
