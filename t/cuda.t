@@ -6,7 +6,9 @@
 
 points '"max_epochs": 2'
 stand_in=$builddir/t/stand_in/.libs
-export XDG_CACHE_HOME=$folder/cache top_srcdir=$srcdir
+# Ranks that are killed leave what they compile there.
+mkdir "$folder/tmp"
+export XDG_CACHE_HOME=$folder/cache TMPDIR=$folder/tmp top_srcdir=$srcdir
 unset CUDA_VISIBLE_DEVICES CUDA_HOME CUDA_PATH
 
 # with FAULTS WORDS... - the command on a machine with cards, and with these faults
@@ -207,6 +209,26 @@ what_cannot_be_compiled_ahead_is_one_sentence() {
     refused 2 'compiler of kernels .* is not found: pip install' compile run.json --card sm_90
 }
 
+# Batches of a hundred samples fit, and those of a thousand do not.
+tune_finds_what_fits_on_a_card() {
+    local largest
+    points '"max_epochs": 1' '' '"hidden": [512, 512]'
+    sed -i 's/, "accelerator": {[^}]*}//; s/"hidden": .16., //' run.json
+    for _ in 1 2 3 4; do cat points.csv; done >more.csv
+    with 'devices=1 memory_mb=8' tune run.json --set trainer.accelerator=cuda --set data.path=more.csv \
+        --batch-size power --init-val 16 --steps-per-trial 1
+    is "$status" 0 "a search ends well where memory runs out: $err"
+    like "$out" '^[0-9]+ +does not fit$' "a size does not fit"
+    largest=$(sed -n 's/.*batches of up to \([0-9]*\) fit$/\1/p' <<<"$out")
+    ok "others do, up to $largest" test "$largest" -ge 16
+    with 'devices=1 memory_mb=8' fit run.json --set trainer.accelerator=cuda --set data.path=more.csv \
+        --set data.batch_size="$largest"
+    is "$status" 0 "a run trains with the largest: $err"
+    with 'devices=1 memory_mb=8' fit run.json --set trainer.accelerator=cuda --set data.path=more.csv \
+        --set data.batch_size=$((2 * largest))
+    like "$err" 'out of memory on cuda:0 .*: [0-9]+ MiB requested, ' "with twice as many there is not enough memory"
+}
+
 # The script for a machine with a card, in a moment.
 what_is_run_on_a_card_runs_here() {
     if [ ! -e /dev/nvidiactl ]; then
@@ -232,5 +254,6 @@ run what_a_card_does_is_shown trains
 run without_nvml_the_driver_tells_the_memory trains
 run kernels_are_compiled_ahead trains
 run what_cannot_be_compiled_ahead_is_one_sentence trains
+run tune_finds_what_fits_on_a_card trains
 run what_is_run_on_a_card_runs_here trains
 done_testing

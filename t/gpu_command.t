@@ -3,7 +3,9 @@
 . "$(dirname "$0")/tap.sh"
 
 read -ra cc <<<"${CC:-cc}"
-export top_srcdir=$srcdir PACELINE_PLUGIN_PATH=$PWD/plugins:$builddir/examples/.libs
+# Ranks that are killed leave what they compile there.
+mkdir tmp
+export TMPDIR=$folder/tmp top_srcdir=$srcdir PACELINE_PLUGIN_PATH=$PWD/plugins:$builddir/examples/.libs
 
 the_emulator_is_built_as_a_plug_in() {
     local sources=("$srcdir"/t/{emulated_code,emulated_layers,emulator,kernel_texts,machine_emulated,streams}.c)
