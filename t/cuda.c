@@ -1,7 +1,6 @@
 /* cuda.c - tests of the accelerator "cuda" over stand-ins for NVIDIA's driver, NVRTC and
  * cuBLASLt: what it computes, what is refused, and what happens when the card fails */
 #include <dirent.h>
-#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +10,6 @@
 #include <unistd.h>
 
 #include "accelerators/cuda/cuda.h"
-#include "accelerators/reference/reference.h"
 #include "device_rig.h"
 #include "rig.h"
 #include "tap.h"
@@ -20,18 +18,6 @@ const pl_registration_t *cuda_plugin(void);
 
 static const pl_accelerator_ops_t *accelerator;
 static int *compiled, *left, *multiplied, *followed, *left_of_cublas;
-
-/* Of the stand-ins, which must be there before a driver is looked for. */
-static void *stand_in_open(const char *file, const char *symbol)
-{
-    char path[PATH_MAX];
-    const char *top = getenv("top_builddir");
-    snprintf(path, sizeof path, "%s/t/stand_in/.libs/%s", top ? top : ".", file);
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library)
-        tap_diag("%s", dlerror());
-    return library ? dlsym(library, symbol) : NULL;
-}
 
 /* ---- Drivers that cannot be used ---- */
 
@@ -120,29 +106,10 @@ static const format_t formats[] = {{"32-true", 1e-5},
 /* Every case once in one of the formats; PACELINE_TEST_LONG: in all. */
 enum { FORMATS = sizeof formats / sizeof *formats, SHARE = 5 };
 
-/* How far it is off  [infinite: it failed]. */
-static double case_off(device_rig_t *rig, const operator_case_t *of,
-                       const format_t *format)
-{
-    operator_case_t c = *of;
-    operator_run_t run;
-    device_results_t got = {0};
-    c.precision = device_precision(format->precision);
-    if (operator_run_init(&run, &c, &rig->err) != PL_OK)
-        return INFINITY;
-    pl_reference_round(c.precision->params, run.region[PL_REGION_PARAMS],
-                       (int64_t)run.size[PL_REGION_PARAMS]);
-    const int code = device_run(rig, &run, &got);
-    const double off = code == PL_OK ? device_difference(&run, &got) : INFINITY;
-    device_results_release(&got);
-    operator_run_release(&run);
-    return off;
-}
-
 static bool check_case(device_rig_t *rig, const operator_case_t *of,
                        const format_t *format)
 {
-    const double off = case_off(rig, of, format);
+    const double off = device_case_off(rig, of, format->precision);
     if (off < format->tolerance)
         return true;
     tap_diag("%s, %s: off by %g: %s", of->name, format->precision, off, rig->err.text);
@@ -213,7 +180,8 @@ static double products_off(cuda_t *device, const format_t *format, int *by)
         return INFINITY;
     for (int i = 0; i < operator_case_count; i++)
         if (is_product(&operator_cases[i]))
-            worst = fmax(worst, case_off(&rig, &operator_cases[i], format));
+            worst = fmax(worst, device_case_off(&rig, &operator_cases[i],
+                                                format->precision));
     accelerator->close(device);
     *by = *multiplied - before;
     return worst;
@@ -674,12 +642,12 @@ int main(void)
 {
     char text[PATH_MAX];
     const char *top = getenv("top_builddir");
-    compiled = stand_in_open("libnvrtc.so.13", "stand_in_compiled");
-    left = stand_in_open("libcuda.so.1", "stand_in_left");
-    multiplied = stand_in_open("libcublasLt.so.13", "stand_in_multiplied");
-    followed = stand_in_open("libcublasLt.so.13", "stand_in_followed");
-    left_of_cublas = stand_in_open("libcublasLt.so.13", "stand_in_lt_left");
-    const bool has_nvml = stand_in_open("libnvidia-ml.so.1", "nvmlInit_v2");
+    compiled = device_stand_in("libnvrtc.so.13", "stand_in_compiled");
+    left = device_stand_in("libcuda.so.1", "stand_in_left");
+    multiplied = device_stand_in("libcublasLt.so.13", "stand_in_multiplied");
+    followed = device_stand_in("libcublasLt.so.13", "stand_in_followed");
+    left_of_cublas = device_stand_in("libcublasLt.so.13", "stand_in_lt_left");
+    const bool has_nvml = device_stand_in("libnvidia-ml.so.1", "nvmlInit_v2");
     if (!ok(compiled && left && multiplied && followed && left_of_cublas && has_nvml,
             "the stand-ins are there"))
         return tap_done();

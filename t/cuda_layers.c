@@ -1,7 +1,6 @@
 /* cuda_layers.c - tests of attention and convolution by cuDNN, over stand-ins for
  * NVIDIA's libraries: what is computed, what is left to kernels, how plans are kept, and
  * what happens when a call fails */
-#include <dlfcn.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +9,6 @@
 
 #include "accelerators/cuda/cuda.h"
 #include "accelerators/cuda/dnn.h"
-#include "accelerators/reference/reference.h"
 #include "device_rig.h"
 #include "rig.h"
 #include "tap.h"
@@ -19,17 +17,6 @@ const pl_registration_t *cuda_plugin(void);
 
 static const pl_accelerator_ops_t *accelerator;
 static int *executed, *planned, *loaded, *left, *left_of_driver;
-
-static void *stand_in_open(const char *file, const char *symbol)
-{
-    char path[PATH_MAX];
-    const char *top = getenv("top_builddir");
-    snprintf(path, sizeof path, "%s/t/stand_in/.libs/%s", top ? top : ".", file);
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library)
-        tap_diag("%s", dlerror());
-    return library ? dlsym(library, symbol) : NULL;
-}
 
 typedef struct format {
     const char *precision;
@@ -42,25 +29,6 @@ static const format_t formats[] = {{"32-true", 1e-5},
                                    {"16-mixed", 3 * 0x1p-11},
                                    {"bf16-true", 3 * 0x1p-8}};
 enum { FORMATS = sizeof formats / sizeof *formats };
-
-/* How far a case is off  [infinite: it failed]. */
-static double case_off(device_rig_t *rig, const operator_case_t *of,
-                       const format_t *format)
-{
-    operator_case_t c = *of;
-    operator_run_t run;
-    device_results_t got = {0};
-    c.precision = device_precision(format->precision);
-    if (operator_run_init(&run, &c, &rig->err) != PL_OK)
-        return INFINITY;
-    pl_reference_round(c.precision->params, run.region[PL_REGION_PARAMS],
-                       (int64_t)run.size[PL_REGION_PARAMS]);
-    const int code = device_run(rig, &run, &got);
-    const double off = code == PL_OK ? device_difference(&run, &got) : INFINITY;
-    device_results_release(&got);
-    operator_run_release(&run);
-    return off;
-}
 
 static pl_error_t failure; /* of the case that failed last */
 
@@ -77,7 +45,8 @@ static double cases_off(cuda_t *device, const char *word, const format_t *format
         return INFINITY;
     for (int i = 0; i < operator_case_count; i++)
         if (strstr(operator_cases[i].name, word)) {
-            const double off = case_off(&rig, &operator_cases[i], format);
+            const double off = device_case_off(&rig, &operator_cases[i],
+                                               format->precision);
             if (!(off < format->tolerance))
                 tap_diag("%s, %s: off by %g: %s", operator_cases[i].name,
                          format->precision, off, rig.err.text);
@@ -142,6 +111,60 @@ static void a_gradient_of_attention_is_computed_in_parts(void)
     ok(part.attention.batches == 1 && part.attention.heads == 2 && batches == 32
            && heads == 6,
        "and of long texts two heads at a time");
+}
+
+/* Results of a plan that is replayed so often; how many layers cuDNN was asked
+ * for. */
+static int replays_of(const char *name, bool recordings, int times,
+                      device_results_t *last)
+{
+    cuda_t device = {.cudnn = true, .recordings = recordings};
+    pl_device_info_t info = {.ranks = 1, .device = -1};
+    device_rig_t rig = {.ops = accelerator, .self = &device};
+    operator_case_t c = {0};
+    operator_run_t run;
+    pl_plan_t *plan = NULL;
+    const int before = *executed;
+    for (int i = 0; i < operator_case_count; i++)
+        if (strcmp(operator_cases[i].name, name) == 0)
+            c = operator_cases[i];
+    c.precision = device_precision("bf16-mixed");
+    ok(accelerator->open(&device, &info, &rig.err) == PL_OK
+           && operator_run_init(&run, &c, &rig.err) == PL_OK
+           && device_load(&rig, &run) == PL_OK
+           && accelerator->compile(&device, run.graph, &plan, &rig.err) == PL_OK,
+       "%s is compiled: %s", name, rig.err.text);
+    for (int k = 0; k < times && plan; k++) {
+        if (k)
+            device_results_release(last);
+        ok(device_replay(&rig, &run, plan, last) == PL_OK, "and replayed: %s",
+           rig.err.text);
+    }
+    operator_run_release(&run);
+    accelerator->close(&device);
+    return *executed - before;
+}
+
+/* Replays take turns with two sets; of each the second is recorded. */
+static void recorded_layers_give_the_same_bits(void)
+{
+    static const char *const names[] = {"conv2d, padding",
+                                        "attention, width 8, heads cut out"};
+    for (int k = 0; k < 2; k++) {
+        device_results_t once, recorded, launched;
+        const int layers = replays_of(names[k], true, 1, &once);
+        ok(layers >= 2, "%d layers", layers);
+        is_int(replays_of(names[k], true, 7, &recorded), 4 * layers,
+               "of seven replays four ask cuDNN");
+        is_int(replays_of(names[k], false, 7, &launched), 7 * layers,
+               "without recordings all do");
+        ok(device_results_same(&once, &recorded)
+               && device_results_same(&once, &launched),
+           "to the same bits");
+        device_results_release(&once);
+        device_results_release(&recorded);
+        device_results_release(&launched);
+    }
 }
 
 /* ---- What cuDNN does not compute ---- */
@@ -236,12 +259,12 @@ int main(void)
 {
     char text[PATH_MAX];
     const char *top = getenv("top_builddir");
-    void *const nvrtc = stand_in_open("libnvrtc.so.13", "nvrtcVersion");
-    left_of_driver = stand_in_open("libcuda.so.1", "stand_in_left");
-    executed = stand_in_open("libcudnn.so.9", "stand_in_executed");
-    planned = stand_in_open("libcudnn.so.9", "stand_in_planned");
-    loaded = stand_in_open("libcudnn.so.9", "stand_in_loaded");
-    left = stand_in_open("libcudnn.so.9", "stand_in_dnn_left");
+    void *const nvrtc = device_stand_in("libnvrtc.so.13", "nvrtcVersion");
+    left_of_driver = device_stand_in("libcuda.so.1", "stand_in_left");
+    executed = device_stand_in("libcudnn.so.9", "stand_in_executed");
+    planned = device_stand_in("libcudnn.so.9", "stand_in_planned");
+    loaded = device_stand_in("libcudnn.so.9", "stand_in_loaded");
+    left = device_stand_in("libcudnn.so.9", "stand_in_dnn_left");
     if (!ok(nvrtc && executed && planned && loaded && left && left_of_driver,
             "the stand-ins are there"))
         return tap_done();
@@ -253,6 +276,7 @@ int main(void)
     run(layers_by_cudnn_are_what_the_reference_computes);
     run(float32_is_not_rounded_to_tf32_unless_asked_for);
     run(a_gradient_of_attention_is_computed_in_parts);
+    run(recorded_layers_give_the_same_bits);
     run(what_cudnn_does_not_compute_is_computed_by_kernels);
     run(an_execution_that_fails_is_told);
     run(plans_are_kept_on_disk);

@@ -1,13 +1,17 @@
 /* device_rig.c - operator cases run on any accelerator, and held to the reference */
 #include "device_rig.h"
 
+#include <dlfcn.h>
+#include <limits.h>
 #include <math.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "accelerators/reference/reference.h"
 #include "base/alloc.h"
+#include "tap.h"
 #include "tensor/precision.h"
 
 void device_results_release(device_results_t *results)
@@ -225,6 +229,35 @@ double device_difference(operator_run_t *run, const device_results_t *got)
         worst = fmax(worst, output_difference(run->graph, got, y));
     pl_free(y);
     return worst;
+}
+
+double device_case_off(device_rig_t *rig, const operator_case_t *of,
+                       const char *precision)
+{
+    operator_case_t c = *of;
+    operator_run_t run;
+    device_results_t got = {0};
+    c.precision = device_precision(precision);
+    if (operator_run_init(&run, &c, &rig->err) != PL_OK)
+        return INFINITY;
+    pl_reference_round(c.precision->params, run.region[PL_REGION_PARAMS],
+                       (int64_t)run.size[PL_REGION_PARAMS]);
+    const int code = device_run(rig, &run, &got);
+    const double off = code == PL_OK ? device_difference(&run, &got) : INFINITY;
+    device_results_release(&got);
+    operator_run_release(&run);
+    return off;
+}
+
+void *device_stand_in(const char *file, const char *symbol)
+{
+    char path[PATH_MAX];
+    const char *top = getenv("top_builddir");
+    snprintf(path, sizeof path, "%s/t/stand_in/.libs/%s", top ? top : ".", file);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        tap_diag("%s", dlerror());
+    return library ? dlsym(library, symbol) : NULL;
 }
 
 const pl_precision_ops_t *device_precision(const char *name)

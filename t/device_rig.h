@@ -43,6 +43,14 @@ int device_run(device_rig_t *rig, const operator_run_t *run, device_results_t *t
  * where it should be. */
 double device_difference(operator_run_t *run, const device_results_t *got);
 
+/* The same of a case in a precision, from its parameters on  [infinite: it failed]. */
+double device_case_off(device_rig_t *rig, const operator_case_t *of,
+                       const char *precision);
+
+/* A symbol of a stand-in for one of NVIDIA's libraries, which stays open; NULL: it is not
+ * built. */
+void *device_stand_in(const char *file, const char *symbol);
+
 /* "bf16-mixed", for a case. */
 const pl_precision_ops_t *device_precision(const char *name);
 

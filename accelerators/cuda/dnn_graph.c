@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 
 enum { FOUND_MOST = 64, TRIED_MOST = 8 };
-static const int64_t workspace_most = (int64_t)320 << 20;
+static const int64_t workspace_most = (int64_t)256 << 20; /* of a convolution */
 
 /* ---- Descriptors ---- */
 
@@ -244,7 +244,7 @@ static void rows_add(dnn_plan_t *plan, const pl_layer_t *layer)
 
 /* DNN_OK: plan->plan is one for that choice. */
 static cu_result_t plan_try(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
-                            cudnnBackendDescriptor_t choice)
+                            cudnnBackendDescriptor_t choice, bool convolves)
 {
     const cuda_dnn_t *call = plan->graph.call;
     int64_t count = 0;
@@ -259,7 +259,7 @@ static cu_result_t plan_try(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
     if (status == DNN_OK)
         status = call->get(made, DNN_PLAN_WORKSPACE, DNN_TYPE_INT64, 1, &count,
                            &plan->workspace);
-    if (status == DNN_OK && plan->workspace > workspace_most)
+    if (status == DNN_OK && convolves && plan->workspace > workspace_most)
         status = DNN_NOT_SUPPORTED;
     if (status == DNN_OK)
         plan->plan = made;
@@ -271,8 +271,9 @@ static cu_result_t plan_try(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
 /* cuDNN lists the fastest first. */
 static cu_result_t search(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
                           cudnnBackendDescriptor_t operations, cu_choice_t mode,
-                          bool tensor_cores)
+                          const pl_layer_t *layer, bool tf32)
 {
+    const bool tensor_cores = layer->dtype != PL_F32 || tf32;
     dnn_graph_t found = {.call = plan->graph.call};
     cudnnBackendDescriptor_t choice[FOUND_MOST] = {0};
     int64_t count = 0;
@@ -291,7 +292,8 @@ static cu_result_t search(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
          k < count && k < FOUND_MOST && tried < TRIED_MOST && status != DNN_OK; k++)
         if (engine_is_right(found.call, choice[k], tensor_cores, &plan->engine)) {
             tried++;
-            status = plan_try(plan, device, choice[k]);
+            status = plan_try(plan, device, choice[k],
+                              layer->kind >= PL_LAYER_CONVOLUTION);
         }
     dnn_graph_release(&found);
     return status;
@@ -311,7 +313,6 @@ cu_result_t dnn_plan_make(dnn_plan_t *plan, const cuda_dnn_t *call,
                           cudnnBackendDescriptor_t device, const pl_layer_t *layer,
                           bool tf32)
 {
-    const bool tensor_cores = layer->dtype != PL_F32 || tf32;
     *plan = (dnn_plan_t){.graph = {.call = call}, .engine = -1};
     dnn_graph_t *graph = &plan->graph;
     describe(graph, layer);
@@ -321,9 +322,9 @@ cu_result_t dnn_plan_make(dnn_plan_t *plan, const cuda_dnn_t *call,
     dnn_finalize(graph, all);
     cu_result_t status = graph->status;
     if (status == DNN_OK)
-        status = search(plan, device, all, DNN_BY_MODEL, tensor_cores);
+        status = search(plan, device, all, DNN_BY_MODEL, layer, tf32);
     if (graph->status == DNN_OK && status != DNN_OK)
-        status = search(plan, device, all, DNN_BY_FALLBACK, tensor_cores);
+        status = search(plan, device, all, DNN_BY_FALLBACK, layer, tf32);
     if (status == DNN_OK)
         rows_add(plan, layer);
     else
