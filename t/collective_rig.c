@@ -59,13 +59,21 @@ void member_close(member_t *m)
     pl_instance_release(&m->part);
 }
 
+static int unsupported(void *self, pl_operation_t *op, pl_error_t *err)
+{
+    (void)self;
+    return pl_fail(err, PL_EUNSUPPORTED, "%s", pl_move_name(op->want.move));
+}
+
+/* As the actor refuses what a collective lacks. */
 static int (*slot_of(const pl_collective_ops_t *ops,
                      uint32_t move))(void *, pl_operation_t *, pl_error_t *)
 {
     switch (move) {
     case PL_MOVE_join: return ops->join;
     case PL_MOVE_lend_memory: return ops->lend_memory;
-    case PL_MOVE_share_memory: return ops->share_memory;
+    case PL_MOVE_share_memory:
+        return ops->share_memory ? ops->share_memory : unsupported;
     case PL_MOVE_all_reduce: return ops->all_reduce;
     case PL_MOVE_reduce_scatter: return ops->reduce_scatter;
     case PL_MOVE_all_gather: return ops->all_gather;

@@ -191,7 +191,7 @@ static void entry_say(rig_t *r, int who)
 {
     static tcp_entry_t entry;
     const pl_want_t *want = &r->op.want;
-    const bool gives = tcp_has_elements(want)
+    const bool gives = pl_has_elements(want)
                        && (want->move != PL_MOVE_broadcast
                            || want->root == (uint32_t)who);
     size_t few = gives ? want->count * pl_dtype_bytes(want->dtype) : 0;
