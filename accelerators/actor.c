@@ -65,6 +65,16 @@ static int threads_of(const pl_job_t *job)
     return pl_trainer_is_elastic(job->trainer) ? 1 : 0;
 }
 
+/* The type in which a run multiplies. */
+static pl_dtype_t low_of(const pl_job_t *job)
+{
+    const pl_precision_ops_t *precision =
+        pl_part_find("precision",
+                     pl_options_choice(job->options, "trainer.precision", "32-true"),
+                     NULL);
+    return precision ? precision->low : PL_F32;
+}
+
 static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
@@ -79,6 +89,7 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
     device->info.threads = threads_of(job);
     device->info.computes = true;
     device->info.compiles = job->compiles;
+    device->low = low_of(job);
     device->times.wanted = !strcmp(job->trainer->profiler, "operators");
     device->info.local_rank = (int)body->start.local_rank;
     device->info.device = pl_options_device(job->options, device->info.local_rank);
@@ -336,7 +347,8 @@ static int device_measure_peak(void *self, pl_call_t *call, const pl_body_t *bod
                        "the peak can be measured only before plans are compiled");
     device->measuring = call;
     device->running++;
-    int code = pl_device_peak(device->ops, device->part.self, peak_known, device, err);
+    int code = pl_device_peak(device->ops, device->part.self, device->low, peak_known,
+                              device, err);
     device->running -= code != PL_OK;
     return code;
 }

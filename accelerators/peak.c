@@ -1,9 +1,9 @@
 /* peak.c - how fast a device multiplies matrices: what a run's speed is a share of
  *
  * Measured, because what a processor's name promises depends on its clock, its
- * neighbours and the library.  Products of square float32 matrices, larger and larger
- * until they take some milliseconds: the best of all counts.  A device whose replays end
- * later goes on from the end of one to the next. */
+ * neighbours and the library.  Products of square matrices in the run's number format,
+ * larger and larger until they take some milliseconds: the best of all counts.  A device
+ * whose replays end later goes on from the end of one to the next. */
 #include "accelerators/peak.h"
 
 #include "base/alloc.h"
@@ -18,6 +18,7 @@ typedef struct peak {
     const pl_accelerator_ops_t *ops;
     void *device;
     pl_plan_t *plan;
+    pl_dtype_t dtype;
     int64_t size, began, taken;          /* of the newest replay, ns */
     int rounds;                          /* of that size */
     double flops;                        /* the best so far */
@@ -27,7 +28,7 @@ typedef struct peak {
     void *user;
 } peak_t;
 
-static pl_graph_t *products(int64_t size, pl_error_t *err)
+static pl_graph_t *products(int64_t size, pl_dtype_t dtype, pl_error_t *err)
 {
     pl_graph_t *g = pl_graph_new(NULL, PL_PREDICT, NULL, 0, 1, err);
     if (!g)
@@ -36,6 +37,8 @@ static pl_graph_t *products(int64_t size, pl_error_t *err)
     for (int k = 0; k < PRODUCTS; k++)
         y = pl_matmul(g, y, x, false, false);
     pl_output(g, "y", y);
+    for (int32_t v = 0; v < g->value_count; v++)
+        g->value[v].dtype = dtype;
     if (pl_graph_check(g, err) == PL_OK)
         return g;
     pl_graph_free(g);
@@ -51,9 +54,9 @@ static void plan_drop(peak_t *p)
 
 static int plan_make(peak_t *p, pl_error_t *err)
 {
-    int code = p->ops->region(p->device, PL_REGION_PARAMS, PL_F32,
+    int code = p->ops->region(p->device, PL_REGION_PARAMS, p->dtype,
                               (size_t)(p->size * p->size), err);
-    pl_graph_t *g = code == PL_OK ? products(p->size, err) : NULL;
+    pl_graph_t *g = code == PL_OK ? products(p->size, p->dtype, err) : NULL;
     if (g)
         code = p->ops->compile(p->device, g, &p->plan, err);
     pl_graph_free(g);
@@ -130,14 +133,14 @@ static void peak_go_on(peak_t *p)
     peak_end(p);
 }
 
-int pl_device_peak(const pl_accelerator_ops_t *ops, void *device,
+int pl_device_peak(const pl_accelerator_ops_t *ops, void *device, pl_dtype_t dtype,
                    void (*then)(void *user, double flops, const pl_error_t *err),
                    void *user, pl_error_t *err)
 {
     peak_t *p = pl_alloc(sizeof *p);
     if (!p)
         return pl_no_memory(err);
-    p->ops = ops, p->device = device, p->then = then, p->user = user;
+    p->ops = ops, p->device = device, p->dtype = dtype, p->then = then, p->user = user;
     peak_go_on(p);
     return PL_OK;
 }

@@ -4,10 +4,10 @@
 
 #include "accelerators/accelerator.h"
 
-/* Measures it, in floating-point operations a second, and calls then(user) once, inside
- * or later.  Uses PL_REGION_PARAMS, so before anybody else does.  The accelerator's
- * thread. */
-int pl_device_peak(const pl_accelerator_ops_t *ops, void *device,
+/* Measures it with matrices of that type, in operations a second, and calls then(user)
+ * once, inside or later.  Uses PL_REGION_PARAMS, so before anybody else does.  The
+ * accelerator's thread. */
+int pl_device_peak(const pl_accelerator_ops_t *ops, void *device, pl_dtype_t dtype,
                    void (*then)(void *user, double flops, const pl_error_t *err),
                    void *user, pl_error_t *err);
 
