@@ -10,9 +10,11 @@
 #include <unistd.h>
 
 #include "accelerators/accelerator.h"
+#include "accelerators/cuda/sums.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "collective_rig.h"
+#include "strategies/collectives/tree.h"
 #include "tap.h"
 
 enum { ELEMENTS = 10000, RANKS = 4 };
@@ -257,6 +259,44 @@ static void host_memory(member_t *m, void *user)
     for (uint64_t k = 0; lent && k < 64; k++)
         judge(o, PL_MOVE_all_reduce, ((float *)lent->data)[k] == sum_of(m->size, k));
     pl_object_unref(lent);
+}
+
+/* More than a kernel adds. */
+static void sums_of_many_ranks_are_added_in_parts(void)
+{
+    enum { MANY = 70, COUNT = 300, APART = 1280 };
+    pl_error_t err = {0};
+    static float part[MANY][APART / sizeof(float)], got[COUNT];
+    CUcontext context;
+    CUstream stream;
+    int same = 0;
+    const cuda_library_t *library = cuda_library_open(&err);
+    const cuda_driver_t *call = &library->call;
+    call->context_retain(&context, 0);
+    call->context_use(context);
+    call->stream_new(&stream, CU_STREAM_APART);
+    cuda_sums_t *sums = cuda_sums_new(library, 0, MANY, pl_tree_left, &err);
+    const CUdeviceptr room = sums ? cuda_sums_room(sums, APART, &err) : 0;
+    for (int rank = 0; rank < MANY; rank++)
+        for (uint64_t k = 0; k < COUNT; k++)
+            part[rank][k] = element_of(rank, k);
+    if (room)
+        call->copy_in(room, part, sizeof part, stream);
+    const cuda_sum_t sum = {5, room + 5 * APART, APART, COUNT, PL_F32, false};
+    if (ok(room && cuda_sums_add(sums, &sum, stream, &err) == PL_OK, "%d ranks: %s", MANY,
+           err.text))
+        call->copy_out(got, sum.own, sizeof got, stream);
+    for (uint64_t k = 0; k < COUNT; k++) {
+        float value[MANY];
+        for (int rank = 0; rank < MANY; rank++)
+            value[rank] = part[rank][k];
+        same += got[k] == tree_sum(value, MANY);
+    }
+    is_int(same, COUNT, "the bits are those of the tree");
+    call->stream_finish(stream);
+    cuda_sums_free(sums);
+    call->stream_free(stream);
+    call->context_release(0);
 }
 
 static void memory_of_the_host_is_moved_by_another_collective(void)
@@ -548,6 +588,7 @@ int main(int argc, char **argv)
         return 0;
     run(sums_have_the_bits_of_the_other_collectives);
     run(the_order_of_the_library_is_its_own);
+    run(sums_of_many_ranks_are_added_in_parts);
     run(memory_of_the_host_is_moved_by_another_collective);
     run(two_ranks_on_one_card_are_named);
     run(ranks_that_do_not_want_the_same_are_told);

@@ -12,7 +12,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-enum { WIDE = 32, THREADS = 256, GROUPS = 2048, HEAD = 256, TEXT = 8192, BLOCKS = 32 };
+enum { WIDE = 32, THREADS = 256, GROUPS = 2048, COUNTS = 512, TEXT = 8192, BLOCKS = 32 };
 
 /* Of float32, float64 and int64. */
 enum { KINDS = 3 };
@@ -30,9 +30,15 @@ struct cuda_sums {
     /* Blocks that were too small stay: freeing one would wait for the card. */
     CUdeviceptr block[BLOCKS];
     int blocks;
+    /* Numbers of elements that kernels read on the card; those of the last are known. */
+    CUdeviceptr table[BLOCKS];
+    int tables;
+    int64_t known[COUNTS]; /* [counts] */
+    int counts;
+    CUstream upload;        /* has nothing else */
     size_t bytes;           /* of the last */
-    CUdeviceptr *in, *room; /* [ranks], a rank's elements, and where those of
-                                       others are received */
+    /* [ranks], a rank's elements, and where those of others are received. */
+    CUdeviceptr *in, *room;
 };
 
 static int check(const cuda_sums_t *s, cu_result_t result, const char *what,
@@ -83,6 +89,10 @@ void cuda_sums_free(cuda_sums_t *s)
             s->cuda->call->module_free(kernel[k].module);
     while (s->blocks)
         s->cuda->call->memory_free(s->block[--s->blocks]);
+    while (s->tables)
+        s->cuda->call->memory_free(s->table[--s->tables]);
+    if (s->upload)
+        s->cuda->call->stream_free(s->upload);
     pl_free(s->cuda);
     pl_free(s->in);
     pl_free(s->room);
@@ -116,10 +126,10 @@ static int room_grow(cuda_sums_t *s, size_t bytes, pl_error_t *err)
 
 CUdeviceptr cuda_sums_room(cuda_sums_t *s, size_t apart, pl_error_t *err)
 {
-    const size_t bytes = HEAD + (size_t)s->ranks * apart;
+    const size_t bytes = (size_t)s->ranks * apart;
     if (bytes > s->bytes && room_grow(s, bytes, err) != PL_OK)
         return 0;
-    return s->block[s->blocks - 1] + HEAD;
+    return s->block[s->blocks - 1];
 }
 
 /* ---- kernels ---- */
@@ -194,6 +204,20 @@ static int kernel_make(cuda_sums_t *s, kernel_t *kernel, int kind, bool is_max, 
     return check(s, result, "loading a kernel", err);
 }
 
+static int kind_of(pl_dtype_t dtype)
+{
+    return dtype == PL_F32 ? 0 : dtype == PL_F64 ? 1 : 2;
+}
+
+/* Whether the tree of `count` ranks has a kernel for so many. */
+static bool is_wanted(const cuda_sums_t *s, int count, int ranks)
+{
+    if (count <= WIDE)
+        return count == ranks;
+    const int left = s->left(count);
+    return ranks == 2 || is_wanted(s, left, ranks) || is_wanted(s, count - left, ranks);
+}
+
 /* ---- adding ---- */
 
 typedef struct sum {
@@ -241,21 +265,60 @@ static int add_tree(cuda_sums_t *s, const sum_t *sum, CUdeviceptr to, int first,
     return code == PL_OK ? launch(s, sum, to, half, 2, err) : code;
 }
 
+int cuda_sums_prepare(cuda_sums_t *s, pl_dtype_t dtype, bool is_max, pl_error_t *err)
+{
+    const int kind = kind_of(dtype);
+    int code = PL_OK;
+    for (int ranks = 2; ranks <= WIDE && code == PL_OK; ranks++) {
+        kernel_t *kernel = &s->kernel[kind][is_max][ranks];
+        if (is_wanted(s, s->ranks, ranks) && !kernel->function)
+            code = kernel_make(s, kernel, kind, is_max, ranks, err);
+    }
+    return code;
+}
+
+/* Where the card has that number.  A copy from memory that is not pinned may wait for
+ * what is on its stream, so it has a stream of its own.  0: an error. */
+static CUdeviceptr count_place(cuda_sums_t *s, uint64_t count, pl_error_t *err)
+{
+    const cuda_driver_t *call = s->cuda->call;
+    cu_result_t result = CU_OK;
+    int at = 0;
+    while (at < s->counts && s->known[at] != (int64_t)count)
+        at++;
+    if (at < s->counts)
+        return s->table[s->tables - 1] + (size_t)at * sizeof(int64_t);
+    if (!s->upload)
+        result = call->stream_new(&s->upload, CU_STREAM_APART);
+    if (result == CU_OK && (!s->tables || s->counts == COUNTS)) {
+        if (s->tables == BLOCKS) {
+            pl_fail(err, PL_EUNSUPPORTED, "sums of more than %d sizes", BLOCKS * COUNTS);
+            return 0;
+        }
+        result = call->memory_new(&s->table[s->tables], sizeof s->known);
+        s->tables += result == CU_OK;
+        s->counts = 0;
+    }
+    const CUdeviceptr place =
+        s->tables ? s->table[s->tables - 1] + (size_t)s->counts * sizeof(int64_t) : 0;
+    s->known[s->counts] = (int64_t)count;
+    if (result == CU_OK)
+        result = call->copy_in(place, &s->known[s->counts], sizeof(int64_t), s->upload);
+    if (result == CU_OK)
+        result = call->stream_finish(s->upload);
+    s->counts += result == CU_OK;
+    return check(s, result, "copying a number", err) == PL_OK ? place : 0;
+}
+
 int cuda_sums_add(cuda_sums_t *s, const cuda_sum_t *of, CUstream stream, pl_error_t *err)
 {
-    const CUdeviceptr head = s->block[s->blocks - 1];
-    const int64_t elements = (int64_t)of->count;
-    const sum_t sum = {stream, head, of->count,
-                       of->dtype == PL_F32   ? 0
-                       : of->dtype == PL_F64 ? 1
-                                             : 2,
-                       of->is_max};
+    const CUdeviceptr count = count_place(s, of->count, err);
+    const sum_t sum = {stream, count, of->count, kind_of(of->dtype), of->is_max};
+    if (!count)
+        return PL_EIO;
     for (int rank = 0; rank < s->ranks; rank++) {
-        s->room[rank] = head + HEAD + (size_t)rank * of->apart;
+        s->room[rank] = s->block[s->blocks - 1] + (size_t)rank * of->apart;
         s->in[rank] = rank == of->rank ? of->own : s->room[rank];
     }
-    const cu_result_t result = s->cuda->call->copy_in(head, &elements, sizeof elements,
-                                                      stream);
-    const int code = check(s, result, "copying a number", err);
-    return code == PL_OK ? add_tree(s, &sum, of->own, 0, s->ranks, err) : code;
+    return add_tree(s, &sum, of->own, 0, s->ranks, err);
 }

@@ -22,6 +22,9 @@ cuda_sums_t *cuda_sums_new(const cuda_library_t *driver, int ordinal, int ranks,
                            int (*left)(int n), pl_error_t *err);
 /* When no kernel runs any more. */
 void cuda_sums_free(cuda_sums_t *sums);
+/* Loads the kernels for that: at another time loading one may wait for kernels that run.
+ */
+int cuda_sums_prepare(cuda_sums_t *sums, pl_dtype_t dtype, bool is_max, pl_error_t *err);
 /* Memory of the card for a part of each rank, so many bytes apart; what is put on the
  * stream next may overwrite it.  0: an error. */
 CUdeviceptr cuda_sums_room(cuda_sums_t *sums, size_t apart, pl_error_t *err);

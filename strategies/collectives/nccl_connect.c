@@ -168,7 +168,11 @@ static int card_open(nccl_t *n, pl_error_t *err)
         return code;
     n->sums = cuda_sums_new(n->driver, n->device.ordinal, n->world.size, pl_tree_left,
                             err);
-    return n->sums ? PL_OK : err->code;
+    if (!n->sums)
+        return err->code;
+    return nccl_is_canonical(n) && n->world.size > 1
+               ? cuda_sums_prepare(n->sums, PL_F32, false, err)
+               : PL_OK;
 }
 
 void nccl_connect(nccl_t *n)

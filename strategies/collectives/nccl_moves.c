@@ -209,8 +209,13 @@ static int reduce(nccl_t *n, bool *more, pl_error_t *err)
     *more = n->stage < (by_library ? 1 : 1 + gathers);
     if (by_library)
         return n->stage ? PL_OK : reduce_by_library(n, err);
+    const pl_want_t *want = &n->now.op->want;
     switch (n->stage) {
-    case 0: return group(n, err, exchange);
+    case 0: {
+        const int code = cuda_sums_prepare(n->sums, (pl_dtype_t)want->dtype,
+                                           want->reduction == PL_REDUCE_MAX, err);
+        return code == PL_OK ? group(n, err, exchange) : code;
+    }
     case 1: {
         const int code = add(n, err);
         return code == PL_OK && gathers ? gather_all(n, err) : code;
