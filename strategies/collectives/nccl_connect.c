@@ -221,13 +221,14 @@ void nccl_connect_poll(nccl_t *n)
 
 /* ---- closing ---- */
 
+/* On a device that is lost, or was closed before, nothing runs any more. */
 static bool has_passed(const nccl_t *n)
 {
     pl_error_t err;
     bool passed = false;
     if (n->is_stuck)
         return false;
-    return !n->last || (n->last->ops->passed(n->last, &passed, &err) == PL_OK && passed);
+    return !n->last || n->last->ops->passed(n->last, &passed, &err) != PL_OK || passed;
 }
 
 /* A rank that aborts while others still receive from it would fail them. */
