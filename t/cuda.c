@@ -106,16 +106,6 @@ static const format_t formats[] = {{"32-true", 1e-5},
 /* Every case once in one of the formats; PACELINE_TEST_LONG: in all. */
 enum { FORMATS = sizeof formats / sizeof *formats, SHARE = 5 };
 
-static bool check_case(device_rig_t *rig, const operator_case_t *of,
-                       const format_t *format)
-{
-    const double off = device_case_off(rig, of, format->precision);
-    if (off < format->tolerance)
-        return true;
-    tap_diag("%s, %s: off by %g: %s", of->name, format->precision, off, rig->err.text);
-    return false;
-}
-
 static void operators_compute_what_the_reference_does(void)
 {
     const bool is_long = getenv("PACELINE_TEST_LONG");
@@ -134,7 +124,9 @@ static void operators_compute_what_the_reference_does(void)
         for (int f = 0; f < FORMATS; f++)
             if (is_long || i % (FORMATS * SHARE) == f * SHARE) {
                 checked++;
-                wrong += !check_case(&rig, &operator_cases[i], &formats[f]);
+                wrong += !device_is_right(&rig, &operator_cases[i],
+                                          formats[f].precision,
+                                          formats[f].tolerance);
             }
     ok(checked > 20 && wrong == 0, "of %d cases none is wrong", checked);
     accelerator->close(&device);
@@ -153,7 +145,8 @@ static void operators_of_users_are_computed_by_the_host(void)
     for (int i = 0; i < operator_case_count; i++)
         if (strstr(operator_cases[i].name, "user's operator")) {
             checked++;
-            ok(check_case(&rig, &operator_cases[i], &formats[0]), "%s",
+            ok(device_is_right(&rig, &operator_cases[i], formats[0].precision,
+                               formats[0].tolerance), "%s",
                operator_cases[i].name);
         }
     ok(checked > 2, "%d cases", checked);

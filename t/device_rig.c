@@ -237,7 +237,9 @@ double device_case_off(device_rig_t *rig, const operator_case_t *of,
     operator_case_t c = *of;
     operator_run_t run;
     device_results_t got = {0};
+    rig->err = (pl_error_t){0};
     c.precision = device_precision(precision);
+    c.accumulate = c.accumulate || rig->accumulates;
     if (operator_run_init(&run, &c, &rig->err) != PL_OK)
         return INFINITY;
     pl_reference_round(c.precision->params, run.region[PL_REGION_PARAMS],
@@ -266,4 +268,30 @@ const pl_precision_ops_t *device_precision(const char *name)
         if (!strcmp(((const pl_part_t *)r->table)->name, name))
             return r->table;
     return NULL;
+}
+
+bool device_is_right(device_rig_t *rig, const operator_case_t *of, const char *precision,
+                     double tolerance)
+{
+    const double off = device_case_off(rig, of, precision);
+    if (off < tolerance)
+        return true;
+    tap_diag("%s, %s: off by %g: %s", of->name, precision, off, rig->err.text);
+    return false;
+}
+
+void device_check(device_rig_t *rig, const char *precision, double tolerance,
+                  const char *word, int every)
+{
+    const char *only = getenv("CASE");
+    int found = 0, checked = 0, wrong = 0;
+    for (int i = 0; i < operator_case_count; i++)
+        if ((!only || strstr(operator_cases[i].name, only))
+            && (!word || strstr(operator_cases[i].name, word)) && found++ % every == 0) {
+            checked++;
+            wrong += !device_is_right(rig, &operator_cases[i], precision, tolerance);
+        }
+    ok(checked > 0 && wrong == 0, "%s%s%s in %s: of %d cases %d are wrong",
+       word ? word : "operators", rig->accumulates ? ", of several batches" : "",
+       every > 1 ? ", some" : "", precision, checked, wrong);
 }

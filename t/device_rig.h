@@ -9,8 +9,9 @@
 typedef struct device_rig {
     const pl_accelerator_ops_t *ops;
     void *self;
-    bool halts;     /* pl_replay_t.halts */
-    pl_error_t err; /* of the call that failed last */
+    bool halts;       /* pl_replay_t.halts */
+    bool accumulates; /* cases add to the gradients that are there */
+    pl_error_t err;   /* of the call that failed last */
 } device_rig_t;
 
 /* What a replay left behind; all memory is the case's own. */
@@ -53,5 +54,13 @@ void *device_stand_in(const char *file, const char *symbol);
 
 /* "bf16-mixed", for a case. */
 const pl_precision_ops_t *device_precision(const char *name);
+
+/* Whether it is off by less; else a line of diagnosis. */
+bool device_is_right(device_rig_t *rig, const operator_case_t *of, const char *precision,
+                     double tolerance);
+/* A sentence of a test: of the cases whose names have the word [all], each `every`-th is
+ * right.  CASE in the environment is a word too. */
+void device_check(device_rig_t *rig, const char *precision, double tolerance,
+                  const char *word, int every);
 
 #endif

@@ -23,7 +23,7 @@ the_list_of_options_is_the_newest() {
         skip "a build without an accelerator has fewer options"
         return
     fi
-    local plugins=$builddir/accelerators/cuda/.libs:$builddir/examples/.libs:$builddir/actors/connectors/loggers/.libs
+    local plugins=$builddir/accelerators/cuda/.libs:$builddir/accelerators/opencl/.libs:$builddir/examples/.libs:$builddir/actors/connectors/loggers/.libs
     try env PACELINE_PLUGIN_PATH="$plugins:$builddir/strategies/collectives/.libs" \
         "$builddir/engine/generate/options"
     is "$status" 0 "it is written"

@@ -27,50 +27,12 @@ static const format_t formats[] = {{"32-true", 1e-5},          {"64-true", 1e-12
                                    {"bf16-true", 3 * 0x1p-8},  {"16-true", 3 * 0x1p-11}};
 enum { FORMATS_USUAL = 4 };
 
-typedef struct tally {
-    int right, wrong;
-} tally_t;
-
-static void check_case(device_rig_t *rig, const operator_case_t *of,
-                       const format_t *format, bool accumulate, tally_t *tally)
-{
-    operator_case_t c = *of;
-    operator_run_t run;
-    device_results_t got = {0};
-    c.precision = device_precision(format->precision);
-    c.accumulate = accumulate;
-    if (operator_run_init(&run, &c, &rig->err) != PL_OK) {
-        tally->wrong++;
-        tap_diag("%s, %s: %s", c.name, format->precision, rig->err.text);
-        return;
-    }
-    pl_reference_round(c.precision->params, run.region[PL_REGION_PARAMS],
-                       (int64_t)run.size[PL_REGION_PARAMS]);
-    const int code = device_run(rig, &run, &got);
-    const double off = code == PL_OK ? device_difference(&run, &got) : INFINITY;
-    if (off < format->tolerance) {
-        tally->right++;
-    } else {
-        tally->wrong++;
-        tap_diag("%s, %s: off by %g: %s", c.name, format->precision, off, rig->err.text);
-    }
-    device_results_release(&got);
-    operator_run_release(&run);
-}
-
 /* Cases whose names have the word [all], on a device that is open. */
 static void check_cases(device_rig_t *rig, const format_t *format, const char *word,
                         bool accumulate)
 {
-    tally_t tally = {0};
-    const char *only = getenv("CASE");
-    for (int i = 0; i < operator_case_count; i++)
-        if ((!only || strstr(operator_cases[i].name, only))
-            && (!word || strstr(operator_cases[i].name, word)))
-            check_case(rig, &operator_cases[i], format, accumulate, &tally);
-    ok(tally.wrong == 0, "%s%s, %s: %d right, %d wrong", word ? word : "all",
-       accumulate ? ", of several batches" : "", format->precision, tally.right,
-       tally.wrong);
+    rig->accumulates = accumulate;
+    device_check(rig, format->precision, format->tolerance, word, 1);
 }
 
 static void every_case_is_what_the_reference_computes(void)
@@ -341,12 +303,9 @@ static void an_operator_without_a_text_runs_on_the_host(void)
     if (!ok(rig.ops->open(&device, &info, &rig.err) == PL_OK, "the emulator is opened"))
         return;
     rig_listen("operator \"hosted gate\" has no text for \"gpu\": the host computes it");
-    for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
-        tally_t tally = {0};
-        check_case(&rig, &c, &formats[f], false, &tally);
-        ok(tally.right == 1, "with the numbers of the reference in %s",
-           formats[f].precision);
-    }
+    for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
+        ok(device_is_right(&rig, &c, formats[f].precision, formats[f].tolerance),
+           "with the numbers of the reference in %s", formats[f].precision);
     is_int(rig_heard(), 1, "and a line of the log says so");
     rig_listen(NULL);
     rig.ops->close(&device);

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 
-#include "accelerators/cuda/headers.inc"
+#include "accelerators/gpu/headers.inc"
 
 enum { HEADERS = sizeof header_text / sizeof *header_text, OPTIONS = 5 };
 

@@ -299,7 +299,7 @@ static void print_embedding_grad(gpu_text_t *t, const pl_op_t *op, int number)
         gpu_define_number(t, "PIECES", pieces);
         gpu_define_number(t, "TABLE_ROWS", table.dim[0]);
         gpu_define_scratch(t, "DOUBLES", 0, piece * pieces);
-        gpu_define(t, "KEY", "((uint64_t *)DOUBLES)");
+        gpu_define(t, "KEY", "((GLOBAL uint64_t *)DOUBLES)");
         if (!k) {
             gpu_define_number(t, "N", n);
             gpu_define_load(t, "INDEX", op->input[0]);
@@ -416,7 +416,7 @@ static void print_counts(gpu_text_t *t, const pl_op_t *op, int number)
         static const char *const names[] = {"counts_zero", "counts", "counts_end"};
         gpu_kernel_begin(t, names[k]);
         gpu_define_scratch(t, "DOUBLES", 0, (n + 1) / 2);
-        gpu_define(t, "COUNT", "((uint32_t *)DOUBLES)");
+        gpu_define(t, "COUNT", "((GLOBAL uint32_t *)DOUBLES)");
         gpu_define_number(t, "N", n);
         if (k == 1) {
             define_targets(t, op, 0);

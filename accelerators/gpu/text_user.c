@@ -27,7 +27,7 @@ static void define_values(gpu_text_t *t, const pl_op_t *op)
     const size_t size = op->attr.table->size;
     memcpy(word, op->attr.self.byte, sizeof word);
     for (size_t k = 0; k < (size + 7) / 8; k++)
-        snprintf(text + strlen(text), sizeof text - strlen(text), "%s0x%llxull",
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s0x%llxul",
                  k ? ", " : "", (unsigned long long)word[k]);
     gpu_define(
         t, "VALUES(to)",

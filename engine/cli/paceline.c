@@ -26,8 +26,8 @@ static int (*const functions[])(const void *arguments) = {
 /* Run from the build tree, the command finds the plug-ins that were built beside it. */
 static void find_built_plugins(void)
 {
-    static const char *const built[] = {"accelerators/cuda", "examples",
-                                        "actors/connectors/loggers",
+    static const char *const built[] = {"accelerators/cuda", "accelerators/opencl",
+                                        "examples", "actors/connectors/loggers",
                                         "strategies/collectives"};
     enum { BUILT = sizeof built / sizeof *built };
     char folder[PATH_MAX], path[(BUILT + 1) * PATH_MAX];

@@ -1,5 +1,5 @@
-/* dialect.h - the words that kernels are written in: one text for CUDA's run-time
- * compiler and, as C, for the emulator of the tests
+/* dialect.h - the words that kernels are written in: one text for the run-time compilers
+ * of CUDA and OpenCL and, as C, for the emulator of the tests
  *
  * Kernels are C without templates:
  *
@@ -23,6 +23,18 @@
         const uint64_t *a = user; \
         kernel(__VA_ARGS__); \
     }
+#elif defined __OPENCL_VERSION__
+#pragma OPENCL FP_CONTRACT OFF
+#define KERNEL __kernel
+#define LOCAL_ARRAY(type, name, count) LOCAL type name[count]
+#define ENTER(kernel, ...)
+typedef char int8_t;
+typedef uchar uint8_t;
+typedef ushort uint16_t;
+typedef int int32_t;
+typedef uint uint32_t;
+typedef long int64_t;
+typedef ulong uint64_t;
 #else
 #define KERNEL extern "C" __global__
 #define LOCAL_ARRAY(type, name, count) __shared__ type name[count]
@@ -38,6 +50,38 @@ typedef unsigned long long uint64_t;
 #define NAN __int_as_float(0x7fffffff)
 #endif
 
+#ifdef __OPENCL_VERSION__
+#define FN static
+#define GLOBAL __global
+#define LOCAL __local
+#define RESTRICT restrict
+#define BOUNDS(threads) __attribute__((reqd_work_group_size(threads, 1, 1)))
+#define THREAD ((int)get_local_id(0))
+#define THREADS ((int)get_local_size(0))
+#define GROUP ((int64_t)get_group_id(0))
+#define GROUPS ((int64_t)get_num_groups(0))
+#define SYNC() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
+#define HIGH_PRODUCT(a, b) mul_hi(a, b)
+#define pl_bits_of(x) as_uint(x)
+#define pl_float_of(bits) as_float(bits)
+#define sqrtf(x) sqrt(x)
+#define make_float4(...) ((float4)(__VA_ARGS__))
+#define make_double2(...) ((double2)(__VA_ARGS__))
+#define make_ushort4(...) ((ushort4)(__VA_ARGS__))
+#define atomicAdd(to, x) atomic_add(to, x)
+#define atomicCAS(to, old, x) atomic_cmpxchg(to, old, x)
+#if __OPENCL_C_VERSION__ == 200 \
+    || defined __opencl_c_atomic_order_acq_rel && defined __opencl_c_atomic_scope_device
+#define __threadfence() \
+    atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acq_rel, \
+                           memory_scope_device)
+#else
+#define __threadfence() mem_fence(CLK_GLOBAL_MEM_FENCE)
+#endif
+#define memcpy(to, from, bytes) \
+    for (int byte_ = 0; byte_ < (int)(bytes); byte_++) \
+    ((char *)(to))[byte_] = ((const char *)(from))[byte_]
+#else
 #define FN static __device__ __forceinline__
 #define GLOBAL
 #define LOCAL
@@ -48,11 +92,11 @@ typedef unsigned long long uint64_t;
 #define GROUP ((int64_t)blockIdx.x)
 #define GROUPS ((int64_t)gridDim.x)
 #define SYNC() __syncthreads()
-#define STEP_SCALARS 67
 #define HIGH_PRODUCT(a, b) __umulhi(a, b) /* the upper 32 bits of it */
-
 #define pl_bits_of(x) __float_as_uint(x)
 #define pl_float_of(bits) __uint_as_float(bits)
+#endif
+#define STEP_SCALARS 67
 
 /* ---- Types in memory: element i of x as a number, and a number as element i ----
  *
@@ -78,6 +122,18 @@ FN uint16_t bf16_bits(float x)
 #ifdef EMULATOR
 #define f16_float(bits) emulator_f16_float(bits)
 #define f16_bits(x) emulator_f16_bits(x)
+#elif defined __OPENCL_VERSION__
+FN float f16_float(uint16_t bits)
+{
+    return vload_half(0, (const half *)&bits);
+}
+
+FN uint16_t f16_bits(float x)
+{
+    uint16_t bits;
+    vstore_half_rte(x, 0, (half *)&bits);
+    return bits;
+}
 #else
 FN float f16_float(uint16_t bits)
 {
@@ -123,34 +179,36 @@ typedef struct four {
 
 FN four_t load4_f32(const GLOBAL float *x, int64_t at)
 {
-    const float4 v = *(const float4 *)(x + at);
+    const float4 v = *(const GLOBAL float4 *)(x + at);
     const four_t four = {{v.x, v.y, v.z, v.w}};
     return four;
 }
 
 FN void store4_f32(GLOBAL float *x, int64_t at, four_t four)
 {
-    *(float4 *)(x + at) = make_float4((float)four.at[0], (float)four.at[1],
+    *(GLOBAL float4 *)(x + at) = make_float4((float)four.at[0], (float)four.at[1],
                                       (float)four.at[2], (float)four.at[3]);
 }
 
 FN four_t load4_f64(const GLOBAL double *x, int64_t at)
 {
-    const double2 v = *(const double2 *)(x + at), w = *(const double2 *)(x + at + 2);
+    const double2 v = *(const GLOBAL double2 *)(x + at),
+                  w = *(const GLOBAL double2 *)(x + at + 2);
     const four_t four = {{(real)v.x, (real)v.y, (real)w.x, (real)w.y}};
     return four;
 }
 
 FN void store4_f64(GLOBAL double *x, int64_t at, four_t four)
 {
-    *(double2 *)(x + at) = make_double2((double)four.at[0], (double)four.at[1]);
-    *(double2 *)(x + at + 2) = make_double2((double)four.at[2], (double)four.at[3]);
+    *(GLOBAL double2 *)(x + at) = make_double2((double)four.at[0], (double)four.at[1]);
+    *(GLOBAL double2 *)(x + at + 2) =
+        make_double2((double)four.at[2], (double)four.at[3]);
 }
 
 #define HALVES(type) \
     FN four_t load4_##type(const GLOBAL uint16_t *x, int64_t at) \
     { \
-        const ushort4 v = *(const ushort4 *)(x + at); \
+        const ushort4 v = *(const GLOBAL ushort4 *)(x + at); \
         const four_t four = {{type##_float(v.x), type##_float(v.y), type##_float(v.z), \
                               type##_float(v.w)}}; \
         return four; \
@@ -158,7 +216,7 @@ FN void store4_f64(GLOBAL double *x, int64_t at, four_t four)
 \
     FN void store4_##type(GLOBAL uint16_t *x, int64_t at, four_t four) \
     { \
-        *(ushort4 *)(x + at) = make_ushort4(type##_bits((float)four.at[0]), \
+        *(GLOBAL ushort4 *)(x + at) = make_ushort4(type##_bits((float)four.at[0]), \
                                             type##_bits((float)four.at[1]), \
                                             type##_bits((float)four.at[2]), \
                                             type##_bits((float)four.at[3])); \
@@ -172,7 +230,11 @@ HALVES(f16)
  * Of the values of all threads, to all threads; their number is a multiple of 32.  `rows`
  * is a local array of GROUP_ROWS numbers, which may be used again right after. */
 
+#ifdef __OPENCL_VERSION__
+#define GROUP_ROWS 1024
+#else
 #define GROUP_ROWS 32
+#endif
 #ifndef SYNC_OF_SUMS
 #define SYNC_OF_SUMS() SYNC()
 #endif
@@ -184,6 +246,34 @@ FN real larger(real a, real b)
 }
 
 #define ADDED(a, b) ((a) + (b))
+#ifdef __OPENCL_VERSION__
+/* Threads 0, 32, … fold 32 values each, and thread 0 what these have made. */
+#define GROUP_FOLD(name, type, join, none) \
+    FN void name##_32(LOCAL type *rows) \
+    { \
+        for (int width = 16; width > 0; width /= 2) \
+            for (int k = 0; k < width; k++) \
+                rows[k] = join(rows[k], rows[k + width]); \
+    } \
+\
+    FN type name(type x, LOCAL type *rows) \
+    { \
+        rows[THREAD] = x; \
+        SYNC(); \
+        if (THREAD % 32 == 0) \
+            name##_32(rows + THREAD); \
+        SYNC(); \
+        if (THREAD == 0) { \
+            for (int k = 0; k < 32; k++) \
+                rows[k] = k < THREADS / 32 ? rows[k * 32] : (none); \
+            name##_32(rows); \
+        } \
+        SYNC(); \
+        x = rows[0]; \
+        SYNC(); \
+        return x; \
+    }
+#else
 #define GROUP_FOLD(name, type, join, none) \
     FN type name(type x, LOCAL type *rows) \
     { \
@@ -198,6 +288,7 @@ FN real larger(real a, real b)
         SYNC(); \
         return x; \
     }
+#endif
 GROUP_FOLD(group_sum, real, ADDED, (real)0)
 GROUP_FOLD(group_sum64, double, ADDED, 0.0)
 GROUP_FOLD(group_max, real, larger, -(real)INFINITY)
@@ -205,7 +296,7 @@ GROUP_FOLD(group_max, real, larger, -(real)INFINITY)
 
 /* ---- Sums whose rounding errors are kept, as base/exact.h has them ---- */
 
-#ifdef EMULATOR
+#if defined EMULATOR || defined __OPENCL_VERSION__
 #define EXACT_PRODUCT(a, b) ((a) * (b))
 #else
 #define EXACT_PRODUCT(a, b) __dmul_rn(a, b)

@@ -1,0 +1,176 @@
+/* opencl.c - the accelerator "opencl": its options, and what this machine has */
+#include "accelerators/opencl/opencl.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+
+static int opencl_open(void *self, pl_device_info_t *info, pl_error_t *err)
+{
+    return pl_gpu_open(self, &opencl_machine, info, err);
+}
+
+/* ---- The devices of this machine ---- */
+
+static void text_of(cl_device_id id, cl_device_info what, char *text, size_t room)
+{
+    char whole[512] = "";
+    clGetDeviceInfo(id, what, sizeof whole - 1, whole, NULL);
+    const char *begin = whole + strspn(whole, " ");
+    snprintf(text, room, "%s", begin);
+}
+
+static cl_ulong number_of(cl_device_id id, cl_device_info what)
+{
+    cl_ulong number = 0; /* of 32 or 64 bits, little-endian */
+    clGetDeviceInfo(id, what, sizeof number, &number, NULL);
+    return number;
+}
+
+/* What the kernels and the core need. */
+static void device_judge(opencl_device_t *d)
+{
+    const cl_ulong memory = number_of(d->id, CL_DEVICE_SVM_CAPABILITIES);
+    int major = 0;
+    char version[64];
+    text_of(d->id, CL_DEVICE_VERSION, version, sizeof version);
+    sscanf(version, "OpenCL %d", &major);
+    snprintf(d->language, sizeof d->language, "-cl-std=CL%s", major < 3 ? "2.0" : "3.0");
+    if (major < 2)
+        pl_fail(&d->why, PL_EUNSUPPORTED, "it has %s, and 2.0 is needed", version);
+    else if (!(memory & CL_DEVICE_SVM_COARSE_GRAIN_BUFFER))
+        pl_fail(&d->why, PL_EUNSUPPORTED, "it has no shared virtual memory");
+    else if (!number_of(d->id, CL_DEVICE_DOUBLE_FP_CONFIG))
+        pl_fail(&d->why, PL_EUNSUPPORTED,
+                "it has no float64, in which sums are added up");
+    else if (!number_of(d->id, CL_DEVICE_COMPILER_AVAILABLE))
+        pl_fail(&d->why, PL_EUNSUPPORTED, "its driver has no compiler");
+    else if (!number_of(d->id, CL_DEVICE_AVAILABLE))
+        pl_fail(&d->why, PL_EUNSUPPORTED, "its driver calls it not available");
+}
+
+static void device_describe(opencl_device_t *d)
+{
+    const cl_ulong kind = number_of(d->id, CL_DEVICE_TYPE);
+    text_of(d->id, CL_DEVICE_NAME, d->name, sizeof d->name);
+    text_of(d->id, CL_DEVICE_VENDOR, d->vendor, sizeof d->vendor);
+    d->memory = number_of(d->id, CL_DEVICE_GLOBAL_MEM_SIZE);
+    d->units = (cl_uint)number_of(d->id, CL_DEVICE_MAX_COMPUTE_UNITS);
+    d->is_processor = kind & CL_DEVICE_TYPE_CPU;
+    d->rounds_correctly = number_of(d->id, CL_DEVICE_SINGLE_FP_CONFIG)
+                          & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT;
+    device_judge(d);
+}
+
+/* All of one platform  -> how many there are now. */
+static int platform_add(cl_platform_id platform, const char *wanted,
+                        opencl_device_t *device, int count)
+{
+    cl_device_id id[OPENCL_DEVICES];
+    cl_uint found = 0;
+    char name[256] = "", version[512] = "";
+    clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof name - 1, name, NULL);
+    clGetPlatformInfo(platform, CL_PLATFORM_VERSION, sizeof version - 1, version, NULL);
+    if (!strcasestr(name, wanted)
+        || clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, OPENCL_DEVICES, id, &found)
+               != CL_SUCCESS)
+        return count;
+    for (cl_uint k = 0; k < found && k < OPENCL_DEVICES && count < OPENCL_DEVICES; k++) {
+        opencl_device_t *d = &device[count++];
+        *d = (opencl_device_t){.platform = platform, .id = id[k]};
+        snprintf(d->version, sizeof d->version, "%.*s", (int)sizeof d->version - 1,
+                 version);
+        device_describe(d);
+    }
+    return count;
+}
+
+static int rank_of(const opencl_device_t *d)
+{
+    return 2 * (d->why.code != PL_OK) + d->is_processor;
+}
+
+static int find_devices(const char *platform, opencl_device_t device[OPENCL_DEVICES],
+                        int *usable, pl_error_t *why)
+{
+    enum { PLATFORMS = 16 };
+    cl_platform_id found[PLATFORMS];
+    cl_uint platforms = 0;
+    int count = 0;
+    *usable = 0;
+    if (clGetPlatformIDs(PLATFORMS, found, &platforms) != CL_SUCCESS)
+        platforms = 0;
+    for (cl_uint k = 0; k < platforms && k < PLATFORMS; k++)
+        count = platform_add(found[k], platform, device, count);
+    for (int i = 1; i < count; i++)
+        for (int k = i; k > 0 && rank_of(&device[k]) < rank_of(&device[k - 1]); k--) {
+            const opencl_device_t swapped = device[k];
+            device[k] = device[k - 1];
+            device[k - 1] = swapped;
+        }
+    while (*usable < count && device[*usable].why.code == PL_OK)
+        ++*usable;
+    if (!platforms)
+        pl_fail(why, PL_EUNSUPPORTED,
+                "no driver of OpenCL is installed: install the vendor's (Debian's "
+                "packages: intel-opencl-icd, mesa-opencl-icd; for processors "
+                "pocl-opencl-icd)");
+    else if (!count && *platform)
+        pl_fail(why, PL_EUNSUPPORTED,
+                "no platform of OpenCL with \"%s\" in its name has "
+                "a device; paceline doctor lists them",
+                platform);
+    else if (!count)
+        pl_fail(why, PL_EUNSUPPORTED, "the drivers of OpenCL find no device");
+    else if (!*usable)
+        pl_fail(why, PL_EUNSUPPORTED, "%s cannot be used: %s", device[0].name,
+                device[0].why.text);
+    return count;
+}
+
+/* Not each driver can be asked by two threads at once. */
+int opencl_devices(const char *platform, opencl_device_t device[OPENCL_DEVICES],
+                   int *usable, pl_error_t *why)
+{
+    static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&asking);
+    const int count = find_devices(platform, device, usable, why);
+    pthread_mutex_unlock(&asking);
+    return count;
+}
+
+/* ---- The doctor ---- */
+
+static void opencl_report(pl_fact_t fact, void *user)
+{
+    opencl_device_t device[OPENCL_DEVICES];
+    pl_error_t why = {0};
+    int usable;
+    const int count = opencl_devices("", device, &usable, &why);
+    if (!count)
+        fact(user, why.code == PL_OK ? NULL : "OpenCL", why.text);
+    for (int k = 0; k < count; k++) {
+        const opencl_device_t *d = &device[k];
+        char title[32], text[512];
+        snprintf(title, sizeof title, "device %d", k);
+        snprintf(text, sizeof text, "%s (%s), %u units, %llu MiB, %s%s%s", d->name,
+                 d->is_processor ? "processor" : "GPU", d->units,
+                 (unsigned long long)(d->memory >> 20), d->version,
+                 k < usable ? "" : "; cannot be used: ", k < usable ? "" : d->why.text);
+        fact(user, k < usable ? title : NULL, text);
+    }
+}
+
+static const pl_accelerator_ops_t opencl_accelerator = {
+    .name = "opencl",
+    .help = OPENCL_HELP,
+    .size = sizeof(opencl_t),
+    .options = opencl_table,
+    .open = opencl_open,
+    .report = opencl_report,
+    PL_GPU_OPS,
+};
+
+PL_PLUGIN({"accelerator", &opencl_accelerator})

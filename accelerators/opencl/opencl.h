@@ -1,0 +1,95 @@
+/* opencl.h - the accelerator "opencl": GPUs of any vendor, and processors by PoCL
+ *
+ * The machine below the core (gpu.h) is a device of OpenCL 2.0 or later with float64 and
+ * shared virtual memory, so that addresses are those of pointers.  Kernels are compiled
+ * at run time by the vendor's driver. */
+#ifndef PL_OPENCL_OPENCL_H
+#define PL_OPENCL_OPENCL_H
+
+#include "config.h"
+
+#include "accelerators/gpu/gpu.h"
+#include "base/options.h"
+
+typedef struct opencl_options {
+    pl_gpu_t gpu;         /* first */
+    const char *platform; /* a part of its name, or empty */
+} opencl_options_t;
+
+#define OPENCL_HELP "devices of OpenCL: GPUs of any vendor, and processors by PoCL"
+
+static const pl_option_t opencl_table[] = {
+    PL_TEXT(opencl_options_t, platform, "\"\"", NULL,
+            "use only devices of platforms with this in their names, such as Intel; "
+            "empty: of all"),
+    PL_OPTIONS_END,
+};
+
+#ifdef HAVE_OPENCL
+#define CL_TARGET_OPENCL_VERSION 300
+#include <CL/cl.h>
+#include <pthread.h>
+
+/* A device of this machine, and why it cannot be used  [code 0: it can]. */
+typedef struct opencl_device {
+    cl_platform_id platform;
+    cl_device_id id;
+    char name[64], vendor[64], version[96]; /* of the driver's platform: "PoCL 3.1 …" */
+    char language[16];                      /* the option of the compiler */
+    cl_ulong memory;
+    cl_uint units;
+    bool is_processor, rounds_correctly; /* divisions and square roots of float32 */
+    pl_error_t why;
+} opencl_device_t;
+
+enum { OPENCL_DEVICES = 64 };
+
+typedef struct opencl {
+    opencl_options_t options; /* first */
+    opencl_device_t device;
+    int number; /* among the devices that can be used */
+    cl_context context;
+    cl_command_queue queue[PL_STREAMS];
+    int descriptor;
+    struct opencl_block *blocks; /* of device memory */
+    size_t allocated;
+    pthread_mutex_t lock; /* of what the driver's threads change: */
+    pthread_cond_t changed;
+    int callbacks;   /* that are still to come */
+    pl_error_t lost; /* why the device cannot be used any more  [code 0] */
+} opencl_t;
+
+/* ---- machine_opencl.c ---- */
+
+extern const pl_machine_ops_t opencl_machine;
+
+static inline void *opencl_pointer(pl_address_t address)
+{
+    return (void *)(uintptr_t)address;
+}
+
+const char *opencl_error_name(cl_int error);
+/* PL_OK, or what the driver says: `doing` (printf) failed on which device. */
+int opencl_check(opencl_t *cl, pl_error_t *err, cl_int result, const char *doing, ...)
+    PL_PRINTF(4, 5);
+/* Fails once the device is lost. */
+int opencl_enter(opencl_t *cl, pl_error_t *err);
+
+/* ---- build.c, as machine.h has them ---- */
+
+int opencl_code_new(void *self, const char *text, pl_binary_t **code, pl_error_t *err);
+void opencl_code_free(void *self, pl_binary_t *code);
+const pl_entry_t *opencl_code_entry(void *self, pl_binary_t *code, const char *name,
+                                    pl_error_t *err);
+int opencl_launch(void *self, pl_stream_t stream, const pl_launch_t *launch,
+                  pl_error_t *err);
+
+/* ---- opencl.c ---- */
+
+/* The devices of this machine, GPUs before processors, those that can be used first;
+ * -> how many, and *usable of them.  0: why says what is missing. */
+int opencl_devices(const char *platform, opencl_device_t device[OPENCL_DEVICES],
+                   int *usable, pl_error_t *why);
+#endif
+
+#endif

@@ -1,0 +1,137 @@
+/* opencl.c - tests of the accelerator "opencl" on a device of this machine, such as PoCL:
+ * what it computes, trainings, and errors
+ *
+ * Without a driver of OpenCL they are skipped. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "accelerators/opencl/opencl.h"
+#include "base/alloc.h"
+#include "device_rig.h"
+#include "rig.h"
+#include "tap.h"
+
+const pl_registration_t *opencl_plugin(void);
+
+static const pl_accelerator_ops_t *accelerator;
+
+typedef struct device {
+    device_rig_t rig;
+    pl_device_info_t info;
+} device_t;
+
+static bool device_open(device_t *d, int number, const char *platform)
+{
+    opencl_options_t *self = pl_alloc(accelerator->size);
+    self->platform = platform;
+    *d = (device_t){.rig = {.ops = accelerator, .self = self},
+                    .info = {.ranks = 1, .device = number, .computes = true}};
+    return accelerator->open(d->rig.self, &d->info, &d->rig.err) == PL_OK;
+}
+
+static void device_close(device_t *d)
+{
+    accelerator->close(d->rig.self);
+    pl_free(d->rig.self);
+}
+
+static void operators_compute_what_the_reference_does(void)
+{
+    const int every = getenv("PACELINE_TEST_LONG") ? 1 : 24;
+    device_t d;
+    if (!ok(device_open(&d, -1, ""), "a device is opened: %s", d.rig.err.text))
+        return;
+    device_check(&d.rig, "32-true", 1e-5, NULL, 1);
+    device_check(&d.rig, "64-true", 1e-12, NULL, every);
+    device_check(&d.rig, "bf16-mixed", 3 * 0x1p-8, NULL, every);
+    device_check(&d.rig, "16-true", 3 * 0x1p-11, NULL, every);
+    device_close(&d);
+}
+
+static rig_result_t *fit_on(const char *name, int devices)
+{
+    char trainer[96];
+    snprintf(trainer, sizeof trainer,
+             "\"max_epochs\": 2, \"gradient_clip_val\": 1, \"devices\": %d", devices);
+    return rig_train(
+        &(rig_spec_t){.accelerator = name,
+                      .module = "{\"name\": \"mlp\", \"hidden\": [8], \"dropout\": 0.1}",
+                      .optimizer = "{\"name\": \"adamw\", \"lr\": 0.01}",
+                      .data = "\"val_split\": 0.2",
+                      .trainer = trainer});
+}
+
+static void runs_train_as_on_the_processor(void)
+{
+    for (int ranks = 1; ranks <= 2 && rig_has("cpu"); ranks++) {
+        rig_result_t *cpu = fit_on("cpu", ranks), *cl = fit_on("opencl", ranks),
+                     *again = fit_on("opencl", ranks);
+        is_text(cl->status, "ok", "%d of them train: %s", ranks, cl->error.text);
+        ok(rig_distance(cpu, cl) < 1e-4, "to the same weights, but for %g",
+           rig_distance(cpu, cl));
+        is_near(rig_metric(cl, "val_loss"), rig_metric(cpu, "val_loss"), 1e-4,
+                "and the same loss");
+        ok(rig_same_bits(cl, again), "and once more to the same bits");
+        rig_result_free(cpu), rig_result_free(cl), rig_result_free(again);
+    }
+}
+
+static void devices_are_chosen_by_number(void)
+{
+    device_t d;
+    ok(!device_open(&d, 1000, ""), "there are not so many devices");
+    like(d.rig.err.text,
+         "^trainer.devices lists device 1000, and OpenCL has [0-9]+ devices? here, "
+         "numbered from 0$",
+         "which is an error");
+    device_close(&d);
+}
+
+static void platforms_are_chosen_by_name(void)
+{
+    device_t d;
+    ok(!device_open(&d, -1, "Nowhere"), "none has this in its name");
+    like(d.rig.err.text,
+         "^no platform of OpenCL with \"Nowhere\" in its name has a device",
+         "which is an error");
+    device_close(&d);
+}
+
+static int facts;
+
+static void count_fact(void *user, const char *name, const char *text)
+{
+    (void)user;
+    facts += name && text[0];
+}
+
+static void devices_are_reported(void)
+{
+    accelerator->report(count_fact, NULL);
+    ok(facts > 0, "by the doctor");
+}
+
+int main(void)
+{
+    device_t d;
+    setenv("POCL_CACHE_DIR", tap_folder(), 1);
+    rig_init(opencl_plugin());
+    accelerator = opencl_plugin()->table;
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+    tap_skip("a driver of OpenCL is not built for sanitizers");
+    return tap_done();
+#endif
+    const bool opens = device_open(&d, -1, "");
+    device_close(&d);
+    if (!opens) {
+        tap_skip("%s", d.rig.err.text);
+        return tap_done();
+    }
+    run(operators_compute_what_the_reference_does);
+    run(runs_train_as_on_the_processor);
+    run(devices_are_chosen_by_number);
+    run(platforms_are_chosen_by_name);
+    run(devices_are_reported);
+    return tap_done();
+}
