@@ -196,7 +196,7 @@ static const char *const without_result[] = {
     "linear, relu, linear",
     "embedding, linear of its table",
     /* of another size than a case that has one */
-    "attention, heads of 8 cut out",
+    "attention, width 8, heads cut out",
     "attention, width 16",
     "attention, width 24",
     "embedding, many positions",
