@@ -216,14 +216,17 @@ static void replay_measured(pl_replay_t *replay, const pl_device_span_t *span, i
                                          running->spans);
 }
 
-static int replay_fill(pl_replay_t *replay, const pl_replay_plan_t *msg,
-                       const pl_compiled_t *compiled, pl_error_t *err)
+static int replay_fill(pl_device_t *device, pl_replay_t *replay,
+                       const pl_replay_plan_t *msg, const pl_compiled_t *compiled,
+                       pl_error_t *err)
 {
     const pl_batch_t *batch = (const pl_batch_t *)msg->batch;
     pl_outputs_t *outputs = (pl_outputs_t *)msg->outputs;
     replay->seed = msg->seed, replay->step = msg->step, replay->shard = msg->micro_batch,
     replay->halts = msg->fail_fast, replay->resumes = msg->restart,
     replay->continues = msg->continues;
+    if (batch && batch->pages && device->ops->pin)
+        pl_rooms_pin(&device->rooms, batch->pages);
     for (int k = 0; batch && k < batch->field_count; k++)
         replay->input[k] = (const char *)batch->field[k]
                            + msg->first * compiled->sample[k];
@@ -272,7 +275,7 @@ static int running_fill(running_t *running, const pl_device_t *device,
         running->then.replay.halts = msg->fail_fast;
     }
     memcpy(scaled->scalar, msg->scalars.data, msg->scalars.size);
-    return replay_fill(&running->first.replay, msg, compiled, err);
+    return replay_fill(running->device, &running->first.replay, msg, compiled, err);
 }
 
 static int replay_begin(pl_device_t *device, pl_call_t *call, const pl_replay_plan_t *msg,

@@ -4,6 +4,8 @@
 #include <signal.h>
 #include <sys/mman.h>
 
+#include "base/alloc.h"
+
 #define PIECE ((size_t)16 << 20)                            /* bytes, touched at a time */
 
 static bool fits(const pl_floats_t *room, pl_dtype_t dtype, size_t count)
@@ -132,9 +134,33 @@ int pl_rooms_prepare(pl_rooms_t *rooms, const pl_dtype_t dtype[PL_REGIONS],
     return code;
 }
 
+static void pages_drop(pl_rooms_t *rooms, int k)
+{
+    if (rooms->ops->unpin)
+        rooms->ops->unpin(rooms->device, rooms->pages[k]->data);
+    pl_object_unref(rooms->pages[k]);
+    rooms->pages[k] = rooms->pages[--rooms->page_count];
+}
+
+void pl_rooms_pin(pl_rooms_t *rooms, pl_pages_t *pages)
+{
+    for (int k = 0; k < rooms->page_count; k++)
+        if (rooms->pages[k] == pages)
+            return;
+    for (int k = rooms->page_count - 1; k >= 0; k--)        /* of batches that are gone */
+        if (pl_object_is_ours(rooms->pages[k]))
+            pages_drop(rooms, k);
+    if (PL_GROW(rooms->pages, rooms->page_count, rooms->page_room) == PL_OK
+        && rooms->ops->pin(rooms->device, pages->data, pages->bytes, NULL) == PL_OK)
+        rooms->pages[rooms->page_count++] = pl_object_ref(pages);
+}
+
 void pl_rooms_release(pl_rooms_t *rooms)
 {
     touch_end(rooms);
+    while (rooms->page_count)
+        pages_drop(rooms, rooms->page_count - 1);
+    pl_free(rooms->pages);
     for (int k = 0; k < PL_ROOMS * PL_REGIONS; k++)
         room_drop(rooms, rooms->room[k / PL_REGIONS][k % PL_REGIONS]);
     *rooms = (pl_rooms_t){0};

@@ -20,6 +20,8 @@ typedef struct pl_rooms {
     const pl_accelerator_ops_t *ops;                   /* that reads, and pins [NULL] */
     void *device;
     pl_floats_t *room[PL_ROOMS][PL_REGIONS];                /* counted  [NULL] */
+    pl_pages_t **pages;                  /* counted: pinned, of batches */
+    int page_count, page_room;
     pthread_t toucher;
     bool touches;                                           /* the thread is there */
     atomic_bool ending;
@@ -32,6 +34,8 @@ pl_floats_t *pl_rooms_take(pl_rooms_t *rooms, pl_region_t region, pl_dtype_t dty
 /* Regions of so many elements are going to be read; 0: that one is not. */
 int pl_rooms_prepare(pl_rooms_t *rooms, const pl_dtype_t dtype[PL_REGIONS],
                      const uint64_t count[PL_REGIONS], pl_error_t *err);
+/* Pins what batches lie in once, for as long as others have it. */
+void pl_rooms_pin(pl_rooms_t *rooms, pl_pages_t *pages);
 void pl_rooms_release(pl_rooms_t *rooms);
 
 #endif

@@ -229,6 +229,19 @@ tune_finds_what_fits_on_a_card() {
     like "$err" 'out of memory on cuda:0 .*: [0-9]+ MiB requested, ' "with twice as many there is not enough memory"
 }
 
+# A batch that is in pages of its own is copied from there, without a copy by the host.
+large_batches_train_as_on_the_processor() {
+    local accelerator
+    for accelerator in cpu cuda; do
+        with devices=1 fit run.json --set data.path=more.csv --set data.batch_size=960 --set trainer.max_epochs=3 \
+            --set trainer.accelerator=$accelerator
+        is "$status" 0 "a run on $accelerator: $err"
+        sed -n 's/^val_loss  *//p' <<<"$out" >"loss.$accelerator"
+    done
+    ok "there is a loss" test -s loss.cpu
+    is "$(cat loss.cuda)" "$(cat loss.cpu)" "the same on both"
+}
+
 # The script for a machine with a card, in a moment.
 what_is_run_on_a_card_runs_here() {
     if [ ! -e /dev/nvidiactl ]; then
@@ -255,5 +268,6 @@ run without_nvml_the_driver_tells_the_memory trains
 run kernels_are_compiled_ahead trains
 run what_cannot_be_compiled_ahead_is_one_sentence trains
 run tune_finds_what_fits_on_a_card trains
+run large_batches_train_as_on_the_processor trains
 run what_is_run_on_a_card_runs_here trains
 done_testing

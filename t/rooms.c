@@ -49,8 +49,44 @@ static void memory_that_is_prepared_is_what_is_taken(void)
     pl_object_unref(first);
 }
 
+static int pinned, pins;
+
+static int pin(void *self, void *host, size_t bytes, pl_error_t *err)
+{
+    (void)self, (void)err;
+    pinned += (uintptr_t)host % 4096 == 0 && bytes % 4096 == 0;
+    pins++;
+    return PL_OK;
+}
+
+static void unpin(void *self, void *host)
+{
+    (void)self, (void)host;
+    pinned--;
+}
+
+static void pages_of_batches_are_pinned_once_and_as_long_as_there_are_batches(void)
+{
+    static const pl_accelerator_ops_t ops = {.pin = pin, .unpin = unpin};
+    pl_rooms_t rooms = {.ops = &ops};
+    pl_pages_t *page[3];
+    for (int k = 0; k < 3; k++)
+        page[k] = pl_pages_new(5000, NULL);
+    for (int k = 0; k < 6; k++)
+        pl_rooms_pin(&rooms, page[k % 2]);
+    ok(pinned == 2 && pins == 2, "whole pages, each once");
+    pl_object_unref(page[0]);
+    pl_rooms_pin(&rooms, page[2]);
+    ok(pinned == 2 && pins == 3, "those of a batch that is gone no longer");
+    pl_rooms_release(&rooms);
+    is_int(pinned, 0, "none in the end");
+    pl_object_unref(page[1]);
+    pl_object_unref(page[2]);
+}
+
 int main(void)
 {
+    run(pages_of_batches_are_pinned_once_and_as_long_as_there_are_batches);
     run(memory_is_used_again_once_nobody_has_it);
     run(memory_that_is_prepared_is_what_is_taken);
     return tap_done();

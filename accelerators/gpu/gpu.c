@@ -12,6 +12,7 @@
 #include "accelerators/gpu/plan.h"
 #include "accelerators/gpu/replay.h"
 #include "accelerators/gpu/transfer.h"
+#include "base/alloc.h"
 
 int pl_gpu_open(void *self, const pl_machine_ops_t *machine, pl_device_info_t *info,
                 pl_error_t *err)
@@ -38,6 +39,9 @@ void pl_gpu_close(void *self)
     while (gpu->plans)
         gpu_plan_free(gpu, gpu->plans);
     gpu_transfers_close(gpu);
+    pl_free(gpu->pin);
+    gpu->pin = NULL;
+    gpu->pins = gpu->pin_room = 0;
     gpu_replays_close(gpu);
     gpu_fences_close(gpu);
     gpu_memory_close(gpu);

@@ -12,6 +12,7 @@
 
 #include "accelerators/gpu/fence.h"
 #include "accelerators/gpu/pieces.h"
+#include "accelerators/gpu/transfer.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/random.h"
@@ -225,9 +226,11 @@ static int set_fill(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
     for (int k = 0; k < PL_FIELDS && code == PL_OK; k++) {
         if (!p->input[k])
             continue;
-        memcpy(batch, replay->input[k], p->input[k]);
-        code = machine->copy_in(gpu, PL_STREAM_IN, set->input[k].address, batch,
-                                p->input[k], err);
+        const bool is_pinned = gpu_is_pinned(gpu, replay->input[k], p->input[k]);
+        if (!is_pinned)
+            memcpy(batch, replay->input[k], p->input[k]);
+        code = machine->copy_in(gpu, PL_STREAM_IN, set->input[k].address,
+                                is_pinned ? replay->input[k] : batch, p->input[k], err);
         batch += aligned(p->input[k]);
     }
     if (code == PL_OK)

@@ -212,15 +212,39 @@ void gpu_transfers_collect(pl_gpu_t *gpu)
     }
 }
 
+/* ---- Memory of the host ---- */
+
 int pl_gpu_pin(void *self, void *host, size_t bytes, pl_error_t *err)
 {
     pl_gpu_t *gpu = self;
-    return gpu->machine->host_pin ? gpu->machine->host_pin(gpu, host, bytes, err) : PL_OK;
+    if (!gpu->machine->host_pin)
+        return PL_OK;
+    if (PL_GROW(gpu->pin, gpu->pins, gpu->pin_room) != PL_OK)
+        return pl_no_memory(err);
+    const int code = gpu->machine->host_pin(gpu, host, bytes, err);
+    if (code == PL_OK)
+        gpu->pin[gpu->pins++] = (gpu_pin_t){host, bytes};
+    return code;
 }
 
 void pl_gpu_unpin(void *self, void *host)
 {
     pl_gpu_t *gpu = self;
-    if (gpu->machine->host_unpin)
-        gpu->machine->host_unpin(gpu, host);
+    int k = 0;
+    while (k < gpu->pins && gpu->pin[k].host != host)
+        k++;
+    if (k == gpu->pins)
+        return;
+    gpu->pin[k] = gpu->pin[--gpu->pins];
+    gpu->machine->host_unpin(gpu, host);
+}
+
+bool gpu_is_pinned(const pl_gpu_t *gpu, const void *host, size_t bytes)
+{
+    const char *at = host;
+    for (int k = 0; k < gpu->pins; k++)
+        if (at >= gpu->pin[k].host
+            && at + bytes <= gpu->pin[k].host + gpu->pin[k].bytes)
+            return true;
+    return false;
 }

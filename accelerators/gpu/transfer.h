@@ -11,4 +11,12 @@ void gpu_transfers_collect(pl_gpu_t *gpu);
 /* Frees the memory of unused snapshots; false: there is none. */
 bool gpu_transfers_drop(pl_gpu_t *gpu);
 
+typedef struct pl_gpu_pin {
+    const char *host;
+    size_t bytes;
+} gpu_pin_t;
+
+/* Whether the device copies from there at full speed. */
+bool gpu_is_pinned(const pl_gpu_t *gpu, const void *host, size_t bytes);
+
 #endif

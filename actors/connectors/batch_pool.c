@@ -1,7 +1,8 @@
 /* batch_pool.c - batches that are used again
  *
  * A batch, its indices and its fields are one block of memory, each field aligned for the
- * widest vectors.  The pool is freed by whoever comes last: its owner or a batch. */
+ * widest vectors; a large one has whole pages, which a device may keep registered.  The
+ * pool is freed by whoever comes last: its owner or a batch. */
 #include "actors/connectors/batch_pool.h"
 
 #include <pthread.h>
@@ -12,6 +13,7 @@
 #include "tensor/graph.h"
 
 #define ALIGNMENT ((size_t)64)
+#define LARGE ((size_t)16 << 10) /* bytes of a batch that has pages of its own */
 
 struct pl_batch_pool {
     pthread_mutex_t lock;                                   /* of what follows, to made */
@@ -84,6 +86,14 @@ static void pool_free(pl_batch_pool_t *pool)
     pl_free(pool);
 }
 
+static void batch_free(pl_batch_t *batch)
+{
+    if (batch->pages)
+        pl_object_unref(batch->pages);
+    else
+        pl_free(batch);
+}
+
 void pl_batch_pool_close(pl_batch_pool_t *pool)
 {
     if (!pool)
@@ -94,7 +104,7 @@ void pl_batch_pool_close(pl_batch_pool_t *pool)
         pl_batch_t *batch = pool->spare;
         pool->spare = batch->next;
         pool->made--;
-        pl_free(batch);
+        batch_free(batch);
     }
     bool last = pool->made == 0;
     pthread_mutex_unlock(&pool->lock);
@@ -125,19 +135,21 @@ static void batch_release(pl_object_t *object)
     bool last = closed && pool->made == 0;
     pthread_mutex_unlock(&pool->lock);
     if (closed)
-        pl_free(batch);
+        batch_free(batch);
     if (last)
         pool_free(pool);
 }
 
 static pl_batch_t *batch_new(pl_batch_pool_t *pool)
 {
-    char *block = pl_alloc(pool->size + ALIGNMENT);
+    pl_pages_t *pages = pool->size >= LARGE ? pl_pages_new(pool->size, NULL) : NULL;
+    char *block = pages ? pages->data : pl_alloc(pool->size + ALIGNMENT);
     if (!block)
         return NULL;
     size_t shift = (ALIGNMENT - (uintptr_t)block % ALIGNMENT) % ALIGNMENT;
     pl_batch_t *batch = (pl_batch_t *)block;
     batch->pool = pool;
+    batch->pages = pages;
     batch->field_count = pool->field_count;
     batch->index = (int64_t *)(block + shift + pool->index);
     for (int k = 0; k < pool->field_count; k++)

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/bind.h"
@@ -283,6 +284,31 @@ pl_floats_t *pl_floats_new(pl_dtype_t dtype, size_t count, pl_error_t *err)
             pl_element_bytes(dtype));
     pl_object_unref(floats);
     return NULL;
+}
+
+static void pages_release(pl_object_t *object)
+{
+    pl_pages_t *pages = (pl_pages_t *)object;
+    pl_free(pages->memory);
+    pl_free(pages);
+}
+
+pl_pages_t *pl_pages_new(size_t bytes, pl_error_t *err)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    pl_pages_t *pages = object_make(sizeof *pages, pages_release, err);
+    if (!pages)
+        return NULL;
+    pages->bytes = (bytes + page - 1) / page * page;
+    pages->memory = pl_alloc(pages->bytes + page);
+    if (!pages->memory) {
+        pl_object_unref(pages);
+        pl_no_memory(err);
+        return NULL;
+    }
+    pages->data = (char *)pages->memory
+                  + (page - (uintptr_t)pages->memory % page) % page;
+    return pages;
 }
 
 static double element(const pl_output_t *tensor, int64_t i)

@@ -166,6 +166,16 @@ typedef struct pl_dataset {
 PL_API pl_dataset_t *pl_dataset_new(pl_instance_t *part, const pl_data_request_t *request,
                                     pl_error_t *err);
 
+/* Whole pages of host memory, which a device may register to copy from them itself. */
+typedef struct pl_pages {
+    pl_object_t object;
+    void *data;                                             /* [bytes], zeroed */
+    size_t bytes;
+    void *memory;
+} pl_pages_t;
+
+PL_API pl_pages_t *pl_pages_new(size_t bytes, pl_error_t *err);
+
 /* Samples in host memory; from a pool, to which it goes back by itself. */
 typedef struct pl_batch {
     pl_object_t object;
@@ -182,6 +192,7 @@ typedef struct pl_batch {
     int64_t took;                               /* to read, ns; written by a reader */
     int field_count;
     void *field[PL_FIELDS];       /* [count, …], 64-byte aligned; written by a reader */
+    pl_pages_t *pages;            /* what the fields lie in  [NULL: it is small] */
 } pl_batch_t;
 
 /* Named tensors in host memory, float32. */
