@@ -174,7 +174,7 @@ typedef struct pl_pages {
     void *memory;
 } pl_pages_t;
 
-PL_API pl_pages_t *pl_pages_new(size_t bytes, pl_error_t *err);
+pl_pages_t *pl_pages_new(size_t bytes, pl_error_t *err);
 
 /* Samples in host memory; from a pool, to which it goes back by itself. */
 typedef struct pl_batch {
