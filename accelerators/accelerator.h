@@ -33,7 +33,7 @@ typedef struct pl_compiling {
 /* A kernel or a copy of a replay, by the device's clock. */
 typedef struct pl_device_span {
     const char *what;               /* kind of launch: "layer_norm" */
-    const char *operator;           /* path of what it computes: "h.0.ln_1"  [""] */
+    const char *path;               /* of what it computes: "h.0.ln_1"  [""] */
     int stream;                     /* 0: it computes, 1: to the device, 2: to the host */
     double begin, end;              /* s since the replay began */
 } pl_device_span_t;

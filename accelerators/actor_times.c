@@ -26,7 +26,7 @@ static pl_time_row_t *row_of(pl_device_times_t *times, const pl_device_span_t *s
 {
     const uint64_t key = hash(hash(0xcbf29ce484222325u + (unsigned)span->stream,
                                    span->what) * 31,
-                              span->operator)
+                              span->path)
                          | 1;
     const uintptr_t known = (uintptr_t)pl_map_get(&times->known, key);
     if (known)
@@ -37,7 +37,7 @@ static pl_time_row_t *row_of(pl_device_times_t *times, const pl_device_span_t *s
     pl_time_row_t *row = &times->row[times->rows++];
     *row = (pl_time_row_t){.stream = span->stream};
     snprintf(row->what, sizeof row->what, "%s", span->what);
-    snprintf(row->operator, sizeof row->operator, "%s", span->operator);
+    snprintf(row->operator, sizeof row->operator, "%s", span->path);
     return row;
 }
 
@@ -60,7 +60,7 @@ json_t *pl_device_times_add(pl_device_times_t *times, const pl_device_span_t *sp
         }
         end = s.end > end ? s.end : end;
         spans = pl_json_append(
-            spans, json_pack("[i,s,s,I,I]", s.stream, s.what, s.operator,
+            spans, json_pack("[i,s,s,I,I]", s.stream, s.what, s.path,
                              (json_int_t)((times->before + s.begin) * 1e9),
                              (json_int_t)((times->before + s.end) * 1e9)));
     }

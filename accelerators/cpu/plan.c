@@ -503,7 +503,7 @@ static double note_span(pl_plan_t *plan, int step, double since, double now)
         plan->span = pl_alloc_array((size_t)plan->steps, sizeof *plan->span);
     if (plan->span)
         plan->span[step] = (pl_device_span_t){.what = pl_op_name(op),
-                                              .operator = op->path,
+                                              .path = op->path,
                                               .begin = since,
                                               .end = now};
     return now;

@@ -153,6 +153,7 @@ static const char *const tail =
     "kernels for GPUs; then the loader's folders,\n.BR CUDA_HOME ,\n.BR CUDA_PATH ,\n"
     ".B VIRTUAL_ENV\nand\n.B CONDA_PREFIX\n"
     ".TP\n.B CUDA_VISIBLE_DEVICES\nGPUs that the driver offers, renumbered from 0\n"
+    ".TP\n.B NCCL_HOSTID\nthe name by which NCCL knows this machine\n"
     ".TP\n.BR XDG_CACHE_HOME ,\\  HOME\nfolder of compiled kernels:\n"
     ".I $XDG_CACHE_HOME/paceline\nor\n.I ~/.cache/paceline\n"
     ".TP\n.B PACELINE_HINTS\nif set,\n.B fit\nends with suggested commands even if its "
