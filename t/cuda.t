@@ -206,7 +206,8 @@ what_cannot_be_compiled_ahead_is_one_sentence() {
     like "$err" 'compile_for is for paceline compile: remove it to train on a card' "the error says what to do"
     cd "$folder" || exit 99
     if "$paceline" compile run.json --card sm_90 >/dev/null 2>&1; then skip "NVRTC is installed"; return; fi
-    refused 2 'compiler of kernels .* is not found: pip install' compile run.json --card sm_90
+    refused 2 'compiler of kernels .* is not found: apt-get install cuda-nvrtc-13-0 .* or pip install nvidia-cuda-nvrtc, or' \
+        compile run.json --card sm_90
 }
 
 # Batches of a hundred samples fit, and those of a thousand do not.

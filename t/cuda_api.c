@@ -133,8 +133,9 @@ static void nccl_says_which_version_it_is(void)
     ncclUniqueId id[2] = {0};
     const cuda_communicator_t *nccl = cuda_communicator_open(&err);
     if (!nccl) {
-        like(err.text, "^NVIDIA's library of collectives .libnccl.so.2. is not found: ",
-             "without NCCL an error says so");
+        like(err.text, "^NVIDIA's library of collectives .libnccl.so.2. is not found: "
+             "apt-get install libnccl2 .* or pip install nvidia-nccl-cu1[23], ",
+             "without NCCL an error says how to get it");
         return;
     }
     ok(nccl->version >= NCCL_LEAST, "it is NCCL %s",

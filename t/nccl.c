@@ -123,8 +123,9 @@ static void an_old_nccl_is_told(void)
     ok(!cuda_communicator_open(&err) && err.code == PL_EUNSUPPORTED,
        "a version before 2.18 is refused");
     like(err.text,
-         "^NCCL 2.17.5 .*/libnccl.so.2.* is too old: install 2.18 or later .pip install "
-         "nvidia-nccl-cu13., or name its folder in PACELINE_CUDA_PATH$",
+         "^NCCL 2.17.5 .*/libnccl.so.2.* is too old: install 2.18 or later .apt-get "
+         "install libnccl2 .* or pip install nvidia-nccl-cu13., or name its folder in "
+         "PACELINE_CUDA_PATH$",
          "by an error that says what to install");
     setenv("STAND_IN", "devices=4", 1);
 }

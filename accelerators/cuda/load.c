@@ -293,6 +293,44 @@ static bool library_find(const char *name, int most, take_t take)
     return false;
 }
 
+/* ---- How to get a library ---- */
+
+/* The package of NVIDIA's repository for Debian, by what its name ends with, and the
+ * wheels of PyPI. */
+typedef struct packages {
+    const char *debian;
+    enum { ONE_NAME, BY_MAJOR, BY_MINOR } ends;
+    const char *wheel_12, *wheel_13;
+} packages_t;
+
+static const packages_t
+    nvrtc_packages = {"cuda-nvrtc", BY_MINOR, "nvidia-cuda-nvrtc-cu12",
+                      "nvidia-cuda-nvrtc"},
+    cublas_packages = {"libcublas", BY_MINOR, "nvidia-cublas-cu12", "nvidia-cublas"},
+    cudnn_packages = {"libcudnn9-cuda", BY_MAJOR, "nvidia-cudnn-cu12",
+                      "nvidia-cudnn-cu13"},
+    nccl_packages = {"libnccl2", ONE_NAME, "nvidia-nccl-cu12", "nvidia-nccl-cu13"};
+
+enum { WAYS_TEXT = 160 };
+
+/* For a driver of that version; for none, CUDA 13.0. */
+static const char *ways_to_get(const packages_t *packages, int driver_version,
+                               char text[WAYS_TEXT])
+{
+    const int major = driver_version / 1000 == 12 ? 12 : 13;
+    const int minor = driver_version / 1000 == major ? driver_version / 10 % 100 : 0;
+    char end[32] = "";
+    if (packages->ends == BY_MAJOR)
+        snprintf(end, sizeof end, "-%d", major);
+    else if (packages->ends == BY_MINOR)
+        snprintf(end, sizeof end, "-%d-%d", major, minor);
+    snprintf(text, WAYS_TEXT,
+             "apt-get install %s%s (from NVIDIA's repository) or pip install %s",
+             packages->debian, end,
+             major == 12 ? packages->wheel_12 : packages->wheel_13);
+    return text;
+}
+
 /* ---- NVRTC ---- */
 
 static int by_number(const void *a, const void *b)
@@ -317,15 +355,14 @@ static int nvrtc_open(int driver_version, pl_error_t *err)
 {
     static bool opened;
     const int most = driver_version / 1000;
-    char path[1024];
+    char path[1024], ways[WAYS_TEXT];
     opened = opened || library_find("libnvrtc", most, nvrtc_take);
     if (!opened)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "NVIDIA's compiler of kernels (libnvrtc.so.12%s) is not found: "
-                       "pip install %s, or name its folder in PACELINE_CUDA_PATH; "
-                       "looked in %.240s",
+                       "%s, or name its folder in PACELINE_CUDA_PATH; looked in %.180s",
                        most == 12 ? "" : " or .13",
-                       most == 12 ? "nvidia-cuda-nvrtc-cu12" : "nvidia-cuda-nvrtc",
+                       ways_to_get(&nvrtc_packages, driver_version, ways),
                        cuda_search_path(path));
     if (most && nvrtc.major > most)
         return pl_fail(err, PL_EUNSUPPORTED,
@@ -360,16 +397,15 @@ static int cublas_open(int driver_version, pl_error_t *err)
 {
     static bool opened;
     const int most = driver_version / 1000;
-    char path[1024];
+    char path[1024], ways[WAYS_TEXT];
     opened = opened || library_find("libcublasLt", most, cublas_take);
     if (opened)
         return PL_OK;
     return pl_fail(err, PL_ENOTFOUND,
-                   "NVIDIA's library of products (libcublasLt.so.12%s) is not found: pip "
-                   "install %s, or name its folder in PACELINE_CUDA_PATH; looked in "
-                   "%.240s",
+                   "NVIDIA's library of products (libcublasLt.so.12%s) is not found: %s, "
+                   "or name its folder in PACELINE_CUDA_PATH; looked in %.180s",
                    most == 12 ? "" : " or .13",
-                   most == 12 ? "nvidia-cublas-cu12" : "nvidia-cublas",
+                   ways_to_get(&cublas_packages, driver_version, ways),
                    cuda_search_path(path));
 }
 
@@ -411,7 +447,7 @@ static int cudnn_open(int driver_version, pl_error_t *err)
 {
     static bool opened;
     const int most = driver_version / 1000;
-    char path[1024];
+    char path[1024], ways[WAYS_TEXT];
     cudnn_most = most;
     unfit.version = 0;
     opened = opened || file_find("libcudnn.so.9", cudnn_take);
@@ -419,15 +455,17 @@ static int cudnn_open(int driver_version, pl_error_t *err)
         return PL_OK;
     if (unfit.version)
         return pl_fail(err, PL_EUNSUPPORTED,
-                       "cuDNN %d.%d for CUDA %d (%.200s) cannot be used: install 9.8 or "
-                       "later for CUDA %d (pip install nvidia-cudnn-cu%d)",
+                       "cuDNN %d.%d for CUDA %d (%.160s) cannot be used: install 9.8 or "
+                       "later for CUDA %d (%s)",
                        unfit.version / 10000, unfit.version / 100 % 100, unfit_runtime,
-                       unfit.path, most == 12 ? 12 : 13, most == 12 ? 12 : 13);
+                       unfit.path, most == 12 ? 12 : 13,
+                       ways_to_get(&cudnn_packages, driver_version, ways));
     return pl_fail(err, PL_ENOTFOUND,
                    "NVIDIA's library of attention and convolution (libcudnn.so.9) is not "
-                   "found: pip install nvidia-cudnn-cu%d, or name its folder in "
-                   "PACELINE_CUDA_PATH; looked in %.240s",
-                   most == 12 ? 12 : 13, cuda_search_path(path));
+                   "found: %s, or name its folder in PACELINE_CUDA_PATH; looked in "
+                   "%.180s",
+                   ways_to_get(&cudnn_packages, driver_version, ways),
+                   cuda_search_path(path));
 }
 
 const cuda_dnn_library_t *cuda_dnn_open(int driver_version, pl_error_t *err)
@@ -509,9 +547,8 @@ static bool nccl_take(void *library)
 static int nccl_open(pl_error_t *err)
 {
     static bool opened;
-    char path[1024], version[CUDA_VERSION_TEXT];
-    const int newest = driver.version / 1000;
-    const char *wheel = newest == 12 ? "nvidia-nccl-cu12" : "nvidia-nccl-cu13";
+    char path[1024], version[CUDA_VERSION_TEXT], ways[WAYS_TEXT];
+    ways_to_get(&nccl_packages, driver.version, ways);
     /* One that PACELINE_CUDA_PATH names is used or refused. */
     opened = opened || place_try(&places[0], NCCL_FILE, nccl_take)
              || (!nccl.version && file_find(NCCL_FILE, nccl_take));
@@ -519,14 +556,13 @@ static int nccl_open(pl_error_t *err)
         return PL_OK;
     if (nccl.version)
         return pl_fail(err, PL_EUNSUPPORTED,
-                       "NCCL %s (%.200s) is too old: install 2.18 or later (pip install "
-                       "%s), or name its folder in PACELINE_CUDA_PATH",
-                       cuda_nccl_version(nccl.version, version), nccl.path, wheel);
+                       "NCCL %s (%.160s) is too old: install 2.18 or later (%s), or name "
+                       "its folder in PACELINE_CUDA_PATH",
+                       cuda_nccl_version(nccl.version, version), nccl.path, ways);
     return pl_fail(err, PL_ENOTFOUND,
-                   "NVIDIA's library of collectives (" NCCL_FILE ") is not found: pip "
-                   "install %s, apt-get install libnccl2, or name its folder in "
-                   "PACELINE_CUDA_PATH; looked in %.240s",
-                   wheel, cuda_search_path(path));
+                   "NVIDIA's library of collectives (" NCCL_FILE ") is not found: %s, or "
+                   "name its folder in PACELINE_CUDA_PATH; looked in %.180s",
+                   ways, cuda_search_path(path));
 }
 
 const cuda_communicator_t *cuda_communicator_open(pl_error_t *err)
