@@ -49,12 +49,23 @@ static pl_meeting_t *meeting_waiting(const pl_ddp_t *ddp)
     return meeting;
 }
 
+/* Behind the sums of all buckets; whether that is on the way now. */
+static bool norms_begin(pl_ddp_t *ddp, pl_meeting_t *meeting)
+{
+    if (!ddp->scatters || !meeting->on_device || meeting->is_normed)
+        return false;
+    meeting->is_normed = true;
+    return pl_ddp_norms_give(ddp, &ddp->failure) == PL_OK;
+}
+
 void pl_ddp_device_moved(pl_ddp_t *ddp, const pl_error_t *failure)
 {
     pl_meeting_t *meeting = ddp->ordering;
     if (failure && ddp->failure.code == PL_OK)
         ddp->failure = *failure;
     if (--ddp->enqueuing || !meeting)
+        return;
+    if (ddp->failure.code == PL_OK && norms_begin(ddp, meeting))
         return;
     ddp->ordering = NULL;
     if (ddp->failure.code == PL_OK && meeting->on_device && ddp->agrees)
@@ -95,6 +106,31 @@ int pl_ddp_device_sum(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t cou
                                  .after = ddp->after ? &ddp->after->object : NULL};
     const pl_how_t how = {.on_answer = sum_answered};
     if (!pl_call_all_reduce(ddp, ddp->mover, &msg, how, err))
+        return err->code;
+    ddp->enqueuing++;
+    return PL_OK;
+}
+
+static void scatter_answered(void *self, const pl_answer_t *answer)
+{
+    answered(self, answer,
+             answer->kind == PL_ANSWER_REPLY ? answer->body->reduce_scatter_reply.fence
+                                             : NULL);
+}
+
+int pl_ddp_device_scatter(pl_ddp_t *ddp, int bucket, pl_error_t *err)
+{
+    const int64_t first = ddp->replica.bucket[bucket + 1],
+                  count = ddp->replica.bucket[bucket] - first;
+    const pl_lent_at_t at = pl_ddp_region(ddp, PL_REGION_GRADS, (size_t)first);
+    const pl_reduce_scatter_t msg = {.memory = &at.memory->object,
+                                     .offset = at.offset,
+                                     .count = (uint64_t)count,
+                                     .dtype = ddp->dtype,
+                                     .reduction = PL_REDUCE_SUM,
+                                     .after = ddp->after ? &ddp->after->object : NULL};
+    const pl_how_t how = {.on_answer = scatter_answered};
+    if (!pl_call_reduce_scatter(ddp, ddp->mover, &msg, how, err))
         return err->code;
     ddp->enqueuing++;
     return PL_OK;
@@ -143,16 +179,23 @@ static void gathered_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t 
     pl_replica_told(&ddp->replica, failure, false);
 }
 
-int pl_ddp_device_gather(pl_ddp_t *ddp, pl_error_t *err)
+static int gather(pl_ddp_t *ddp, int64_t first, int64_t end, pl_error_t *err)
 {
     const pl_replica_t *r = &ddp->replica;
-    const pl_lent_at_t at = pl_ddp_region(ddp, PL_REGION_PARAMS, 0);
+    const pl_lent_at_t at = pl_ddp_region(ddp, PL_REGION_PARAMS, (size_t)first);
     const pl_all_gather_t msg = {.memory = &at.memory->object,
                                  .offset = at.offset,
-                                 .count = (uint64_t)r->model->params,
+                                 .count = (uint64_t)(end - first),
                                  .dtype = ddp->dtype,
                                  .after = r->updated ? &r->updated->object : NULL};
     const pl_how_t how = {.on_answer = gather_answered};
+    ddp->enqueuing++;
+    return pl_call_all_gather(ddp, ddp->mover, &msg, how, err) ? PL_OK : err->code;
+}
+
+int pl_ddp_device_gather(pl_ddp_t *ddp, pl_error_t *err)
+{
+    const pl_replica_t *r = &ddp->replica;
     pl_meeting_t *meeting = pl_ddp_meeting(ddp, err);
     if (!meeting)
         return err->code;
@@ -160,8 +203,10 @@ int pl_ddp_device_gather(pl_ddp_t *ddp, pl_error_t *err)
     meeting->end = gathered_end;
     meeting->is_computed = true;
     ddp->ordering = meeting;
-    ddp->enqueuing++;
-    if (!pl_call_all_gather(ddp, ddp->mover, &msg, how, err))
+    int code = ddp->scatters ? PL_OK : gather(ddp, 0, r->model->params, err);
+    for (int k = 0; ddp->scatters && k < r->bucket_count && code == PL_OK; k++)
+        code = gather(ddp, r->bucket[k + 1], r->bucket[k], err);
+    if (code != PL_OK)
         pl_ddp_device_moved(ddp, err);
     return PL_OK;
 }

@@ -101,7 +101,8 @@ static bool is_bulk(const pl_ddp_t *ddp, pl_region_t region)
         return false;
     if (region == PL_REGION_GRADS || region == PL_REGION_STATE
         || region == PL_REGION_EXCHANGE
-        || (ddp->on_device && region == PL_REGION_STRATEGY0))
+        || (ddp->on_device
+            && (region == PL_REGION_STRATEGY0 || region == PL_REGION_STRATEGY0 + 1)))
         return pl_replica_region_count(r, region) > 0;
     return ddp->ways && ddp->ways->shares && ddp->ways->shares(ddp, region);
 }
@@ -138,7 +139,6 @@ static void places_find(pl_ddp_t *ddp)
     const bool trains = r->job->stage == PL_TRAIN;
     const size_t rows = r->cut.shards ? r->cut.shards : 1;
     size_t bulk = 0, own = 0, *board = separates(ddp) ? &own : &bulk;
-    pl_replica_gradients(r, &ddp->dtype);
     region_find(ddp, PL_REGION_GRADS, &bulk);
     ddp->at.tail = *board;
     *board += trains ? pl_ddp_tail_end(ddp) * pl_element_bytes(ddp->dtype) : 0;
@@ -222,6 +222,8 @@ static void bulk_lent(void *self, const pl_answer_t *answer)
 void pl_ddp_described(pl_replica_t *r)
 {
     pl_ddp_t *ddp = (pl_ddp_t *)r;
+    pl_replica_gradients(r, &ddp->dtype);
+    buckets_find(ddp);
     ddp->on_device = pl_ddp_stays(ddp);
     for (int k = 0; k < r->model->count && ddp->on_device; k++)
         ddp->agrees |= r->model->tensor[k].region == PL_REGION_STATE
@@ -236,7 +238,6 @@ int pl_ddp_prepare(pl_replica_t *r, pl_error_t *err)
     for (int k = 0; k < PL_REGIONS; k++)
         r->lends[k] = ddp->on_device && is_bulk(ddp, (pl_region_t)k);
     places_find(ddp);
-    buckets_find(ddp);
     r->spent_by = pl_alloc_array((size_t)r->ranks * PL_SPENT_KINDS, sizeof(double));
     if (!r->spent_by)
         return pl_no_memory(err);

@@ -29,6 +29,7 @@ typedef struct pl_meeting {
     bool on_device;                                   /* gradients of the step are summed
                                                          on the device; */
     bool is_computed;                                 /* and the figures are there */
+    bool is_normed;                                   /* norms of pieces are on the way */
     pl_replica_sums_t sums;                           /* of a step */
     pl_forward_t *forward;                            /* of a batch */
     const pl_replica_exchange_t *exchange;            /* within a step */
@@ -88,6 +89,8 @@ typedef struct pl_ddp {
                                                the host's  [NULL] */
     bool on_device;                         /* gradients stay there: ddp_device.c */
     bool agrees;                            /* there is state that ranks agree on */
+    bool scatters;                          /* of each bucket a rank gets the sums of its
+                                               chunk alone: zero1.c */
     bool shares;                            /* their memory was given to the collective */
     pl_fence_t *fence[PL_GRAD_BUCKETS_MOST];         /* counted: of buckets of the step to
                                                         come, */
@@ -197,21 +200,27 @@ extern const pl_replica_meets_t pl_ddp_state_meets;
 /* Sums neighbouring elements of a region, behind ddp->after. */
 int pl_ddp_device_sum(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
                       pl_error_t *err);
+/* Sums a bucket in the same way, so that this rank gets its chunk. */
+int pl_ddp_device_scatter(pl_ddp_t *ddp, int bucket, pl_error_t *err);
 /* An operation is in order, or has failed: the last has the replica go on. */
 void pl_ddp_device_moved(pl_ddp_t *ddp, const pl_error_t *failure);
 /* Gathers the parameters behind the update: for stepped(). */
 int pl_ddp_device_gather(pl_ddp_t *ddp, pl_error_t *err);
 void pl_ddp_device_release(pl_ddp_t *ddp);
 
-/* ---- ddp_state.c: state that ranks agree on, there ---- */
+/* ---- ddp_state.c: what ranks agree on, there ---- */
 
 enum { PL_DDP_STATE_GRAPHS = 2 };
+/* One more behind these, or alone, where there are norms. */
 pl_graph_t *pl_ddp_state_describe(pl_replica_t *r, int k, pl_error_t *err);
 int64_t pl_ddp_state_region(const pl_replica_t *r, int k);
 /* Has this rank's state summed, which counts among `enqueuing`; when that is in order,
  * divides what came of it. */
 int pl_ddp_state_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
 int pl_ddp_state_take(pl_ddp_t *ddp, pl_error_t *err);
+/* Has the norms of this rank's pieces of the gradients put among those of all; counts
+ * among `enqueuing`. */
+int pl_ddp_norms_give(pl_ddp_t *ddp, pl_error_t *err);
 
 /* ---- ddp_exchange.c: within a step ---- */
 

@@ -1,4 +1,5 @@
-/* ddp_state.c - state that ranks agree on, where it stays on devices
+/* ddp_state.c - what ranks agree on, where it stays on devices: state, and norms of
+ * pieces of the gradients
  *
  * Running statistics and the like: of each tensor what its declaration says (pl_agree_t).
  * One plan scales what this rank gives and writes down whether it had samples, the
@@ -8,6 +9,7 @@
 #include "accelerators/accelerator.h"
 #include "base/error.h"
 #include "strategies/ddp_parts.h"
+#include "strategies/optimizers/optimizer.h"
 #include "strategies/replica_parts.h"
 #include "tensor/model.h"
 #include "tensor/operators.h"
@@ -37,8 +39,16 @@ static void describe_tensor(const pl_tensor_info_t *t, int k, pl_graph_t *g)
         pl_assign(g, x, pl_div(g, x, present(g, shape)));
 }
 
+static int norms_plan(const pl_ddp_t *ddp)
+{
+    return ddp->agrees ? PL_DDP_STATE_GRAPHS : 0;
+}
+
 pl_graph_t *pl_ddp_state_describe(pl_replica_t *r, int k, pl_error_t *err)
 {
+    if (k == norms_plan((pl_ddp_t *)r))
+        return pl_optimizer_norms(r->step[0].optimizer, r->model,
+                                  (int64_t)r->rank * r->bucket_count, err);
     pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
     if (!g)
         return NULL;
@@ -56,8 +66,7 @@ pl_graph_t *pl_ddp_state_describe(pl_replica_t *r, int k, pl_error_t *err)
 
 int64_t pl_ddp_state_region(const pl_replica_t *r, int k)
 {
-    (void)r;
-    return k == 0;
+    return k == 0 ? ((const pl_ddp_t *)r)->agrees : k == 1 ? r->meets->norms : 0;
 }
 
 /* Neighbouring tensors are one sum. */
@@ -82,12 +91,12 @@ static int state_sum(pl_ddp_t *ddp, pl_error_t *err)
                : code;
 }
 
-static int replay(pl_ddp_t *ddp, int k, pl_bytes_t scalars, pl_on_answer_t then,
-                  pl_error_t *err)
+static int replay(pl_ddp_t *ddp, int k, const char *what, pl_bytes_t scalars,
+                  pl_on_answer_t then, pl_error_t *err)
 {
     pl_replica_t *r = &ddp->replica;
     const pl_replay_plan_t msg = {.plan = pl_replica_plan_of(r, PL_PLAN_OWN, k)->number,
-                                  .what = k == GIVE ? "state_give" : "state_take",
+                                  .what = what,
                                   .scalars = scalars,
                                   .after = pl_replica_moved(r)};
     const pl_how_t how = {.on_answer = then};
@@ -112,7 +121,8 @@ int pl_ddp_state_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *
 {
     const double scalars[] = {[HAS_SAMPLES] = sums->has_samples,
                               [IS_FIRST] = ddp->replica.rank == 0};
-    const int code = replay(ddp, GIVE, (pl_bytes_t){scalars, sizeof scalars}, given, err);
+    const int code = replay(ddp, GIVE, "state_give",
+                            (pl_bytes_t){scalars, sizeof scalars}, given, err);
     ddp->enqueuing += code == PL_OK;
     return code;
 }
@@ -126,5 +136,27 @@ static void taken(void *self, const pl_answer_t *answer)
 
 int pl_ddp_state_take(pl_ddp_t *ddp, pl_error_t *err)
 {
-    return replay(ddp, TAKE, (pl_bytes_t){0}, taken, err);
+    return replay(ddp, TAKE, "state_take", (pl_bytes_t){0}, taken, err);
+}
+
+static void norms_given(void *self, const pl_answer_t *answer)
+{
+    pl_ddp_t *ddp = self;
+    pl_error_t err = {0};
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_ddp_device_moved(ddp, answer->error);
+    if (answer->kind != PL_ANSWER_PROGRESS)
+        return;
+    ddp->after = (pl_fence_t *)answer->body->replay_plan_progress.fence;
+    const int code = pl_ddp_device_sum(ddp, PL_REGION_STRATEGY0 + 1, 0,
+                                       (size_t)ddp->replica.meets->norms, &err);
+    pl_ddp_device_moved(ddp, code == PL_OK ? NULL : &err);
+}
+
+int pl_ddp_norms_give(pl_ddp_t *ddp, pl_error_t *err)
+{
+    const int code = replay(ddp, norms_plan(ddp), "norms_give", (pl_bytes_t){0},
+                            norms_given, err);
+    ddp->enqueuing += code == PL_OK;
+    return code;
 }

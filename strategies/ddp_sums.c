@@ -160,6 +160,8 @@ static int bucket_call(pl_ddp_t *ddp, int bucket, pl_error_t *err)
     int code = PL_OK;
     for (int64_t a = 0, b = 0; code == PL_OK && pl_replica_range(r, 0, &a, &b);) {
         const int64_t from = a > first ? a : first, to = b < end ? b : end;
+        if (from < to && ddp->scatters)
+            return pl_ddp_device_scatter(ddp, bucket, err);
         if (from < to)
             code = grads_call(ddp, (size_t)from, (size_t)(to - from), err);
     }

@@ -136,8 +136,8 @@ typedef struct pl_replica_sums {
 /* What a strategy of several ranks does where they meet.  All ranks come to the same
  * meetings in the same order. */
 typedef struct pl_replica_meets {
-    /* The model is described, but not the strategy's own graphs: sets r->lends, and may
-     * replace r->meets.  [no region is lent] */
+    /* The model is described, but neither the optimizer's graphs nor the strategy's own:
+     * sets r->lends, and may replace r->meets.  [no region is lent] */
     void (*described)(pl_replica_t *r);
     /* The graphs are described.  Sets r->bulk and r->bucket, then
      * pl_replica_prepared(). */
@@ -182,9 +182,15 @@ typedef struct pl_replica_meets {
     int64_t (*region)(const pl_replica_t *r, int k);
     /* Slots of its own, behind those of the optimizers: every whole export has them. */
     int slots;
-    /* The elements of the parameters that this rank updates, and whose slots it has.
+    /* Piece k of the parameters that this rank updates, and whose slots it has, in the
+     * order in which those lie; PL_GRAD_BUCKETS_MOST at most; false: there are no more.
      * [all] */
-    void (*partition)(const pl_replica_t *r, int64_t *first, int64_t *count);
+    bool (*partition)(const pl_replica_t *r, int k, int64_t *first, int64_t *count);
+    /* With a partition: how many elements of PL_REGION_STRATEGY0 + 1 have norms of pieces
+     * of the gradients before an update, of all ranks; then a graph of its own is
+     * pl_optimizer_norms(), and its graphs are made anew when parameters are frozen.
+     * [0: gradients are whole] */
+    int64_t norms;
     /* With a partition: slot k of all ranks, counted, which the strategy has gathered for
      * the export that takes it; NULL: it has not. */
     pl_floats_t *(*take_slot)(pl_replica_t *r, int k);
@@ -290,7 +296,12 @@ PL_API int pl_replica_replay(pl_replica_t *r, int k, const char *what, pl_how_t 
 PL_API int64_t pl_replica_gradients(const pl_replica_t *r, pl_dtype_t *dtype);
 PL_API size_t pl_replica_figures_most(const pl_replica_t *r);
 /* Elements of the parameters that this rank updates, and whose slots it keeps. */
-PL_API void pl_replica_partition(const pl_replica_t *r, int64_t *first, int64_t *count);
+/* Piece k of the parameters that this rank updates; *piece has the one before.  False:
+ * there are no more. */
+struct pl_piece;
+PL_API bool pl_replica_own_piece(const pl_replica_t *r, int k, struct pl_piece *piece);
+/* The elements of all of them. */
+PL_API int64_t pl_replica_partition(const pl_replica_t *r);
 /* Neighbouring gradients of one of the module's steps, from element *to on; false: no
  * more. */
 PL_API bool pl_replica_range(const pl_replica_t *r, int step, int64_t *from, int64_t *to);

@@ -130,9 +130,9 @@ int64_t pl_replica_region_count(const pl_replica_t *r, pl_region_t region)
     const int own = (int)region - PL_REGION_STRATEGY0;
     if (own >= 0 && own < PL_STRATEGY_REGIONS)
         return trains && r->meets && r->meets->region ? r->meets->region(r, own) : 0;
-    int64_t first, count;
-    pl_replica_partition(r, &first, &count);
-    return trains && (int)region - PL_REGION_SLOT0 < pl_replica_slots(r) ? count : 0;
+    return trains && (int)region - PL_REGION_SLOT0 < pl_replica_slots(r)
+               ? pl_replica_partition(r)
+               : 0;
 }
 
 /* ---- the factor of the loss ---- */

@@ -184,9 +184,11 @@ static pl_graph_t *describe_optimizer(pl_replica_t *r, int step, pl_error_t *err
     const bool by_value = !strcmp(trainer->gradient_clip_algorithm, "value");
     pl_optimizer_t *optimizer = r->step[step].optimizer;
     if (pl_replica_is_partitioned(r)) {
-        int64_t count;
-        pl_replica_partition(r, &optimizer->first, &count);
-        optimizer->end = optimizer->first + count;
+        pl_piece_t piece = {0};
+        optimizer->norms = r->meets->norms;
+        optimizer->pieces = 0;
+        while (pl_replica_own_piece(r, optimizer->pieces, &piece))
+            optimizer->piece[optimizer->pieces++] = piece;
     }
     optimizer->clip_value = by_value ? trainer->gradient_clip_val : 0;
     return pl_optimizer_graph(optimizer, r->model, r->nominal,
@@ -323,14 +325,14 @@ int pl_replica_describe_plans(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *
     for (int k = 0; k < r->plan_count && code == PL_OK; k++)
         code = complete(r, &r->plan[k], graph[k], err);
     pl_model_freeze(r->model);
+    if (code == PL_OK && r->meets && r->meets->described)
+        r->meets->described(r);
     for (int k = 0; k < r->steps && code == PL_OK; k++)
         code = graph_add(r, graph, PL_PLAN_OPTIMIZER, k, err);
     for (int k = 0; k < r->steps && r->meets && code == PL_OK; k++)
         code = graphs_add_empty(r, graph, k, err);
     if (code == PL_OK && pl_replica_keeps_state(r))
         code = graph_add(r, graph, PL_PLAN_RESTORE, 0, err);
-    if (code == PL_OK && r->meets && r->meets->described)
-        r->meets->described(r);
     const int own = r->job->stage == PL_TRAIN && r->meets ? r->meets->graphs : 0;
     for (int k = 0; k < own && code == PL_OK; k++)
         code = graph_add(r, graph, PL_PLAN_OWN, k, err);
@@ -413,7 +415,9 @@ int pl_replica_recompile(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *
     for (int i = 0; i < 2 * r->plan_count && code == PL_OK; i++) {
         const int k = i % r->plan_count;
         const pl_plan_kind_t kind = r->plan[k].kind;
-        if (r->plan[k].stage == PL_TRAIN && kind != PL_PLAN_RESTORE && kind != PL_PLAN_OWN
+        const bool stays = kind == PL_PLAN_RESTORE
+                           || (kind == PL_PLAN_OWN && !r->meets->norms);
+        if (r->plan[k].stage == PL_TRAIN && !stays
             && (kind == PL_PLAN_BATCH) == (i < r->plan_count))
             code = recompile(r, &r->plan[k], &r->freezing, on_answer, err);
     }

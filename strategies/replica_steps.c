@@ -187,10 +187,21 @@ int pl_replica_slots(const pl_replica_t *r)
     return most + (r->meets ? r->meets->slots : 0);
 }
 
-void pl_replica_partition(const pl_replica_t *r, int64_t *first, int64_t *count)
+bool pl_replica_own_piece(const pl_replica_t *r, int k, pl_piece_t *piece)
 {
-    *first = 0;
-    *count = r->model->params;
+    piece->slot = k ? piece->slot + piece->count : 0;
     if (pl_replica_is_partitioned(r))
-        r->meets->partition(r, first, count);
+        return r->meets->partition(r, k, &piece->first, &piece->count);
+    piece->first = 0;
+    piece->count = r->model->params;
+    return k == 0;
+}
+
+int64_t pl_replica_partition(const pl_replica_t *r)
+{
+    pl_piece_t piece = {0};
+    int64_t count = 0;
+    for (int k = 0; pl_replica_own_piece(r, k, &piece); k++)
+        count += piece.count;
+    return count;
 }

@@ -227,23 +227,6 @@ static pl_floats_t *tensor_block(const pl_weights_t *weights, const pl_output_t 
     return block;
 }
 
-/* What of a tensor a region of this rank has. */
-typedef struct piece {
-    int64_t offset, count, skipped;                   /* in the region; of its elements */
-} piece_t;
-
-static piece_t piece_of(const pl_replica_t *r, const pl_tensor_info_t *t,
-                        pl_region_t region)
-{
-    int64_t first, count;
-    if (region < PL_REGION_SLOT0 || region >= PL_REGION_SLOT0 + PL_SLOTS)
-        return (piece_t){t->offset, t->count, 0};
-    pl_replica_partition(r, &first, &count);
-    const int64_t from = t->offset > first ? t->offset : first,
-                  end = t->offset + t->count < first + count ? t->offset + t->count
-                                                             : first + count;
-    return (piece_t){from - first, end - from, from - t->offset};
-}
 
 static int floats_write(pl_replica_t *r, pl_write_region_t msg, pl_floats_t *floats,
                         pl_error_t *err)
@@ -256,24 +239,36 @@ static int floats_write(pl_replica_t *r, pl_write_region_t msg, pl_floats_t *flo
                                 err);
 }
 
+/* What of a tensor lies in a piece of the parameters, from the piece's slots on. */
+static int piece_write(pl_replica_t *r, pl_write_region_t msg, const pl_piece_t *piece,
+                       const pl_tensor_info_t *t, pl_floats_t *floats, pl_error_t *err)
+{
+    const int64_t last = piece->first + piece->count,
+                  from = t->offset > piece->first ? t->offset : piece->first,
+                  end = t->offset + t->count < last ? t->offset + t->count : last;
+    msg.offset = (uint64_t)(piece->slot + from - piece->first);
+    msg.count = (uint64_t)(end - from);
+    msg.first += (uint64_t)(from - t->offset);
+    return from < end ? floats_write(r, msg, floats, err) : PL_OK;
+}
+
 static int tensor_write(pl_replica_t *r, const pl_weights_t *weights,
                         const pl_output_t *from, const pl_tensor_info_t *t,
                         pl_region_t region, pl_error_t *err)
 {
     const pl_dtype_t dtype = pl_region_dtype(r->model->precision, region);
-    const piece_t piece = piece_of(r, t, region);
-    pl_write_region_t msg = {.region = region,
-                             .offset = (uint64_t)piece.offset,
-                             .count = (uint64_t)piece.count};
-    if (piece.count <= 0)
-        return PL_OK;
+    const bool is_slot = region >= PL_REGION_SLOT0 && region < PL_REGION_SLOT0 + PL_SLOTS;
+    pl_piece_t piece = {t->offset, t->count, t->offset};
+    pl_write_region_t msg = {.region = region};
     pl_floats_t *block = tensor_block(weights, from, dtype, &msg.first), *copy = NULL;
     if (!block && !(copy = pl_floats_new(dtype, (size_t)t->count, err)))
         return err->code;
     if (copy)
         pl_floats_fill(copy, 0, from);
-    msg.first += (uint64_t)piece.skipped;
-    int code = floats_write(r, msg, block ? block : copy, err);
+    pl_floats_t *floats = block ? block : copy;
+    int code = is_slot ? PL_OK : piece_write(r, msg, &piece, t, floats, err);
+    for (int k = 0; is_slot && code == PL_OK && pl_replica_own_piece(r, k, &piece); k++)
+        code = piece_write(r, msg, &piece, t, floats, err);
     pl_object_unref(copy);
     return code;
 }

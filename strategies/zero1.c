@@ -6,6 +6,10 @@
  * the norm that they are clipped by is that of all of them, in one order, and so the bits
  * are those of ddp.
  *
+ * Where they stay on devices and no norm clips them, a rank has a chunk of each bucket,
+ * and gets the sums of that chunk alone.  Each rank then computes the norms of its
+ * chunks, which all add up to the norm that guards the step and is reported.
+ *
  * A checkpoint has all of the state: before one, ranks gather it slot by slot through the
  * gradients' memory, which is free between two steps, and rank zero keeps it; where
  * gradients stay on devices, through memory of the host. */
@@ -32,6 +36,15 @@ static const pl_option_t zero1_options[] = {
     PL_DDP_OPTIONS,
     PL_OPTIONS_END,
 };
+
+/* Range k of the parameters that all ranks have a chunk of; false: there are no more. */
+static bool shared_range(const pl_replica_t *r, int k, int64_t *first, int64_t *end)
+{
+    const bool scatters = ((const pl_ddp_t *)r)->scatters;
+    *first = scatters && k < r->bucket_count ? r->bucket[k + 1] : 0;
+    *end = scatters ? r->bucket[k] : r->model->params;
+    return k < (scatters ? r->bucket_count : 1);
+}
 
 /* ---- parameters, after a step ---- */
 
@@ -102,9 +115,15 @@ static void slot_next(zero1_t *z);
 
 static int slot_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
 {
+    int64_t first, end;
+    int code = PL_OK;
     (void)meeting;
-    return pl_ddp_call_gather(ddp, slot_place(ddp), (size_t)ddp->replica.model->params,
-                              ddp->dtype, err);
+    for (int k = 0; code == PL_OK && shared_range(&ddp->replica, k, &first, &end); k++) {
+        pl_lent_at_t at = slot_place(ddp);
+        at.offset += (size_t)first * pl_element_bytes(ddp->dtype);
+        code = pl_ddp_call_gather(ddp, at, (size_t)(end - first), ddp->dtype, err);
+    }
+    return code;
 }
 
 static void slot_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *failure)
@@ -131,15 +150,17 @@ static void slot_meet(zero1_t *z)
 static void slot_read(void *self, const pl_answer_t *answer)
 {
     zero1_t *z = self;
-    int64_t first, count;
+    pl_piece_t piece = {0};
     if (answer->kind == PL_ANSWER_ERROR)
         slots_end(z, answer->error);
     if (answer->kind != PL_ANSWER_REPLY)
         return;
     const pl_floats_t *own = (pl_floats_t *)answer->body->read_region_reply.floats;
     const size_t width = pl_element_bytes(z->ddp.dtype);
-    pl_replica_partition(&z->ddp.replica, &first, &count);
-    memcpy(slot_room(&z->ddp) + (size_t)first * width, own->data, (size_t)count * width);
+    for (int k = 0; pl_replica_own_piece(&z->ddp.replica, k, &piece); k++)
+        memcpy(slot_room(&z->ddp) + (size_t)piece.first * width,
+               (const char *)own->data + (size_t)piece.slot * width,
+               (size_t)piece.count * width);
     slot_meet(z);
 }
 
@@ -148,8 +169,7 @@ static void slot_next(zero1_t *z)
 {
     pl_replica_t *r = &z->ddp.replica;
     pl_error_t err = {0};
-    int64_t first, count;
-    pl_replica_partition(r, &first, &count);
+    const int64_t count = pl_replica_partition(r);
     const pl_read_region_t msg = {.region = (uint32_t)(PL_REGION_SLOT0 + z->slot),
                                   .count = (uint64_t)count};
     const pl_how_t how = {.on_answer = slot_read};
@@ -184,12 +204,16 @@ static pl_floats_t *zero1_take_slot(pl_replica_t *r, int k)
 
 /* ---- the start ---- */
 
-static void zero1_partition(const pl_replica_t *r, int64_t *first, int64_t *count)
+static bool zero1_partition(const pl_replica_t *r, int k, int64_t *first, int64_t *count)
 {
     uint64_t from, length;
-    pl_chunk_of((uint64_t)r->model->params, (int)r->ranks, (int)r->rank, &from, &length);
-    *first = (int64_t)from;
+    int64_t begin, end;
+    if (!shared_range(r, k, &begin, &end))
+        return false;
+    pl_chunk_of((uint64_t)(end - begin), (int)r->ranks, (int)r->rank, &from, &length);
+    *first = begin + (int64_t)from;
     *count = (int64_t)length;
+    return true;
 }
 
 static int zero1_prepare(pl_replica_t *r, pl_error_t *err)
@@ -207,6 +231,16 @@ static int zero1_prepare(pl_replica_t *r, pl_error_t *err)
     return pl_ddp_meets.prepare(r, err);
 }
 
+/* Clipping takes the norm that ddp has, to the bit. */
+static bool scatters(const pl_ddp_t *ddp)
+{
+    const pl_replica_t *r = &ddp->replica;
+    const pl_trainer_options_t *trainer = r->job->trainer;
+    return r->bucket_count
+           && (trainer->gradient_clip_val <= 0
+               || !strcmp(trainer->gradient_clip_algorithm, "value"));
+}
+
 static void zero1_described(pl_replica_t *r)
 {
     zero1_t *z = (zero1_t *)r;
@@ -218,9 +252,11 @@ static void zero1_described(pl_replica_t *r)
     z->meets.ready = there->ready;
     z->meets.reduce = there->reduce;
     z->meets.computed = there->computed;
-    z->meets.graphs = there->graphs;
-    z->meets.describe = there->describe;
-    z->meets.region = there->region;
+    z->ddp.scatters = scatters(&z->ddp);
+    z->meets.norms = z->ddp.scatters ? (int64_t)r->ranks * r->bucket_count : 0;
+    z->meets.graphs = there->graphs + z->ddp.scatters;
+    z->meets.describe = pl_ddp_state_describe;
+    z->meets.region = pl_ddp_state_region;
 }
 
 static bool zero1_shares(const pl_ddp_t *ddp, pl_region_t region)

@@ -61,6 +61,40 @@ static const one_t runs[] = {
      .nan = 9},
     {.name = "bf16-true", .trainer = "\"devices\": 2, \"precision\": \"bf16-true\""},
     {.name = "zero1", .trainer = "\"devices\": 2", .by = "zero1"},
+    {.name = "zero1 by buckets",
+     .trainer = "\"devices\": 2",
+     .by = "zero1",
+     .strategy = SMALL},
+    {.name = "zero1 by buckets on three, many steps in flight, clipped by value",
+     .trainer = "\"devices\": 3, \"depth\": 4, \"gradient_clip_val\": 0.01, "
+                "\"gradient_clip_algorithm\": \"value\"",
+     .by = "zero1",
+     .strategy = SMALL},
+    {.name = "zero1 by buckets on four, three batches a step, bf16-mixed",
+     .trainer = "\"devices\": 4, \"accumulate_grad_batches\": 3, "
+                "\"precision\": \"bf16-mixed\"",
+     .by = "zero1",
+     .strategy = SMALL},
+    {.name = "zero1 by buckets, 16-mixed, a NaN is skipped",
+     .trainer = "\"devices\": 2, \"nan_policy\": \"skip\", \"depth\": 3, "
+                "\"precision\": \"16-mixed\"",
+     .by = "zero1",
+     .strategy = SMALL,
+     .nan = 9},
+    {.name = "zero1 by buckets, 64-true, frozen",
+     .trainer = "\"devices\": 2, \"freeze\": \"*.bias\", \"precision\": \"64-true\"",
+     .by = "zero1",
+     .strategy = SMALL},
+    {.name = "zero1 by buckets, parameters trained from the second epoch on",
+     .trainer = "\"devices\": 2, \"depth\": 3",
+     .by = "zero1",
+     .strategy = SMALL,
+     .callbacks = FINETUNING},
+    {.name = "zero1 by buckets, batch norms",
+     .trainer = "\"devices\": 2, \"depth\": 3",
+     .by = "zero1",
+     .strategy = SMALL,
+     .module = "\"normed\""},
     {.name = "zero1 on three, clipped, many steps in flight",
      .trainer = "\"devices\": 3, \"depth\": 4, \"gradient_clip_val\": 0.1",
      .by = "zero1",
@@ -217,7 +251,8 @@ static void a_run_that_goes_on_comes_to_the_same_bits(void)
 {
     static const one_t ones[] = {
         {.trainer = "\"devices\": 2, \"depth\": 3", .strategy = SMALL},
-        {.trainer = "\"devices\": 2", .by = "zero1"}};
+        {.trainer = "\"devices\": 2", .by = "zero1"},
+        {.trainer = "\"devices\": 2", .by = "zero1", .strategy = SMALL}};
     for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
         char path[4200];
         rig_spec_t spec = spec_of(&ones[k], "mover");
@@ -240,14 +275,21 @@ static void a_run_that_goes_on_comes_to_the_same_bits(void)
 
 static void sums_overlap_backward(void)
 {
-    static const one_t deep = {.trainer = "\"devices\": 2, \"depth\": 4",
-                               .strategy = SMALL,
-                               .module = "{\"name\": \"mlp\", \"hidden\": [8, 8, 8]}"};
-    mover_overlaps = 0;
-    emulated_slow_us = 500;
-    rig_result_free(train(&deep, "mover"));
-    emulated_slow_us = 0;
-    ok(mover_overlaps > 5, "%d sums were over before backward was", mover_overlaps);
+    static const char *const by[] = {"ddp", "zero1"};
+    for (int k = 0; k < 2; k++) {
+        const one_t deep = {.trainer = "\"devices\": 2, \"depth\": 4",
+                            .by = by[k],
+                            .strategy = SMALL,
+                            .module = "{\"name\": \"mlp\", \"hidden\": [8, 8, 8]}"};
+        mover_overlaps = mover_scatters = 0;
+        emulated_slow_us = 500;
+        rig_result_free(train(&deep, "mover"));
+        emulated_slow_us = 0;
+        ok(mover_overlaps > 5, "%s: %d sums were over before backward was", by[k],
+           mover_overlaps);
+        ok((mover_scatters > 0) == (k == 1), "%d gave each rank its chunk alone",
+           mover_scatters);
+    }
 }
 
 /* Whether some run ends with other weights than the right ones. */
@@ -272,6 +314,10 @@ static void a_wait_that_is_missing_is_found(void)
     ok(differs(&runs[2], &mover_forgets_fence), "updates that do not wait for sums");
     static const one_t zero1 = {.trainer = "\"devices\": 2", .by = "zero1"};
     ok(differs(&zero1, &mover_forgets_fence), "steps that do not wait for parameters");
+    static const one_t chunks = {.trainer = "\"devices\": 2",
+                                 .by = "zero1",
+                                 .strategy = SMALL};
+    ok(differs(&chunks, &mover_forgets_after), "chunks that do not wait for backward");
 }
 
 /* At the first operation, in the middle of a step, and in a later one. */
@@ -296,7 +342,8 @@ static void a_rank_that_fails_ends_the_others(void)
 {
     static const one_t ones[] = {
         {.trainer = "\"devices\": 3, \"depth\": 4", .strategy = SMALL},
-        {.trainer = "\"devices\": 3", .by = "zero1"}};
+        {.trainer = "\"devices\": 3", .by = "zero1"},
+        {.trainer = "\"devices\": 3", .by = "zero1", .strategy = SMALL}};
     for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
         rig_spec_t spec = spec_of(&ones[k], "mover");
         spec.torn = 23;

@@ -11,7 +11,7 @@
 #include "t/streams.h"
 
 bool mover_forgets_after, mover_forgets_fence;
-int mover_fails_at, mover_operations, mover_overlaps;
+int mover_fails_at, mover_operations, mover_overlaps, mover_scatters;
 
 enum { RANKS = 16 };
 
@@ -171,7 +171,11 @@ static int take(void *data)
         char *fresh = malloc(bytes_of(&m->want) + 1);
         memcpy(fresh, m->in[item->rank], bytes_of(&m->want));
         pl_few_elements(&m->want, m->of->size, item->rank, (const void **)m->in, fresh);
-        memcpy(item->at, fresh, bytes_of(&m->want));
+        uint64_t first = 0, count = m->want.count;
+        const size_t width = pl_dtype_bytes(m->want.dtype);
+        if (m->want.move == PL_MOVE_reduce_scatter)
+            pl_chunk_of(count, m->of->size, item->rank, &first, &count);
+        memcpy(item->at + first * width, fresh + first * width, count * width);
         free(fresh);
         if (item->rank == 0)
             overlap_count(m->of);
@@ -210,6 +214,8 @@ static int device_begin(mover_t *m, pl_operation_t *op, pl_error_t *err)
     const item_t item = {meeting, m->rank,
                          (char *)(uintptr_t)memory->address + op->want.offset};
     __atomic_add_fetch(&mover_operations, 1, __ATOMIC_RELAXED);
+    if (op->want.move == PL_MOVE_reduce_scatter)
+        __atomic_add_fetch(&mover_scatters, 1, __ATOMIC_RELAXED);
     if (mover_forgets_fence)
         code = memory->ops->fence_new(memory->device, m->stream, &op->fence, err);
     streams_put(stream->of, stream->number, give, &item, sizeof item);

@@ -17,7 +17,8 @@ fit() {
         "$paceline" fit run.json --set trainer.run_name="$name" "$@"
 }
 
-by() { echo "--set trainer.strategy={\"name\":\"$1\",\"collective\":$2}"; }
+# by STRATEGY COLLECTIVE [MEMBERS]
+by() { echo "--set trainer.strategy={\"name\":\"$1\",\"collective\":$2$3}"; }
 
 the_bits_are_those_of_the_way_through_the_host() {
     local strategy ranks
@@ -31,6 +32,23 @@ the_bits_are_those_of_the_way_through_the_host() {
                 "runs/$strategy$ranks-host/model.safetensors"
         done
     done
+}
+
+chunks_of_buckets_have_the_same_bits() {
+    local ranks buckets=',"bucket_mb":0.0001'
+    for ranks in 2 4; do
+        fit "chunks$ranks" '' $(by zero1 '"auto"' $buckets) --set trainer.devices=$ranks
+        is "$status" 0 "zero1 by buckets, $ranks ranks: a run trains by NCCL"
+        ok "to the same bits" cmp "runs/chunks$ranks/model.safetensors" "runs/zero1$ranks-host/model.safetensors"
+    done
+    rm -f once
+    STAND_IN_ONCE=$folder/once fit chunks-killed "nccl_kill_run=19 nccl_rank=1" $(by zero1 '"auto"' $buckets) \
+        --set trainer.devices=2
+    is "$status" 0 "a rank that is killed is started again"
+    ok "to the same bits" cmp "$(ls -d runs/chunks-killed*/model.safetensors | tail -n 1)" \
+        runs/zero12-host/model.safetensors
+    fit chunks-library '' $(by zero1 '{"name":"nccl","order":"library"}' $buckets) --set trainer.devices=4
+    is "$status" 0 "and in NCCL's order"
 }
 
 the_librarys_order_has_bits_of_its_own() {
@@ -83,6 +101,7 @@ what_is_run_on_a_card_runs_here() {
 }
 
 run the_bits_are_those_of_the_way_through_the_host trains
+run chunks_of_buckets_have_the_same_bits trains
 run the_librarys_order_has_bits_of_its_own trains
 run elastic_runs_have_the_same_bits_on_any_number_of_cards trains
 run a_failure_of_nccl_ends_the_run trains

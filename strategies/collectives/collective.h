@@ -135,7 +135,8 @@ typedef struct pl_collective_ops {
     int (*share_memory)(void *self, pl_operation_t *op, pl_error_t *err);
     /* Afterwards all ranks have the reduced elements.  [PL_EUNSUPPORTED; so below] */
     int (*all_reduce)(void *self, pl_operation_t *op, pl_error_t *err);
-    /* The same, but each rank has its pl_chunk_of() alone; the rest is undefined. */
+    /* The same, but each rank has its pl_chunk_of() alone; the rest is undefined, of a
+     * device's memory as it was. */
     int (*reduce_scatter)(void *self, pl_operation_t *op, pl_error_t *err);
     /* Each rank gives its pl_chunk_of(); afterwards all have all. */
     int (*all_gather)(void *self, pl_operation_t *op, pl_error_t *err);

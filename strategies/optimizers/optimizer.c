@@ -13,6 +13,7 @@
 #include "accelerators/accelerator.h"
 #include "strategies/optimizers/scaling.h"
 #include "tensor/graph.h"
+#include "tensor/operators.h"
 #include "tensor/precision.h"
 
 enum { GROUP_SCALARS = 1 + PL_SCALARS };
@@ -165,33 +166,56 @@ static pl_node_t norm_of(pl_graph_t *g, pl_node_t x, double scale)
     return pl_emit(g, PL_OP_norm, &x, 1, &(pl_attr_t){.a = scale}, NULL);
 }
 
-/* Of the gradients times `factor`.  The product may fit in float32 where the norm itself
- * does not, so that comes into it at last. */
-static pl_node_t gradient_norm(pl_graph_t *g, const pl_model_t *model, int step,
-                               pl_node_t factor)
+/* That of the gradients is made of smaller ones, which fit in float32. */
+#define SMALL 0x1p-20
+
+/* Of the trained gradients in a piece; id -1: there are none. */
+static pl_node_t piece_norm(pl_graph_t *g, const pl_model_t *model, int step,
+                            const pl_piece_t *piece)
 {
-    const double small = 0x1p-20;
     pl_node_t norm = {-1};
-    for (int64_t from = 0, to = 0; pl_trained_range(model, step, &from, &to);) {
+    for (int64_t a = 0, b = 0; pl_trained_range(model, step, &a, &b);) {
+        const int64_t end = piece->first + piece->count,
+                      from = a > piece->first ? a : piece->first, to = b < end ? b : end;
+        if (from >= to)
+            continue;
         pl_node_t grads = pl_region_view(g, PL_REGION_GRADS, from, PL_SHAPE(to - from));
-        pl_node_t part = norm_of(g, grads, small);
+        pl_node_t part = norm_of(g, grads, SMALL);
         pl_node_t both[] = {pl_reshape(g, norm.id < 0 ? part : norm, PL_SHAPE(1)),
                             pl_reshape(g, part, PL_SHAPE(1))};
         norm = norm.id < 0 ? part : norm_of(g, pl_concat(g, both, 2, 0), 1);
     }
-    return pl_scale(g, pl_mul(g, norm, factor), 1 / small);
+    return norm;
+}
+
+static pl_node_t norms_view(pl_graph_t *g, int64_t first, int64_t count)
+{
+    return pl_region_view(g, (pl_region_t)(PL_REGION_STRATEGY0 + 1), first,
+                          PL_SHAPE(count));
+}
+
+/* Of the gradients times `factor`.  The product may fit in float32 where the norm itself
+ * does not, so that comes into it at last. */
+static pl_node_t gradient_norm(pl_graph_t *g, const pl_optimizer_t *optimizer,
+                               const pl_model_t *model, pl_node_t factor)
+{
+    const pl_piece_t all = {.count = model->params};
+    pl_node_t norm = optimizer->norms
+                         ? norm_of(g, norms_view(g, 0, optimizer->norms), 1)
+                         : piece_norm(g, model, optimizer->step, &all);
+    return pl_scale(g, pl_mul(g, norm, factor), 1 / SMALL);
 }
 
 /* From the gradient of sum/nominal to that of sum/weight, clipped. */
-static pl_node_t gradient_factor(pl_graph_t *g, const pl_model_t *model, int step,
-                                 double nominal, double clip)
+static pl_node_t gradient_factor(pl_graph_t *g, const pl_optimizer_t *optimizer,
+                                 const pl_model_t *model, double nominal, double clip)
 {
-    const int64_t at = model->params + 2 * step;
+    const int64_t at = model->params + 2 * optimizer->step;
     pl_node_t loss = pl_region_view(g, PL_REGION_GRADS, at, pl_shape(0));
     pl_node_t weight = pl_region_view(g, PL_REGION_GRADS, at + 1, pl_shape(0));
     pl_emit(g, PL_OP_guard, &weight, 1, &(pl_attr_t){.empty = true}, NULL);
     pl_node_t factor = pl_div(g, pl_scalar(g, nominal), weight);
-    pl_node_t norm = gradient_norm(g, model, step, factor);
+    pl_node_t norm = gradient_norm(g, optimizer, model, factor);
     figure(g, "loss", loss, weight);
     figure(g, "grad_norm", norm, pl_scalar(g, 1));
     if (model->scaling) {
@@ -224,7 +248,9 @@ static pl_node_t clip_elements(pl_graph_t *g, pl_node_t grad, double most)
     return pl_neg(g, pl_minimum(g, above, pl_scalar(g, most)));
 }
 
-static void update_range(step_t *s, int64_t from, pl_shape_t shape, pl_treatment_t how)
+/* Its slots lie from element `slot` on. */
+static void update_range(step_t *s, int64_t from, int64_t slot, pl_shape_t shape,
+                         pl_treatment_t how)
 {
     pl_graph_t *g = s->g;
     const pl_optimizer_ops_t *ops = s->optimizer->ops;
@@ -242,8 +268,7 @@ static void update_range(step_t *s, int64_t from, pl_shape_t shape, pl_treatment
     if (s->optimizer->clip_value > 0)
         u.grad = clip_elements(g, u.grad, s->optimizer->clip_value);
     for (int k = 0; k < ops->slots(how.self); k++)
-        u.slot[k] = pl_region_view(g, (pl_region_t)(PL_REGION_SLOT0 + k),
-                                   from - s->optimizer->first, shape);
+        u.slot[k] = pl_region_view(g, (pl_region_t)(PL_REGION_SLOT0 + k), slot, shape);
     ops->update(g, how.self, &u);
     if (s->has_master)
         pl_assign(g, pl_region_view(g, PL_REGION_PARAMS, from, shape), u.param);
@@ -265,25 +290,30 @@ typedef struct range {
 
 static void range_end(step_t *s, range_t *range, int64_t to)
 {
-    const pl_optimizer_t *o = s->optimizer;
-    const int64_t first = range->from > o->first ? range->from : o->first,
-                  end = !o->end || to < o->end ? to : o->end;
-    if (end > first && range->how.self)
-        update_range(s, first, PL_SHAPE(end - first), range->how);
+    const pl_piece_t all = {.count = to};
+    const pl_piece_t *piece = s->optimizer->pieces ? s->optimizer->piece : &all;
+    for (int k = 0; k == 0 || k < s->optimizer->pieces; k++, piece++) {
+        const int64_t last = piece->first + piece->count,
+                      first = range->from > piece->first ? range->from : piece->first,
+                      end = to < last ? to : last;
+        if (end > first && range->how.self)
+            update_range(s, first, piece->slot + first - piece->first,
+                         PL_SHAPE(end - first), range->how);
+    }
     range->from = to;
 }
 
 /* What sees a whole tensor cannot be shared out by elements. */
 static void update_alone(step_t *s, const pl_tensor_info_t *t, pl_treatment_t how)
 {
-    if (s->optimizer->end)
+    if (s->optimizer->pieces)
         pl_graph_fail(
             s->g, PL_EUNSUPPORTED,
             "optimizer \"%s\" updates \"%s\" as a whole, and with this strategy each "
             "rank updates a partition of the elements: use \"ddp\"",
             s->optimizer->ops->name, t->name);
     else
-        update_range(s, t->offset, t->shape, how);
+        update_range(s, t->offset, t->offset, t->shape, how);
 }
 
 static void update_all(step_t *s, const pl_model_t *model)
@@ -329,7 +359,7 @@ pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t
     if (!s.g)
         return NULL;
     pl_scope(s.g, "%s", optimizer->ops->name);
-    s.factor = gradient_factor(s.g, model, optimizer->step, nominal, clip);
+    s.factor = gradient_factor(s.g, optimizer, model, nominal, clip);
     update_all(&s, model);
     pl_scope_end(s.g);
     if (pl_graph_cast(s.g, model->precision, err) != PL_OK) {
@@ -338,4 +368,35 @@ pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t
     }
     pl_graph_prune(s.g);
     return s.g;
+}
+
+static void norms_describe(pl_graph_t *g, const pl_optimizer_t *optimizer,
+                           const pl_model_t *model, int64_t first)
+{
+    const int64_t end = first + optimizer->pieces, rest = optimizer->norms - end;
+    const pl_node_t zero = pl_scalar(g, 0);
+    if (first)
+        pl_assign(g, norms_view(g, 0, first), pl_broadcast_to(g, zero, PL_SHAPE(first)));
+    if (rest)
+        pl_assign(g, norms_view(g, end, rest), pl_broadcast_to(g, zero, PL_SHAPE(rest)));
+    for (int k = 0; k < optimizer->pieces; k++) {
+        const pl_node_t norm =
+            piece_norm(g, model, optimizer->step, &optimizer->piece[k]);
+        pl_assign(g, norms_view(g, first + k, 1),
+                  pl_broadcast_to(g, norm.id < 0 ? zero : norm, PL_SHAPE(1)));
+    }
+}
+
+pl_graph_t *pl_optimizer_norms(const pl_optimizer_t *optimizer, const pl_model_t *model,
+                               int64_t first, pl_error_t *err)
+{
+    pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
+    if (!g)
+        return NULL;
+    norms_describe(g, optimizer, model, first);
+    if (pl_graph_check(g, err) == PL_OK
+        && pl_graph_cast(g, model->precision, err) == PL_OK)
+        return g;
+    pl_graph_free(g);
+    return NULL;
 }

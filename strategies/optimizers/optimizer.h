@@ -13,6 +13,7 @@
 
 #include "base/options.h"
 #include "paceline.h"
+#include "tensor/graph.h"
 #include "tensor/model.h"
 
 extern const pl_optimizer_ops_t pl_adagrad_optimizer, pl_adam_optimizer,
@@ -34,6 +35,12 @@ typedef struct pl_group {
     const void *vectors;                    /* for those of fewer than two axes  [self] */
 } pl_group_t;
 
+/* Neighbouring elements of the parameters, and where their slots begin in a region of
+ * slots. */
+typedef struct pl_piece {
+    int64_t first, count, slot;
+} pl_piece_t;
+
 typedef struct pl_optimizer {
     const pl_optimizer_ops_t *ops;
     const void *self, *vectors;         /* for what no group matches, as in pl_group_t */
@@ -47,9 +54,11 @@ typedef struct pl_optimizer {
     struct pl_optimizer_memory *memory;     /* what it owns  [it is the caller's] */
     int step;                               /* of the module's steps, whose parameters it
                                                updates */
-    int64_t first, end;                     /* elements of the parameters that it updates;
-                                               its slots begin with the first  [end 0:
-                                               all] */
+    pl_piece_t piece[PL_GRAD_BUCKETS_MOST]; /* of the parameters, which it updates */
+    int pieces;                             /* [0: all] */
+    int64_t norms;                          /* PL_REGION_STRATEGY0 + 1 has as many, which
+                                               pl_optimizer_norms() left of pieces of all
+                                               ranks  [0: the gradients are whole] */
 } pl_optimizer_t;
 
 enum {
@@ -86,6 +95,12 @@ int pl_optimizer_groups_check(const pl_optimizer_t *optimizer, const pl_model_t 
  * largest norm [0: no clipping]. */
 pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t *model,
                                double nominal, double clip, pl_error_t *err);
+
+/* Where `norms` is not 0: the graph that a rank runs before.  It writes what its pieces
+ * add to the norm of the gradients, from norm `first` on, and zeros for those of others,
+ * so that they can be added up over ranks. */
+pl_graph_t *pl_optimizer_norms(const pl_optimizer_t *optimizer, const pl_model_t *model,
+                               int64_t first, pl_error_t *err);
 
 /* Neighbouring parameters that a step trains, from element *to on; false: no more. */
 bool pl_trained_range(const pl_model_t *model, int step, int64_t *from, int64_t *to);
