@@ -2,6 +2,7 @@
  * begins */
 #include "actors/tuning.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -74,6 +75,15 @@ int pl_tuning_settle(pl_tuning_t *what, pl_error_t *err)
     return code == PL_OK ? mode_settle(&what->batch_size, err) : code;
 }
 
+/* The run file's own size may be one that does not fit: a search begins without it. */
+static int size_begin(pl_options_t *options, const pl_tuning_t *what, pl_error_t *err)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%d", (int)(what->init_val < 2 ? what->init_val : 2));
+    return what->batch_size ? pl_options_set(options, "data.batch_size", text, err)
+                            : PL_OK;
+}
+
 /* A rate of 1 and no schedule: then the factor of a step is its rate. */
 pl_job_t *pl_tuning_job(const pl_options_t *given, const pl_tuning_t *what,
                         pl_error_t *err)
@@ -85,6 +95,8 @@ pl_job_t *pl_tuning_job(const pl_options_t *given, const pl_tuning_t *what,
         code = pl_options_set(options, "optimizer.lr", "1.0", err);
     if (code == PL_OK)
         code = pl_options_set(options, "scheduler", "null", err);
+    if (code == PL_OK)
+        code = size_begin(options, what, err);
     pl_job_t *job = code == PL_OK ? pl_job_new(options, PL_TRAIN, err) : NULL;
     if (job)
         job->tuning = *what;

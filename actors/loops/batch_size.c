@@ -3,6 +3,7 @@
  * As Lightning's BatchSizeFinder does it: a few steps with batches of a size, then of
  * twice as many samples, until there is no memory for them or no more samples; a binary
  * search then goes on between the largest that fits and the smallest that does not.
+ * Where the first does not fit, half as many samples are next, until some do.
  * Linux promises more memory than there is and ends who takes it, so what the next size
  * would need is estimated from those before.  What is trained is this run's own and ends
  * with it.
@@ -206,7 +207,7 @@ static int64_t size_after(const finder_t *f)
     const bool halves = !strcmp(what_of(f)->batch_size, "binsearch");
     const bool whole = f->most && f->low == f->most;
     if (f->stopping || f->tried >= what_of(f)->max_trials || (whole && !f->high)
-        || (f->high && (!halves || f->high - f->low <= 1)))
+        || (f->high && ((f->low && !halves) || f->high - f->low <= 1)))
         return END;
     const int64_t size = f->high ? f->low + (f->high - f->low) / 2 : f->low * 2;
     return f->most && size > f->most ? f->most : size;

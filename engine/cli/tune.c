@@ -190,7 +190,7 @@ static void show_size(const cli_tune_t *arguments, const json_t *trials,
         cli_print("  %s fit %s --set data.batch_size=%.0f\n", cli_program(),
                   arguments->run, size);
     } else
-        cli_print("the first batch size does not fit: lower --init-val or raise "
+        cli_print("no batch size that was tried fits: lower --init-val or raise "
                   "--max-memory\n");
 }
 
