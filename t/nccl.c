@@ -1,6 +1,5 @@
 /* nccl.c - tests of the stand-in for NCCL: what it computes, and that it finds what NCCL
  * would only hang at */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 #include <time.h>
 
 #include "accelerators/cuda/load.h"
+#include "device_rig.h"
 #include "tap.h"
 
 enum { RANKS = 4, COUNT = 200000, BYTES = COUNT * 4 };
@@ -307,17 +307,6 @@ static void failures_come_on_request(void)
     is_int(*left, 0, "nothing is left open");
 }
 
-static void *stand_in_open(const char *file, const char *symbol)
-{
-    char path[PATH_MAX];
-    const char *top = getenv("top_builddir");
-    snprintf(path, sizeof path, "%s/t/stand_in/.libs/%s", top ? top : ".", file);
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library)
-        tap_diag("%s", dlerror());
-    return library ? dlsym(library, symbol) : NULL;
-}
-
 int main(void)
 {
     char text[PATH_MAX];
@@ -327,9 +316,9 @@ int main(void)
     setenv("PACELINE_CUDA_PATH", text, 1);
     setenv("STAND_IN_FOLDER", tap_folder(), 1);
     setenv("STAND_IN", "devices=4", 1);
-    left_on_cards = stand_in_open("libcuda.so.1", "stand_in_left");
-    left = stand_in_open("libnccl.so.2", "stand_in_nccl_left");
-    wrong = stand_in_open("libnccl.so.2", "stand_in_nccl_wrong");
+    left_on_cards = device_stand_in("libcuda.so.1", "stand_in_left");
+    left = device_stand_in("libnccl.so.2", "stand_in_nccl_left");
+    wrong = device_stand_in("libnccl.so.2", "stand_in_nccl_wrong");
     const cuda_library_t *library = cuda_library_open(&err);
     if (!ok(left_on_cards && left && wrong && library, "the stand-ins are there: %s",
             err.text))
