@@ -47,6 +47,10 @@ chunks_of_buckets_have_the_same_bits() {
     is "$status" 0 "a rank that is killed is started again"
     ok "to the same bits" cmp "$(ls -d runs/chunks-killed*/model.safetensors | tail -n 1)" \
         runs/zero12-host/model.safetensors
+    fit chunks-half '' $(by zero1 '"auto"' $buckets) --set trainer.devices=2 --set trainer.max_epochs=1
+    fit chunks-half-host '' $(by zero1 '"best"') --set trainer.devices=2 --resume runs/chunks-half
+    is "$status" 0 "a checkpoint of chunks is resumed through the host"
+    ok "to the same bits" cmp "$(newest runs)/model.safetensors" runs/zero12-host/model.safetensors
     fit chunks-library '' $(by zero1 '{"name":"nccl","order":"library"}' $buckets) --set trainer.devices=4
     is "$status" 0 "and in NCCL's order"
 }
