@@ -134,7 +134,9 @@ typedef struct pl_device_info {
                                                      the number of the one that it opened
                                                      [-1: its devices have no numbers] */
     size_t memory_free;                           /* bytes, 0 when unknown */
-    unsigned char uuid[16];                       /* of the device  [zeros: unknown] */
+    unsigned char uuid[16];                       /* of the device, which no other rank
+                                                     may have opened  [zeros: unknown, or
+                                                     any may] */
 } pl_device_info_t;
 
 typedef struct pl_accelerator_ops {

@@ -75,6 +75,18 @@ static pl_dtype_t low_of(const pl_job_t *job)
     return precision ? precision->low : PL_F32;
 }
 
+/* For the launcher: no two ranks may have the same.  [""] */
+static void identity_write(const unsigned char uuid[16], char text[33])
+{
+    unsigned char any = 0;
+    for (int k = 0; k < 16; k++) {
+        any |= uuid[k];
+        snprintf(text + 2 * k, 3, "%02x", uuid[k]);
+    }
+    if (!any)
+        text[0] = '\0';
+}
+
 static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
@@ -111,8 +123,10 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
                     "devices of accelerator \"%s\" have no numbers: of the list "
                     "\"trainer.devices\" only the number of entries counts",
                     device->ops->name);
+    char identity[33];
+    identity_write(device->info.uuid, identity);
     pl_actor_computes(self);
-    pl_actor_ready(self);
+    pl_actor_ready_at(self, identity);
     return PL_OK;
 }
 

@@ -141,23 +141,46 @@ void pl_worker_part_ended(void *self, const pl_answer_t *answer)
         pl_worker_fail(self, answer->error);
 }
 
-/* Where the ranks meet is for the launcher. */
+/* Of a part that is ready; NULL: that is not what it says, or it says nothing more. */
+static const char *address_of(pl_worker_t *w, const pl_answer_t *answer)
+{
+    pl_worker_part_ended(w, answer);
+    return answer->kind == PL_ANSWER_PROGRESS && w->run
+                   && *answer->body->start_progress.address
+               ? answer->body->start_progress.address
+               : NULL;
+}
+
+static void launcher_tell(pl_worker_t *w, const pl_run_progress_t *report)
+{
+    pl_error_t err;
+    if (pl_progress_run(w->run, report) == PL_OK)
+        return;
+    pl_no_memory(&err);
+    pl_worker_fail(w, &err);
+}
+
+/* Where the ranks meet is for the launcher, and so is which devices they have. */
 static void strategy_told(void *self, const pl_answer_t *answer)
 {
     pl_worker_t *w = self;
-    pl_error_t err;
-    pl_worker_part_ended(w, answer);
-    if (answer->kind != PL_ANSWER_PROGRESS || !w->run
-        || !*answer->body->start_progress.address)
+    const char *address = address_of(w, answer);
+    if (!address)
         return;
     phase_begin(w, "waiting until all ranks have started", UNLIMITED, "");
-    const pl_run_progress_t report = {.event = "alive",
-                                      .metrics = "",
-                                      .address = answer->body->start_progress.address};
-    if (pl_progress_run(w->run, &report) != PL_OK) {
-        pl_no_memory(&err);
-        pl_worker_fail(w, &err);
-    }
+    launcher_tell(w, &(pl_run_progress_t){.event = "alive",
+                                          .metrics = "",
+                                          .address = address});
+}
+
+static void accelerator_told(void *self, const pl_answer_t *answer)
+{
+    pl_worker_t *w = self;
+    const char *identity = address_of(w, answer);
+    if (identity)
+        launcher_tell(w, &(pl_run_progress_t){.event = "alive",
+                                              .metrics = "",
+                                              .device = identity});
 }
 
 bool pl_worker_spawn(pl_worker_t *w, const pl_actor_ops_t *ops, pl_where_t where,
@@ -205,7 +228,8 @@ static int spawn_parts(pl_worker_t *w, pl_error_t *err)
         || (w->job->stage == PL_TRAIN
             && !pl_worker_spawn(w, &pl_io_checkpoint, PL_OWN_THREAD, &start, &w->keeper,
                                 err))
-        || !pl_worker_spawn(w, accelerator, PL_OWN_THREAD, &start, &w->accelerator, err))
+        || !pl_spawn(w, accelerator, PL_OWN_THREAD, &start,
+                     (pl_how_t){.on_answer = accelerator_told}, &w->accelerator, err))
         return err->code;
     char *options = pl_request_options(w->job, "trainer.strategy", err);
     pl_start_t strategy_start = {.options = options,

@@ -96,6 +96,17 @@ a_rank_that_is_killed_is_started_again() {
     done
 }
 
+two_ranks_on_one_card_are_refused_at_the_start() {
+    local collective
+    for collective in '"best"' '"tcp"'; do
+        fit shared 'one_card' $(by ddp "$collective") --set trainer.devices=2
+        is "$status" 2 "with the collective $collective"
+        like "$err" '^paceline: launcher.spawn: rank 0 and rank 1 use the same card: each rank needs one of its own' "by a sentence"
+        is "$(grep -c 'started again\|^epoch' <<<"$err")" 0 "before anything else"
+    done
+    NCCL_HOSTID=test fit shared 'one_card' $(by ddp '"best"') --set trainer.devices=2
+    is "$status" 0 "unless they call themselves different machines"
+}
 
 what_is_run_on_a_card_runs_here() {
     try env OUT="$folder/proof" PROVE_WITHOUT_CARD=1 STAND_IN=devices=1 LD_LIBRARY_PATH="$stand_in" \
@@ -110,6 +121,7 @@ run the_librarys_order_has_bits_of_its_own trains
 run elastic_runs_have_the_same_bits_on_any_number_of_cards trains
 run a_failure_of_nccl_ends_the_run trains
 run a_rank_that_is_killed_is_started_again trains
+run two_ranks_on_one_card_are_refused_at_the_start trains
 run what_is_run_on_a_card_runs_here trains
 is "$(ls "$folder" | grep -c stand-in-nccl)" 0 "nothing is left behind"
 done_testing

@@ -244,6 +244,12 @@ static void rank_stuck(pl_rank_t *rank)
 
 /* ---- the ranks meet ---- */
 
+static void ranks_give_up(pl_ranks_t *ranks, const pl_error_t *error)
+{
+    ranks_failed(ranks, -1, error);
+    ranks_cancel(ranks);
+}
+
 static char *all_addresses(const pl_ranks_t *ranks)
 {
     size_t room = 1;
@@ -260,10 +266,8 @@ static char *all_addresses(const pl_ranks_t *ranks)
 static void rank_joined(void *self, const pl_answer_t *answer)
 {
     pl_ranks_t *ranks = self;
-    if (answer->kind != PL_ANSWER_ERROR || !ranks->run)
-        return;
-    ranks_failed(ranks, -1, answer->error);
-    ranks_cancel(ranks);
+    if (answer->kind == PL_ANSWER_ERROR && ranks->run)
+        ranks_give_up(ranks, answer->error);
 }
 
 static void ranks_join(pl_ranks_t *ranks)
@@ -281,10 +285,8 @@ static void ranks_join(pl_ranks_t *ranks)
                             (pl_how_t){.on_answer = rank_joined}, &err);
     }
     pl_free(addresses);
-    if (sent)
-        return;
-    ranks_failed(ranks, -1, &err);
-    ranks_cancel(ranks);
+    if (!sent)
+        ranks_give_up(ranks, &err);
 }
 
 /* Addresses rise one by one, and go down as a table. */
@@ -297,12 +299,33 @@ static void rank_address(pl_rank_t *rank, const char *address)
     rank->address = pl_strdup(address);
     if (!rank->address) {
         pl_no_memory(&err);
-        ranks_failed(ranks, -1, &err);
-        ranks_cancel(ranks);
+        ranks_give_up(ranks, &err);
         return;
     }
     if (++ranks->told == ranks->count && !ranks->ended)
         ranks_join(ranks);
+}
+
+/* Each rank needs a device of its own, as far as devices can be told apart. */
+static void rank_device(pl_rank_t *rank, const char *identity)
+{
+    pl_ranks_t *ranks = rank->ranks;
+    pl_error_t err = {0};
+    for (int k = 0; k < ranks->count; k++) {
+        const char *other = k == rank->number ? NULL : ranks->rank[k].device;
+        if (other && !strcmp(other, identity))
+            pl_fail(&err, PL_EINVAL,
+                    "rank %d and rank %d use the same card: each rank needs one of its "
+                    "own; see trainer.devices and CUDA_VISIBLE_DEVICES",
+                    k < rank->number ? k : rank->number,
+                    k < rank->number ? rank->number : k);
+    }
+    pl_free(rank->device);
+    rank->device = pl_strdup(identity);
+    if (!rank->device)
+        pl_no_memory(&err);
+    if (err.code != PL_OK)
+        ranks_give_up(ranks, &err);
 }
 
 /* ---- the run ---- */
@@ -365,6 +388,8 @@ static void rank_reported(pl_rank_t *rank, const pl_run_progress_t *report)
                     err.text);
     if (*report->address)
         rank_address(rank, report->address);
+    if (*report->device)
+        rank_device(rank, report->device);
     rank->heard = pl_now();
     if (report->global_step > rank->global_step)
         rank->global_step = report->global_step;
@@ -428,8 +453,10 @@ static int rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_error_t *err)
 
 static void ranks_clear(pl_ranks_t *ranks)
 {
-    for (int k = 0; k < ranks->started; k++)
+    for (int k = 0; k < ranks->started; k++) {
         pl_free(ranks->rank[k].address);
+        pl_free(ranks->rank[k].device);
+    }
     pl_object_unref(ranks->outcome);
     ranks->outcome = NULL;
     ranks->started = ranks->told = ranks->answered = ranks->ended = 0;

@@ -26,6 +26,8 @@ typedef struct pl_rank {
     uint64_t life;                          /* ends when the rank has [0: not started] */
     bool answered, ended;                   /* its part of the run; itself */
     char *address;                          /* where the others find it  [not told yet] */
+    char *device;                           /* identity of its own  [not told yet, or
+                                               unknown] */
     int64_t heard;                          /* pl_now() of its newest sign of life */
     uint64_t global_step;                   /* that it has told */
 } pl_rank_t;

@@ -8,9 +8,10 @@
  * so is what a recording does not allow.  What is left when a context ends is told.
  *
  * The variable STAND_IN has faults and facts, separated by spaces: "no_device", "stub",
- * "old", "devices=2", "memory_mb=64", "capability=90", "memory=3" (the third allocation
- * finds no memory), "launch=2:719" (the second launch fails so), "run=2:700" (the second
- * kernel breaks the device).  They count from the moment a context begins. */
+ * "old", "one_card" (all numbers are the same card), "devices=2", "memory_mb=64",
+ * "capability=90", "memory=3" (the third allocation finds no memory), "launch=2:719" (the
+ * second launch fails so), "run=2:700" (the second kernel breaks the device).  They count
+ * from the moment a context begins. */
 #include "t/stand_in/cuda.h"
 
 #include <stdio.h>
@@ -263,7 +264,7 @@ API cu_result_t cuDeviceGetName(char *name, int room, CUdevice device)
 
 API cu_result_t cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 {
-    memset(uuid, 0x40 + device, sizeof *uuid);
+    memset(uuid, 0x40 + (stand_in_fact("one_card", 0, NULL) ? 0 : device), sizeof *uuid);
     return CU_OK;
 }
 
