@@ -146,10 +146,14 @@ static const cuda_dnn_library_t *library_of(cuda_t *cuda)
     return layers->library;
 }
 
-static int fail(const cuda_t *cuda, cu_result_t status, const char *what, pl_error_t *err)
+/* A library does not say that the card is lost. */
+static int fail(cuda_t *cuda, cu_result_t status, const char *what, pl_error_t *err)
 {
     const cuda_dnn_t *call = &cuda->layers.library->call;
     char last[256] = "";
+    const int code = cuda_check_alive(cuda, err);
+    if (code != PL_OK)
+        return code;
     call->last_error(last, sizeof last);
     return pl_fail(err, PL_EIO, "cuda:%d (%s): %s: cuDNN failed: %s (%u)%s%.160s",
                    cuda->card.number, cuda->card.name, what, call->status_name(status),

@@ -78,6 +78,12 @@ int cuda_check(cuda_t *cuda, pl_error_t *err, cu_result_t result, const char *wh
     return pl_fail(err, failure.code, "%s", failure.text);
 }
 
+int cuda_check_alive(cuda_t *cuda, pl_error_t *err)
+{
+    size_t left, all;
+    return cuda_check(cuda, err, cuda->call->memory_info(&left, &all), "the card's work");
+}
+
 int cuda_enter(cuda_t *cuda, pl_error_t *err)
 {
     if (!cuda->context)

@@ -71,8 +71,12 @@ void cuda_products_close(cuda_t *cuda)
     cuda->products = (cuda_products_t){0};
 }
 
-static int fail(const cuda_t *cuda, cu_result_t status, const char *what, pl_error_t *err)
+/* A library does not say that the card is lost. */
+static int fail(cuda_t *cuda, cu_result_t status, const char *what, pl_error_t *err)
 {
+    const int code = cuda_check_alive(cuda, err);
+    if (code != PL_OK)
+        return code;
     return pl_fail(err, PL_EIO, "cuda:%d (%s): %s: cuBLASLt failed: %s (%u)",
                    cuda->card.number, cuda->card.name, what,
                    cuda->products.library->call.status_name(status), status);
