@@ -79,8 +79,8 @@ extern const pl_machine_ops_t cuda_paper_machine;
  * thread. */
 int cuda_check(cuda_t *cuda, pl_error_t *err, cu_result_t result, const char *what, ...)
     PL_PRINTF(4, 5);
-/* Whether the driver still accepts calls, where a library has failed: PL_OK, or the end of
- * the device.  Any thread. */
+/* Whether the driver still accepts calls, where a library has failed: PL_OK, or the end
+ * of the device.  Any thread. */
 int cuda_check_alive(cuda_t *cuda, pl_error_t *err);
 /* Makes the device that of this thread; fails when it is lost.  Any thread. */
 int cuda_enter(cuda_t *cuda, pl_error_t *err);
