@@ -576,11 +576,14 @@ int main(int argc, char **argv)
     const char *top = getenv("top_builddir");
     snprintf(text, sizeof text, "%s/t/stand_in/.libs", top ? top : ".");
     setenv("PACELINE_CUDA_PATH", text, 1);
-    setenv("STAND_IN_FOLDER", tap_folder(), 0);
     setenv("STAND_IN", "devices=4", 0);
     if (!getenv("LD_LIBRARY_PATH") || !strstr(getenv("LD_LIBRARY_PATH"), "stand_in")) {
         setenv("LD_LIBRARY_PATH", text, 1);
         execv("/proc/self/exe", argv);
+    }
+    if (!getenv("STAND_IN_FOLDER")) {                /* no process of a rank's */
+        setenv("STAND_IN_FOLDER", tap_folder(), 1);
+        setenv("TMPDIR", tap_folder(), 1);           /* what a killed one leaves */
     }
     pl_init(&argc, &argv, nccl_plugin(), NULL);
     cuda = cuda_plugin()->table;

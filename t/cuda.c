@@ -648,6 +648,7 @@ int main(void)
     setenv("PACELINE_CUDA_PATH", text, 1);
     snprintf(text, sizeof text, "%s/around", tap_folder());
     setenv("XDG_CACHE_HOME", text, 1);
+    setenv("TMPDIR", tap_folder(), 1);               /* what a killed process leaves */
     unsetenv("CUDA_VISIBLE_DEVICES");
     rig_init(cuda_plugin());
     accelerator = cuda_plugin()->table;
