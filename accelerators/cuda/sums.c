@@ -105,6 +105,11 @@ static int room_grow(cuda_sums_t *s, size_t bytes, pl_error_t *err)
 {
     const cuda_driver_t *call = s->cuda->call;
     const size_t wanted = bytes > 2 * s->bytes ? bytes : 2 * s->bytes;
+    if (s->blocks == BLOCKS)
+        return pl_fail(err, PL_ENOMEM,
+                       "out of memory on cuda:%d: sums over ranks have grown %d times; "
+                       "set the strategy's bucket_mb lower",
+                       s->cuda->card.number, BLOCKS);
     cu_result_t result = call->memory_new(&s->block[s->blocks], wanted);
     size_t got = wanted;
     if (result == CU_OUT_OF_MEMORY && wanted > bytes)

@@ -196,9 +196,11 @@ static int target_of(const pl_graph_t *g, int32_t value)
                : -1;
 }
 
-/* The sums of the rows of what a product has transposed first, or of what that is rounded
- * from: the gradient of a bias beside that of its weights; -1. */
-static int bias_sum_of(const pl_graph_t *g, const pl_op_t *op)
+/* The sums of the rows of what a product has transposed first, [m] of them, or of what
+ * that is rounded from: the gradient of a bias beside that of its weights, which no other
+ * product has; -1. */
+static int bias_sum_of(const pl_graph_t *g, const pl_plan_t *plan, const pl_op_t *op,
+                       int64_t m)
 {
     const int32_t a = root_of(g, op->input[0]);
     const pl_value_t *made = &g->value[a];
@@ -212,7 +214,8 @@ static int bias_sum_of(const pl_graph_t *g, const pl_op_t *op)
             continue;
         const int32_t of = root_of(g, sum->input[0]);
         const pl_shape_t x = g->value[sum->input[0]].shape;
-        if ((of == a || of == wider) && x.dim[x.rank - 1] > 1
+        if ((of == a || of == wider) && m > 1 && x.dim[x.rank - 1] == m
+            && plan->product[sum->output[0]].front < 0
             && sum->attr.axes == (1u << (x.rank - 1)) - 1
             && g->value[sum->output[0]].dtype == g->value[op->output[0]].dtype)
             return i;
@@ -221,12 +224,12 @@ static int bias_sum_of(const pl_graph_t *g, const pl_op_t *op)
 }
 
 /* Fills in an epilogue that a library can have; false: nothing fits. */
-static bool describe_epilogue(const pl_graph_t *g, const pl_op_t *op, pl_product_t *p,
-                              gpu_product_t *made)
+static bool describe_epilogue(const pl_graph_t *g, const pl_plan_t *plan,
+                              const pl_op_t *op, pl_product_t *p, gpu_product_t *made)
 {
     const int32_t value = op->output[0];
     const int function = function_of(g, value),
-              sum = op->attr.transpose_a ? bias_sum_of(g, op) : -1;
+              sum = op->attr.transpose_a ? bias_sum_of(g, plan, op, p->m) : -1;
     const pl_op_t *next = &g->op[function < 0 ? 0 : function];
     if (p->batches > 1)
         return false;
@@ -288,7 +291,7 @@ static int library_find(pl_gpu_t *gpu, gpu_text_t *t, const pl_plan_t *plan, int
             *made = plain;
             p.adds = adds;
             made->target = adds ? g->op[target].input[0] : -1;
-            if (!more || (describe_epilogue(g, op, &p, made)
+            if (!more || (describe_epilogue(g, plan, op, &p, made)
                           && offered >> p.epilogue & 1))
                 code = library_ask(gpu, t, &p, made, err);
         }
