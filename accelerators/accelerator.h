@@ -68,8 +68,8 @@ typedef struct pl_replay {
                                        [left at 0] */
     /* To be called as soon as the first so many of the graph's buckets are there, to stay
      * as they are: they are reduced meanwhile.  From inside replay() or later, on the
-     * accelerator's thread  [nobody wants to know; need not be called].  Where gradients
-     * are lent they are there behind the fence, which is borrowed, whether the replay
+     * accelerator's thread  [not reported; need not be called].  Where gradients are lent
+     * they are there behind the fence, which is borrowed, whether the replay
      * runs or is stopped  [NULL: they are there]. */
     void (*ready)(struct pl_replay *replay, int buckets, pl_fence_t *fence);
     /* Of a device that has lent a region: to be called from inside replay(), once all of

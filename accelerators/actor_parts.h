@@ -2,10 +2,12 @@
 #ifndef PL_ACCELERATORS_ACTOR_PARTS_H
 #define PL_ACCELERATORS_ACTOR_PARTS_H
 
+#include <jansson.h>
+
 #include "accelerators/accelerator.h"
 #include "accelerators/actor.h"
-#include "accelerators/actor_times.h"
 #include "accelerators/rooms.h"
+#include "base/map.h"
 #include "base/options.h"
 #include "runtime/actor.h"
 
@@ -18,6 +20,24 @@ typedef struct pl_compiled {
     size_t sample[PL_FIELDS];                       /* bytes of a sample, of each field */
     size_t output[PL_FIELDS];                       /* of each output */
 } pl_compiled_t;
+
+/* Where the time of a device goes: by operator and kind of kernel. */
+typedef struct pl_time_row {
+    char what[24], operator[64];
+    int stream;
+    uint64_t count;
+    double seconds;
+} pl_time_row_t;
+
+/* Zeros: nothing was measured yet. */
+typedef struct pl_device_times {
+    bool wanted;
+    pl_time_row_t *row;
+    int rows, room;
+    pl_map_t known;                                         /* a row's number from 1 */
+    uint64_t replays;
+    double before;                   /* s of the replays before in the same list */
+} pl_device_times_t;
 
 typedef struct pl_device {
     pl_instance_t part;
@@ -68,5 +88,15 @@ int pl_device_describe(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err);
 /* Those under way, which the device has forgotten. */
 void pl_device_compiles_drop(pl_device_t *device);
+
+/* ---- actor_times.c ---- */
+
+/* Adds a replay's; -> the list with them, as the reply of replay_plan has it (consumed
+ * [NULL: a new one]; NULL: out of memory). */
+json_t *pl_device_times_add(pl_device_times_t *times, const pl_device_span_t *span,
+                            int count, json_t *spans);
+/* A table as log lines, longest first, if anything was measured. */
+void pl_device_times_log(pl_device_times_t *times, int rank);
+void pl_device_times_release(pl_device_times_t *times);
 
 #endif

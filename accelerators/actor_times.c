@@ -2,8 +2,6 @@
  *
  * A few hundred rows, which are found by a hash of both; the table is logged when the
  * device ends. */
-#include "accelerators/actor_times.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

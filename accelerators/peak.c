@@ -3,7 +3,7 @@
  * Measured, because what a processor's name promises depends on its clock, its
  * neighbours and the library.  Products of square matrices in the run's number format,
  * larger and larger until they take some milliseconds: the best of all counts.  A device
- * whose replays end later goes on from the end of one to the next. */
+ * whose replays end later begins the next one when one has ended. */
 #include "accelerators/peak.h"
 
 #include "base/alloc.h"

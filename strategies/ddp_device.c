@@ -4,7 +4,7 @@
  * the collective sums each bucket on the device, behind the fence of the piece of
  * backward that ends it, and the update runs behind the last sum.  The host waits for
  * none of that.  The board stays in the host's memory: its tail has the figures of a
- * batch, and is summed when they are there, while devices go on.
+ * batch, and is summed when they are there, while devices compute.
  *
  * Every rank has to come to the same sums.  A step that is skipped is so on all ranks,
  * because its gradients are the same; what was sent behind it is not reduced, because the

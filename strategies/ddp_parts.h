@@ -99,6 +99,7 @@ typedef struct pl_ddp {
     pl_meeting_t *ordering;                 /* whose operations are not in order; so many
                                                calls of the collective's for it: */
     int enqueuing;
+    bool state_given, norms_given;          /* their replays of that are in order */
     int called;                             /* buckets of the step to come */
     int pending;                            /* calls of the collective's for it, and for
                                                those */

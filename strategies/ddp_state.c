@@ -92,39 +92,14 @@ static int state_sum(pl_ddp_t *ddp, pl_error_t *err)
 }
 
 static int replay(pl_ddp_t *ddp, int k, const char *what, pl_bytes_t scalars,
-                  pl_on_answer_t then, pl_error_t *err)
+                  pl_how_t how, pl_error_t *err)
 {
     pl_replica_t *r = &ddp->replica;
     const pl_replay_plan_t msg = {.plan = pl_replica_plan_of(r, PL_PLAN_OWN, k)->number,
                                   .what = what,
                                   .scalars = scalars,
                                   .after = pl_replica_moved(r)};
-    const pl_how_t how = {.on_answer = then};
     return pl_call_replay_plan(r, r->accelerator, &msg, how, err) ? PL_OK : err->code;
-}
-
-/* Its own call counts as one of the collective's until the sums are called for. */
-static void given(void *self, const pl_answer_t *answer)
-{
-    pl_ddp_t *ddp = self;
-    pl_error_t err = {0};
-    if (answer->kind == PL_ANSWER_ERROR)
-        pl_ddp_device_moved(ddp, answer->error);
-    if (answer->kind != PL_ANSWER_PROGRESS)
-        return;
-    ddp->after = (pl_fence_t *)answer->body->replay_plan_progress.fence;
-    const int code = state_sum(ddp, &err);
-    pl_ddp_device_moved(ddp, code == PL_OK ? NULL : &err);
-}
-
-int pl_ddp_state_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err)
-{
-    const double scalars[] = {[HAS_SAMPLES] = sums->has_samples,
-                              [IS_FIRST] = ddp->replica.rank == 0};
-    const int code = replay(ddp, GIVE, "state_give",
-                            (pl_bytes_t){scalars, sizeof scalars}, given, err);
-    ddp->enqueuing += code == PL_OK;
-    return code;
 }
 
 static void taken(void *self, const pl_answer_t *answer)
@@ -134,29 +109,55 @@ static void taken(void *self, const pl_answer_t *answer)
         ddp->failure = *answer->error;
 }
 
-int pl_ddp_state_take(pl_ddp_t *ddp, pl_error_t *err)
-{
-    return replay(ddp, TAKE, "state_take", (pl_bytes_t){0}, taken, err);
-}
-
-static void norms_given(void *self, const pl_answer_t *answer)
+/* Its own call counts as one of the collective's until the sums are called for. */
+static void given(void *self, const pl_answer_t *answer)
 {
     pl_ddp_t *ddp = self;
+    bool *is_given = answer->context;
     pl_error_t err = {0};
+    if (*is_given) {
+        taken(self, answer);
+        return;
+    }
     if (answer->kind == PL_ANSWER_ERROR)
         pl_ddp_device_moved(ddp, answer->error);
     if (answer->kind != PL_ANSWER_PROGRESS)
         return;
+    *is_given = true;
     ddp->after = (pl_fence_t *)answer->body->replay_plan_progress.fence;
-    const int code = pl_ddp_device_sum(ddp, PL_REGION_STRATEGY0 + 1, 0,
-                                       (size_t)ddp->replica.meets->norms, &err);
+    const int code = is_given == &ddp->state_given
+                         ? state_sum(ddp, &err)
+                         : pl_ddp_device_sum(ddp, PL_REGION_STRATEGY0 + 1, 0,
+                                             (size_t)ddp->replica.meets->norms, &err);
     pl_ddp_device_moved(ddp, code == PL_OK ? NULL : &err);
+}
+
+static int give(pl_ddp_t *ddp, int k, const char *what, pl_bytes_t scalars,
+                bool *is_given, pl_error_t *err)
+{
+    const pl_how_t how = {.on_answer = given, .context = is_given};
+    *is_given = false;
+    const int code = replay(ddp, k, what, scalars, how, err);
+    ddp->enqueuing += code == PL_OK;
+    return code;
+}
+
+int pl_ddp_state_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err)
+{
+    const double scalars[] = {[HAS_SAMPLES] = sums->has_samples,
+                              [IS_FIRST] = ddp->replica.rank == 0};
+    return give(ddp, GIVE, "state_give", (pl_bytes_t){scalars, sizeof scalars},
+                &ddp->state_given, err);
+}
+
+int pl_ddp_state_take(pl_ddp_t *ddp, pl_error_t *err)
+{
+    const pl_how_t how = {.on_answer = taken};
+    return replay(ddp, TAKE, "state_take", (pl_bytes_t){0}, how, err);
 }
 
 int pl_ddp_norms_give(pl_ddp_t *ddp, pl_error_t *err)
 {
-    const int code = replay(ddp, norms_plan(ddp), "norms_give", (pl_bytes_t){0},
-                            norms_given, err);
-    ddp->enqueuing += code == PL_OK;
-    return code;
+    return give(ddp, norms_plan(ddp), "norms_give", (pl_bytes_t){0}, &ddp->norms_given,
+                err);
 }

@@ -1,7 +1,7 @@
-/* fence.c - fences of the core, and regions that are lent to others who use the device
+/* fence.c - fences of the core, and regions that are lent to users of the same device
  *
- * A fence is an event that is recorded once while anybody has the fence, and then used
- * again for another.  Others may have one when the device is closed already: the list of
+ * A fence is an event that is recorded once while the fence is referred to, and then used
+ * again for another.  A fence may outlive the device: the list of
  * all, which every fence keeps, outlives the device. */
 #include "accelerators/gpu/fence.h"
 

@@ -197,10 +197,10 @@ typedef struct pl_machine_ops {
     /* Waits until all that is on the stream has run. */
     int (*finish)(void *self, pl_stream_t stream, pl_error_t *err);
 
-    /* For others who work on lent memory, and so called from any thread, as event_new(),
-     * event_free() and event_passed() are then  [all NULL: it is not lent].  Streams are
-     * the vendor's handles: stream() gives one of the core's; enter() makes the device
-     * that of this thread. */
+    /* For collectives that work on lent memory, and so called from any thread, as
+     * event_new(), event_free() and event_passed() are then  [all NULL: it is not lent].
+     * Streams are the vendor's handles: stream() gives one of the core's; enter() makes
+     * the device that of this thread. */
     void *(*stream)(void *self, pl_stream_t stream);
     int (*enter)(void *self, pl_error_t *err);
     int (*stream_new)(void *self, void **stream, pl_error_t *err);

@@ -114,7 +114,7 @@ static bool define_part(gpu_text_t *t, const char *word, int32_t value)
     return false;
 }
 
-/* Whether something but looks follows the core, and nothing that goes on by itself. */
+/* Whether operations other than reshapes follow the core, and no second core. */
 static bool is_followed(const gpu_text_t *t)
 {
     const int next = t->core < 0 ? -1 : pl_unit_core(t->g, t->core + 1, t->to);

@@ -2,7 +2,7 @@
  *
  * A batch, its indices and its fields are one block of memory, each field aligned for the
  * widest vectors; a large one has whole pages, which a device may keep registered.  The
- * pool is freed by whoever comes last: its owner or a batch. */
+ * last of its owner and its batches frees the pool. */
 #include "actors/connectors/batch_pool.h"
 
 #include <pthread.h>

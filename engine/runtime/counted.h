@@ -18,7 +18,8 @@ typedef struct pl_object {
 PL_API void pl_object_init(pl_object_t *object, void (*release)(pl_object_t *object));
 PL_API void *pl_object_ref(void *object);                /* NULL stays NULL; any thread */
 PL_API void pl_object_unref(void *object);               /* NULL is fine; any thread */
-/* Nobody else has it, and what others did with it is over: it may be used again. */
+/* The caller has the last reference, and sees what other threads did: it may be used
+ * again. */
 PL_API bool pl_object_is_ours(const void *object);
 
 #ifdef __cplusplus

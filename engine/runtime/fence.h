@@ -50,10 +50,10 @@ typedef struct pl_device_memory {
     void *device;                              /* for these */
 } pl_device_memory_t;
 
-/* Memory that ranks reduce, lent by a collective, or by a device.  Who has a reference
- * may read and write it while no operation on that part of it is under way; after an
- * abort other ranks may still write into it.  A device's is the region's: it is there
- * until the region is allocated again or the device is closed. */
+/* Memory that ranks reduce, lent by a collective, or by a device.  The holder of a
+ * reference may read and write it while no operation on that part of it is under way;
+ * after an abort other ranks may still write into it.  A device's is the region's: it is
+ * there until the region is allocated again or the device is closed. */
 typedef struct pl_lent {
     pl_object_t object;
     void *data;                                 /* [bytes], on a page boundary  [NULL: it

@@ -8,8 +8,8 @@
  * its done() is called; whatever a collective waits for can be waited for by one
  * descriptor.  One operation is under way at a time on the host's memory, and one on a
  * device's; of each kind all ranks begin the same ones in the same order. Once one has
- * failed, or was aborted, all that follow fail: the ranks must meet anew, and what was in
- * lent memory is lost.
+ * failed, or was aborted, all that follow fail: the ranks have to join again, and what
+ * was in lent memory is lost.
  *
  * Same bits: an element's sum over ranks is that of the canonical tree (tree.h), whatever
  * moves it and however it is cut; where a collective cannot hold to that, own_order()

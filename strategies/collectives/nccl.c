@@ -8,8 +8,8 @@
  * The communicator is nonblocking and belongs to the thread of the collective: so that
  * thread can abort it at any time.  An operation is done when it is on the stream; errors
  * of what runs there are asked for every 10 ms until all has run.  An abort comes a
- * moment after the failure was reported: kernels that it ends leave garbage, which nobody
- * must take for a result. */
+ * moment after the failure was reported: kernels that it ends leave garbage, which is
+ * no result. */
 #include "strategies/collectives/nccl.h"
 
 #include <errno.h>
@@ -265,6 +265,9 @@ static int device_check(const nccl_t *n, const pl_operation_t *op, pl_error_t *e
 
 static int device_begin(nccl_t *n, pl_operation_t *op, pl_error_t *err)
 {
+    if (n->joining)
+        return pl_fail(err, PL_ESTATE, "%s of memory of a device while the ranks join",
+                       pl_move_name(op->want.move));
     int code = pl_underway_check(&n->now, op, n->world.size, err);
     if (code == PL_OK)
         code = device_check(n, op, err);
@@ -398,7 +401,16 @@ static void nccl_close(void *self)
 
 static bool nccl_own_order(const void *self)
 {
-    return !nccl_is_canonical(self);
+    const nccl_t *n = self;
+    pl_instance_t host = {0};
+    if (!nccl_is_canonical(n))
+        return true;
+    if (pl_instance_of_choice(&host, "collective", &n->host, "best", NULL) != PL_OK)
+        return false;
+    const pl_collective_ops_t *ops = host.ops;
+    const bool own = ops->own_order && ops->own_order(host.self);
+    pl_instance_release(&host);
+    return own;
 }
 
 static int nccl_available(pl_error_t *why)

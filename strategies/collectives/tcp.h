@@ -164,7 +164,7 @@ void tcp_count(tcp_t *t);
  * told. */
 char *tcp_segment(const tcp_t *t, int owner, uint64_t k, size_t *bytes);
 const char *tcp_told(const tcp_t *t, int rank, uint64_t k, size_t *bytes);
-/* Whether what a rank is told has elements: to some it only says how far another is. */
+/* Whether what a rank is sent has elements: some learn only how far another is. */
 bool tcp_carries(const tcp_t *t, bool is_for_all);
 /* Before an all_to_all: what is given is kept aside, because what comes takes its
  * place. */

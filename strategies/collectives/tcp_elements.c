@@ -5,7 +5,7 @@
  * ranks there that are a subtree of the canonical tree of their own, a unit, one gives
  * the sum of all, and one of the machine gets the results and writes them to where all
  * want them.  Which one that is goes round with the owner of the chunk, so that all have
- * a part of the work.  Where nobody shares memory, each rank is a unit and a machine.
+ * a part of the work.  Where no ranks share memory, each rank is a unit and a machine.
  *
  * What one rank has for one other, as in all_to_all and send, goes straight to it. */
 #include <string.h>
