@@ -211,6 +211,10 @@ PL_API void pl_cancel(void *self, uint64_t call);
  * that are proven dead or fenced. */
 PL_API void pl_abandon(void *self, uint64_t call);
 
+/* The context of a call that this actor has made and that is still open, of those whose
+ * answers go to that function: the k-th, the newest first  [NULL: there are fewer]. */
+PL_API void *pl_open_call(void *self, pl_on_answer_t on_answer, int k);
+
 #define PL_CALL(name, number, from, to, help) \
     static inline uint64_t pl_call_##name(void *self, pl_address_t at, \
                                           const pl_##name##_t *fields, pl_how_t how, \

@@ -204,6 +204,15 @@ void pl_abandon(void *self, uint64_t number)
         made_drop(made);
 }
 
+void *pl_open_call(void *self, pl_on_answer_t on_answer, int k)
+{
+    const pl_made_call_t *made = actor_of(self)->made;
+    for (; made; made = made->next)
+        if (made->on_answer == on_answer && k-- == 0)
+            return made->context;
+    return NULL;
+}
+
 /* ---- answering ---- */
 
 static pl_envelope_t answer_envelope(const pl_call_t *call, pl_kind_t kind)

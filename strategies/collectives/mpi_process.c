@@ -84,8 +84,8 @@ int mpi_take(pl_error_t *err)
     pthread_mutex_lock(&lock);
     if (taken)
         code = pl_fail(err, PL_EUNSUPPORTED,
-                       "only one rank of a process can use mpi: let mpirun start a "
-                       "process for each rank");
+                       "mpi is in use in this process: each rank needs a process of its "
+                       "own, which mpirun starts, and mpi has no groups of ranks");
     else if (left_behind)
         code = pl_fail(
             err, PL_ESTATE,

@@ -1,8 +1,11 @@
 /* split.c - groups of ranks: those of the same color get a collective of their own
  *
  * Each rank starts a further collective of the same kind and has the ranks gather
- * addresses and colors by the collective of all.  Then those of its color meet.  So a
- * group has memory, deaths and aborts of its own, and works beside the others. */
+ * addresses and colors by the collective of all.  Then those of its color join.  So a
+ * group has memory, deaths and aborts of its own, and works beside the others.
+ *
+ * A rank that cannot open its group comes to the gather all the same, with the reason:
+ * the others would wait for it without end. */
 #include "strategies/collectives/split.h"
 
 #include <stdio.h>
@@ -14,27 +17,56 @@
 /* What a rank gives; chunks of all_gather are multiples of PL_CHUNK_STEP. */
 typedef struct card {
     char address[PL_ADDRESS_TEXT];
+    char cause[PL_ERROR_TEXT];                     /* of a rank that has no group  [""] */
     int32_t color, unused[3];
 } card_t;
 
 _Static_assert(sizeof(card_t) % PL_CHUNK_STEP == 0, "a card is a chunk");
 
-static void split_end(void *self, pl_split_t *split, const pl_error_t *failure)
+static void split_end(void *self, pl_split_t *split)
 {
-    if (split->is_done)
-        return;
+    split->life = 0;
+    split->ended(self, split, split->end.code ? &split->end : NULL);
+}
+
+/* No call to `from` is open then.  The struct may be gone behind done(), unless a group
+ * is still to end. */
+static void split_done(void *self, pl_split_t *split, const pl_error_t *failure)
+{
+    const bool has_ended = split->has_ended;
     split->is_done = true;
     pl_object_unref(split->lent);
     split->lent = NULL;
     split->done(self, split, failure);
+    if (has_ended)
+        split_end(self, split);
 }
 
-static void joined(void *self, const pl_answer_t *answer)
+/* Answers to lend_memory, all_gather and join. */
+static void stepped(void *self, const pl_answer_t *answer)
 {
-    if (answer->kind == PL_ANSWER_REPLY)
-        split_end(self, answer->context, NULL);
-    else if (answer->kind == PL_ANSWER_ERROR)
-        split_end(self, answer->context, answer->error);
+    pl_split_t *split = answer->context;
+    if (split->is_done)
+        return;
+    if (answer->kind == PL_ANSWER_ERROR)
+        split_done(self, split, answer->error);
+    else if (answer->kind == PL_ANSWER_REPLY)
+        split->next(self, split, answer->body);
+}
+
+static pl_how_t then(pl_split_t *split,
+                     void (*next)(void *self, pl_split_t *split, const pl_body_t *body))
+{
+    split->next = next;
+    return (pl_how_t){.on_answer = stepped, .context = split};
+}
+
+/* ---- the ranks have gathered ---- */
+
+static void joined(void *self, pl_split_t *split, const pl_body_t *body)
+{
+    (void)body;
+    split_done(self, split, NULL);
 }
 
 /* Those of this rank's color; a line for each. */
@@ -57,83 +89,144 @@ static char *members_list(pl_split_t *split)
     return text;
 }
 
-static void gathered(void *self, const pl_answer_t *answer)
+/* The first rank that has no group; this one's may have ended after it was given. */
+static int cards_check(const pl_split_t *split, pl_error_t *err)
 {
-    pl_split_t *split = answer->context;
+    const card_t *card = split->lent->data;
+    int rank = 0;
+    while (rank < split->size && !*card[rank].cause)
+        rank++;
+    if (rank == split->size && !split->failure.code)
+        return PL_OK;
+    const bool is_own = rank == split->rank || rank == split->size;
+    return pl_fail(err, is_own ? split->failure.code : PL_EPEER,
+                   "rank %d cannot open the collective of its group: %.*s",
+                   is_own ? split->rank : rank, PL_ERROR_TEXT - 1,
+                   is_own ? split->failure.text : card[rank].cause);
+}
+
+static void gathered(void *self, pl_split_t *split, const pl_body_t *body)
+{
+    (void)body;
     pl_error_t err = {0};
-    if (answer->kind == PL_ANSWER_ERROR)
-        split_end(self, split, answer->error);
-    if (answer->kind != PL_ANSWER_REPLY || split->is_done)
-        return;
-    char *members = members_list(split);
+    char *members = NULL;
+    int code = cards_check(split, &err);
+    if (code == PL_OK) {
+        members = members_list(split);
+        code = members ? PL_OK : pl_no_memory(&err);
+    }
     const pl_join_t msg = {.rank = (uint32_t)split->group_rank,
                            .world_size = (uint32_t)split->group_size,
                            .addresses = members};
-    const pl_how_t how = {.on_answer = joined, .context = split};
-    if (!members)
-        pl_no_memory(&err);
-    if (!members || !pl_call_join(self, split->group, &msg, how, &err))
-        split_end(self, split, &err);
+    if (code == PL_OK)
+        split->joining = pl_call_join(self, split->group, &msg, then(split, joined),
+                                      &err);
+    if (!split->joining)
+        split_done(self, split, &err);
     pl_free(members);
 }
 
-static void lent(void *self, const pl_answer_t *answer)
+/* ---- what this rank gives ---- */
+
+/* Once there is memory for the card, and something to say. */
+static void card_give(void *self, pl_split_t *split)
 {
-    pl_split_t *split = answer->context;
     pl_error_t err = {0};
-    if (answer->kind == PL_ANSWER_ERROR)
-        split_end(self, split, answer->error);
-    if (answer->kind != PL_ANSWER_REPLY || split->is_done)
+    if (split->is_given || !split->lent || (!*split->address && !split->failure.code))
         return;
-    split->lent = pl_object_ref(answer->body->lend_memory_reply.memory);
     card_t *own = (card_t *)split->lent->data + split->rank;
+    split->is_given = true;
     own->color = split->color;
     strcpy(own->address, split->address);
+    if (split->failure.code)
+        strcpy(own->cause, split->failure.text);
     const pl_all_gather_t msg = {.memory = &split->lent->object,
                                  .count = (uint64_t)split->size * sizeof(card_t),
                                  .dtype = PL_U8};
-    const pl_how_t how = {.on_answer = gathered, .context = split};
-    if (!pl_call_all_gather(self, split->from, &msg, how, &err))
-        split_end(self, split, &err);
+    if (pl_call_all_gather(self, split->from, &msg, then(split, gathered), &err))
+        return;
+    pl_call_abort(self, split->from, &(pl_abort_t){.reason = err.text}, (pl_how_t){0},
+                  NULL);
+    split_done(self, split, &err);
 }
 
-/* The address of the group's collective is known. */
-static void address_take(void *self, pl_split_t *split, const char *address)
+static void lent(void *self, pl_split_t *split, const pl_body_t *body)
 {
-    pl_error_t err = {0};
-    const pl_lend_memory_t msg = {.bytes = (uint64_t)split->size * sizeof(card_t)};
-    const pl_how_t how = {.on_answer = lent, .context = split};
-    snprintf(split->address, sizeof split->address, "%s", address);
-    if (!pl_call_lend_memory(self, split->from, &msg, how, &err))
-        split_end(self, split, &err);
+    split->lent = pl_object_ref(body->lend_memory_reply.memory);
+    card_give(self, split);
 }
 
+/* Answers to `start` of the group's collective. */
 static void lived(void *self, const pl_answer_t *answer)
 {
     pl_split_t *split = answer->context;
-    if (answer->kind == PL_ANSWER_PROGRESS && *answer->body->start_progress.address)
-        address_take(self, split, answer->body->start_progress.address);
-    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+    if (answer->kind == PL_ANSWER_LATE)
         return;
-    const pl_error_t *err = answer->kind == PL_ANSWER_ERROR ? answer->error : NULL;
-    pl_error_t early = {0};
-    if (!err)
-        pl_fail(&early, PL_ECANCELLED, "the collective of the group has ended");
-    split->life = 0;
-    split_end(self, split, err ? err : &early);
-    if (split->ended)
-        split->ended(self, split, err);
+    if (answer->kind == PL_ANSWER_PROGRESS) {
+        snprintf(split->address, sizeof split->address, "%s",
+                 answer->body->start_progress.address);
+        card_give(self, split);
+        return;
+    }
+    split->has_ended = true;
+    if (answer->kind == PL_ANSWER_ERROR)
+        split->end = *answer->error;
+    if (split->is_done) {
+        split_end(self, split);
+        return;
+    }
+    pl_fail(&split->failure, PL_ECANCELLED, "it has ended");
+    if (split->end.code)
+        split->failure = split->end;
+    if (!split->joining) {
+        card_give(self, split);
+        return;
+    }
+    pl_abandon(self, split->joining);   /* its thread has ended, perhaps before it came */
+    split_done(self, split, &split->failure);
 }
 
-int pl_collective_split(void *self, pl_split_t *split, pl_error_t *err)
+static void group_start(void *self, pl_split_t *split)
 {
+    pl_error_t *err = &split->failure;
     const char *name = ((const pl_part_t *)split->part->part.ops)->name;
     const pl_actor_ops_t *ops = pl_collective_actor(name, err);
     const pl_start_t start = {.options = "", .context = &split->part->object};
     const pl_how_t how = {.on_answer = lived, .context = split};
-    if (split->color < 0)
-        return pl_fail(err, PL_EINVAL, "color %d: 0 or more is needed", split->color);
-    if (ops)
+    if (ops && split->color < 0)
+        pl_fail(err, PL_EINVAL, "color %d: 0 or more is needed", split->color);
+    else if (ops)
         split->life = pl_spawn(self, ops, PL_OWN_THREAD, &start, how, &split->group, err);
-    return split->life ? PL_OK : err->code;
+}
+
+static bool is_splitting(void *self, pl_address_t from)
+{
+    const pl_split_t *split;
+    for (int k = 0; (split = pl_open_call(self, stepped, k)); k++)
+        if (split->from.actor == from.actor)
+            return true;
+    for (int k = 0; (split = pl_open_call(self, lived, k)); k++)
+        if (split->from.actor == from.actor && !split->is_done)
+            return true;
+    return false;
+}
+
+int pl_collective_split(void *self, pl_split_t *split, pl_error_t *err)
+{
+    const pl_lend_memory_t msg = {.bytes = (uint64_t)split->size * sizeof(card_t)};
+    if (split->rank < 0 || split->size > PL_RANKS_MOST || split->rank >= split->size)
+        return pl_fail(err, PL_EINVAL, "rank %d of %d: at most %d ranks are possible",
+                       split->rank, split->size, PL_RANKS_MOST);
+    if (is_splitting(self, split->from))
+        return pl_fail(err, PL_EBUSY,
+                       "a collective is split once at a time: wait for done()");
+    split->life = split->joining = 0;
+    split->lent = NULL;
+    split->address[0] = '\0';
+    split->failure = split->end = (pl_error_t){0};
+    split->is_given = split->is_done = split->has_ended = false;
+    if (!pl_call_lend_memory(self, split->from, &msg, then(split, lent), err))
+        return err ? err->code : PL_EIO;
+    group_start(self, split);
+    return PL_OK;
 }

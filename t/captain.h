@@ -1,0 +1,52 @@
+/* captain.h - ranks whose collectives are actors, for tests: one actor, the captain, in
+ * the place of all ranks' strategies has a collective for each rank */
+#ifndef T_CAPTAIN_H
+#define T_CAPTAIN_H
+
+#include "runtime/reactor.h"
+#include "strategies/collectives/actor.h"
+
+enum { RANKS = 3, ELEMENTS = 5000 };
+
+typedef struct told {
+    int order;                                      /* in which the answer came, from 1 */
+    int code;
+    char text[PL_ERROR_TEXT];
+} told_t;
+
+typedef struct captain {
+    pl_address_t rank[RANKS];
+    uint64_t life[RANKS];
+    char address[RANKS][PL_ADDRESS_TEXT];
+    pl_lent_t *lent[RANKS];                                 /* counted */
+    int answers, late, wanted;
+} captain_t;
+
+extern pl_reactor_t *captain_reactor;
+extern captain_t *captain;
+extern told_t told[RANKS][4];                               /* context of calls */
+extern told_t ended[RANKS];
+
+/* The collectives are there; they have joined, and each has memory for ELEMENTS of
+ * float32. */
+void captain_open(void);
+void captain_meet(void);
+void captain_close(void);
+
+/* Until so many answers have come; an answer that a test takes itself is counted.  In
+ * time, or a test has failed. */
+void wait_for(int answers);
+void count(captain_t *c);
+/* Whether that comes to be in time. */
+bool comes(bool (*what)(void));
+
+pl_collective_part_t *part_of(const char *collective);      /* counted */
+
+/* Calls whose answer goes to told[rank][k]. */
+pl_how_t how(int rank, int k, int total_ms);
+void join(int rank, int k, int total_ms);
+void lend(int rank, int k);
+uint64_t all_reduce(int rank, int k, uint64_t offset, uint64_t elements, int total_ms);
+void barrier(int rank, int k, int total_ms);
+
+#endif
