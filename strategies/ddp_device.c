@@ -58,6 +58,23 @@ static bool norms_begin(pl_ddp_t *ddp, pl_meeting_t *meeting)
     return pl_ddp_norms_give(ddp, &ddp->failure) == PL_OK;
 }
 
+void pl_ddp_device_replayed(void *self, const pl_answer_t *answer)
+{
+    pl_ddp_t *ddp = self;
+    if (answer->kind == PL_ANSWER_ERROR && ddp->failure.code == PL_OK)
+        ddp->failure = *answer->error;
+}
+
+/* Runs behind what was moved. */
+static void combine(pl_ddp_t *ddp, const pl_meeting_t *meeting)
+{
+    const pl_how_t how = {.on_answer = pl_ddp_device_replayed};
+    if (ddp->ways && ddp->ways->combine)
+        ddp->ways->combine(ddp, &meeting->sums, how, &ddp->failure);
+    else if (ddp->agrees)
+        pl_ddp_state_take(ddp, &ddp->failure);
+}
+
 void pl_ddp_device_moved(pl_ddp_t *ddp, const pl_error_t *failure)
 {
     pl_meeting_t *meeting = ddp->ordering;
@@ -68,9 +85,9 @@ void pl_ddp_device_moved(pl_ddp_t *ddp, const pl_error_t *failure)
     if (ddp->failure.code == PL_OK && norms_begin(ddp, meeting))
         return;
     ddp->ordering = NULL;
-    if (ddp->failure.code == PL_OK && meeting->on_device && ddp->agrees)
-        pl_ddp_state_take(ddp, &ddp->failure);
-    if (ddp->failure.code == PL_OK)
+    if (ddp->failure.code == PL_OK && meeting->on_device)
+        combine(ddp, meeting);
+    if (ddp->failure.code == PL_OK && ddp->replica.meets->computed)
         pl_replica_ordered(&ddp->replica);
     meeting->ready = ddp->failure.code != PL_OK || meeting->is_computed;
     pl_ddp_go_on(ddp);
@@ -179,21 +196,23 @@ static void gathered_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t 
     pl_replica_told(&ddp->replica, failure, false);
 }
 
-static int gather(pl_ddp_t *ddp, int64_t first, int64_t end, pl_error_t *err)
+int pl_ddp_device_gather(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
+                         pl_error_t *err)
 {
-    const pl_replica_t *r = &ddp->replica;
-    const pl_lent_at_t at = pl_ddp_region(ddp, PL_REGION_PARAMS, (size_t)first);
+    const pl_lent_at_t at = pl_ddp_region(ddp, region, from);
     const pl_all_gather_t msg = {.memory = &at.memory->object,
                                  .offset = at.offset,
-                                 .count = (uint64_t)(end - first),
+                                 .count = count,
                                  .dtype = ddp->dtype,
-                                 .after = r->updated ? &r->updated->object : NULL};
+                                 .after = ddp->after ? &ddp->after->object : NULL};
     const pl_how_t how = {.on_answer = gather_answered};
+    if (!pl_call_all_gather(ddp, ddp->mover, &msg, how, err))
+        return err->code;
     ddp->enqueuing++;
-    return pl_call_all_gather(ddp, ddp->mover, &msg, how, err) ? PL_OK : err->code;
+    return PL_OK;
 }
 
-int pl_ddp_device_gather(pl_ddp_t *ddp, pl_error_t *err)
+int pl_ddp_device_gather_params(pl_ddp_t *ddp, pl_error_t *err)
 {
     const pl_replica_t *r = &ddp->replica;
     pl_meeting_t *meeting = pl_ddp_meeting(ddp, err);
@@ -203,11 +222,17 @@ int pl_ddp_device_gather(pl_ddp_t *ddp, pl_error_t *err)
     meeting->end = gathered_end;
     meeting->is_computed = true;
     ddp->ordering = meeting;
-    int code = ddp->scatters ? PL_OK : gather(ddp, 0, r->model->params, err);
+    ddp->after = r->updated;
+    int code = ddp->scatters ? PL_OK
+                             : pl_ddp_device_gather(ddp, PL_REGION_PARAMS, 0,
+                                                    (size_t)r->model->params, err);
     for (int k = 0; ddp->scatters && k < r->bucket_count && code == PL_OK; k++)
-        code = gather(ddp, r->bucket[k + 1], r->bucket[k], err);
-    if (code != PL_OK)
-        pl_ddp_device_moved(ddp, err);
+        code = pl_ddp_device_gather(ddp, PL_REGION_PARAMS, (size_t)r->bucket[k + 1],
+                                    (size_t)(r->bucket[k] - r->bucket[k + 1]), err);
+    if (code == PL_OK)
+        return PL_OK;
+    ddp->enqueuing++;
+    pl_ddp_device_moved(ddp, err);
     return PL_OK;
 }
 
@@ -237,10 +262,12 @@ static int device_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_erro
         return err->code;
     meeting->on_device = true;
     ddp->ordering = meeting;
+    const bool gives = ddp->ways && ddp->ways->give;
     int code = share(ddp, err);
+    ddp->after = r->computed;
     if (code == PL_OK)
-        code = pl_ddp_sum_step(ddp, sums, err);
-    if (code == PL_OK && ddp->agrees)
+        code = gives ? ddp->ways->give(ddp, sums, err) : pl_ddp_sum_step(ddp, sums, err);
+    if (code == PL_OK && ddp->agrees && !gives)
         code = pl_ddp_state_give(ddp, sums, err);
     fences_drop(ddp);
     if (code == PL_OK)
@@ -261,6 +288,22 @@ static void device_computed(pl_replica_t *r, const pl_replica_sums_t *sums)
     meeting->is_computed = true;
     meeting->ready = ddp->ordering != meeting;
     pl_ddp_go_on(ddp);
+}
+
+int pl_ddp_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
+{
+    if (!((pl_ddp_t *)r)->on_device)
+        return pl_ddp_meets.reduce(r, sums, err);
+    const int code = device_reduce(r, sums, err);
+    if (code == PL_OK)
+        device_computed(r, sums);
+    return code;
+}
+
+void pl_ddp_meet_there(pl_replica_meets_t *meets)
+{
+    meets->reduce = device_reduce;
+    meets->computed = device_computed;
 }
 
 void pl_ddp_device_release(pl_ddp_t *ddp)

@@ -99,10 +99,10 @@ static bool is_bulk(const pl_ddp_t *ddp, pl_region_t region)
     const pl_replica_t *r = &ddp->replica;
     if (r->job->stage != PL_TRAIN)
         return false;
-    if (region == PL_REGION_GRADS || region == PL_REGION_STATE
-        || region == PL_REGION_EXCHANGE
-        || (ddp->on_device
-            && (region == PL_REGION_STRATEGY0 || region == PL_REGION_STRATEGY0 + 1)))
+    if (region == PL_REGION_GRADS || region == PL_REGION_EXCHANGE
+        || (region == PL_REGION_STATE && (ddp->agrees || !ddp->on_device))
+        || (region == PL_REGION_STRATEGY0 && ddp->agrees)
+        || (region == PL_REGION_STRATEGY0 + 1 && ddp->scatters))
         return pl_replica_region_count(r, region) > 0;
     return ddp->ways && ddp->ways->shares && ddp->ways->shares(ddp, region);
 }
@@ -225,7 +225,8 @@ void pl_ddp_described(pl_replica_t *r)
     pl_replica_gradients(r, &ddp->dtype);
     buckets_find(ddp);
     ddp->on_device = pl_ddp_stays(ddp);
-    for (int k = 0; k < r->model->count && ddp->on_device; k++)
+    const bool agrees = ddp->on_device && !(ddp->ways && ddp->ways->keeps_state);
+    for (int k = 0; k < r->model->count && agrees; k++)
         ddp->agrees |= r->model->tensor[k].region == PL_REGION_STATE
                        && r->model->tensor[k].agree != PL_AGREE_NONE;
     if (ddp->on_device && r->meets == &pl_ddp_meets)

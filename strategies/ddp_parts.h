@@ -43,19 +43,29 @@ typedef struct pl_meeting {
  * what takes long is the accelerator's. */
 typedef struct pl_ddp_ways {
     /* This rank's gradients are there: has the collective move them, by
-     * pl_ddp_sum_step() or pl_ddp_call_…() and pl_ddp_sum_tail().  [pl_ddp_sum_step()] */
+     * pl_ddp_sum_step() or pl_ddp_move_…() and, in the host's memory,
+     * pl_ddp_sum_tail().  [pl_ddp_sum_step()] */
     int (*give)(struct pl_ddp *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
+    /* Has one of its own plans replayed behind what give() moved, before anything else
+     * runs; `how` takes the answers.  [none] */
+    int (*combine)(struct pl_ddp *ddp, const pl_replica_sums_t *sums, pl_how_t how,
+                   pl_error_t *err);
+    /* The figures of the step are there: has the collective sum them in its way, and
+     * takes the sums from there.  [they are in the tail] */
+    int (*give_figures)(struct pl_ddp *ddp, const pl_replica_sums_t *sums,
+                        pl_error_t *err);
+    void (*take_figures)(struct pl_ddp *ddp, const pl_replica_sums_t *sums);
     /* Regions that ranks exchange besides gradients and state.  [none] */
     bool (*shares)(const struct pl_ddp *ddp, pl_region_t region);
     /* The regions lie in memory of their own, not beside the board.  [one operation sums
      * gradients and tail, as far as that is possible] */
     bool separates;
-    /* Gradients, and the regions that it shares, may stay in the memory of devices; then
-     * give() and take() are NULL.  [they lie in the host's] */
+    /* Gradients, and the regions that it shares, may stay in the memory of devices: the
+     * host reads and writes none of them.  [they lie in the host's] */
     bool stays;
-    bool keeps_state;             /* give() and take() see to what ranks agree on of it */
-    /* That is over, or has failed; ends, now or later, with pl_replica_reduced().
-     * [with it at once] */
+    bool keeps_state;          /* give() and combine() see to what ranks agree on of it */
+    /* All that is over, or has failed; ends, now or later, with pl_replica_reduced().
+     * [with it at once, or pl_replica_told() where gradients stay on devices] */
     void (*take)(struct pl_ddp *ddp, const pl_replica_sums_t *sums,
                  const pl_error_t *failure, bool halt);
 } pl_ddp_ways_t;
@@ -83,6 +93,8 @@ typedef struct pl_ddp {
     pl_dtype_t dtype;                           /* of gradients and tail */
     pl_meeting_t *first, **last, *spare;
     pl_meeting_t *under_way;
+    pl_replica_sums_t ended;                   /* of the step that ranks met over last, */
+    bool halts;                                /* which is told with that */
     double bucket_mb;                                       /* options */
     bool drop_last, replace_sampler;
     const char *device_kind;                /* of memory that the collective moves besides
@@ -141,7 +153,7 @@ int pl_ddp_meet(pl_ddp_t *ddp, const pl_meeting_t *like, pl_error_t *err);
 int pl_ddp_meet_next(pl_ddp_t *ddp, const pl_meeting_t *like, pl_error_t *err);
 /* The first meeting for a batch, which is done. */
 pl_meeting_t *pl_ddp_meeting_of(const pl_ddp_t *ddp, const pl_forward_t *forward);
-/* Have the collective sum or gather elements of lent memory. */
+/* Have the collective sum or gather elements of the host's memory. */
 PL_API int pl_ddp_call_sum(pl_ddp_t *ddp, pl_lent_at_t at, size_t count, pl_dtype_t dtype,
                            pl_error_t *err);
 PL_API int pl_ddp_call_gather(pl_ddp_t *ddp, pl_lent_at_t at, size_t count,
@@ -181,6 +193,12 @@ extern const pl_replica_meets_t pl_ddp_meets;
 PL_API void *pl_ddp_gradients(const pl_ddp_t *ddp);
 /* Room for the figures of a batch, of each shard where it is cut. */
 double *pl_ddp_figures(const pl_ddp_t *ddp);
+/* Have the collective sum or gather neighbouring elements of a region that ranks move,
+ * wherever it lies. */
+PL_API int pl_ddp_move_sum(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
+                           pl_error_t *err);
+PL_API int pl_ddp_move_gather(pl_ddp_t *ddp, pl_region_t region, size_t count,
+                              pl_error_t *err);
 /* The sums of a step: of its gradients, its loss and the tail; or of the last two
  * alone. */
 PL_API int pl_ddp_sum_step(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
@@ -198,20 +216,38 @@ bool pl_ddp_stays(const pl_ddp_t *ddp);
 extern const pl_replica_meets_t pl_ddp_device_meets;
 /* The same with state that ranks agree on. */
 extern const pl_replica_meets_t pl_ddp_state_meets;
-/* Sums neighbouring elements of a region, behind ddp->after. */
+/* For a strategy built upon this one, where on_device: its steps are reduced there. */
+void pl_ddp_meet_there(pl_replica_meets_t *meets);
+/* A step whose figures are there, wherever gradients lie. */
+int pl_ddp_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err);
+/* Sums or gathers neighbouring elements of a region, behind ddp->after. */
 int pl_ddp_device_sum(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
                       pl_error_t *err);
+int pl_ddp_device_gather(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
+                         pl_error_t *err);
 /* Sums a bucket in the same way, so that this rank gets its chunk. */
 int pl_ddp_device_scatter(pl_ddp_t *ddp, int bucket, pl_error_t *err);
 /* An operation is in order, or has failed: the last has the replica go on. */
 void pl_ddp_device_moved(pl_ddp_t *ddp, const pl_error_t *failure);
+/* Answers of a replay that the host does not wait for: a failure ends what follows. */
+void pl_ddp_device_replayed(void *self, const pl_answer_t *answer);
 /* Gathers the parameters behind the update: for stepped(). */
-int pl_ddp_device_gather(pl_ddp_t *ddp, pl_error_t *err);
+int pl_ddp_device_gather_params(pl_ddp_t *ddp, pl_error_t *err);
 void pl_ddp_device_release(pl_ddp_t *ddp);
 
 /* ---- ddp_state.c: what ranks agree on, there ---- */
 
 enum { PL_DDP_STATE_GRAPHS = 2 };
+/* For graphs of a strategy that gives in its own way: how many ranks had samples; and
+ * what this rank gives of a tensor, or, behind the sums, takes.  They begin at a scalar:
+ * whether this rank has samples, whether it is the first. */
+enum { PL_DDP_STATE_SCALARS = 2 };
+void pl_ddp_state_give_present(pl_graph_t *g, int scalar);
+struct pl_tensor_info;
+pl_node_t pl_ddp_state_share(const struct pl_tensor_info *t, int scalar, pl_graph_t *g);
+pl_node_t pl_ddp_state_mean(const struct pl_tensor_info *t, pl_graph_t *g);
+/* Sums both, in the way of pl_ddp_device_sum(). */
+int pl_ddp_state_sum(pl_ddp_t *ddp, pl_error_t *err);
 /* One more behind these, or alone, where there are norms. */
 pl_graph_t *pl_ddp_state_describe(pl_replica_t *r, int k, pl_error_t *err);
 int64_t pl_ddp_state_region(const pl_replica_t *r, int k);

@@ -24,19 +24,38 @@ static pl_node_t present(pl_graph_t *g, pl_shape_t shape)
                            shape);
 }
 
+static pl_node_t view(const pl_tensor_info_t *t, pl_graph_t *g)
+{
+    return pl_region_view(g, PL_REGION_STATE, t->offset, PL_SHAPE(t->count));
+}
+
+void pl_ddp_state_give_present(pl_graph_t *g, int scalar)
+{
+    pl_assign(g, pl_region_view(g, PL_REGION_STRATEGY0, 0, PL_SHAPE(1)),
+              pl_broadcast_to(g, pl_step_scalar(g, scalar + HAS_SAMPLES), PL_SHAPE(1)));
+}
+
+pl_node_t pl_ddp_state_share(const pl_tensor_info_t *t, int scalar, pl_graph_t *g)
+{
+    scalar += t->agree == PL_AGREE_MEAN ? HAS_SAMPLES : IS_FIRST;
+    return t->agree == PL_AGREE_NONE ? view(t, g)
+                                     : pl_mul(g, view(t, g), pl_step_scalar(g, scalar));
+}
+
+pl_node_t pl_ddp_state_mean(const pl_tensor_info_t *t, pl_graph_t *g)
+{
+    return t->agree == PL_AGREE_MEAN
+               ? pl_div(g, view(t, g), present(g, PL_SHAPE(t->count)))
+               : view(t, g);
+}
+
 static void describe_tensor(const pl_tensor_info_t *t, int k, pl_graph_t *g)
 {
-    const pl_shape_t shape = PL_SHAPE(t->count);
-    const bool is_mean = t->agree == PL_AGREE_MEAN;
     if (t->region != PL_REGION_STATE || t->agree == PL_AGREE_NONE
-        || (k == TAKE && !is_mean))
+        || (k == TAKE && t->agree != PL_AGREE_MEAN))
         return;
-    const pl_node_t x = pl_region_view(g, PL_REGION_STATE, t->offset, shape);
-    if (k == GIVE)
-        pl_assign(g, x,
-                  pl_mul(g, x, pl_step_scalar(g, is_mean ? HAS_SAMPLES : IS_FIRST)));
-    else
-        pl_assign(g, x, pl_div(g, x, present(g, shape)));
+    pl_assign(g, view(t, g),
+              k == GIVE ? pl_ddp_state_share(t, 0, g) : pl_ddp_state_mean(t, g));
 }
 
 static int norms_plan(const pl_ddp_t *ddp)
@@ -53,8 +72,7 @@ pl_graph_t *pl_ddp_state_describe(pl_replica_t *r, int k, pl_error_t *err)
     if (!g)
         return NULL;
     if (k == GIVE)
-        pl_assign(g, pl_region_view(g, PL_REGION_STRATEGY0, 0, PL_SHAPE(1)),
-                  pl_broadcast_to(g, pl_step_scalar(g, HAS_SAMPLES), PL_SHAPE(1)));
+        pl_ddp_state_give_present(g, 0);
     for (int i = 0; i < r->model->count; i++)
         describe_tensor(&r->model->tensor[i], k, g);
     if (pl_graph_check(g, err) == PL_OK
@@ -70,7 +88,7 @@ int64_t pl_ddp_state_region(const pl_replica_t *r, int k)
 }
 
 /* Neighbouring tensors are one sum. */
-static int state_sum(pl_ddp_t *ddp, pl_error_t *err)
+int pl_ddp_state_sum(pl_ddp_t *ddp, pl_error_t *err)
 {
     const pl_model_t *model = ddp->replica.model;
     int64_t first = 0, end = 0;
@@ -102,13 +120,6 @@ static int replay(pl_ddp_t *ddp, int k, const char *what, pl_bytes_t scalars,
     return pl_call_replay_plan(r, r->accelerator, &msg, how, err) ? PL_OK : err->code;
 }
 
-static void taken(void *self, const pl_answer_t *answer)
-{
-    pl_ddp_t *ddp = self;
-    if (answer->kind == PL_ANSWER_ERROR && ddp->failure.code == PL_OK)
-        ddp->failure = *answer->error;
-}
-
 /* Its own call counts as one of the collective's until the sums are called for. */
 static void given(void *self, const pl_answer_t *answer)
 {
@@ -116,7 +127,7 @@ static void given(void *self, const pl_answer_t *answer)
     bool *is_given = answer->context;
     pl_error_t err = {0};
     if (*is_given) {
-        taken(self, answer);
+        pl_ddp_device_replayed(self, answer);
         return;
     }
     if (answer->kind == PL_ANSWER_ERROR)
@@ -126,7 +137,7 @@ static void given(void *self, const pl_answer_t *answer)
     *is_given = true;
     ddp->after = (pl_fence_t *)answer->body->replay_plan_progress.fence;
     const int code = is_given == &ddp->state_given
-                         ? state_sum(ddp, &err)
+                         ? pl_ddp_state_sum(ddp, &err)
                          : pl_ddp_device_sum(ddp, PL_REGION_STRATEGY0 + 1, 0,
                                              (size_t)ddp->replica.meets->norms, &err);
     pl_ddp_device_moved(ddp, code == PL_OK ? NULL : &err);
@@ -152,7 +163,7 @@ int pl_ddp_state_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *
 
 int pl_ddp_state_take(pl_ddp_t *ddp, pl_error_t *err)
 {
-    const pl_how_t how = {.on_answer = taken};
+    const pl_how_t how = {.on_answer = pl_ddp_device_replayed};
     return replay(ddp, TAKE, "state_take", (pl_bytes_t){0}, how, err);
 }
 

@@ -127,29 +127,47 @@ static void spent_take(const pl_ddp_t *ddp)
         r->spent_by[k] += tail(ddp, tail_spent(ddp, 0) + k);
 }
 
+/* Figures of a step that are summed in the tail. */
+static size_t tail_figures_count(const pl_ddp_t *ddp, const pl_replica_sums_t *sums)
+{
+    return ddp->ways && ddp->ways->give_figures ? 0 : sums->figure_count;
+}
+
 /* The loss is a step's first figure. */
 static void tail_put(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
 {
-    const bool bad = sums->figure_count && !isfinite(sums->figures[0]);
+    const size_t count = tail_figures_count(ddp, sums);
+    const bool bad = count && !isfinite(sums->figures[0]);
     for (size_t k = 0; k < pl_ddp_tail_end(ddp); k++)
         tail_set(ddp, k, 0);
     tail_set(ddp, TAIL_ANNOUNCED, ddp->announced);
     tail_set(ddp, TAIL_PRESENT, sums->has_samples);
     tail_set(ddp, TAIL_BAD + ddp->replica.rank, bad);
     tail_set(ddp, tail_hash(ddp) + ddp->replica.rank, hash_of(ddp));
-    for (size_t k = 0; k < sums->figure_count; k++)
+    for (size_t k = 0; k < count; k++)
         tail_set(ddp, tail_figures(ddp) + k, sums->figures[k]);
     state_put(ddp, sums->has_samples);
     spent_put(ddp);
 }
 
-/* Neighbouring elements of the gradients' region. */
-static int grads_call(pl_ddp_t *ddp, size_t from, size_t count, pl_error_t *err)
+int pl_ddp_move_sum(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
+                    pl_error_t *err)
 {
     if (ddp->on_device)
-        return pl_ddp_device_sum(ddp, PL_REGION_GRADS, from, count, err);
-    return pl_ddp_call_sum(ddp, pl_ddp_region(ddp, PL_REGION_GRADS, from), count,
-                           ddp->dtype, err);
+        return pl_ddp_device_sum(ddp, region, from, count, err);
+    return pl_ddp_call_sum(ddp, pl_ddp_region(ddp, region, from), count, ddp->dtype, err);
+}
+
+int pl_ddp_move_gather(pl_ddp_t *ddp, pl_region_t region, size_t count, pl_error_t *err)
+{
+    if (ddp->on_device)
+        return pl_ddp_device_gather(ddp, region, 0, count, err);
+    return pl_ddp_call_gather(ddp, pl_ddp_region(ddp, region, 0), count, ddp->dtype, err);
+}
+
+static int grads_call(pl_ddp_t *ddp, size_t from, size_t count, pl_error_t *err)
+{
+    return pl_ddp_move_sum(ddp, PL_REGION_GRADS, from, count, err);
 }
 
 /* Those of a bucket that are trained. */
@@ -243,11 +261,17 @@ int pl_ddp_sum_step(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *er
 
 static int step_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
 {
+    const pl_ddp_ways_t *ways = ddp->ways;
+    int code = PL_OK;
     tail_put(ddp, &meeting->sums);
+    if (ways && ways->give_figures)
+        code = ways->give_figures(ddp, &meeting->sums, err);
+    if (code != PL_OK)
+        return code;
     if (meeting->on_device)
         return tail_call(ddp, err);
-    return ddp->ways && ddp->ways->give ? ddp->ways->give(ddp, &meeting->sums, err)
-                                        : pl_ddp_sum_step(ddp, &meeting->sums, err);
+    return ways && ways->give ? ways->give(ddp, &meeting->sums, err)
+                              : pl_ddp_sum_step(ddp, &meeting->sums, err);
 }
 
 static int hashes_check(const pl_ddp_t *ddp, pl_error_t *err)
@@ -271,26 +295,49 @@ static void blame(pl_ddp_t *ddp)
             snprintf(r->blamed, sizeof r->blamed, "rank %u: ", k);
 }
 
+static void tail_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
+{
+    for (size_t k = 0; k < tail_figures_count(ddp, sums) && sums->figures; k++)
+        sums->figures[k] = tail(ddp, tail_figures(ddp) + k);
+    ddp->halts = tail(ddp, TAIL_ANNOUNCED) > 0;
+    state_take(ddp, tail(ddp, TAIL_PRESENT));
+    blame(ddp);
+    spent_take(ddp);
+    if (ddp->ways && ddp->ways->take_figures)
+        ddp->ways->take_figures(ddp, sums);
+}
+
+static void step_over(pl_ddp_t *ddp, const pl_error_t *failure)
+{
+    if (ddp->ways && ddp->ways->take)
+        ddp->ways->take(ddp, &ddp->ended, failure, ddp->halts);
+    else if (ddp->on_device)
+        pl_replica_told(&ddp->replica, failure, ddp->halts);
+    else
+        pl_replica_reduced(&ddp->replica, failure, ddp->halts);
+}
+
+static void combined(void *self, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_REPLY)
+        step_over(self, NULL);
+    else if (answer->kind == PL_ANSWER_ERROR)
+        step_over(self, answer->error);
+}
+
+/* On devices the plan that combines is in order already. */
 static void step_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *failure)
 {
+    const pl_how_t how = {.on_answer = combined};
     pl_error_t err = failure ? *failure : (pl_error_t){0};
-    bool halt = false;
-    if (!failure && hashes_check(ddp, &err) == PL_OK) {
-        double *figures = meeting->sums.figures;
-        for (size_t k = 0; k < meeting->sums.figure_count && figures; k++)
-            figures[k] = tail(ddp, tail_figures(ddp) + k);
-        halt = tail(ddp, TAIL_ANNOUNCED) > 0;
-        state_take(ddp, tail(ddp, TAIL_PRESENT));
-        blame(ddp);
-        spent_take(ddp);
-    }
-    failure = err.code == PL_OK ? NULL : &err;
-    if (meeting->on_device)
-        pl_replica_told(&ddp->replica, failure, halt);
-    else if (ddp->ways && ddp->ways->take)
-        ddp->ways->take(ddp, &meeting->sums, failure, halt);
-    else
-        pl_replica_reduced(&ddp->replica, failure, halt);
+    ddp->ended = meeting->sums;
+    ddp->halts = false;
+    if (!failure && hashes_check(ddp, &err) == PL_OK)
+        tail_take(ddp, &meeting->sums);
+    if (err.code == PL_OK && !meeting->on_device && ddp->ways && ddp->ways->combine
+        && ddp->ways->combine(ddp, &meeting->sums, how, &err) == PL_OK)
+        return;
+    step_over(ddp, err.code == PL_OK ? NULL : &err);
 }
 
 pl_meeting_t *pl_ddp_step_meeting(pl_ddp_t *ddp, const pl_replica_sums_t *sums,

@@ -7,7 +7,7 @@
  * added up in the canonical tree over the shards.  Of that a rank makes the subtrees that
  * lie within its shards (shards.h); these travel to all ranks, and each of them adds up
  * the rest.  So the ranks only ever move bytes, whatever moves them, and the sums are
- * made by the device.
+ * made by the device, in whose memory all that stays where that is possible.
  *
  * Built upon ddp. */
 #include <math.h>
@@ -20,17 +20,110 @@
 #include "base/options.h"
 #include "base/run.h"
 #include "strategies/elastic_parts.h"
+#include "strategies/replica_parts.h"
 #include "tensor/model.h"
 
 enum { UNDER_WAY_MOST = 16 };                               /* replays */
 
+/* ---- figures of batches ---- */
+
+static size_t rows_count(const pl_elastic_t *e)
+{
+    return e->ddp.replica.cut.shards * e->count;
+}
+
+/* For the batch under way: zeros. */
+static int rows_take(pl_elastic_t *e, pl_error_t *err)
+{
+    e->count = pl_figures_before(&e->ddp.replica, 1);
+    pl_elastic_rows_t *rows = e->spare;
+    if (rows)
+        e->spare = rows->next;
+    else
+        rows = pl_alloc(sizeof *rows + rows_count(e) * sizeof *rows->figure);
+    if (!rows)
+        return pl_no_memory(err);
+    memset(rows->figure, 0, rows_count(e) * sizeof *rows->figure);
+    rows->step = e->msg.step;
+    rows->batch = e->msg.micro_batch;
+    e->rows = rows;
+    return PL_OK;
+}
+
+static void rows_give(pl_elastic_t *e, pl_elastic_rows_t *rows)
+{
+    rows->next = e->spare;
+    e->spare = rows;
+}
+
+static bool comes_before(const pl_elastic_rows_t *rows, uint64_t step, uint32_t batch)
+{
+    return rows && (rows->step < step || (rows->step == step && rows->batch < batch));
+}
+
+/* Of a batch that has run, which is the oldest that ranks have yet to meet over. */
+static pl_elastic_rows_t *rows_find(pl_elastic_t *e, uint64_t step, uint32_t batch)
+{
+    pl_elastic_rows_t *rows;
+    while (comes_before(rows = e->computed, step, batch)) {
+        e->computed = rows->next;
+        rows_give(e, rows);
+    }
+    return rows;
+}
+
+/* The batch under way has run.  What is there of it, or of later ones, is of an attempt
+ * that failed. */
+static void rows_keep(pl_elastic_t *e)
+{
+    pl_elastic_rows_t **link = &e->computed, *rows = e->rows;
+    while (comes_before(*link, rows->step, rows->batch))
+        link = &(*link)->next;
+    for (pl_elastic_rows_t *old; (old = *link);) {
+        *link = old->next;
+        rows_give(e, old);
+    }
+    rows->next = NULL;
+    *link = rows;
+}
+
+static void rows_free(pl_elastic_rows_t *rows)
+{
+    while (rows) {
+        pl_elastic_rows_t *next = rows->next;
+        pl_free(rows);
+        rows = next;
+    }
+}
+
 /* ---- forward and backward of a batch ---- */
 
+static int batch_begin(pl_elastic_t *e, pl_error_t *err);
+
+/* The next one may have come meanwhile. */
 static void compute_ended(pl_elastic_t *e)
 {
-    e->began = false;
-    pl_replica_computed(&e->ddp.replica, e->of, e->guarded, e->forward, e->seconds,
-                        e->failure.code == PL_OK ? NULL : &e->failure);
+    pl_replica_t *r = &e->ddp.replica;
+    pl_objective_state_t *of = e->of;
+    pl_error_t err = e->failure;
+    const bool guarded = e->guarded;
+    const double forward = e->forward, seconds = e->seconds;
+    e->of = NULL;
+    if (guarded || err.code != PL_OK)
+        rows_give(e, e->rows);
+    else
+        rows_keep(e);
+    e->rows = NULL;
+    pl_replica_computed(r, of, guarded, forward, seconds,
+                        err.code == PL_OK ? NULL : &err);
+    of = e->next_of;
+    if (!of)
+        return;
+    e->next_of = NULL;
+    e->of = of;
+    e->msg = e->next_msg;
+    if (batch_begin(e, &err) != PL_OK)
+        pl_replica_computed(r, of, false, 0, 0, &err);
 }
 
 static void compute_send(pl_elastic_t *e);
@@ -53,13 +146,23 @@ static void replayed(void *self, const pl_answer_t *answer)
         compute_ended(e);
 }
 
+/* All that this rank gives is there behind the last. */
+static void last_folded(void *self, const pl_answer_t *answer)
+{
+    pl_elastic_t *e = self;
+    if (answer->kind == PL_ANSWER_PROGRESS)
+        pl_replica_enqueued(&e->ddp.replica, e->of,
+                            answer->body->replay_plan_progress.fence);
+    replayed(self, answer);
+}
+
 /* With the figures of a shard, which one the context says. */
 static void shard_computed(void *self, const pl_answer_t *answer)
 {
     pl_elastic_t *e = self;
     if (answer->kind == PL_ANSWER_REPLY) {
         const pl_bytes_t figures = answer->body->replay_plan_reply.metrics;
-        double *row = e->figures + (uintptr_t)answer->context * e->count;
+        double *row = e->rows->figure + (uintptr_t)answer->context * e->count;
         if (figures.size)
             memcpy(row, figures.data, figures.size);
         for (size_t k = 0; k < e->count; k++)
@@ -76,6 +179,7 @@ static int replay(pl_elastic_t *e, const pl_replica_plan_t *plan, pl_replay_plan
         return err->code;
     msg->plan = plan->number;
     msg->restart = e->msg.restart && !e->sent;
+    msg->after = pl_replica_moved(r);
     if (!pl_call_replay_plan(e, r->accelerator, msg, how, err))
         return err->code;
     e->sent++;
@@ -83,13 +187,13 @@ static int replay(pl_elastic_t *e, const pl_replica_plan_t *plan, pl_replay_plan
 }
 
 static int own_replay(pl_elastic_t *e, int k, const char *what, const double *scalars,
-                      pl_error_t *err)
+                      pl_on_answer_t then, pl_error_t *err)
 {
     pl_replay_plan_t msg = {.what = what, .fail_fast = true};
     if (scalars)
         msg.scalars = (pl_bytes_t){scalars, PL_ELASTIC_SCALARS * sizeof *scalars};
     return replay(e, pl_replica_plan_of(&e->ddp.replica, PL_PLAN_OWN, k), &msg,
-                  (pl_how_t){.on_answer = replayed}, err);
+                  (pl_how_t){.on_answer = then}, err);
 }
 
 static int fold_plan(const pl_elastic_t *e, pl_fold_t fold)
@@ -121,7 +225,8 @@ static int shard_send(pl_elastic_t *e, int k, pl_error_t *err)
     if (code != PL_OK)
         return code;
     const pl_fold_t fold = pl_stack_fold(&e->stack, (int)r->cut.shards, shard);
-    return own_replay(e, fold_plan(e, fold), "fold", scalars, err);
+    return own_replay(e, fold_plan(e, fold), "fold", scalars,
+                      shard + 1 == (int)r->cut.end ? last_folded : replayed, err);
 }
 
 /* Some are sent ahead, so that the device never waits. */
@@ -132,7 +237,7 @@ static void compute_send(pl_elastic_t *e)
     pl_error_t err = {0};
     int code = e->failure.code;
     if (code == PL_OK && !e->began && r->model->state)
-        code = own_replay(e, PL_ELASTIC_BEGIN, "begin", NULL, &err);
+        code = own_replay(e, PL_ELASTIC_BEGIN, "begin", NULL, replayed, &err);
     e->began = true;
     while (code == PL_OK && e->next < shards && !e->guarded
            && e->sent - e->back < UNDER_WAY_MOST)
@@ -141,25 +246,13 @@ static void compute_send(pl_elastic_t *e)
         e->failure = err;
 }
 
-static int figures_make(pl_elastic_t *e, pl_error_t *err)
+/* e->of and e->msg. */
+static int batch_begin(pl_elastic_t *e, pl_error_t *err)
 {
-    const pl_replica_t *r = &e->ddp.replica;
-    if (e->figures)
-        return PL_OK;
-    e->count = pl_figures_before(r, 1);
-    e->figures = pl_alloc_array(r->cut.shards * e->count + 1, sizeof *e->figures);
-    return e->figures ? PL_OK : pl_no_memory(err);
-}
-
-static int elastic_compute(pl_replica_t *r, const pl_replay_plan_t *msg,
-                           pl_objective_state_t *of, pl_error_t *err)
-{
-    pl_elastic_t *e = (pl_elastic_t *)r;
-    if (figures_make(e, err) != PL_OK)
+    if (rows_take(e, err) != PL_OK) {
+        e->of = NULL;
         return PL_ENOMEM;
-    memset(e->figures, 0, r->cut.shards * e->count * sizeof *e->figures);
-    e->of = of;
-    e->msg = *msg;
+    }
     e->stack.count = e->sent = e->back = e->next = 0;
     e->guarded = e->began = false;
     e->forward = e->seconds = 0;
@@ -167,25 +260,59 @@ static int elastic_compute(pl_replica_t *r, const pl_replay_plan_t *msg,
     compute_send(e);
     if (e->sent)
         return PL_OK;
+    rows_give(e, e->rows);
+    e->rows = NULL;
+    e->of = NULL;
     *err = e->failure;
     return err->code;
+}
+
+/* One after the other: what is under way comes to its end while the device has the sums
+ * and the update to do, behind which this one runs. */
+static int elastic_compute(pl_replica_t *r, const pl_replay_plan_t *msg,
+                           pl_objective_state_t *of, pl_error_t *err)
+{
+    pl_elastic_t *e = (pl_elastic_t *)r;
+    if (e->of) {
+        e->next_of = of;
+        e->next_msg = *msg;
+        return PL_OK;
+    }
+    e->of = of;
+    e->msg = *msg;
+    return batch_begin(e, err);
 }
 
 /* ---- the ranks meet ---- */
 
 static int elastic_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err)
 {
-    const pl_elastic_t *e = (const pl_elastic_t *)ddp;
-    const pl_replica_t *r = &ddp->replica;
-    const size_t figures = r->cut.shards * e->count;
-    memcpy(pl_ddp_figures(ddp), e->figures, figures * sizeof(double));
-    int code = pl_ddp_call_gather(ddp,
-                                  pl_ddp_region(ddp, (pl_region_t)PL_ELASTIC_PARTS, 0),
-                                  (size_t)pl_elastic_region(r, 0), ddp->dtype, err);
-    if (code == PL_OK && figures)
-        code = pl_ddp_call_sum(ddp, pl_ddp_board(ddp, ddp->at.figures), figures, PL_F64,
-                               err);
-    return code == PL_OK ? pl_ddp_sum_tail(ddp, sums, err) : code;
+    int code = pl_ddp_move_gather(ddp, (pl_region_t)PL_ELASTIC_PARTS,
+                                  (size_t)pl_elastic_region(&ddp->replica, 0), err);
+    return code == PL_OK && !ddp->on_device ? pl_ddp_sum_tail(ddp, sums, err) : code;
+}
+
+static int elastic_combine(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_how_t how,
+                           pl_error_t *err)
+{
+    const int which = PL_ELASTIC_COMBINE + !!sums->batch + 2 * !sums->is_last;
+    return pl_replica_replay(&ddp->replica, which, "combine", how, err);
+}
+
+/* Of a batch that has not run there are none. */
+static int elastic_give_figures(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
+                                pl_error_t *err)
+{
+    pl_elastic_t *e = (pl_elastic_t *)ddp;
+    const pl_elastic_rows_t *rows = rows_find(e, sums->number, sums->batch);
+    const size_t count = rows_count(e);
+    double *figures = pl_ddp_figures(ddp);
+    memset(figures, 0, count * sizeof *figures);
+    if (rows && sums->figures)
+        memcpy(figures, rows->figure, count * sizeof *figures);
+    return count ? pl_ddp_call_sum(ddp, pl_ddp_board(ddp, ddp->at.figures), count, PL_F64,
+                                   err)
+                 : PL_OK;
 }
 
 /* The loss is a step's first figure. */
@@ -203,48 +330,14 @@ static void blame(pl_elastic_t *e, const double *figures)
     }
 }
 
-static void combined(void *self, const pl_answer_t *answer)
+static void elastic_take_figures(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
 {
-    pl_elastic_t *e = self;
-    if (answer->kind == PL_ANSWER_REPLY)
-        pl_replica_reduced(&e->ddp.replica, NULL, e->halt);
-    else if (answer->kind == PL_ANSWER_ERROR)
-        pl_replica_reduced(&e->ddp.replica, answer->error, e->halt);
-}
-
-static void elastic_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
-                         const pl_error_t *failure, bool halt)
-{
-    (void)sums;
     pl_elastic_t *e = (pl_elastic_t *)ddp;
-    pl_error_t err = failure ? *failure : (pl_error_t){0};
-    const int which = PL_ELASTIC_COMBINE + !e->is_first + 2 * !e->is_last;
     double *figures = pl_ddp_figures(ddp);
-    e->halt = halt;
-    if (!failure) {
-        blame(e, figures);
-        pl_replica_fold(&ddp->replica, figures, e->count);
-        if (e->count)
-            memcpy(e->told, figures, e->count * sizeof *figures);
-    }
-    if (failure
-        || pl_replica_replay(&ddp->replica, which, "combine",
-                             (pl_how_t){.on_answer = combined}, &err)
-               != PL_OK)
-        pl_replica_reduced(&ddp->replica, &err, halt);
-}
-
-/* Its figures go their own way. */
-static int elastic_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
-{
-    pl_elastic_t *e = (pl_elastic_t *)r;
-    const pl_replica_sums_t others = {.step = sums->step,
-                                      .number = sums->number,
-                                      .has_samples = sums->has_samples};
-    e->is_first = !sums->batch;
-    e->is_last = sums->is_last;
-    e->told = sums->figures;
-    return pl_ddp_meets.reduce(r, &others, err);
+    blame(e, figures);
+    pl_replica_fold(&ddp->replica, figures, e->count);
+    if (e->count && sums->figures)
+        memcpy(sums->figures, figures, e->count * sizeof *figures);
 }
 
 static bool elastic_shares(const pl_ddp_t *ddp, pl_region_t region)
@@ -313,10 +406,21 @@ static int elastic_setup(void *self, pl_call_t *call, const pl_body_t *body,
 
 static const pl_ddp_ways_t elastic_ways = {
     .give = elastic_give,
-    .take = elastic_take,
+    .combine = elastic_combine,
+    .give_figures = elastic_give_figures,
+    .take_figures = elastic_take_figures,
     .shares = elastic_shares,
+    .stays = true,
     .keeps_state = true,
 };
+
+static void elastic_described(pl_replica_t *r)
+{
+    pl_elastic_t *e = (pl_elastic_t *)r;
+    pl_ddp_described(r);
+    if (e->ddp.on_device)
+        pl_ddp_meet_there(&e->meets);
+}
 
 static int elastic_start(void *self, pl_call_t *call, const pl_body_t *body,
                          pl_error_t *err)
@@ -337,7 +441,7 @@ static int elastic_start(void *self, pl_call_t *call, const pl_body_t *body,
     e->meets.ready = NULL;
     e->meets.compute = elastic_compute;
     e->meets.exchange = NULL;
-    e->meets.reduce = elastic_reduce;
+    e->meets.described = elastic_described;
     e->meets.describe = pl_elastic_describe;
     e->meets.region = pl_elastic_region;
     r->meets = &e->meets;
@@ -346,7 +450,10 @@ static int elastic_start(void *self, pl_call_t *call, const pl_body_t *body,
 
 static void elastic_release(void *self)
 {
-    pl_free(((pl_elastic_t *)self)->figures);
+    pl_elastic_t *e = self;
+    rows_free(e->computed);
+    rows_free(e->spare);
+    pl_free(e->rows);
 }
 
 static const pl_option_t elastic_options[] = {

@@ -20,6 +20,14 @@ enum {
 /* What changes from shard to shard: whether it has samples; whether it is shard 0. */
 enum { PL_ELASTIC_PRESENT, PL_ELASTIC_FIRST, PL_ELASTIC_SCALARS };
 
+/* Figures of a batch of a step. */
+typedef struct pl_elastic_rows {
+    struct pl_elastic_rows *next;
+    uint64_t step;
+    uint32_t batch;
+    double figure[];                                        /* [shards][count] */
+} pl_elastic_rows_t;
+
 typedef struct pl_elastic {
     pl_ddp_t ddp;                                           /* first: it is one */
     pl_replica_meets_t meets;
@@ -29,20 +37,20 @@ typedef struct pl_elastic {
     pl_fold_t fold[PL_FOLDS_MOST];                /* that occur */
     int folds, combines;
 
-    pl_objective_state_t *of;                               /* the batch under way: */
-    pl_replay_plan_t msg;
+    pl_objective_state_t *of, *next_of;          /* the batch under way, and one that came
+                                                    meanwhile  [NULL]: */
+    pl_replay_plan_t msg, next_msg;
     pl_stack_t stack;                                       /* of what is sent */
     int sent, back;                                         /* replays */
     int next;                                               /* of its shards, to send */
     bool guarded, began;
     double forward, seconds;                                /* of it, and of all */
-    double *figures;                                        /* [shards][count] */
+    pl_elastic_rows_t *rows;                                /* its figures */
     size_t count;
     pl_error_t failure;
 
-    bool is_first, is_last;                         /* of its step; when the ranks meet */
-    double *told;                                   /* where their figures go */
-    bool halt;
+    pl_elastic_rows_t *computed, *spare;             /* of batches that ranks have not met
+                                                        over, the oldest first; others */
 } pl_elastic_t;
 
 /* ---- elastic_graphs.c ---- */

@@ -9,7 +9,8 @@
  * it.
  *
  * Built upon ddp.  Whatever is to read the weights has the ranks come together first
- * (settle); figures of steps in between are told then. */
+ * (settle); figures of steps in between are told then.  Where gradients stay on devices,
+ * what is averaged does, too. */
 #include <math.h>
 #include <string.h>
 
@@ -20,6 +21,7 @@
 #include "strategies/ddp_parts.h"
 #include "strategies/replica_parts.h"
 #include "tensor/model.h"
+#include "tensor/operators.h"
 #include "tensor/precision.h"
 
 typedef struct local {
@@ -35,7 +37,7 @@ typedef struct local {
     double weight;                    /* of the losses since they came together */
     double *told;                     /* where the sums of all ranks go  [not told yet] */
     pl_call_t *settling;              /* that asked for it  [a step] */
-    bool halt;
+    bool compared;                    /* what is summed is there, or in order */
 } local_t;
 
 static const pl_option_t local_options[] = {
@@ -54,8 +56,12 @@ static const pl_option_t local_options[] = {
 
 enum { BEGIN, COMPARE, STEP, GRAPHS };
 
-/* Its own region, [parameters]: as the ranks had them in common last. */
-enum { ANCHOR = PL_REGION_STRATEGY0 };
+/* Its own region, [parameters]: as the ranks had them in common last.  The one before is
+ * that of ddp_state.c. */
+enum { ANCHOR = PL_REGION_STRATEGY0 + 1 };
+
+/* What a rank brings: the weight of its losses, and what ddp_state.c wants to know. */
+enum { WEIGHT, STATE, SCALARS = STATE + PL_DDP_STATE_SCALARS };
 
 /* What a rank without samples counts: something only where none has any. */
 static const double NEARLY_NOTHING = 0x1p-40;
@@ -63,6 +69,12 @@ static const double NEARLY_NOTHING = 0x1p-40;
 static int inner_slots(const pl_replica_t *r)
 {
     return pl_replica_slots(r) - r->meets->slots;
+}
+
+static pl_node_t state_view(pl_graph_t *g, pl_region_t region, int64_t from,
+                            int64_t count)
+{
+    return pl_region_view(g, region, from, PL_SHAPE(count));
 }
 
 static pl_node_t view(const pl_replica_t *r, pl_graph_t *g, int region)
@@ -90,24 +102,57 @@ static pl_node_t outer_step(const local_t *local, pl_graph_t *g, pl_node_t way)
                            : velocity;
 }
 
-/* What is summed is weighted; the scalar is this rank's weight. */
-static void describe_compare(const pl_replica_t *r, pl_graph_t *g)
+/* Where backward leaves that of a batch, and the sum of all ranks' is. */
+static pl_node_t weight_view(const pl_replica_t *r, pl_graph_t *g)
 {
-    const pl_node_t weight = pl_step_scalar(g, 0),
+    return pl_region_view(g, PL_REGION_GRADS, r->model->params + 1, PL_SHAPE(1));
+}
+
+/* What is summed is weighted. */
+static void describe_compare(const local_t *local, pl_graph_t *g)
+{
+    const pl_replica_t *r = &local->ddp.replica;
+    const pl_node_t weight = pl_step_scalar(g, WEIGHT),
                     way = pl_sub(g, view(r, g, ANCHOR), weights(r, g));
     pl_assign(g, view(r, g, PL_REGION_GRADS), pl_mul(g, way, weight));
+    pl_assign(g, weight_view(r, g), pl_broadcast_to(g, weight, PL_SHAPE(1)));
     for (int k = 0; k < inner_slots(r); k++) {
         const pl_node_t slot = view(r, g, PL_REGION_SLOT0 + k);
         pl_assign(g, slot, pl_mul(g, slot, weight));
     }
+    if (local->ddp.agrees)
+        pl_ddp_state_give_present(g, STATE);
+    for (int k = 0; k < r->model->count && local->ddp.agrees; k++) {
+        const pl_tensor_info_t *t = &r->model->tensor[k];
+        if (t->region == PL_REGION_STATE)
+            pl_assign(g, state_view(g, PL_REGION_STATE, t->offset, t->count),
+                      pl_ddp_state_share(t, STATE, g));
+    }
 }
 
-/* The scalar is 1 / the weight of all. */
+/* For a step that is guarded, too. */
+static void describe_state(const local_t *local, pl_graph_t *g)
+{
+    const pl_model_t *model = local->ddp.replica.model;
+    if (!local->ddp.agrees) {
+        pl_assign(g, state_view(g, PL_REGION_KEPT, 0, model->state),
+                  state_view(g, PL_REGION_STATE, 0, model->state));
+        return;
+    }
+    for (int k = 0; k < model->count; k++) {
+        const pl_tensor_info_t *t = &model->tensor[k];
+        if (t->region != PL_REGION_STATE)
+            continue;
+        const pl_node_t mean = pl_ddp_state_mean(t, g);
+        pl_assign(g, state_view(g, PL_REGION_KEPT, t->offset, t->count), mean);
+        pl_assign(g, state_view(g, PL_REGION_STATE, t->offset, t->count), mean);
+    }
+}
+
 static void describe_step(const local_t *local, pl_graph_t *g)
 {
     const pl_replica_t *r = &local->ddp.replica;
-    const pl_node_t share = pl_step_scalar(g, 0);
-    const pl_shape_t state = PL_SHAPE(r->model->state);
+    const pl_node_t share = pl_div(g, pl_scalar(g, 1), weight_view(r, g));
     const pl_node_t way = pl_mul(g, view(r, g, PL_REGION_GRADS), share);
     const pl_node_t step = pl_scale(g, outer_step(local, g, way), local->outer_lr);
     const pl_node_t newest = pl_sub(g, view(r, g, ANCHOR), step);
@@ -118,9 +163,8 @@ static void describe_step(const local_t *local, pl_graph_t *g)
         const pl_node_t slot = view(r, g, PL_REGION_SLOT0 + k);
         pl_assign(g, slot, pl_mul(g, slot, share));
     }
-    if (r->model->state)                                  /* for a step that is guarded */
-        pl_assign(g, pl_region_view(g, PL_REGION_KEPT, 0, state),
-                  pl_region_view(g, PL_REGION_STATE, 0, state));
+    if (r->model->state)
+        describe_state(local, g);
 }
 
 static int run_check(const pl_replica_t *r, pl_error_t *err)
@@ -162,7 +206,7 @@ static pl_graph_t *local_describe(pl_replica_t *r, int k, pl_error_t *err)
     if (k == BEGIN)
         pl_assign(g, view(r, g, ANCHOR), weights(r, g));
     else if (k == COMPARE)
-        describe_compare(r, g);
+        describe_compare((const local_t *)r, g);
     else
         describe_step((const local_t *)r, g);
     if (pl_graph_check(g, err) == PL_OK
@@ -200,7 +244,7 @@ static void settle_end(local_t *local, const pl_error_t *failure)
     figures_clear(local);
 }
 
-static void sync_end(local_t *local, const pl_error_t *failure)
+static void sync_end(local_t *local, const pl_error_t *failure, bool halt)
 {
     local->apart = false;
     if (local->settling) {
@@ -211,86 +255,81 @@ static void sync_end(local_t *local, const pl_error_t *failure)
         memcpy(local->told, local->figures, local->count * sizeof *local->figures);
         figures_clear(local);
     }
-    pl_replica_reduced(&local->ddp.replica, failure, local->halt);
-}
-
-static int scaled_replay(local_t *local, int k, const char *what, double scale,
-                         pl_on_answer_t then, pl_error_t *err)
-{
-    pl_replica_t *r = &local->ddp.replica;
-    const pl_replay_plan_t msg = {.plan = pl_replica_plan_of(r, PL_PLAN_OWN, k)->number,
-                                  .what = what,
-                                  .scalars = {&scale, sizeof scale}};
-    const pl_how_t how = {.on_answer = then};
-    return pl_call_replay_plan(r, r->accelerator, &msg, how, err) ? PL_OK : err->code;
-}
-
-/* Where backward leaves that of a batch. */
-static pl_lent_at_t weight_place(const pl_ddp_t *ddp)
-{
-    return pl_ddp_region(ddp, PL_REGION_GRADS, (size_t)ddp->replica.model->params + 1);
-}
-
-static double weight_of(const local_t *local)
-{
-    return local->weight > 0 ? local->weight : NEARLY_NOTHING;
-}
-
-static void stepped(void *self, const pl_answer_t *answer)
-{
-    if (answer->kind == PL_ANSWER_REPLY)
-        sync_end(self, NULL);
-    else if (answer->kind == PL_ANSWER_ERROR)
-        sync_end(self, answer->error);
+    pl_replica_reduced(&local->ddp.replica, failure, halt);
 }
 
 static void local_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
                        const pl_error_t *failure, bool halt)
 {
     (void)sums;
-    local_t *local = (local_t *)ddp;
-    pl_error_t err = failure ? *failure : (pl_error_t){0};
-    const double weight = failure ? 1 : pl_ddp_element(ddp, weight_place(ddp), 0);
-    local->halt = halt;
-    if (failure
-        || scaled_replay(local, STEP, "outer_step", 1 / weight, stepped, &err) != PL_OK)
-        sync_end(local, &err);
+    sync_end((local_t *)ddp, failure, halt);
+}
+
+static int local_combine(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_how_t how,
+                         pl_error_t *err)
+{
+    (void)sums;
+    return pl_replica_replay(&ddp->replica, STEP, "outer_step", how, err);
 }
 
 static int local_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err)
 {
     const pl_replica_t *r = &ddp->replica;
-    const size_t params = (size_t)r->model->params;
-    const pl_dtype_t dtype = pl_region_dtype(r->model->precision, PL_REGION_SLOT0);
-    pl_ddp_element_set(ddp, weight_place(ddp), 0, weight_of((const local_t *)ddp));
-    int code = pl_ddp_call_sum(ddp, pl_ddp_region(ddp, PL_REGION_GRADS, 0), params,
-                               ddp->dtype, err);
+    const size_t params = (size_t)r->model->params, losses = ddp->on_device ? 2 : 0;
+    int code = pl_ddp_move_sum(ddp, PL_REGION_GRADS, 0, params + losses, err);
     for (int k = 0; k < inner_slots(r) && code == PL_OK; k++)
-        code = pl_ddp_call_sum(ddp,
-                               pl_ddp_region(ddp, (pl_region_t)(PL_REGION_SLOT0 + k), 0),
-                               params, dtype, err);
-    return code == PL_OK ? pl_ddp_sum_tail(ddp, sums, err) : code;
+        code = pl_ddp_move_sum(ddp, (pl_region_t)(PL_REGION_SLOT0 + k), 0, params, err);
+    if (code == PL_OK && ddp->agrees)
+        code = pl_ddp_state_sum(ddp, err);
+    return code == PL_OK && !ddp->on_device ? pl_ddp_sum_tail(ddp, sums, err) : code;
 }
 
-static void compared(void *self, const pl_answer_t *answer)
+static void together(local_t *local)
 {
-    local_t *local = self;
     pl_error_t err = {0};
     const pl_replica_sums_t sums = {.has_samples = local->has_samples,
                                     .figures = local->figures,
                                     .figure_count = local->count};
-    if (answer->kind == PL_ANSWER_ERROR)
-        sync_end(local, answer->error);
-    else if (answer->kind == PL_ANSWER_REPLY
-             && pl_ddp_meets.reduce(&local->ddp.replica, &sums, &err) != PL_OK)
-        sync_end(local, &err);
+    local->compared = true;
+    if (pl_ddp_reduce(&local->ddp.replica, &sums, &err) != PL_OK)
+        sync_end(local, &err, false);
+}
+
+/* Devices have it in order before it is over. */
+static void compared(void *self, const pl_answer_t *answer)
+{
+    local_t *local = self;
+    pl_replica_t *r = self;
+    if (local->compared) {
+        pl_ddp_device_replayed(self, answer);
+    } else if (answer->kind == PL_ANSWER_ERROR) {
+        sync_end(local, answer->error, false);
+    } else if (answer->kind == PL_ANSWER_REPLY) {
+        together(local);
+    } else if (local->ddp.on_device) {
+        pl_object_unref(r->computed);
+        r->computed = pl_object_ref(answer->body->replay_plan_progress.fence);
+        together(local);
+    }
 }
 
 /* It ends with sync_end(). */
 static int sync_begin(local_t *local, double *told, pl_error_t *err)
 {
+    pl_replica_t *r = &local->ddp.replica;
+    const double scalars[SCALARS] = {[WEIGHT] = local->weight > 0 ? local->weight
+                                                                  : NEARLY_NOTHING,
+                                     [STATE] = local->has_samples,
+                                     [STATE + 1] = r->rank == 0};
+    const pl_replay_plan_t msg = {.plan =
+                                      pl_replica_plan_of(r, PL_PLAN_OWN, COMPARE)->number,
+                                  .what = "compare",
+                                  .scalars = {scalars, sizeof scalars},
+                                  .after = pl_replica_moved(r)};
+    const pl_how_t how = {.on_answer = compared};
     local->told = told;
-    return scaled_replay(local, COMPARE, "compare", weight_of(local), compared, err);
+    local->compared = false;
+    return pl_call_replay_plan(r, r->accelerator, &msg, how, err) ? PL_OK : err->code;
 }
 
 /* ---- a step ---- */
@@ -394,13 +433,16 @@ static int local_import(void *self, pl_call_t *call, const pl_body_t *body,
 
 static const pl_ddp_ways_t local_ways = {
     .give = local_give,
-    .take = local_take,
+    .combine = local_combine,
     .shares = local_shares,
+    .stays = true,
+    .take = local_take,
 };
 
 static int64_t local_region(const pl_replica_t *r, int k)
 {
-    return PL_REGION_STRATEGY0 + k == ANCHOR ? r->model->params : 0;
+    return PL_REGION_STRATEGY0 + k == ANCHOR ? r->model->params
+                                             : pl_ddp_state_region(r, k);
 }
 
 static int local_start(void *self, pl_call_t *call, const pl_body_t *body,

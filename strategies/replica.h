@@ -154,7 +154,7 @@ typedef struct pl_replica_meets {
      * figures where it failed or did not run.  reduce() is told later.  Where gradients
      * are lent reduce() comes when they are enqueued, with r->computed, and the update
      * before is over, so that it comes on all ranks or on none.  [reduce() comes when
-     * gradients and figures are there] */
+     * gradients and figures are there, also where gradients are lent] */
     void (*computed)(pl_replica_t *r, const pl_replica_sums_t *sums);
     /* Forward and backward wait until all ranks have exchanged this, in the order of
      * these calls and those of ready(); then pl_replica_exchanged().  [they never do] */
@@ -163,7 +163,8 @@ typedef struct pl_replica_meets {
     bool each_batch;                /* reduce() comes behind each batch of a step, and the
                                        figures are that one's */
     /* Forward and backward of a batch: the message of a plain replay, which lacks the
-     * plan; ends with pl_replica_computed().  [a plain replay] */
+     * plan; ends with pl_replica_computed(), and before that, where gradients are lent,
+     * comes pl_replica_enqueued().  [a plain replay] */
     int (*compute)(pl_replica_t *r, const pl_replay_plan_t *msg,
                    struct pl_objective_state *of, pl_error_t *err);
     /* A batch is evaluated: called when that begins, and again when it is done.  Gathers
@@ -272,6 +273,9 @@ PL_API int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_bat
 /* ---- What meetings end with ---- */
 
 PL_API void pl_replica_prepared(pl_replica_t *r, const pl_error_t *failure);
+/* As the progress of a replay that is enqueued: the fence is that of all of it. */
+PL_API void pl_replica_enqueued(pl_replica_t *r, struct pl_objective_state *of,
+                                pl_object_t *fence);
 /* As the reply to a replay; guarded: it did not run; forward, and all of it: seconds. */
 PL_API void pl_replica_computed(pl_replica_t *r, struct pl_objective_state *of,
                                 bool guarded, double forward, double seconds,

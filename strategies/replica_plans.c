@@ -470,7 +470,9 @@ int pl_replica_replay(pl_replica_t *r, int k, const char *what, pl_how_t how,
                       pl_error_t *err)
 {
     const pl_replica_plan_t *plan = pl_replica_plan_of(r, PL_PLAN_OWN, k);
-    const pl_replay_plan_t msg = {.plan = plan->number, .what = what};
+    const pl_replay_plan_t msg = {.plan = plan->number,
+                                  .what = what,
+                                  .after = pl_replica_moved(r)};
     return pl_call_replay_plan(r, r->accelerator, &msg, how, err) ? PL_OK : err->code;
 }
 

@@ -122,6 +122,11 @@ static void stage_ordered(pl_replica_t *r, pl_objective_state_t *o, pl_step_stag
     pl_train_advance(r);
 }
 
+void pl_replica_enqueued(pl_replica_t *r, pl_objective_state_t *of, pl_object_t *fence)
+{
+    stage_ordered(r, of, PL_STAGE_COMPUTE, fence);
+}
+
 static void figures_keep(const pl_replica_t *r, const pl_objective_state_t *o,
                          pl_bytes_t figures)
 {

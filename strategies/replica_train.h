@@ -62,10 +62,10 @@ static inline bool pl_objective_is_due(const pl_replica_t *r,
     return o->inflight->number % (uint64_t)r->step[o->objective].every == 0;
 }
 
-/* Gradients stay in the device's memory, where ranks sum them. */
+/* Gradients stay in the device's memory, where ranks sum those of each step. */
 static inline bool pl_train_stays(const pl_replica_t *r)
 {
-    return r->lends[PL_REGION_GRADS];
+    return r->lends[PL_REGION_GRADS] && r->meets->computed;
 }
 
 /* The ranks synchronize after each batch, not after each step. */

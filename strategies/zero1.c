@@ -66,7 +66,7 @@ static int zero1_stepped(pl_replica_t *r, const pl_replica_sums_t *sums, pl_erro
 {
     (void)sums;
     if (((pl_ddp_t *)r)->on_device)
-        return pl_ddp_device_gather((pl_ddp_t *)r, err);
+        return pl_ddp_device_gather_params((pl_ddp_t *)r, err);
     const pl_meeting_t params = {.begin = params_begin, .end = params_end};
     return pl_ddp_meet((pl_ddp_t *)r, &params, err);
 }

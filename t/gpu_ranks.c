@@ -13,15 +13,16 @@
     "[{\"name\": \"finetuning\", \"freeze\": \"*.bias\", \"epochs\": [1], " \
     "\"unfreeze\": \"*\"}]"
 #define SMALL "\"bucket_mb\": 0.0001"
+#define SHARDS "\"micro_shards\": 5"
 
 typedef struct one {
     const char *name;
-    const char *trainer, *strategy; /* members */
-    const char *by;                 /* ["ddp"] */
+    const char *trainer, *strategy;                         /* members */
+    const char *by;                                         /* ["ddp"] */
     const char *module, *accelerator, *averaging, *callbacks;
     int nan;
-    const char *loss; /* ["train_loss"] */
-    bool by_host;     /* nothing is moved on the device */
+    const char *loss;                                 /* ["train_loss"] */
+    bool by_host;                                     /* nothing is moved on the device */
 } one_t;
 
 static const one_t runs[] = {
@@ -128,8 +129,59 @@ static const one_t runs[] = {
     {.name = "local_sgd",
      .trainer = "\"devices\": 2",
      .by = "local_sgd",
-     .by_host = true},
-    {.name = "elastic", .trainer = "\"devices\": 2", .by = "elastic", .by_host = true},
+     .strategy = "\"sync_every\": 3"},
+    {.name = "local_sgd on three, weights of their own for each rank, bf16-mixed",
+     .trainer = "\"devices\": 3, \"depth\": 4, \"precision\": \"bf16-mixed\"",
+     .by = "local_sgd",
+     .strategy = "\"sync_every\": 2"},
+    {.name = "local_sgd, 64-true, two batches a step",
+     .trainer = "\"devices\": 2, \"precision\": \"64-true\", "
+                "\"accumulate_grad_batches\": 2",
+     .by = "local_sgd",
+     .strategy = "\"sync_every\": 2, \"nesterov\": false"},
+    {.name = "local_sgd, batch norms, the mean of ranks",
+     .trainer = "\"devices\": 2",
+     .by = "local_sgd",
+     .strategy = "\"sync_every\": 2, \"outer_lr\": 1, \"outer_momentum\": 0",
+     .module = "\"normed\""},
+    {.name = "local_sgd, a NaN is skipped by one rank",
+     .trainer = "\"devices\": 2, \"nan_policy\": \"skip\", \"depth\": 3",
+     .by = "local_sgd",
+     .strategy = "\"sync_every\": 2",
+     .nan = 9},
+    {.name = "elastic", .trainer = "\"devices\": 2", .by = "elastic", .strategy = SHARDS},
+    {.name = "elastic on three, many steps in flight, clipped",
+     .trainer = "\"devices\": 3, \"depth\": 4, \"gradient_clip_val\": 0.1",
+     .by = "elastic",
+     .strategy = SHARDS},
+    {.name = "elastic on four, three batches a step, bf16-mixed",
+     .trainer = "\"devices\": 4, \"depth\": 4, \"accumulate_grad_batches\": 3, "
+                "\"precision\": \"bf16-mixed\"",
+     .by = "elastic",
+     .strategy = SHARDS},
+    {.name = "elastic, batch norms, a NaN is skipped",
+     .trainer = "\"devices\": 2, \"depth\": 4, \"nan_policy\": \"skip\"",
+     .by = "elastic",
+     .strategy = SHARDS,
+     .module = "\"normed\"",
+     .nan = 9},
+    {.name = "elastic, 16-mixed, a NaN is skipped",
+     .trainer = "\"devices\": 2, \"depth\": 3, \"nan_policy\": \"skip\", "
+                "\"precision\": \"16-mixed\"",
+     .by = "elastic",
+     .strategy = SHARDS,
+     .nan = 9},
+    {.name = "elastic, a NaN is skipped, two batches a step",
+     .trainer = "\"devices\": 2, \"depth\": 3, \"nan_policy\": \"skip\", "
+                "\"accumulate_grad_batches\": 2",
+     .by = "elastic",
+     .strategy = "\"micro_shards\": 2",
+     .nan = 9},
+    {.name = "elastic, 64-true, parameters trained from the second epoch on",
+     .trainer = "\"devices\": 2, \"depth\": 3, \"precision\": \"64-true\"",
+     .by = "elastic",
+     .strategy = SHARDS,
+     .callbacks = FINETUNING},
     {.name = "batch norms", .trainer = "\"devices\": 2", .module = "\"normed\""},
     {.name = "batch norms, many steps in flight, a NaN is skipped",
      .trainer = "\"devices\": 2, \"depth\": 4, \"nan_policy\": \"skip\"",
@@ -246,13 +298,41 @@ static void gradients_that_stay_on_devices_have_the_same_bits(void)
     }
 }
 
+/* The canonical order of elastic sums, in the memory of devices, too. */
+static void any_number_of_ranks_comes_to_the_same_bits(void)
+{
+    static const char *const devices[] = {"\"devices\": 1",
+                                          "\"devices\": 2, \"depth\": 3",
+                                          "\"devices\": 3",
+                                          "\"devices\": 4, \"depth\": 4"};
+    rig_result_t *alone = NULL;
+    for (int k = 0; k < 4; k++) {
+        const one_t one = {.trainer = devices[k],
+                           .by = "elastic",
+                           .strategy = "\"micro_shards\": 4",
+                           .module = "\"normed\""};
+        moved();
+        rig_result_t *result = train(&one, "mover");
+        is_text(result->status, "ok", "%d ranks: %s", k + 1, result->error.text);
+        ok(moved() > 0, "move what they have on their devices");
+        ok(!alone || rig_same_bits(alone, result), "to the bits of one");
+        if (alone)
+            rig_result_free(result);
+        else
+            alone = result;
+    }
+    rig_result_free(alone);
+}
+
 /* The other half of the steps from a checkpoint of the first. */
 static void a_run_that_goes_on_comes_to_the_same_bits(void)
 {
     static const one_t ones[] = {
         {.trainer = "\"devices\": 2, \"depth\": 3", .strategy = SMALL},
         {.trainer = "\"devices\": 2", .by = "zero1"},
-        {.trainer = "\"devices\": 2", .by = "zero1", .strategy = SMALL}};
+        {.trainer = "\"devices\": 2", .by = "zero1", .strategy = SMALL},
+        {.trainer = "\"devices\": 2, \"depth\": 3", .by = "elastic", .strategy = SHARDS},
+        {.trainer = "\"devices\": 2", .by = "local_sgd"}};
     for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
         char path[4200];
         rig_spec_t spec = spec_of(&ones[k], "mover");
@@ -318,19 +398,37 @@ static void a_wait_that_is_missing_is_found(void)
                                  .by = "zero1",
                                  .strategy = SMALL};
     ok(differs(&chunks, &mover_forgets_after), "chunks that do not wait for backward");
+    static const one_t shards = {.trainer = "\"devices\": 2, \"depth\": 3",
+                                 .by = "elastic",
+                                 .strategy = SHARDS};
+    ok(differs(&shards, &mover_forgets_after), "parts that do not wait for their shards");
+    ok(differs(&shards, &mover_forgets_fence), "a sum that does not wait for the parts");
+    static const one_t apart = {.trainer = "\"devices\": 2",
+                                .by = "local_sgd",
+                                .strategy = "\"sync_every\": 2"};
+    ok(differs(&apart, &mover_forgets_after), "means that do not wait for the changes");
+    ok(differs(&apart, &mover_forgets_fence), "outer steps that do not wait for means");
 }
 
 /* At the first operation, in the middle of a step, and in a later one. */
 static void what_cannot_be_moved_ends_the_run(void)
 {
-    static const int at[] = {1, 2, 3, 14};
-    for (size_t k = 0; k < sizeof at / sizeof *at; k++) {
-        const rig_spec_t spec = spec_of(&runs[2], "mover");
+    static const int at[] = {1, 2, 3, 9};
+    static const one_t ones[] = {
+        {.trainer = "\"devices\": 2", .strategy = SMALL},
+        {.trainer = "\"devices\": 2, \"depth\": 3, \"accumulate_grad_batches\": 2",
+         .by = "elastic",
+         .strategy = "\"micro_shards\": 2"},
+        {.trainer = "\"devices\": 2",
+         .by = "local_sgd",
+         .strategy = "\"sync_every\": 2"}};
+    for (size_t k = 0; k < 3 * sizeof at / sizeof *at; k++) {
+        const rig_spec_t spec = spec_of(&ones[k % 3], "mover");
         rig_t *rig = rig_make(&spec);
-        mover_fails_at = at[k];
+        mover_fails_at = at[k / 3];
         const rig_result_t *result = rig_fit(rig);
         mover_fails_at = 0;
-        is_text(result->status, "failed", "operation %d fails", at[k]);
+        is_text(result->status, "failed", "operation %d fails", at[k / 3]);
         like(result->error.text, "the wire is cut", "and says why: %s",
              result->error.text);
         rig_free(&rig);
@@ -343,7 +441,9 @@ static void a_rank_that_fails_ends_the_others(void)
     static const one_t ones[] = {
         {.trainer = "\"devices\": 3, \"depth\": 4", .strategy = SMALL},
         {.trainer = "\"devices\": 3", .by = "zero1"},
-        {.trainer = "\"devices\": 3", .by = "zero1", .strategy = SMALL}};
+        {.trainer = "\"devices\": 3", .by = "zero1", .strategy = SMALL},
+        {.trainer = "\"devices\": 3, \"depth\": 4", .by = "elastic", .strategy = SHARDS},
+        {.trainer = "\"devices\": 3", .by = "local_sgd"}};
     for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
         rig_spec_t spec = spec_of(&ones[k], "mover");
         spec.torn = 23;
@@ -367,6 +467,7 @@ int main(void)
 {
     rig_init(parts);
     run(gradients_that_stay_on_devices_have_the_same_bits);
+    run(any_number_of_ranks_comes_to_the_same_bits);
     run(a_run_that_goes_on_comes_to_the_same_bits);
     run(sums_overlap_backward);
     run(a_wait_that_is_missing_is_found);

@@ -17,12 +17,17 @@ fit() {
         "$paceline" fit run.json --set trainer.run_name="$name" "$@"
 }
 
-# by STRATEGY COLLECTIVE [MEMBERS]
-by() { echo "--set trainer.strategy={\"name\":\"$1\",\"collective\":$2$3}"; }
+# by STRATEGY COLLECTIVE [MEMBERS] - as many samples in a step with each
+by() {
+    local members=$3
+    [ "$1" != elastic ] || echo "--set data.batch_size=5"
+    [ "$1" != elastic ] || members=',"micro_shards":4'
+    echo "--set trainer.strategy={\"name\":\"$1\",\"collective\":$2$members}"
+}
 
 the_bits_are_those_of_the_way_through_the_host() {
     local strategy ranks
-    for strategy in ddp zero1; do
+    for strategy in ddp zero1 elastic local_sgd; do
         for ranks in 2 4; do
             fit "$strategy$ranks-cards" '' $(by $strategy '"auto"') --set trainer.devices=$ranks
             is "$status" 0 "$strategy, $ranks ranks: a run trains by NCCL"
@@ -64,11 +69,16 @@ the_librarys_order_has_bits_of_its_own() {
 elastic_runs_have_the_same_bits_on_any_number_of_cards() {
     local ranks
     for ranks in 1 2 4; do
-        fit "elastic$ranks" '' --set trainer.deterministic=elastic --set trainer.devices=$ranks
+        fit "elastic$ranks" '' $(by elastic '"auto"') --set trainer.deterministic=elastic --set trainer.devices=$ranks
         is "$status" 0 "$ranks ranks"
     done
     ok "the bits of two are those of one" cmp runs/elastic1/model.safetensors runs/elastic2/model.safetensors
     ok "those of four, too" cmp runs/elastic1/model.safetensors runs/elastic4/model.safetensors
+    ok "and those of two that move parts through the host" cmp runs/elastic1/model.safetensors \
+        runs/elastic2-host/model.safetensors
+    fit elastic-library '' $(by elastic '{"name":"nccl","order":"library"}') --set trainer.devices=4
+    ok "NCCL's order changes none, because it only moves bytes" cmp runs/elastic1/model.safetensors \
+        runs/elastic-library/model.safetensors
 }
 
 a_failure_of_nccl_ends_the_run() {
@@ -83,7 +93,7 @@ a_failure_of_nccl_ends_the_run() {
 
 a_rank_that_is_killed_is_started_again() {
     local strategy point
-    for strategy in ddp zero1; do
+    for strategy in ddp zero1 elastic local_sgd; do
         for point in nccl_kill=2 nccl_kill_run=7 nccl_kill_run=19; do
             rm -f once
             STAND_IN_ONCE=$folder/once fit "$strategy-$point" "$point nccl_rank=1" $(by $strategy '"auto"') \
