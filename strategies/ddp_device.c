@@ -9,6 +9,7 @@
  * Every rank has to come to the same sums.  A step that is skipped is so on all ranks,
  * because its gradients are the same; what was sent behind it is not reduced, because the
  * replica waits for the result of an update before it has ranks reduce the next step. */
+#include <assert.h>
 #include <string.h>
 
 #include "accelerators/actor.h"
@@ -78,6 +79,7 @@ static void combine(pl_ddp_t *ddp, const pl_meeting_t *meeting)
 void pl_ddp_device_moved(pl_ddp_t *ddp, const pl_error_t *failure)
 {
     pl_meeting_t *meeting = ddp->ordering;
+    assert(ddp->enqueuing > 0);
     if (failure && ddp->failure.code == PL_OK)
         ddp->failure = *failure;
     if (--ddp->enqueuing || !meeting)

@@ -28,7 +28,7 @@ static const pl_accelerator_ops_t *cuda;
 
 typedef struct card {
     void *device;
-    pl_lent_t *lent; /* [ELEMENTS], float32 */
+    pl_lent_t *lent;                                        /* [ELEMENTS], float32 */
     float *host;
 } card_t;
 
@@ -112,9 +112,9 @@ static void card_read(card_t *c, const member_t *m, uint64_t count)
 /* ---- every operation ---- */
 
 typedef struct outcome {
-    int wrong[PL_MOVE_COUNT], failed; /* of all ranks; atomic */
-    double off;                       /* rank 0: of the tree */
-    int same;                         /* rank 0: elements */
+    int wrong[PL_MOVE_COUNT], failed;                       /* of all ranks; atomic */
+    double off;                                             /* rank 0: of the tree */
+    int same;                                               /* rank 0: elements */
 } outcome_t;
 
 static void judge(outcome_t *o, uint32_t move, bool is_right)
@@ -245,6 +245,9 @@ static void the_order_of_the_library_is_its_own(void)
     member_close(&m);
     member_open(&m, "\"nccl\"", NULL);
     ok(!m.ops->own_order(m.part.self), "and without the option it does not");
+    member_close(&m);
+    member_open(&m, "{\"name\": \"nccl\", \"host\": \"own\"}", NULL);
+    ok(m.ops->own_order(m.part.self), "but for that of a host's collective");
     member_close(&m);
 }
 
@@ -381,6 +384,37 @@ static void memory_is_shared_first(void)
     members_run("\"nccl\"", 2, no_share, NULL);
     like(members_error.text, "^all_reduce of memory of a device before share_memory$",
          "else an error says so");
+}
+
+static int join_code;
+
+static void join_done(pl_operation_t *op, const pl_error_t *err)
+{
+    (void)op;
+    join_code = err ? err->code : PL_OK;
+}
+
+/* Rank 1 is not there yet. */
+static void memory_is_shared_when_the_ranks_have_joined(void)
+{
+    member_t m, other;
+    unsigned char arrived[2] = {0};
+    card_t c;
+    member_open(&m, "\"nccl\"", NULL);
+    member_open(&other, "\"nccl\"", NULL);
+    const pl_world_t world = {0, 2, (const char *const[]){m.address, other.address}};
+    pl_operation_t join = {.want = {.move = PL_MOVE_join},
+                           .world = &world,
+                           .arrived = arrived,
+                           .done = join_done};
+    is_int(m.ops->join(m.part.self, &join, &m.err), PL_OK, "a rank joins");
+    is_int(card_open(&c, &m, 0), PL_ESTATE, "and shares memory at once");
+    is_text(m.err.text, "share_memory of memory of a device while the ranks join",
+            "which is refused");
+    is_int(join_code, PL_ESTATE, "and ends the join");
+    member_close(&other);
+    member_close(&m);
+    card_close(&c);
 }
 
 static void a_rank_of_another_collective_is_named(void)
@@ -568,8 +602,17 @@ static void mixed_versions_are_named(void)
          "with both");
 }
 
+/* Of a host whose sums are not those of the tree. */
+static bool own_order(const void *self)
+{
+    (void)self;
+    return true;
+}
+
 int main(int argc, char **argv)
 {
+    static pl_collective_ops_t own;
+    static const pl_registration_t parts[] = {{"collective", &own}, PL_REGISTRATIONS_END};
     static const named_script_t scripts[] = {{"reduce_for_ever", reduce_for_ever},
                                              {NULL, NULL}};
     char text[4096];
@@ -581,11 +624,15 @@ int main(int argc, char **argv)
         setenv("LD_LIBRARY_PATH", text, 1);
         execv("/proc/self/exe", argv);
     }
-    if (!getenv("STAND_IN_FOLDER")) {                /* no process of a rank's */
+    if (!getenv("STAND_IN_FOLDER")) {                       /* no process of a rank's */
         setenv("STAND_IN_FOLDER", tap_folder(), 1);
-        setenv("TMPDIR", tap_folder(), 1);           /* what a killed one leaves */
+        setenv("TMPDIR", tap_folder(), 1);                  /* what a killed one leaves */
     }
     pl_init(&argc, &argv, nccl_plugin(), NULL);
+    own = pl_shm_collective;
+    own.name = "own";
+    own.own_order = own_order;
+    pl_register(parts, NULL);
     cuda = cuda_plugin()->table;
     if (rank_main(argc, argv, scripts))
         return 0;
@@ -596,6 +643,7 @@ int main(int argc, char **argv)
     run(two_ranks_on_one_card_are_named);
     run(ranks_that_do_not_want_the_same_are_told);
     run(memory_is_shared_first);
+    run(memory_is_shared_when_the_ranks_have_joined);
     run(a_rank_of_another_collective_is_named);
     run(a_failure_at_each_call_is_told);
     run(a_failure_on_the_card_is_told);

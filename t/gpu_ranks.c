@@ -456,8 +456,67 @@ static void a_rank_that_fails_ends_the_others(void)
     }
 }
 
+/* ---- Replays that fail behind their fence ---- */
+
+static pl_accelerator_ops_t failing;  /* an emulated GPU */
+static int fails_at, replays;      /* which replay of rank 1 it is  [0]; atomic: so far */
+static void (*replay_done)(pl_replay_t *replay, const pl_error_t *err);
+
+static void failing_done(pl_replay_t *replay, const pl_error_t *err)
+{
+    const pl_error_t lost = {.code = PL_EIO, .text = "the emulated card is lost"};
+    (void)err;
+    replay_done(replay, &lost);
+}
+
+static int failing_replay(void *self, pl_plan_t *plan, pl_replay_t *replay,
+                          pl_error_t *err)
+{
+    if (replay->ordered
+        && __atomic_add_fetch(&replays, 1, __ATOMIC_RELAXED) == fails_at) {
+        replay_done = replay->done;
+        replay->done = failing_done;
+    }
+    return emulated_accelerator.replay(self, plan, replay, err);
+}
+
+/* What ranks agree on, and norms, are replays of their own: the error comes when what
+ * follows is in order. */
+static void a_replay_that_fails_behind_its_fence_ends_the_run(void)
+{
+    static const one_t ones[] = {{.trainer = "\"devices\": 2, \"depth\": 4",
+                                  .strategy = SMALL,
+                                  .accelerator = "failing",
+                                  .module = "\"normed\""},
+                                 {.trainer = "\"devices\": 2, \"depth\": 3",
+                                  .by = "zero1",
+                                  .strategy = SMALL,
+                                  .accelerator = "failing",
+                                  .module = "\"normed\""}};
+    for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
+        int ended = 0;
+        for (fails_at = 1; fails_at <= 16; fails_at++) {
+            replays = 0;
+            rig_spec_t spec = spec_of(&ones[k], "mover");
+            rig_t *rig = rig_make(&spec);
+            const rig_result_t *result = rig_fit(rig);
+            const bool is_right = !strcmp(result->status, "failed")
+                                  && strstr(result->error.text,
+                                            "the emulated card is lost");
+            if (!is_right)
+                tap_diag("replay %d: %s, %s", fails_at, result->status,
+                         result->error.text);
+            ended += is_right;
+            rig_free(&rig);
+        }
+        fails_at = 0;
+        is_int(ended, 16, "%s: at each of 16", ones[k].by ? ones[k].by : "ddp");
+    }
+}
+
 static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator},
                                           {"accelerator", &emulated_library_accelerator},
+                                          {"accelerator", &failing},
                                           {"collective", &mover_collective},
                                           {"module", &pair},
                                           {"module", &rig_normed},
@@ -465,6 +524,9 @@ static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator}
 
 int main(void)
 {
+    failing = emulated_accelerator;
+    failing.name = "failing";
+    failing.replay = failing_replay;
     rig_init(parts);
     run(gradients_that_stay_on_devices_have_the_same_bits);
     run(any_number_of_ranks_comes_to_the_same_bits);
@@ -473,5 +535,6 @@ int main(void)
     run(a_wait_that_is_missing_is_found);
     run(what_cannot_be_moved_ends_the_run);
     run(a_rank_that_fails_ends_the_others);
+    run(a_replay_that_fails_behind_its_fence_ends_the_run);
     return tap_done();
 }

@@ -66,6 +66,42 @@ the_librarys_order_has_bits_of_its_own() {
     ok "to other bits" test -n "$(cmp runs/library/model.safetensors runs/ddp4-host/model.safetensors)"
 }
 
+# A collective of the host whose sums have an order of their own is made of another one.
+checkpoints_name_what_determines_the_order_of_sums() {
+    local cc
+    read -ra cc <<<"${CC:-cc}"                            # "ccache gcc"
+    mkdir plugins
+    cat >own.c <<'END'
+#include "strategies/collectives/collective.h"
+
+static bool own_order(const void *self)
+{
+    (void)self;
+    return true;
+}
+
+const pl_registration_t *paceline_plugin(void)
+{
+    static pl_collective_ops_t own;
+    static const pl_registration_t table[] = {{"collective", &own}, PL_REGISTRATIONS_END};
+    own = *(const pl_collective_ops_t *)pl_part_find("collective", "shm", NULL);
+    own.name = "own";
+    own.own_order = own_order;
+    return table;
+}
+END
+    try "${cc[@]}" -shared -fPIC -Wall -Wextra -Werror -I"$srcdir/engine" -I"$srcdir" own.c -o plugins/own.so
+    is "$status$err" 0 "a collective is built"
+    PACELINE_PLUGIN_PATH=$PWD/plugins fit own '' $(by ddp '{"name":"nccl","host":"own"}') --set trainer.devices=2
+    is "$status" 0 "nccl uses it for memory of the host"
+    like "$(grep -rhoE '"order": ?"[a-z]+"' runs/own/checkpoints | sort -u)" '^"order": ?"nccl"$' \
+        "checkpoints do not name the order of the tree"
+    like "$(grep -rhoE '"order": ?"[a-z]+"' runs/library/checkpoints | sort -u)" '^"order": ?"nccl"$' \
+        "nor do those of NCCL's order"
+    is "$(grep -rhoE '"order": ?"[a-z]+"' runs/ddp2-cards/checkpoints)" "" "the others do"
+    ok "which are there" test -n "$(grep -rl '"plans"' runs/ddp2-cards/checkpoints)"
+}
+
 elastic_runs_have_the_same_bits_on_any_number_of_cards() {
     local ranks
     for ranks in 1 2 4; do
@@ -128,6 +164,7 @@ what_is_run_on_a_card_runs_here() {
 run the_bits_are_those_of_the_way_through_the_host trains
 run chunks_of_buckets_have_the_same_bits trains
 run the_librarys_order_has_bits_of_its_own trains
+run checkpoints_name_what_determines_the_order_of_sums trains
 run elastic_runs_have_the_same_bits_on_any_number_of_cards trains
 run a_failure_of_nccl_ends_the_run trains
 run a_rank_that_is_killed_is_started_again trains
