@@ -86,6 +86,46 @@ old NVIDIA's driver is too old: it supports CUDA 11\.8; install version 525
 END
 }
 
+# inside SCRIPT FACTS [SIZE] - the doctor on a machine whose /dev/shm has that size, and whose /sys/class and /sys/module
+# are what the script makes
+inside() {
+    cat >inside.sh <<END
+mkdir -p sys && mount --rbind /sys sys && mount -t tmpfs none /sys && mkdir /sys/devices /sys/class /sys/module &&
+    mount --rbind sys/devices /sys/devices && mount -t tmpfs -o size=${3:-2g} none /dev/shm || exit 9
+$1
+exec "\$@"
+END
+    try unshare -rm env STAND_IN="$2" PACELINE_CUDA_PATH="$stand_in" LD_LIBRARY_PATH="$stand_in" sh inside.sh \
+        "$paceline" doctor
+    is "$status" 0 "doctor reports: $err"
+}
+
+what_nccl_lacks_is_a_warning() {
+    local network='mkdir -p /sys/class/infiniband/mlx5_0/device'
+    if ! unshare -rm mount -t tmpfs none /sys 2>/dev/null; then skip "there are no namespaces"; return; fi
+    inside : devices=2
+    like "$out" '^NCCL +2' "there is NCCL"
+    is "$(grep '^warning: ' <<<"$out")" "" "a machine that has all has no warnings"
+    inside : devices=2 64m
+    like "$out" '^warning: /dev/shm has 64 MiB, which may be too small for NCCL with 2 cards: .*--shm-size=1g' \
+        "a small /dev/shm"
+    inside : devices=1 64m
+    is "$(grep -c '^warning: /dev/shm' <<<"$out")" 0 "which one card does not need"
+    inside "$network" devices=1
+    like "$out" '^warning: the kernel module nvidia_peermem is not loaded: .* mlx5_0; modprobe nvidia-peermem' \
+        "a network card that does not reach the memory of cards"
+    inside "$network /sys/module/nvidia_peermem" devices=1
+    is "$(grep -c peermem <<<"$out")" 0 "unless the module is there"
+    inside "$network" 'devices=1 dma_buf'
+    is "$(grep -c peermem <<<"$out")" 0 "or the driver does without"
+    inside 'mkdir -p /sys/class/infiniband/rxe0' devices=1
+    is "$(grep -c peermem <<<"$out")" 0 "or the network card is an emulation"
+    with 'devices=2 one_card' doctor
+    like "$out" '^warning: GPU 0 and GPU 1 are one card \(bus 0000:00:00\.0\): NCCL accepts one rank on it' "one card twice"
+    NCCL_HOSTID=a with devices=2 doctor
+    like "$out" '^warning: NCCL_HOSTID is set \(a\): two ranks on one card are not refused' "or what permits that"
+}
+
 auto_uses_a_card_that_works() {
     sed -i 's/, "accelerator": {[^}]*}//' run.json
     with devices=1 fit run.json
@@ -265,6 +305,7 @@ what_is_run_on_a_card_runs_here() {
 run a_machine_without_a_driver_is_told_what_to_install trains
 run a_machine_with_cards_is_described
 run what_is_wrong_with_a_driver_is_a_warning trains
+run what_nccl_lacks_is_a_warning
 run auto_uses_a_card_that_works trains
 run what_a_card_does_is_shown trains
 run without_nvml_the_driver_tells_the_memory trains

@@ -4,9 +4,13 @@
  * NVIDIA's libraries when it is asked for a device. */
 #include "accelerators/cuda/cuda.h"
 
+#include <glob.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "base/error.h"
 
@@ -169,6 +173,79 @@ static void report_peers(const report_t *to, const cuda_driver_t *call, int coun
         tell(to, "GPU to GPU", "%s", text);
 }
 
+/* ---- What NCCL needs of this machine ---- */
+
+enum { SHM_MIB = 1024 };                          /* what NVIDIA advises for containers */
+
+static void check_shm(const report_t *to, int count)
+{
+    struct statvfs at;
+    if (count < 2 || statvfs("/dev/shm", &at) != 0)
+        return;
+    const unsigned long long bytes = (unsigned long long)at.f_blocks * at.f_frsize;
+    if (bytes >> 20 < SHM_MIB)
+        tell(to, NULL,
+             "/dev/shm has %llu MiB, which may be too small for NCCL with %d cards: "
+             "enlarge it to %d MiB (mount -o remount,size=1g /dev/shm, or docker run "
+             "--shm-size=1g)",
+             bytes >> 20, count, SHM_MIB);
+}
+
+/* The first network card with RDMA; one that software emulates has no device. */
+static bool rdma_find(char name[64])
+{
+    glob_t found;
+    bool is_there = glob("/sys/class/infiniband/*/device", 0, NULL, &found) == 0;
+    if (!is_there)
+        return false;
+    const char *from = found.gl_pathv[0] + strlen("/sys/class/infiniband/");
+    snprintf(name, 64, "%.*s", (int)strcspn(from, "/"), from);
+    globfree(&found);
+    return true;
+}
+
+/* Such a card reaches the memory of GPUs by that module, or by DMA-BUF where NVIDIA's
+ * open kernel modules are. */
+static void check_rdma(const report_t *to, const cuda_driver_t *call, int count)
+{
+    char name[64];
+    CUdevice device;
+    int shares = 0;
+    if (count < 1 || !rdma_find(name) || access("/sys/module/nvidia_peermem", F_OK) == 0
+        || call->device_get(&device, 0) != CU_OK)
+        return;
+    call->device_attribute(&shares, CU_DMA_BUF, device);
+    if (!shares)
+        tell(to, NULL,
+             "the kernel module nvidia_peermem is not loaded: between machines NCCL "
+             "copies memory of cards through the host's to the network card %s; "
+             "modprobe nvidia-peermem",
+             name);
+}
+
+static void check_sharing(const report_t *to, const cuda_driver_t *call, int count)
+{
+    const char *host = getenv("NCCL_HOSTID");
+    char bus[2][32];
+    CUdevice device;
+    for (int b = 1; b < count; b++)
+        for (int a = 0; a < b; a++)
+            if (call->device_get(&device, a) == CU_OK
+                && call->device_bus(bus[0], sizeof bus[0], device) == CU_OK
+                && call->device_get(&device, b) == CU_OK
+                && call->device_bus(bus[1], sizeof bus[1], device) == CU_OK
+                && !strcmp(bus[0], bus[1]))
+                tell(to, NULL,
+                     "GPU %d and GPU %d are one card (bus %s): NCCL accepts one rank on "
+                     "it; see trainer.devices",
+                     a, b, bus[0]);
+    if (host)
+        tell(to, NULL,
+             "NCCL_HOSTID is set (%.64s): two ranks on one card are not refused, which "
+             "is for tests alone",
+             host);
+}
+
 static void report_cache(const report_t *to)
 {
     char folder[PATH_MAX];
@@ -236,6 +313,11 @@ static void cuda_report(pl_fact_t fact, void *user)
             report_card(&to, &library->call, k, compiler);
     if (library)
         report_peers(&to, &library->call, count);
+    if (nccl) {
+        check_shm(&to, count);
+        check_rdma(&to, &library->call, count);
+        check_sharing(&to, &library->call, count);
+    }
     report_cache(&to);
 }
 

@@ -8,7 +8,8 @@
  * so is what a recording does not allow.  What is left when a context ends is told.
  *
  * The variable STAND_IN has faults and facts, separated by spaces: "no_device", "stub",
- * "old", "one_card" (all numbers are the same card), "devices=2", "memory_mb=64",
+ * "old", "one_card" (all numbers are the same card), "dma_buf" (other devices reach its
+ * memory), "devices=2", "memory_mb=64",
  * "capability=90", "memory=3" (the third allocation finds no memory), "launch=2:719" (the
  * second launch fails so), "run=2:700" (the second kernel breaks the device).  They count
  * from the moment a context begins. */
@@ -25,7 +26,7 @@ pthread_mutex_t stand_in_lock = PTHREAD_MUTEX_INITIALIZER;
 __thread context_t *stand_in_current;
 static context_t context[DEVICES];
 static bool is_started;
-static stream_t *captures[DEVICES][STREAMS_MOST]; /* that are recorded */
+static stream_t *captures[DEVICES][STREAMS_MOST];           /* that are recorded */
 
 /* ---- Facts and faults ---- */
 
@@ -287,13 +288,15 @@ API cu_result_t cuDeviceGetAttribute(int *value, cu_choice_t attribute, CUdevice
     *value = attribute == CU_CAPABILITY_MAJOR   ? capability / 10
              : attribute == CU_CAPABILITY_MINOR ? capability % 10
              : attribute == CU_MULTIPROCESSORS  ? 2
+             : attribute == CU_DMA_BUF          ? stand_in_fact("dma_buf", 0, NULL)
                                                 : 0;
     return CU_OK;
 }
 
 API cu_result_t cuDeviceGetPCIBusId(char *bus, int room, CUdevice device)
 {
-    snprintf(bus, (size_t)room, "0000:0%d:00.0", device);
+    const int slot = stand_in_fact("one_card", 0, NULL) ? 0 : device;
+    snprintf(bus, (size_t)room, "0000:0%d:00.0", slot);
     return CU_OK;
 }
 
