@@ -89,7 +89,7 @@ void pl_ddp_device_moved(pl_ddp_t *ddp, const pl_error_t *failure)
     ddp->ordering = NULL;
     if (ddp->failure.code == PL_OK && meeting->on_device)
         combine(ddp, meeting);
-    if (ddp->failure.code == PL_OK && ddp->replica.meets->computed)
+    if (ddp->failure.code == PL_OK && ddp->replica.meets->stays)
         pl_replica_ordered(&ddp->replica);
     meeting->ready = ddp->failure.code != PL_OK || meeting->is_computed;
     pl_ddp_go_on(ddp);
@@ -306,6 +306,7 @@ void pl_ddp_meet_there(pl_replica_meets_t *meets)
 {
     meets->reduce = device_reduce;
     meets->computed = device_computed;
+    meets->stays = true;
 }
 
 void pl_ddp_device_release(pl_ddp_t *ddp)
@@ -315,7 +316,8 @@ void pl_ddp_device_release(pl_ddp_t *ddp)
 
 #define MEETS \
     .prepare = pl_ddp_prepare, .ready = device_ready, .reduce = device_reduce, \
-    .computed = device_computed, .exchange = pl_ddp_exchange, .gather = pl_ddp_gather
+    .computed = device_computed, .stays = true, .exchange = pl_ddp_exchange, \
+    .gather = pl_ddp_gather
 
 const pl_replica_meets_t pl_ddp_device_meets = {MEETS};
 const pl_replica_meets_t pl_ddp_state_meets = {MEETS, .graphs = PL_DDP_STATE_GRAPHS,

@@ -343,55 +343,80 @@ static int figures_make(local_t *local, size_t count, pl_error_t *err)
     return local->figures ? PL_OK : pl_no_memory(err);
 }
 
-/* A step that is not finite is this rank's alone, and says nothing. */
+/* A step that is not finite is this rank's alone, and says nothing; nor does one that has
+ * not run. */
 static void figures_keep(local_t *local, const pl_replica_sums_t *sums)
 {
-    const bool good = !sums->figure_count || isfinite(sums->figures[0]);
-    local->weight += good && sums->figure_count ? sums->figures[1] : 0;
+    if (!sums->figure_count || !isfinite(sums->figures[0]))
+        return;
+    local->weight += sums->figures[1];
     for (size_t k = 0; k < sums->figure_count; k++)
-        local->figures[k] += good ? sums->figures[k] : 0;
-    if (good)
-        memset(sums->figures, 0, sums->figure_count * sizeof *sums->figures);
-    local->has_samples |= sums->has_samples;
+        local->figures[k] += sums->figures[k];
+    memset(sums->figures, 0, sums->figure_count * sizeof *sums->figures);
 }
 
 static void begun(void *self, const pl_answer_t *answer)
 {
     local_t *local = self;
-    if (answer->kind == PL_ANSWER_ERROR)
+    if (local->ddp.on_device)
+        pl_ddp_device_replayed(self, answer);
+    else if (answer->kind == PL_ANSWER_ERROR)
         pl_replica_reduced(&local->ddp.replica, answer->error, false);
     else if (answer->kind == PL_ANSWER_REPLY)
         pl_replica_reduced(&local->ddp.replica, NULL, false);
 }
 
-/* Gradients stay this rank's. */
+/* Gradients stay this rank's.  What ranks begin with is kept before the first update,
+ * which on devices is sent at once. */
 static int local_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
 {
     local_t *local = (local_t *)r;
+    const bool is_first = !local->apart;
     const pl_how_t how = {.on_answer = begun};
     int code = figures_make(local, sums->figure_count, err);
     if (code != PL_OK)
         return code;
-    if (!local->apart)
+    if (is_first)
         local->weight = 0;
+    local->apart = true;
+    local->has_samples |= sums->has_samples;
+    if (!local->ddp.on_device)
+        figures_keep(local, sums);
+    if (is_first)
+        code = pl_replica_replay(r, BEGIN, "begin", how, err);
+    if (code == PL_OK && local->ddp.on_device)
+        pl_replica_ordered(r);
+    else if (code == PL_OK && !is_first)
+        pl_replica_reduced(r, NULL, false);
+    return code;
+}
+
+static void local_computed(pl_replica_t *r, const pl_replica_sums_t *sums)
+{
+    local_t *local = (local_t *)r;
+    const pl_error_t *failure = &local->ddp.failure;
     figures_keep(local, sums);
-    if (!local->apart) {
-        local->apart = true;
-        return pl_replica_replay(r, BEGIN, "begin", how, err);
-    }
-    pl_replica_reduced(r, NULL, false);
-    return PL_OK;
+    pl_replica_told(r, failure->code == PL_OK ? NULL : failure, false);
 }
 
 /* A search looks at each step. */
+static bool local_follows(const pl_replica_t *r, uint64_t number)
+{
+    const local_t *local = (const local_t *)r;
+    return r->job->tuning.num_training || number % (uint64_t)local->sync_every == 0;
+}
+
 static int local_stepped(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
 {
+    return sync_begin((local_t *)r, sums->figures, err);
+}
+
+static void local_described(pl_replica_t *r)
+{
     local_t *local = (local_t *)r;
-    const int64_t every = r->job->tuning.num_training ? 1 : local->sync_every;
-    if (sums->number % (uint64_t)every == 0)
-        return sync_begin(local, sums->figures, err);
-    pl_replica_reduced(r, NULL, false);
-    return PL_OK;
+    pl_ddp_described(r);
+    if (local->ddp.on_device)
+        local->meets.computed = local_computed;
 }
 
 /* ---- calls ---- */
@@ -456,6 +481,8 @@ static int local_start(void *self, pl_call_t *call, const pl_body_t *body,
     local->meets.region = local_region;
     local->meets.reduce = local_reduce;
     local->meets.exchange = NULL;
+    local->meets.described = local_described;
+    local->meets.follows = local_follows;
     local->meets.stepped = local_stepped;
     local->meets.describe = local_describe;
     local->meets.graphs = GRAPHS;

@@ -151,11 +151,13 @@ typedef struct pl_replica_meets {
     int (*reduce)(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err);
     /* Of a device that orders what is sent to it: reduce() comes as soon as forward and
      * backward are sent, and this when the figures of that batch are on the host; without
-     * figures where it failed or did not run.  reduce() is told later.  Where gradients
-     * are lent reduce() comes when they are enqueued, with r->computed, and the update
-     * before is over, so that it comes on all ranks or on none.  [reduce() comes when
-     * gradients and figures are there, also where gradients are lent] */
+     * figures where it failed or did not run.  reduce() is told later.  [reduce() comes
+     * when gradients and figures are there] */
     void (*computed)(pl_replica_t *r, const pl_replica_sums_t *sums);
+    bool stays;                     /* gradients are lent, and those of each step summed
+                                       there: reduce() comes when they are enqueued, with
+                                       r->computed, and the update before is over, so that
+                                       it comes on all ranks or on none */
     /* Forward and backward wait until all ranks have exchanged this, in the order of
      * these calls and those of ready(); then pl_replica_exchanged().  [they never do] */
     int (*exchange)(pl_replica_t *r, const pl_replica_exchange_t *exchange,
@@ -171,9 +173,13 @@ typedef struct pl_replica_meets {
      * in the order of the first calls, then pl_replica_gathered(). */
     int (*gather)(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err);
     /* The optimizer step is done, or was passed over: what follows it before anything
-     * else runs, then pl_replica_reduced() once more.  Where parameters are lent it comes
-     * when the update is enqueued, with r->updated.  [nothing does] */
+     * else runs, then pl_replica_reduced() once more.  Where each step's gradients stay
+     * on the device it comes when the update is enqueued, with r->updated.  [nothing
+     * does] */
     int (*stepped)(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err);
+    /* Whether stepped() comes for the optimizer step of that number, or whatever is sent
+     * next may run behind the update.  [for each] */
+    bool (*follows)(const pl_replica_t *r, uint64_t number);
     /* Graphs of its own, PL_OWN_PLANS at most, which pl_replica_replay() runs; when they
      * are described the model is whole.  [there are none] */
     int graphs;

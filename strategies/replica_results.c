@@ -358,9 +358,10 @@ static void diagnosis_continue(pl_replica_t *r)
     pl_inflight_t *f = pipeline->first;
     if (pipeline->diagnosing || pl_train_owing(r, ~0u))
         return;
-    if (pl_train_follows(r) && f->may_skip && f->failure.code == PL_OK) {
+    pl_objective_state_t *o = skipped_of(f);
+    if (f->may_skip && f->failure.code == PL_OK && pl_train_follows(r, o)) {
         pl_train_pipeline_take(r, PL_PIPELINE_ON_FOLLOW);
-        pl_train_follow(r, skipped_of(f), NULL, 0);
+        pl_train_follow(r, o, NULL, 0);
     } else {
         diagnosis_end(r);
     }

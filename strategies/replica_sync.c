@@ -38,7 +38,7 @@ pl_replica_sums_t pl_train_sums(const pl_replica_t *r, const pl_objective_state_
 void pl_train_computed(pl_replica_t *r, pl_objective_state_t *o, bool has_run)
 {
     pl_replica_sums_t sums = pl_train_sums(r, o);
-    if (!r->meets || !r->meets->computed || !pl_step_owes(&o->step, PL_STAGE_REDUCE))
+    if (!pl_train_runs_ahead(r) || !pl_step_owes(&o->step, PL_STAGE_REDUCE))
         return;
     if (!has_run)
         sums.figures = NULL, sums.figure_count = 0;
@@ -103,13 +103,13 @@ void pl_replica_ordered(pl_replica_t *r)
 void pl_replica_told(pl_replica_t *r, const pl_error_t *failure, bool halt)
 {
     pl_objective_state_t *o = syncing(r, false);
-    if (!pl_train_stays(r))
-        pl_train_met(r);
     if (!o)
         return;
     const pl_step_stage_t stage = pl_step_owes(&o->step, PL_STAGE_REDUCE)
                                       ? PL_STAGE_REDUCE
                                       : PL_STAGE_FOLLOW;
+    if (stage == PL_STAGE_REDUCE ? !pl_train_runs_ahead(r) : !pl_train_stays(r))
+        pl_train_met(r);
     o->inflight->halt |= halt;
     if (failure)
         pl_train_stage_fail(r, o, stage, failure);

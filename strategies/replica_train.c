@@ -70,7 +70,7 @@ static void skip(pl_replica_t *r, pl_objective_state_t *o, pl_step_event_t event
 static bool orders_compute(const pl_replica_t *r, const pl_objective_state_t *o)
 {
     return !r->meets
-           || (r->meets->computed && !r->step[o->objective].exchanges
+           || (pl_train_runs_ahead(r) && !r->step[o->objective].exchanges
                && !pl_train_stays(r));
 }
 
@@ -224,7 +224,7 @@ static void optimizer_answered(void *self, const pl_answer_t *answer)
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
         pl_train_spent(r, PL_SPENT_OPTIMIZER, 0, reply->seconds);
         update_end(r, o, reply->skipped, reply->metrics);
-        if (o->step.state == PL_STEP_UPDATED && pl_train_follows(r))
+        if (o->step.state == PL_STEP_UPDATED && pl_train_follows(r, o))
             follow(r, o);
         pl_train_replay_ended(r);
     } else if (answer->kind == PL_ANSWER_ERROR) {
@@ -385,13 +385,13 @@ static void reduce(pl_replica_t *r, pl_objective_state_t *o)
     const pl_replica_sums_t sums = pl_train_sums(r, o);
     pl_error_t err = {0};
     pl_train_take(r, o, PL_STEP_ON_REDUCE_SENT);
-    if (!pl_train_stays(r))
+    if (!pl_train_runs_ahead(r))
         pl_train_meeting(r);
     pl_actor_does(r, o->inflight->call);
     if (r->meets->reduce(r, &sums, &err) != PL_OK) {
         pl_train_met(r);
         pl_train_stage_fail(r, o, PL_STAGE_REDUCE, &err);
-    } else if (pl_train_stays(r) && !pl_step_owes(&o->step, PL_STAGE_COMPUTE)) {
+    } else if (pl_train_runs_ahead(r) && !pl_step_owes(&o->step, PL_STAGE_COMPUTE)) {
         pl_train_computed(r, o, true);
     }
 }
@@ -423,7 +423,7 @@ static void update(pl_replica_t *r, pl_objective_state_t *o)
         return;
     }
     replay_begun(r);
-    if (!pl_train_follows(r))
+    if (!pl_train_follows(r, o))
         pl_train_take(r, o, PL_STEP_ON_UPDATE_ORDERED);
 }
 
@@ -450,7 +450,7 @@ static bool objective_send(pl_replica_t *r, pl_objective_state_t *o)
             pl_train_take(r, o, PL_STEP_ON_ALL_SENT);
         return true;
     case PL_STEP_UPDATED:
-        if (pl_train_follows(r))
+        if (pl_train_follows(r, o))
             follow(r, o);
         else
             pl_train_take(r, o, PL_STEP_ON_ALL_SENT);

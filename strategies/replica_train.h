@@ -65,7 +65,13 @@ static inline bool pl_objective_is_due(const pl_replica_t *r,
 /* Gradients stay in the device's memory, where ranks sum those of each step. */
 static inline bool pl_train_stays(const pl_replica_t *r)
 {
-    return r->lends[PL_REGION_GRADS] && r->meets->computed;
+    return r->meets && r->meets->stays;
+}
+
+/* Sums are sent before the batch is computed. */
+static inline bool pl_train_runs_ahead(const pl_replica_t *r)
+{
+    return r->meets && r->meets->computed;
 }
 
 /* The ranks synchronize after each batch, not after each step. */
@@ -75,9 +81,10 @@ static inline bool pl_train_syncs_batches(const pl_replica_t *r)
 }
 
 /* They synchronize behind an optimizer step. */
-static inline bool pl_train_follows(const pl_replica_t *r)
+static inline bool pl_train_follows(const pl_replica_t *r, const pl_objective_state_t *o)
 {
-    return r->meets && r->meets->stepped;
+    return r->meets && r->meets->stepped
+           && (!r->meets->follows || r->meets->follows(r, o->inflight->number));
 }
 
 /* ---- replica_train.c: events ---- */

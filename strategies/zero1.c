@@ -252,6 +252,7 @@ static void zero1_described(pl_replica_t *r)
     z->meets.ready = there->ready;
     z->meets.reduce = there->reduce;
     z->meets.computed = there->computed;
+    z->meets.stays = there->stays;
     z->ddp.scatters = scatters(&z->ddp);
     z->meets.norms = z->ddp.scatters ? (int64_t)r->ranks * r->bucket_count : 0;
     z->meets.graphs = there->graphs + z->ddp.scatters;

@@ -19,7 +19,7 @@ typedef struct one {
     const char *name;
     const char *trainer, *strategy;                         /* members */
     const char *by;                                         /* ["ddp"] */
-    const char *module, *accelerator, *averaging, *callbacks;
+    const char *module, *accelerator, *averaging, *callbacks, *data;
     int nan;
     const char *loss;                                 /* ["train_loss"] */
     bool by_host;                                     /* nothing is moved on the device */
@@ -248,6 +248,20 @@ static const pl_module_ops_t pair = {.name = "pair",
                                      .step = pair_step,
                                      .steps = pair_steps};
 
+/* ---- A batch norm for which one sample is enough ---- */
+
+static void spaced_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    pl_node_t x = pl_linear(g, "fc1", pl_flatten(g, pl_input(g, "x"), 1), 8);
+    x = pl_reshape(g, x, PL_SHAPE(pl_dim(g, x, 0), 2, 4));
+    x = pl_flatten(g, pl_relu(g, pl_batch_norm(g, "norm", x, 0.1, 1e-5)), 1);
+    pl_loss(g, pl_cross_entropy(g, pl_linear(g, "fc2", x, RIG_CLASSES), pl_input(g, "y"),
+                                NULL));
+}
+
+static const pl_module_ops_t spaced = {.name = "spaced", .size = 1, .step = spaced_step};
+
 /* ---- Runs ---- */
 
 static rig_spec_t spec_of(const one_t *one, const char *collective)
@@ -263,7 +277,7 @@ static rig_spec_t spec_of(const one_t *one, const char *collective)
                         .optimizer = ADAMW,
                         .averaging = one->averaging,
                         .callbacks = one->callbacks,
-                        .data = "\"batch_size\": 4",
+                        .data = one->data ? one->data : "\"batch_size\": 4",
                         .nan = one->nan,
                         .trainer = trainer};
 }
@@ -293,6 +307,43 @@ static void gradients_that_stay_on_devices_have_the_same_bits(void)
            one->by_host ? "where the host has to move them" : "moved there");
         const char *loss = one->loss ? one->loss : "train_loss";
         is_near(rig_metric(device, loss), rig_metric(host, loss), 0,
+                "with the same loss");
+        rig_result_free(host), rig_result_free(device);
+    }
+}
+
+/* The host sends the next batch, and what follows its sums, while the device has not
+ * computed the one before. */
+static void a_device_that_is_slow_changes_no_bits(void)
+{
+    static const one_t ones[] = {
+        {.trainer = "\"devices\": 2, \"depth\": 4, \"accumulate_grad_batches\": 2",
+         .by = "elastic",
+         .strategy = "\"micro_shards\": 2",
+         .module = "\"normed\""},
+        {.trainer = "\"devices\": 2, \"depth\": 4, \"nan_policy\": \"skip\"",
+         .by = "elastic",
+         .strategy = "\"micro_shards\": 2",
+         .nan = 9},
+        {.trainer = "\"devices\": 2, \"depth\": 4, \"nan_policy\": \"skip\"",
+         .by = "local_sgd",
+         .strategy = "\"sync_every\": 3",
+         .module = "\"normed\"",
+         .nan = 9},
+        /* The second batch has samples on rank 0 alone. */
+        {.trainer = "\"devices\": 3, \"depth\": 4",
+         .by = "local_sgd",
+         .strategy = "\"sync_every\": 2",
+         .module = "\"spaced\"",
+         .data = "\"batch_size\": 13"}};
+    for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
+        rig_result_t *host = train(&ones[k], "best");
+        emulated_slow_us = 300;
+        rig_result_t *device = train(&ones[k], "mover");
+        emulated_slow_us = 0;
+        is_text(device->status, "ok", "%s: %s", ones[k].by, device->error.text);
+        ok(rig_same_bits(host, device), "to the bits of the way through the host");
+        is_near(rig_metric(device, "train_loss"), rig_metric(host, "train_loss"), 0,
                 "with the same loss");
         rig_result_free(host), rig_result_free(device);
     }
@@ -519,6 +570,7 @@ static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator}
                                           {"accelerator", &failing},
                                           {"collective", &mover_collective},
                                           {"module", &pair},
+                                          {"module", &spaced},
                                           {"module", &rig_normed},
                                           PL_REGISTRATIONS_END};
 
@@ -529,6 +581,7 @@ int main(void)
     failing.replay = failing_replay;
     rig_init(parts);
     run(gradients_that_stay_on_devices_have_the_same_bits);
+    run(a_device_that_is_slow_changes_no_bits);
     run(any_number_of_ranks_comes_to_the_same_bits);
     run(a_run_that_goes_on_comes_to_the_same_bits);
     run(sums_overlap_backward);
