@@ -79,12 +79,19 @@ int nccl_check_driver(const nccl_t *n, cu_result_t result, const char *what,
     return cuda_driver_check(&n->driver->call, n->device.ordinal, result, what, err);
 }
 
+/* A card that is lost answers every call with an error, and runs nothing any more. */
+static bool is_card_lost(const nccl_t *n)
+{
+    size_t left, all;
+    return n->driver->call.memory_info(&left, &all) != CU_OK;
+}
+
 void nccl_break(nccl_t *n, const pl_error_t *why)
 {
     const pl_error_t kept = *why;
     pl_error_t err;
     if (n->phase == NCCL_MOVING)
-        n->is_stuck |= fence_new(n, &err) != PL_OK;
+        n->is_stuck |= fence_new(n, &err) != PL_OK && !is_card_lost(n);
     n->phase = NCCL_IDLE;
     n->is_busy = false;
     n->doubt.code = PL_OK;
