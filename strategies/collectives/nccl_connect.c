@@ -4,6 +4,7 @@
  * and the id that rank 0 made.  So mixed versions, and two ranks on one card, are errors
  * that name the ranks before NCCL is asked. */
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,13 @@ typedef struct record {
     ncclUniqueId id; /* of rank 0 */
     char rest[56];
 } record_t;
+
+/* What is never freed. */
+typedef struct kept {
+    struct kept *next;
+    cuda_sums_t *sums;
+    CUstream stream;
+} kept_t;
 
 _Static_assert(sizeof(record_t) == 256, "a chunk of all_gather is a record");
 
@@ -253,6 +261,15 @@ static bool finished(const nccl_t *n)
 }
 
 /* Memory that kernels may still use stays: freeing it would wait for them. */
+static void keep(nccl_t *n)
+{
+    static _Atomic(kept_t *) first;
+    kept_t *kept = pl_alloc(sizeof *kept);
+    *kept = (kept_t){atomic_load(&first), n->sums, n->stream};
+    while (!atomic_compare_exchange_weak(&first, &kept->next, kept))
+        ;
+}
+
 void nccl_disconnect(nccl_t *n)
 {
     const cuda_driver_t *call = n->driver ? &n->driver->call : NULL;
@@ -272,7 +289,8 @@ void nccl_disconnect(nccl_t *n)
         cuda_sums_free(n->sums);
         if (n->stream)
             call->stream_free(n->stream);
-    }
+    } else if (n->context)
+        keep(n);
     if (n->context) {
         call->context_use(NULL);
         call->context_release(n->card);
