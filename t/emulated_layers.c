@@ -7,12 +7,12 @@
 
 #include "base/half.h"
 
-static void *pointer(pl_address_t address)
+static void *pointer(pl_device_ptr_t address)
 {
     return (void *)(uintptr_t)address;
 }
 
-double emulated_element(pl_address_t at, pl_dtype_t dtype, int64_t i)
+double emulated_element(pl_device_ptr_t at, pl_dtype_t dtype, int64_t i)
 {
     switch (dtype) {
     case PL_F64: return ((const double *)pointer(at))[i];
@@ -22,7 +22,7 @@ double emulated_element(pl_address_t at, pl_dtype_t dtype, int64_t i)
     }
 }
 
-void emulated_set(pl_address_t at, pl_dtype_t dtype, int64_t i, double x)
+void emulated_set(pl_device_ptr_t at, pl_dtype_t dtype, int64_t i, double x)
 {
     switch (dtype) {
     case PL_F64: ((double *)pointer(at))[i] = x; break;
@@ -36,7 +36,7 @@ void emulated_set(pl_address_t at, pl_dtype_t dtype, int64_t i, double x)
 
 typedef struct attending {
     const pl_layer_t *is;
-    const pl_address_t *at;
+    const pl_device_ptr_t *at;
     int64_t batch, head;
 } attending_t;
 
@@ -148,7 +148,7 @@ static void attend_back(const attending_t *a)
 
 /* ---- Convolution: X[b][y][x][c] W[o][c][v][u] to Y[b][y'][x'][o] ---- */
 
-static void convolve(const pl_layer_t *is, const pl_address_t *at)
+static void convolve(const pl_layer_t *is, const pl_device_ptr_t *at)
 {
     const __typeof__(is->convolution) *c = &is->convolution;
     const int64_t k = c->kernel, xs = c->batches * c->height * c->width * c->channels,
@@ -193,7 +193,7 @@ static void convolve(const pl_layer_t *is, const pl_address_t *at)
 }
 
 void emulated_layer_compute(const pl_layer_t *layer,
-                            const pl_address_t at[PL_LAYER_ADDRESSES])
+                            const pl_device_ptr_t at[PL_LAYER_ADDRESSES])
 {
     attending_t a = {layer, at, 0, 0};
     memset(pointer(at[PL_LAYER_WORKSPACE]), 0xff, EMULATED_LAYER_WORKSPACE);

@@ -34,7 +34,7 @@ static void paper_close(void *self)
     (void)self;
 }
 
-static int paper_memory_new(void *self, size_t bytes, pl_address_t *address,
+static int paper_memory_new(void *self, size_t bytes, pl_device_ptr_t *address,
                             pl_error_t *err)
 {
     paper_t *paper = self;
@@ -44,12 +44,12 @@ static int paper_memory_new(void *self, size_t bytes, pl_address_t *address,
     return PL_OK;
 }
 
-static void paper_memory_free(void *self, pl_address_t address)
+static void paper_memory_free(void *self, pl_device_ptr_t address)
 {
     (void)self, (void)address;
 }
 
-static int paper_zero(void *self, pl_stream_t stream, pl_address_t to, size_t bytes,
+static int paper_zero(void *self, pl_stream_t stream, pl_device_ptr_t to, size_t bytes,
                       pl_error_t *err)
 {
     (void)self, (void)stream, (void)to, (void)bytes, (void)err;

@@ -65,7 +65,7 @@ typedef struct memory {
     size_t bytes;
 } memory_t;
 
-static int emulated_memory_new(void *self, size_t bytes, pl_address_t *address,
+static int emulated_memory_new(void *self, size_t bytes, pl_device_ptr_t *address,
                                pl_error_t *err)
 {
     emulated_t *e = self;
@@ -78,7 +78,7 @@ static int emulated_memory_new(void *self, size_t bytes, pl_address_t *address,
         return pl_fail(err, PL_ENOMEM, "out of memory: %zu bytes", bytes);
     }
     memset(memory, 0xff, bytes); /* NaN */
-    *address = (pl_address_t)(uintptr_t)memory;
+    *address = (pl_device_ptr_t)(uintptr_t)memory;
     pthread_mutex_lock(&at_work);
     *block = (memory_t){e->memory, memory, bytes};
     e->memory = block;
@@ -86,12 +86,12 @@ static int emulated_memory_new(void *self, size_t bytes, pl_address_t *address,
     return PL_OK;
 }
 
-static void *pointer(pl_address_t address)
+static void *pointer(pl_device_ptr_t address)
 {
     return (void *)(uintptr_t)address;
 }
 
-static void emulated_memory_free(void *self, pl_address_t address)
+static void emulated_memory_free(void *self, pl_device_ptr_t address)
 {
     emulated_t *e = self;
     memory_t **link = &e->memory, *block;
@@ -166,25 +166,25 @@ static int copy_put(emulated_t *e, pl_stream_t stream, copying_t copying, pl_err
     return PL_OK;
 }
 
-static int emulated_copy_in(void *self, pl_stream_t stream, pl_address_t to,
+static int emulated_copy_in(void *self, pl_stream_t stream, pl_device_ptr_t to,
                             const void *host, size_t bytes, pl_error_t *err)
 {
     return copy_put(self, stream, (copying_t){pointer(to), host, bytes}, err);
 }
 
 static int emulated_copy_out(void *self, pl_stream_t stream, void *host,
-                             pl_address_t from, size_t bytes, pl_error_t *err)
+                             pl_device_ptr_t from, size_t bytes, pl_error_t *err)
 {
     return copy_put(self, stream, (copying_t){host, pointer(from), bytes}, err);
 }
 
-static int emulated_copy(void *self, pl_stream_t stream, pl_address_t to,
-                         pl_address_t from, size_t bytes, pl_error_t *err)
+static int emulated_copy(void *self, pl_stream_t stream, pl_device_ptr_t to,
+                         pl_device_ptr_t from, size_t bytes, pl_error_t *err)
 {
     return copy_put(self, stream, (copying_t){pointer(to), pointer(from), bytes}, err);
 }
 
-static int emulated_zero(void *self, pl_stream_t stream, pl_address_t to, size_t bytes,
+static int emulated_zero(void *self, pl_stream_t stream, pl_device_ptr_t to, size_t bytes,
                          pl_error_t *err)
 {
     return copy_put(self, stream, (copying_t){pointer(to), NULL, bytes}, err);
@@ -371,12 +371,12 @@ struct pl_prepared {
 
 typedef struct multiplying {
     pl_product_t is;
-    pl_address_t at[PL_PRODUCT_ADDRESSES];
+    pl_device_ptr_t at[PL_PRODUCT_ADDRESSES];
 } multiplying_t;
 
 typedef struct layering {
     pl_layer_t is;
-    pl_address_t at[PL_LAYER_ADDRESSES];
+    pl_device_ptr_t at[PL_LAYER_ADDRESSES];
 } layering_t;
 
 /* What is put on a stream, or recorded. */
@@ -454,8 +454,8 @@ static double product_element(const multiplying_t *w, int64_t b, int64_t m, int6
 static double rounded(double x, pl_dtype_t dtype)
 {
     double memory[1];
-    emulated_set((pl_address_t)(uintptr_t)memory, dtype, 0, x);
-    return emulated_element((pl_address_t)(uintptr_t)memory, dtype, 0);
+    emulated_set((pl_device_ptr_t)(uintptr_t)memory, dtype, 0, x);
+    return emulated_element((pl_device_ptr_t)(uintptr_t)memory, dtype, 0);
 }
 
 /* What becomes of it, and of the element of aux beside it.  Vendors' libraries may leave
@@ -530,7 +530,7 @@ static unsigned emulated_epilogues(const void *self)
 
 static int emulated_product_run(void *self, pl_stream_t stream,
                                 const pl_prepared_t *prepared,
-                                const pl_address_t address[PL_PRODUCT_ADDRESSES],
+                                const pl_device_ptr_t address[PL_PRODUCT_ADDRESSES],
                                 pl_error_t *err)
 {
     emulated_t *e = self;
@@ -598,7 +598,7 @@ static int layer_run(void *work)
 }
 
 static int emulated_layer_run(void *self, pl_stream_t stream, pl_layer_plan_t *plan,
-                              const pl_address_t address[PL_LAYER_ADDRESSES],
+                              const pl_device_ptr_t address[PL_LAYER_ADDRESSES],
                               pl_error_t *err)
 {
     emulated_t *e = self;

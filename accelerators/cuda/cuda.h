@@ -63,7 +63,7 @@ typedef struct cuda {
     cuda_products_t products;
     cuda_layers_t layers;
     cuda_stats_t stats;
-    pl_address_t next;              /* of a card that is not there: memory, and */
+    pl_device_ptr_t next;              /* of a card that is not there: memory, and */
     int descriptor;                 /* its descriptor */
     pl_error_t lost;                /* why the device cannot be used any more  [code 0] */
 } cuda_t;
@@ -144,7 +144,8 @@ void cuda_products_close(cuda_t *cuda);
 int cuda_product_new(void *self, const pl_product_t *product, pl_prepared_t **prepared,
                      size_t *workspace, pl_error_t *err);
 int cuda_product_run(void *self, pl_stream_t stream, const pl_prepared_t *prepared,
-                     const pl_address_t address[PL_PRODUCT_ADDRESSES], pl_error_t *err);
+                     const pl_device_ptr_t address[PL_PRODUCT_ADDRESSES],
+                     pl_error_t *err);
 void cuda_product_free(void *self, pl_prepared_t *prepared);
 /* Whether cuBLASLt may compute it; it says so itself only on a card. */
 bool cuda_product_is_asked(const pl_product_t *product);
@@ -162,7 +163,7 @@ int cuda_layer_new(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,
 int cuda_layer_build(void *self, pl_layer_plan_t *plan, size_t *workspace,
                      pl_error_t *err);
 int cuda_layer_run(void *self, pl_stream_t stream, pl_layer_plan_t *plan,
-                   const pl_address_t address[PL_LAYER_ADDRESSES], pl_error_t *err);
+                   const pl_device_ptr_t address[PL_LAYER_ADDRESSES], pl_error_t *err);
 void cuda_layer_free(void *self, pl_layer_plan_t *plan);
 
 /* ---- stats.c: memory, utilization, power and temperature ---- */

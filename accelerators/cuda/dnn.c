@@ -346,13 +346,14 @@ int cuda_layer_build(void *self, pl_layer_plan_t *plan, size_t *workspace,
 
 cu_result_t dnn_plan_run(const dnn_plan_t *plan, cudnnHandle_t handle,
                          const pl_layer_t *layer,
-                         const pl_address_t address[PL_LAYER_ADDRESSES])
+                         const pl_device_ptr_t address[PL_LAYER_ADDRESSES])
 {
     static const float least = -INFINITY, one = 1;
     const cuda_dnn_t *call = plan->graph.call;
     const bool attention = layer->kind < PL_LAYER_CONVOLUTION;
     const float scale = (float)layer->attention.scale;
-    const pl_address_t workspace = address[PL_LAYER_WORKSPACE] + (pl_address_t)plan->rows;
+    const pl_device_ptr_t workspace = address[PL_LAYER_WORKSPACE]
+                                      + (pl_device_ptr_t)plan->rows;
     const void *at[DNN_OPERANDS];
     int64_t id[DNN_OPERANDS];
     int count = 0;
@@ -387,7 +388,7 @@ cu_result_t dnn_plan_run(const dnn_plan_t *plan, cudnnHandle_t handle,
 }
 
 int cuda_layer_run(void *self, pl_stream_t stream, pl_layer_plan_t *plan,
-                   const pl_address_t address[PL_LAYER_ADDRESSES], pl_error_t *err)
+                   const pl_device_ptr_t address[PL_LAYER_ADDRESSES], pl_error_t *err)
 {
     cuda_t *cuda = self;
     const cuda_layers_t *layers = &cuda->layers;
@@ -398,11 +399,11 @@ int cuda_layer_run(void *self, pl_stream_t stream, pl_layer_plan_t *plan,
                                                           cuda->stream[stream]);
     for (int64_t b = 0; b < plan->batches && status == DNN_OK; b++)
         for (int64_t h = 0; h < plan->heads && status == DNN_OK; h++) {
-            pl_address_t part[PL_LAYER_ADDRESSES];
+            pl_device_ptr_t part[PL_LAYER_ADDRESSES];
             for (int k = 0; k < PL_LAYER_ADDRESSES; k++)
                 part[k] = address[k]
                           + (k < PL_LAYER_WORKSPACE
-                                 ? (pl_address_t)(b * plan->step[k][0]
+                                 ? (pl_device_ptr_t)(b * plan->step[k][0]
                                                   + h * plan->step[k][1])
                                  : 0);
             status = dnn_plan_run(&plan->plan, layers->handle, &plan->part, part);

@@ -101,7 +101,7 @@ bool dnn_plan_load(dnn_plan_t *plan, const cuda_dnn_t *call,
 /* For addresses as machine.h has them. */
 cu_result_t dnn_plan_run(const dnn_plan_t *plan, cudnnHandle_t handle,
                          const pl_layer_t *layer,
-                         const pl_address_t address[PL_LAYER_ADDRESSES]);
+                         const pl_device_ptr_t address[PL_LAYER_ADDRESSES]);
 void dnn_plan_release(dnn_plan_t *plan);
 
 /* A layer that cuDNN may compute. */

@@ -233,7 +233,7 @@ static int fail_memory(cuda_t *cuda, size_t bytes, pl_error_t *err)
         all / MIB);
 }
 
-static int memory_new(void *self, size_t bytes, pl_address_t *address, pl_error_t *err)
+static int memory_new(void *self, size_t bytes, pl_device_ptr_t *address, pl_error_t *err)
 {
     cuda_t *cuda = self;
     CUdeviceptr at = 0;
@@ -249,7 +249,7 @@ static int memory_new(void *self, size_t bytes, pl_address_t *address, pl_error_
     return PL_OK;
 }
 
-static void memory_free(void *self, pl_address_t address)
+static void memory_free(void *self, pl_device_ptr_t address)
 {
     cuda_t *cuda = self;
     cuda->call->context_use(cuda->context);
@@ -322,7 +322,7 @@ static int call(void *self, pl_stream_t stream, void (*function)(void *user), vo
 
 /* ---- Copies ---- */
 
-static int copy_in(void *self, pl_stream_t stream, pl_address_t to, const void *host,
+static int copy_in(void *self, pl_stream_t stream, pl_device_ptr_t to, const void *host,
                    size_t bytes, pl_error_t *err)
 {
     cuda_t *cuda = self;
@@ -334,7 +334,7 @@ static int copy_in(void *self, pl_stream_t stream, pl_address_t to, const void *
                       "copying %zu bytes to the card", bytes);
 }
 
-static int copy_out(void *self, pl_stream_t stream, void *host, pl_address_t from,
+static int copy_out(void *self, pl_stream_t stream, void *host, pl_device_ptr_t from,
                     size_t bytes, pl_error_t *err)
 {
     cuda_t *cuda = self;
@@ -346,7 +346,7 @@ static int copy_out(void *self, pl_stream_t stream, void *host, pl_address_t fro
                       "copying %zu bytes from the card", bytes);
 }
 
-static int copy(void *self, pl_stream_t stream, pl_address_t to, pl_address_t from,
+static int copy(void *self, pl_stream_t stream, pl_device_ptr_t to, pl_device_ptr_t from,
                 size_t bytes, pl_error_t *err)
 {
     cuda_t *cuda = self;
@@ -357,7 +357,7 @@ static int copy(void *self, pl_stream_t stream, pl_address_t to, pl_address_t fr
                       "copying %zu bytes on the card", bytes);
 }
 
-static int zero(void *self, pl_stream_t stream, pl_address_t to, size_t bytes,
+static int zero(void *self, pl_stream_t stream, pl_device_ptr_t to, size_t bytes,
                 pl_error_t *err)
 {
     cuda_t *cuda = self;

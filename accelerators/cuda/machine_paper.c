@@ -87,7 +87,7 @@ static int descriptor(const void *self)
 
 /* ---- Memory without content, streams that run nothing ---- */
 
-static int memory_new(void *self, size_t bytes, pl_address_t *address, pl_error_t *err)
+static int memory_new(void *self, size_t bytes, pl_device_ptr_t *address, pl_error_t *err)
 {
     cuda_t *cuda = self;
     (void)err;
@@ -96,7 +96,7 @@ static int memory_new(void *self, size_t bytes, pl_address_t *address, pl_error_
     return PL_OK;
 }
 
-static void memory_free(void *self, pl_address_t address)
+static void memory_free(void *self, pl_device_ptr_t address)
 {
     (void)self, (void)address;
 }
@@ -116,7 +116,7 @@ static void host_free(void *self, void *host)
     pl_free(host);
 }
 
-static int copy_in(void *self, pl_stream_t stream, pl_address_t to, const void *host,
+static int copy_in(void *self, pl_stream_t stream, pl_device_ptr_t to, const void *host,
                    size_t bytes, pl_error_t *err)
 {
     (void)self, (void)stream, (void)to, (void)host, (void)bytes, (void)err;
@@ -124,7 +124,7 @@ static int copy_in(void *self, pl_stream_t stream, pl_address_t to, const void *
 }
 
 /* What strategies read of first weights. */
-static int copy_out(void *self, pl_stream_t stream, void *host, pl_address_t from,
+static int copy_out(void *self, pl_stream_t stream, void *host, pl_device_ptr_t from,
                     size_t bytes, pl_error_t *err)
 {
     (void)self, (void)stream, (void)from, (void)err;
@@ -132,14 +132,14 @@ static int copy_out(void *self, pl_stream_t stream, void *host, pl_address_t fro
     return PL_OK;
 }
 
-static int copy(void *self, pl_stream_t stream, pl_address_t to, pl_address_t from,
+static int copy(void *self, pl_stream_t stream, pl_device_ptr_t to, pl_device_ptr_t from,
                 size_t bytes, pl_error_t *err)
 {
     (void)self, (void)stream, (void)to, (void)from, (void)bytes, (void)err;
     return PL_OK;
 }
 
-static int zero(void *self, pl_stream_t stream, pl_address_t to, size_t bytes,
+static int zero(void *self, pl_stream_t stream, pl_device_ptr_t to, size_t bytes,
                 pl_error_t *err)
 {
     (void)self, (void)stream, (void)to, (void)bytes, (void)err;
@@ -252,7 +252,8 @@ static int product_new(void *self, const pl_product_t *product, pl_prepared_t **
 }
 
 static int product_run(void *self, pl_stream_t stream, const pl_prepared_t *prepared,
-                       const pl_address_t address[PL_PRODUCT_ADDRESSES], pl_error_t *err)
+                       const pl_device_ptr_t address[PL_PRODUCT_ADDRESSES],
+                       pl_error_t *err)
 {
     (void)self, (void)stream, (void)prepared, (void)address, (void)err;
     return PL_OK;
@@ -291,7 +292,7 @@ static int layer_build(void *self, pl_layer_plan_t *plan, size_t *workspace,
 }
 
 static int layer_run(void *self, pl_stream_t stream, pl_layer_plan_t *plan,
-                     const pl_address_t address[PL_LAYER_ADDRESSES], pl_error_t *err)
+                     const pl_device_ptr_t address[PL_LAYER_ADDRESSES], pl_error_t *err)
 {
     (void)self, (void)stream, (void)plan, (void)address, (void)err;
     return PL_OK;

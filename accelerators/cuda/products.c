@@ -334,13 +334,13 @@ void cuda_product_free(void *self, pl_prepared_t *prepared)
 
 /* ---- Runs ---- */
 
-static void *pointer(pl_address_t address)
+static void *pointer(pl_device_ptr_t address)
 {
     return (void *)(uintptr_t)address;
 }
 
 int cuda_product_run(void *self, pl_stream_t stream, const pl_prepared_t *prepared,
-                     const pl_address_t address[PL_PRODUCT_ADDRESSES], pl_error_t *err)
+                     const pl_device_ptr_t address[PL_PRODUCT_ADDRESSES], pl_error_t *err)
 {
     static const float factors[2] = {0, 1};
     static const double wide_factors[2] = {0, 1};

@@ -98,7 +98,7 @@ static void compute(void *user)
 int gpu_host_put(gpu_host_t *host, pl_gpu_t *gpu, pl_error_t *err)
 {
     const pl_machine_ops_t *machine = gpu->machine;
-    const pl_address_t scratch = gpu->memory->scratch.address;
+    const pl_device_ptr_t scratch = gpu->memory->scratch.address;
     int code = machine->copy_out(gpu, PL_STREAM_MAIN, host->memory, scratch, host->out,
                                  err);
     if (code == PL_OK)

@@ -15,7 +15,7 @@
 #include "accelerators/accelerator.h"
 
 /* An address in the device's memory; 0: none. */
-typedef uint64_t pl_address_t;
+typedef uint64_t pl_device_ptr_t;
 
 /* Between streams nothing is ordered but by events. */
 typedef enum pl_stream {
@@ -43,7 +43,7 @@ typedef struct pl_launch {
     int64_t groups;
     int threads; /* of a group: 32 to 1024 */
     int count;   /* of addresses */
-    pl_address_t address[PL_LAUNCH_ADDRESSES];
+    pl_device_ptr_t address[PL_LAUNCH_ADDRESSES];
     const size_t *bytes; /* at each address that the kernel may touch, for machines that
                             check  [NULL: unknown] */
 } pl_launch_t;
@@ -152,8 +152,9 @@ typedef struct pl_machine_ops {
 
     /* Device memory, aligned to 256 bytes; its content is undefined.  PL_ENOMEM: there is
      * not so much; the device works on. */
-    int (*memory_new)(void *self, size_t bytes, pl_address_t *address, pl_error_t *err);
-    void (*memory_free)(void *self, pl_address_t address);
+    int (*memory_new)(void *self, size_t bytes, pl_device_ptr_t *address,
+                      pl_error_t *err);
+    void (*memory_free)(void *self, pl_device_ptr_t address);
     /* Bytes that are free, and all  [NULL: unknown]. */
     void (*memory_left)(void *self, size_t *left, size_t *all);
     /* Host memory that copies from and to the device at full speed. */
@@ -165,13 +166,13 @@ typedef struct pl_machine_ops {
     void (*host_unpin)(void *self, void *host);
 
     /* Onto a stream.  Host memory is read or written when the copy runs. */
-    int (*copy_in)(void *self, pl_stream_t stream, pl_address_t to, const void *host,
+    int (*copy_in)(void *self, pl_stream_t stream, pl_device_ptr_t to, const void *host,
                    size_t bytes, pl_error_t *err);
-    int (*copy_out)(void *self, pl_stream_t stream, void *host, pl_address_t from,
+    int (*copy_out)(void *self, pl_stream_t stream, void *host, pl_device_ptr_t from,
                     size_t bytes, pl_error_t *err);
-    int (*copy)(void *self, pl_stream_t stream, pl_address_t to, pl_address_t from,
+    int (*copy)(void *self, pl_stream_t stream, pl_device_ptr_t to, pl_device_ptr_t from,
                 size_t bytes, pl_error_t *err);
-    int (*zero)(void *self, pl_stream_t stream, pl_address_t to, size_t bytes,
+    int (*zero)(void *self, pl_stream_t stream, pl_device_ptr_t to, size_t bytes,
                 pl_error_t *err);
     /* Calls a function of the host, which uses nothing of the machine, on any thread
      * [NULL: not possible]. */
@@ -238,7 +239,8 @@ typedef struct pl_machine_ops {
     int (*product_new)(void *self, const pl_product_t *product, pl_prepared_t **prepared,
                        size_t *workspace, pl_error_t *err);
     int (*product_run)(void *self, pl_stream_t stream, const pl_prepared_t *prepared,
-                       const pl_address_t address[PL_PRODUCT_ADDRESSES], pl_error_t *err);
+                       const pl_device_ptr_t address[PL_PRODUCT_ADDRESSES],
+                       pl_error_t *err);
     void (*product_free)(void *self, pl_prepared_t *prepared);
     /* Which epilogues it is asked for, 1 << PL_EPILOGUE_… each; others are kernels of the
      * core's  [NULL: none]. */
@@ -254,7 +256,7 @@ typedef struct pl_machine_ops {
     int (*layer_build)(void *self, pl_layer_plan_t *plan, size_t *workspace,
                        pl_error_t *err);
     int (*layer_run)(void *self, pl_stream_t stream, pl_layer_plan_t *plan,
-                     const pl_address_t address[PL_LAYER_ADDRESSES], pl_error_t *err);
+                     const pl_device_ptr_t address[PL_LAYER_ADDRESSES], pl_error_t *err);
     void (*layer_free)(void *self, pl_layer_plan_t *plan);
 } pl_machine_ops_t;
 

@@ -104,7 +104,7 @@ static int fail_memory(const pl_gpu_t *gpu, const char *what, pl_error_t *err)
 int gpu_reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, const char *what,
                 pl_error_t *err)
 {
-    pl_address_t fresh;
+    pl_device_ptr_t fresh;
     if (bytes <= block->bytes)
         return PL_OK;
     int code = block->bytes ? gpu_drain(gpu, err) : PL_OK;
@@ -209,7 +209,7 @@ void gpu_memory_close(pl_gpu_t *gpu)
     gpu->memory = NULL;
 }
 
-pl_address_t gpu_address(const pl_gpu_t *gpu, const gpu_spot_t *spot, int set)
+pl_device_ptr_t gpu_address(const pl_gpu_t *gpu, const gpu_spot_t *spot, int set)
 {
     const pl_gpu_memory_t *m = gpu->memory;
     switch (spot->at) {

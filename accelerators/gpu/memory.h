@@ -8,7 +8,7 @@
 #include "accelerators/gpu/text.h"
 
 typedef struct gpu_block {
-    pl_address_t address;
+    pl_device_ptr_t address;
     size_t bytes;
 } gpu_block_t;
 
@@ -63,6 +63,6 @@ bool gpu_is_half(pl_dtype_t dtype);
 void gpu_to_floats(void *floats, const void *halves, size_t n, pl_dtype_t dtype);
 /* The address of a spot, for replays that have a set; the places of a region must be in
  * it. */
-pl_address_t gpu_address(const pl_gpu_t *gpu, const gpu_spot_t *spot, int set);
+pl_device_ptr_t gpu_address(const pl_gpu_t *gpu, const gpu_spot_t *spot, int set);
 
 #endif

@@ -242,7 +242,7 @@ static int set_fill(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
 }
 
 /* Of a mirrored region: where elements lie on the device, as the host has them. */
-static pl_address_t passage_address(const gpu_region_t *r, const gpu_passage_t *p,
+static pl_device_ptr_t passage_address(const gpu_region_t *r, const gpu_passage_t *p,
                                     size_t *width)
 {
     const bool half = gpu_is_half(r->dtype);
@@ -254,7 +254,7 @@ static int passage_in(pl_gpu_t *gpu, const gpu_passage_t *p, pl_error_t *err)
 {
     const gpu_region_t *r = &gpu->memory->region[p->region];
     size_t width;
-    const pl_address_t to = passage_address(r, p, &width);
+    const pl_device_ptr_t to = passage_address(r, p, &width);
     return gpu->machine->copy_in(gpu, PL_STREAM_MAIN, to,
                                  (char *)r->mirror + p->from * width, p->count * width,
                                  err);
@@ -265,7 +265,7 @@ static int passage_out(pl_gpu_t *gpu, const gpu_passage_t *p, pl_error_t *err)
 {
     const gpu_region_t *r = &gpu->memory->region[p->region];
     size_t width;
-    const pl_address_t from = passage_address(r, p, &width);
+    const pl_device_ptr_t from = passage_address(r, p, &width);
     return gpu->machine->copy_out(gpu, PL_STREAM_OUT, (char *)r->mirror + p->from * width,
                                   from, p->count * width, err);
 }

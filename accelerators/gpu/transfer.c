@@ -113,7 +113,7 @@ static char *arrival_of(const going_t *g)
 }
 
 /* What is on MAIN so far comes before; without a snapshot what follows comes behind. */
-static int put(pl_gpu_t *gpu, going_t *g, pl_address_t from, size_t bytes,
+static int put(pl_gpu_t *gpu, going_t *g, pl_device_ptr_t from, size_t bytes,
                pl_error_t *err)
 {
     const pl_machine_ops_t *machine = gpu->machine;

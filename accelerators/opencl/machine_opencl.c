@@ -25,7 +25,7 @@ struct pl_event {
 typedef struct opencl_block {
     struct opencl_block *next;
     void *memory;
-    pl_address_t address;
+    pl_device_ptr_t address;
     size_t bytes;
 } block_t;
 
@@ -191,7 +191,7 @@ static void machine_close(void *self)
 
 /* ---- Memory ---- */
 
-static int memory_new(void *self, size_t bytes, pl_address_t *address, pl_error_t *err)
+static int memory_new(void *self, size_t bytes, pl_device_ptr_t *address, pl_error_t *err)
 {
     opencl_t *cl = self;
     const int code = opencl_enter(cl, err);
@@ -217,7 +217,7 @@ static int memory_new(void *self, size_t bytes, pl_address_t *address, pl_error_
     return PL_OK;
 }
 
-static void memory_free(void *self, pl_address_t address)
+static void memory_free(void *self, pl_device_ptr_t address)
 {
     opencl_t *cl = self;
     block_t **link = &cl->blocks;
@@ -268,25 +268,25 @@ static int copy_put(opencl_t *cl, pl_stream_t stream, void *to, const void *from
                         "copying %zu bytes", bytes);
 }
 
-static int copy_in(void *self, pl_stream_t stream, pl_address_t to, const void *host,
+static int copy_in(void *self, pl_stream_t stream, pl_device_ptr_t to, const void *host,
                    size_t bytes, pl_error_t *err)
 {
     return copy_put(self, stream, opencl_pointer(to), host, bytes, err);
 }
 
-static int copy_out(void *self, pl_stream_t stream, void *host, pl_address_t from,
+static int copy_out(void *self, pl_stream_t stream, void *host, pl_device_ptr_t from,
                     size_t bytes, pl_error_t *err)
 {
     return copy_put(self, stream, host, opencl_pointer(from), bytes, err);
 }
 
-static int copy(void *self, pl_stream_t stream, pl_address_t to, pl_address_t from,
+static int copy(void *self, pl_stream_t stream, pl_device_ptr_t to, pl_device_ptr_t from,
                 size_t bytes, pl_error_t *err)
 {
     return copy_put(self, stream, opencl_pointer(to), opencl_pointer(from), bytes, err);
 }
 
-static int zero(void *self, pl_stream_t stream, pl_address_t to, size_t bytes,
+static int zero(void *self, pl_stream_t stream, pl_device_ptr_t to, size_t bytes,
                 pl_error_t *err)
 {
     opencl_t *cl = self;

@@ -63,7 +63,7 @@ typedef struct opencl {
 
 extern const pl_machine_ops_t opencl_machine;
 
-static inline void *opencl_pointer(pl_address_t address)
+static inline void *opencl_pointer(pl_device_ptr_t address)
 {
     return (void *)(uintptr_t)address;
 }
