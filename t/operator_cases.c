@@ -204,6 +204,46 @@ static pl_node_t build_layers(pl_graph_t *g, const operator_case_t *c)
     return pl_emit(g, PL_OP_linear, inputs, 2, NULL, NULL);
 }
 
+/* The third parameter for each row of a layer.  It comes before the layer, and so its
+ * gradient behind those of the layer's weights. */
+static pl_node_t repeated_bias(pl_graph_t *g, const operator_case_t *c, pl_shape_t shape)
+{
+    pl_node_t bias = param(g, c, 2);
+    return pl_emit(g, PL_OP_broadcast, &bias, 1, &(pl_attr_t){.shape = shape}, NULL);
+}
+
+static pl_node_t plain_linear(pl_graph_t *g, const operator_case_t *c, pl_node_t x)
+{
+    return pl_emit(g, PL_OP_linear, (pl_node_t[]){x, param(g, c, 1)}, 2, NULL, NULL);
+}
+
+/* Heads that share a bias: its gradient sums other rows than a layer's own bias would.
+ * arg: rows of x in two axes. */
+static pl_node_t build_heads(pl_graph_t *g, const operator_case_t *c)
+{
+    const int64_t width = c->shape[2].dim[0], heads = c->shape[1].dim[0] / width;
+    const pl_shape_t shape = PL_SHAPE(c->arg[0], c->arg[1], heads, width);
+    pl_node_t bias = repeated_bias(g, c, shape);
+    return pl_add(g, pl_reshape(g, plain_linear(g, c, param(g, c, 0)), shape), bias);
+}
+
+/* One layer for x and for tanh x.  arg: it has its bias both times; or one is added to
+ * the sum, whose gradient comes behind two products of the same rows. */
+static pl_node_t build_twice(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_shape_t shape = PL_SHAPE(c->shape[0].dim[0], c->shape[1].dim[0]);
+    pl_node_t x = param(g, c, 0), w = param(g, c, 1), bias = param(g, c, 2);
+    if (!c->arg[0]) {
+        bias = repeated_bias(g, c, shape);
+        pl_node_t y = plain_linear(g, c, x);
+        return pl_add(g, pl_add(g, y, plain_linear(g, c, pl_tanh(g, x))), bias);
+    }
+    pl_node_t y = pl_emit(g, PL_OP_linear, (pl_node_t[]){x, w, bias}, 3, NULL, NULL);
+    return pl_add(g, y,
+                  pl_emit(g, PL_OP_linear, (pl_node_t[]){pl_tanh(g, x), w, bias}, 3, NULL,
+                          NULL));
+}
+
 /* arg: stride, padding. */
 static pl_node_t build_conv2d(pl_graph_t *g, const operator_case_t *c)
 {
@@ -522,6 +562,11 @@ const operator_case_t operator_cases[] = {
      .arg = {PL_OP_gelu_tanh}},
     {CASE("linear, relu, linear", layers, 3, S(3, 4), S(7, 4), S(5, 7)),
      .arg = {PL_OP_relu}},
+    {CASE("linear, a bias for all heads", heads, 3, S(6, 4), S(8, 4), S(4)),
+     .arg = {2, 3}},
+    {CASE("linear, twice with its bias", twice, 3, S(8, 4), S(5, 4), S(5)),
+     .arg = {true}},
+    {CASE("linear, twice, one bias", twice, 3, S(8, 4), S(5, 4), S(5))},
     {CASE("conv2d", conv2d, 3, S(2, 3, 5, 6), S(4, 3, 3, 3), S(4)), .arg = {1, 0}},
     {CASE("conv2d, padding", conv2d, 3, S(2, 3, 5, 6), S(4, 3, 3, 3), S(4)),
      .arg = {1, 1}},

@@ -2,9 +2,9 @@
  *
  * The graph is rewritten, lowered and refined, its operations are grouped in units
  * (accelerators/plan/), its values are given places (tensor/lifetimes.h), and each unit
- * is printed (text.h).  The launches are cut into pieces where a replay has something
- * else to do (replay.h): where backward begins, a bucket of gradients is complete, ranks
- * exchange, or the host computes. */
+ * is printed (text.h).  The launches are cut into pieces where a replay has other
+ * work between them (replay.h): where backward begins, a bucket of gradients is complete,
+ * ranks exchange, or the host computes. */
 #include "accelerators/gpu/plan.h"
 
 #include <stdio.h>
@@ -57,7 +57,7 @@ static bool must_stay(const pl_graph_t *g, int op, const pl_value_t *target, voi
 {
     const compiler_t *c = user;
     const pl_plan_t *p = c->plan;
-    const bool is_layer = p->layer && p->layer[op];
+    const bool is_layer = gpu_is_by_layer(&c->text, p, op);
     return (gpu_is_by_library(p, g->op[op].output[0]) || is_layer)
            && !(p->kept && target->index == PL_REGION_GRADS
                 && (!is_layer || gpu_layer_may_lie(target)));

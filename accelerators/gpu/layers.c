@@ -6,11 +6,14 @@
  * together, because a library keeps other sums than the core's kernels do.
  *
  * What a library computes is there whether or not the replay was stopped before; so it is
- * placed like its products (products.c). */
+ * placed like its products (products.c).  A product whose operands lie elsewhere becomes
+ * a kernel of the core's.  A layer cannot, because its gradient reads the library's sums:
+ * so its operands have to lie as the library needs them. */
 #include "accelerators/gpu/layers.h"
 
 #include <stdio.h>
 
+#include "accelerators/gpu/products.h"
 #include "base/alloc.h"
 #include "base/error.h"
 
@@ -150,6 +153,18 @@ static bool is_aligned(int64_t elements, pl_dtype_t dtype)
 bool gpu_layer_may_lie(const pl_value_t *target)
 {
     return is_aligned(target->offset, target->dtype);
+}
+
+bool gpu_is_by_layer(const gpu_text_t *t, const pl_plan_t *plan, int op)
+{
+    const int *unit = t->fusion->unit;
+    int i = op;
+    while (i > 0 && unit[i - 1] == unit[op])
+        i--;
+    for (; plan->layer && i < t->g->op_count && unit[i] == unit[op]; i++)
+        if (plan->layer[i])
+            return true;
+    return false;
 }
 
 /* ---- Descriptions ---- */
@@ -341,21 +356,29 @@ bool gpu_layer_put(gpu_text_t *t, const pl_plan_t *plan, int i)
     pl_layer_plan_t *layer = plan->layer ? plan->layer[i] : NULL;
     const pl_op_t *op = &t->g->op[i];
     pl_layer_kind_t kind;
+    gpu_spot_t spot[PL_LAYER_ADDRESSES];
+    char where[128];
     if (!layer || !kind_of(op, &kind))
         return false;
+    const operands_t o = operands_of(t->g, op, kind);
+    for (int k = 0; k < PL_LAYER_ADDRESSES; k++)
+        spot[k] = k < PL_LAYER_WORKSPACE && o.value[k] >= 0
+                      ? spot_of(t, op, &o, kind, k)
+                      : (gpu_spot_t){.at = GPU_AT_SCRATCH};
     gpu_small_close(t);
+    if (t->error.code == PL_OK && !gpu_library_may_use(plan, spot, PL_LAYER_ADDRESSES))
+        pl_fail(&t->error, PL_EBUG,
+                "%s: its operands do not lie as the library of the machine needs them",
+                pl_op_where(op, where));
     if (t->error.code == PL_OK && PL_GROW(t->kernel, t->kernels, t->room) != PL_OK)
         pl_no_memory(&t->error);
     if (t->error.code != PL_OK)
         return true;
-    const operands_t o = operands_of(t->g, op, kind);
     gpu_kernel_t *kernel = &t->kernel[t->kernels++];
     *kernel = (gpu_kernel_t){.layer = layer, .launch[0].count = PL_LAYER_ADDRESSES};
     snprintf(kernel->name, sizeof kernel->name, "%s_%d", names[kind], t->kernels);
     for (int k = 0; k < PL_LAYER_ADDRESSES; k++)
-        kernel->spot[k] = k < PL_LAYER_WORKSPACE && o.value[k] >= 0
-                              ? spot_of(t, op, &o, kind, k)
-                              : (gpu_spot_t){.at = GPU_AT_SCRATCH};
+        kernel->spot[k] = spot[k];
     return true;
 }
 

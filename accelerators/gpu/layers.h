@@ -12,6 +12,9 @@ int gpu_layers_find(pl_gpu_t *gpu, const gpu_text_t *t, pl_graph_t *g, pl_plan_t
 bool gpu_layer_put(gpu_text_t *t, const pl_plan_t *plan, int i);
 /* Whether a layer may make its result at a place of a region. */
 bool gpu_layer_may_lie(const pl_value_t *target);
+/* When operations are in units: whether operation `op` is a layer, or a concat of what
+ * one makes. */
+bool gpu_is_by_layer(const gpu_text_t *t, const pl_plan_t *plan, int op);
 void gpu_layers_free(pl_gpu_t *gpu, pl_plan_t *plan);
 
 #endif

@@ -8,22 +8,22 @@
  * its slope, the assign that adds a gradient to those of other batches, and the sums of
  * a gradient's rows, which are those of a bias.  A library is asked for the product with
  * all that, and then for less; a kernel of the core's takes any function of one element.
- * A library may skip the rounding in between, and sums of rows are those of what the
- * product reads.
+ * A library may skip the rounding in between, and sums of rows add up
+ * the elements that the product reads.
  *
  * A library knows nothing of guards: what it computes is there whether or not the replay
  * was stopped before.  So its results lie in the arena, and the unit that assigns them to
  * a region is a kernel, which looks at the guard.  But gradients of weights are large:
- * moving them takes a third of what an optimizer's step does.  Where nothing but its
- * begin can stop a replay, they lie in PL_REGION_GRADS: a replay that is halted keeps the
- * region's content before its first product, and puts it back behind the last.  That
- * takes as much memory as the region has, so it is done only where that is a small part
- * of what is free.
- */
+ * moving them takes a third of the time of an optimizer's step.  Where a replay can be
+ * stopped only before it begins, they lie in PL_REGION_GRADS: a replay that is halted
+ * keeps the region's content before its first product, and puts it back behind the last.
+ * That takes as much memory as the region has, so it is done only where that is a small
+ * part of the free memory. */
 #include "accelerators/gpu/products.h"
 
 #include <stdio.h>
 
+#include "accelerators/gpu/layers.h"
 #include "base/alloc.h"
 #include "base/error.h"
 
@@ -196,9 +196,9 @@ static int target_of(const pl_graph_t *g, int32_t value)
                : -1;
 }
 
-/* The sums of the rows of what a product has transposed first, [m] of them, or of what
- * that is rounded from: the gradient of a bias beside that of its weights, which no other
- * product has; -1. */
+/* The sums of the rows of a product's transposed first operand, [m] of them, or of the
+ * value that this is rounded from: the gradient of a bias beside the gradient of its
+ * weights, which no other product has; -1. */
 static int bias_sum_of(const pl_graph_t *g, const pl_plan_t *plan, const pl_op_t *op,
                        int64_t m)
 {
@@ -399,7 +399,7 @@ void gpu_products_placed(const gpu_text_t *t, pl_plan_t *plan)
     bool any = false;
     for (int i = 0; i < t->g->op_count && plan->kept; i++) {
         const pl_op_t *op = &t->g->op[i];
-        const bool is_layer = plan->layer && plan->layer[i];
+        const bool is_layer = gpu_is_by_layer(t, plan, i);
         for (int k = 0; k < op->output_count; k++)
             any |= (is_layer || gpu_is_by_library(plan, op->output[k]))
                    && (t->home[op->output[k]].place == PL_PLACE_TARGET
@@ -424,6 +424,14 @@ static bool is_open(const pl_plan_t *plan, const gpu_spot_t *spot)
 {
     return !spot->writes || spot->at == GPU_AT_ARENA
            || (plan->kept && spot->at == GPU_AT_REGION && spot->index == PL_REGION_GRADS);
+}
+
+bool gpu_library_may_use(const pl_plan_t *plan, const gpu_spot_t *spot, int count)
+{
+    for (int k = 0; k < count; k++)
+        if (spot[k].offset % PL_PRODUCT_ALIGNMENT || !is_open(plan, &spot[k]))
+            return false;
+    return true;
 }
 
 static void find_spots(const gpu_text_t *t, const pl_op_t *op, const gpu_product_t *made,
@@ -458,9 +466,8 @@ bool gpu_product_put(gpu_text_t *t, const pl_plan_t *plan, int i)
     if (made->behind < 0 && made->target < 0 && !gpu_is_wanted(t, op->output[0]))
         return false;
     find_spots(t, op, made, spot);
-    for (int k = 0; k < PL_PRODUCT_ADDRESSES; k++)
-        if (spot[k].offset % PL_PRODUCT_ALIGNMENT || !is_open(plan, &spot[k]))
-            return false;
+    if (!gpu_library_may_use(plan, spot, PL_PRODUCT_ADDRESSES))
+        return false;
     gpu_small_close(t);
     if (t->error.code == PL_OK && PL_GROW(t->kernel, t->kernels, t->room) != PL_OK)
         pl_no_memory(&t->error);

@@ -19,6 +19,9 @@ int gpu_products_settle(pl_gpu_t *gpu, gpu_text_t *t, pl_plan_t *plan, pl_error_
 bool gpu_is_by_library(const pl_plan_t *plan, int32_t value);
 /* When the text knows places too: which are results of the library. */
 void gpu_products_placed(const gpu_text_t *t, pl_plan_t *plan);
+/* Whether operands lie as a library needs them: aligned, and what it writes in the arena,
+ * or where a halted replay puts it back. */
+bool gpu_library_may_use(const pl_plan_t *plan, const gpu_spot_t *spot, int count);
 /* Adds the launch of one; false: operation i is to be a kernel, because the library does
  * not compute it or its operands do not lie as the library needs them. */
 bool gpu_product_put(gpu_text_t *t, const pl_plan_t *plan, int i);
