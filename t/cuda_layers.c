@@ -197,12 +197,66 @@ static void what_cudnn_does_not_compute_is_computed_by_kernels(void)
     for (int at = 3; at < 60; at += 11) {
         char fault[32];
         snprintf(fault, sizeof fault, "%s=%d", calls[at % 3], at);
-        ok(lines_with(fault, "cuDNN does not compute convolution", &by) <= 1,
-           "at most one line says what it does not compute");
+        ok(lines_with(fault, "cuDNN failed to plan convolution", &by) <= 1,
+           "at most one line says where it fails");
         ok(by > 0 && by <= all, "%d of %d layers are by cuDNN", by, all);
     }
-    is_int(lines_with("dnn_set=2", "cuDNN does not compute convolution", &by), 1,
-           "an error of a description is no error of the run");
+    is_int(lines_with("dnn_set=2:3002", "cuDNN does not compute convolution", &by), 1,
+           "one line says what it does not compute");
+}
+
+/* Each layer is described and planned anew; the status and the words are cuDNN's. */
+static void what_cudnn_fails_at_is_computed_by_kernels_with_a_warning(void)
+{
+    int by;
+    is_int(lines_with("dnn_set=2",
+                      "slower, compute it: CUDNN_STATUS_INTERNAL_ERROR (4000): call 2 of "
+                      "dnn_set fails",
+                      &by),
+           1, "an error of a description is no error of the run");
+    ok(by > 0, "the other layers are by cuDNN");
+    for (int at = 30; at < 60; at += 3) { /* engines are looked at, and plans made */
+        char fault[32];
+        snprintf(fault, sizeof fault, "dnn_new=%d:4001", at);
+        const int warnings = lines_with(fault, "cuDNN failed to plan convolution", &by);
+        ok(warnings <= 1 && by > 0, "%s: %d warnings", fault, warnings);
+    }
+}
+
+static void a_card_that_is_lost_while_plans_are_made_is_the_error(void)
+{
+    static const char *const faults[] = {"dnn_new=1:700", "dnn_finalize=3:700"};
+    for (int k = 0, by; k < 2; k++) {
+        setenv("STAND_IN", faults[k], 1);
+        rig_listen("cuDNN");
+        ok(isinf(cases_off(&(cuda_t){.cudnn = true}, "conv2d, kernel 1", &formats[0],
+                           &by)),
+           "%s: a plan is not compiled: %s", faults[k], failure.text);
+        is_int(rig_heard(), 0, "no line says that kernels compute it");
+        rig_listen(NULL);
+        setenv("STAND_IN", "", 1);
+        like(failure.text,
+             "cuda:0 .Stand-in 0.: .* failed: an illegal memory access was encountered "
+             ".CUDA_ERROR_ILLEGAL_ADDRESS.; this process cannot use the card any more",
+             "with what is wrong with the card");
+        is_int(by, 0, "nothing is computed");
+    }
+}
+
+/* The next plan finds memory. */
+static void a_host_without_memory_is_the_error(void)
+{
+    static const char *const faults[] = {"dnn_new=1:4003", "dnn_new=2:4003",
+                                         "dnn_finalize=4:4003"};
+    for (int k = 0, by, all; k < 3; k++) {
+        cases_off(&(cuda_t){.cudnn = true}, "conv2d", &formats[0], &all);
+        setenv("STAND_IN", faults[k], 1);
+        ok(isinf(cases_off(&(cuda_t){.cudnn = true}, "conv2d", &formats[0], &by)),
+           "%s: a plan is not compiled", faults[k]);
+        setenv("STAND_IN", "", 1);
+        ok(by > all / 2 && by < all, "but the next are: %d of %d layers by cuDNN", by,
+           all);
+    }
 }
 
 static void an_execution_that_fails_is_told(void)
@@ -278,6 +332,9 @@ int main(void)
     run(a_gradient_of_attention_is_computed_in_parts);
     run(recorded_layers_give_the_same_bits);
     run(what_cudnn_does_not_compute_is_computed_by_kernels);
+    run(what_cudnn_fails_at_is_computed_by_kernels_with_a_warning);
+    run(a_card_that_is_lost_while_plans_are_made_is_the_error);
+    run(a_host_without_memory_is_the_error);
     run(an_execution_that_fails_is_told);
     run(plans_are_kept_on_disk);
     run(nothing_is_left);

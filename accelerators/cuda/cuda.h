@@ -1,7 +1,7 @@
 /* cuda.h - what the files of the cuda accelerator share
  *
- * machine_cuda.c is the machine table over the driver, machine_paper.c that of a card
- * that is not there, notifier.c the thread that reports passed events, build.c the
+ * machine_cuda.c is the machine table over the driver, machine_paper.c the same for a
+ * card that is not there, notifier.c the thread that reports passed events, build.c the
  * compiler, cache.c compiled kernels on disk, products.c products of matrices, dnn.c
  * attention and convolution, streams.c streams of others, stats.c measurements of the
  * card, cuda.c the accelerator with its options and what it says of this machine. */
@@ -23,7 +23,7 @@ typedef struct cuda_products {
     cublasLtHandle_t handle;                                /* [it is not] */
     pthread_t reader;
     bool is_reading, is_read, is_tried;
-    bool is_told;                                           /* what it refused first */
+    bool is_logged;                                         /* what it refused first */
 } cuda_products_t;
 
 /* cuDNN on this device. */
@@ -34,7 +34,7 @@ typedef struct cuda_layers {
     cudnnBackendDescriptor_t device;                        /* [it cannot be used] */
     pl_layer_plan_t *first;                                 /* of all plans */
     bool is_tried, is_open_tried;
-    bool is_told;                                           /* what it refused first */
+    bool is_logged, is_warned;               /* what it refused, and failed at, first */
 } cuda_layers_t;
 
 /* Measurements of this card. */
@@ -82,7 +82,7 @@ int cuda_check(cuda_t *cuda, pl_error_t *err, cu_result_t result, const char *wh
 /* Whether the driver still accepts calls, where a library has failed: PL_OK, or the end
  * of the device.  Any thread. */
 int cuda_check_alive(cuda_t *cuda, pl_error_t *err);
-/* Makes the device that of this thread; fails when it is lost.  Any thread. */
+/* Makes the device current on this thread; fails when it is lost.  Any thread. */
 int cuda_enter(cuda_t *cuda, pl_error_t *err);
 
 /* ---- notifier.c: writes to a descriptor when an event has passed ---- */
@@ -179,8 +179,8 @@ bool cuda_cache_folder(const char *given, char path[PATH_MAX]);
 /* NULL: out of memory, or there is no folder. */
 cuda_cache_t *cuda_cache_new(const char *folder, int64_t most_mb);
 void cuda_cache_free(cuda_cache_t *cache);
-/* That of the device by its options: kernels are compiled each time where they cannot be
- * kept; its folder  [NULL: there is none]. */
+/* The cache of the device by its options: kernels are compiled each time where they
+ * cannot be kept; its folder  [NULL: there is none]. */
 void cuda_cache_open(cuda_t *cuda);
 const char *cuda_cache_used(const void *self);
 /* What was kept under the key, which is text; false: nothing, or not what it was. */

@@ -2,7 +2,8 @@
  *
  * Layers that are alike have one plan, which is made by the threads that compile kernels
  * and kept on disk with them.  What cuDNN does not compute, and all where it is not
- * installed, is left to the core's kernels.
+ * installed, is left to the core's kernels.  So is a layer whose plan cuDNN fails to
+ * make, with a warning; but a lost card, and a host without memory, are errors.
  *
  * The gradient of an attention that adds up in a fixed order takes workspace of 2 bytes
  * for each pair of tokens: batches and heads are computed part by part, so that it does
@@ -146,12 +147,18 @@ static const cuda_dnn_library_t *library_of(cuda_t *cuda)
     return layers->library;
 }
 
-/* A library does not say that the card is lost. */
+/* An error that is not cuDNN's own: a library does not say that the card is lost. */
+static int check_others(cuda_t *cuda, cu_result_t status, pl_error_t *err)
+{
+    const int code = cuda_check_alive(cuda, err);
+    return code == PL_OK && status == DNN_NO_MEMORY ? pl_no_memory(err) : code;
+}
+
 static int fail(cuda_t *cuda, cu_result_t status, const char *what, pl_error_t *err)
 {
     const cuda_dnn_t *call = &cuda->layers.library->call;
     char last[256] = "";
-    const int code = cuda_check_alive(cuda, err);
+    const int code = check_others(cuda, status, err);
     if (code != PL_OK)
         return code;
     call->last_error(last, sizeof last);
@@ -160,27 +167,33 @@ static int fail(cuda_t *cuda, cu_result_t status, const char *what, pl_error_t *
                    status, *last ? ": " : "", last);
 }
 
-/* Once, by the first thread that builds a plan: it takes half a second. */
-static bool handle_is_open(cuda_t *cuda)
+/* Once, by the first thread that builds a plan: it takes half a second.  PL_EUNSUPPORTED:
+ * it cannot be used, which is logged. */
+static int handle_open(cuda_t *cuda, pl_error_t *err)
 {
     cuda_layers_t *layers = &cuda->layers;
     const cuda_dnn_t *call = &layers->library->call;
+    int code = PL_OK;
     pthread_mutex_lock(&open_lock);
-    if (!layers->is_open_tried) {
+    if (!layers->device && !layers->is_open_tried) {
         pl_error_t why = {0};
-        cu_result_t status = call->open(&layers->handle);
+        cu_result_t status = layers->handle ? DNN_OK : call->open(&layers->handle);
         if (status != DNN_OK)
             layers->handle = NULL;
         else
             layers->device = dnn_device_new(call, layers->handle, NULL, &status);
-        if (!layers->device) {
+        if (!layers->device)
+            code = check_others(cuda, status, err);
+        layers->is_open_tried = code == PL_OK;
+        if (!layers->device && code == PL_OK) {
             fail(cuda, status, "opening it", &why);
             log_without(&why);
         }
-        layers->is_open_tried = true;
     }
+    if (!layers->device && code == PL_OK)
+        code = PL_EUNSUPPORTED;
     pthread_mutex_unlock(&open_lock);
-    return layers->device;
+    return code;
 }
 
 void cuda_layers_close(cuda_t *cuda)
@@ -297,49 +310,67 @@ static cu_result_t plan_make(cuda_t *cuda, pl_layer_plan_t *plan)
     return status;
 }
 
-/* One line for each device. */
-static void log_unsupported(cuda_t *cuda, const pl_layer_plan_t *plan, cu_result_t status)
+/* One line for each device, and one of failures. */
+static void log_refused(cuda_t *cuda, const pl_layer_plan_t *plan, cu_result_t status)
 {
-    if (!__atomic_exchange_n(&cuda->layers.is_told, true, __ATOMIC_RELAXED))
-        pl_log_line(PL_LOG_INFO, -1, "",
-                    "cuDNN does not compute %.*s (%s): kernels of Paceline do",
-                    (int)strcspn(plan->text, "]") + 1, plan->text,
-                    cuda->layers.library->call.status_name(status));
+    cuda_layers_t *layers = &cuda->layers;
+    const cuda_dnn_t *call = &layers->library->call;
+    const int length = (int)strcspn(plan->text, "]") + 1;
+    char last[256] = "";
+    if (dnn_is_unsupported(status)) {
+        if (!__atomic_exchange_n(&layers->is_logged, true, __ATOMIC_RELAXED))
+            pl_log_line(PL_LOG_INFO, -1, "",
+                        "cuDNN does not compute %.*s (%s): kernels of Paceline do",
+                        length, plan->text, call->status_name(status));
+        return;
+    }
+    call->last_error(last, sizeof last);
+    if (!__atomic_exchange_n(&layers->is_warned, true, __ATOMIC_RELAXED))
+        pl_log_line(PL_LOG_WARNING, -1, "",
+                    "cuDNN failed to plan %.*s, and kernels of Paceline, which are "
+                    "slower, compute it: %s (%u)%s%s",
+                    length, plan->text, call->status_name(status), status,
+                    *last ? ": " : "", last);
 }
 
-static bool plan_build(cuda_t *cuda, pl_layer_plan_t *plan)
+static int plan_build(cuda_t *cuda, pl_layer_plan_t *plan, pl_error_t *err)
 {
-    if (!handle_is_open(cuda))
-        return false;
+    int code = handle_open(cuda, err);
+    if (code != PL_OK)
+        return code;
     const cu_result_t status = plan_make(cuda, plan);
-    if (status != DNN_OK)
-        log_unsupported(cuda, plan, status);
-    return status == DNN_OK;
+    if (status == DNN_OK)
+        return PL_OK;
+    code = check_others(cuda, status, err);
+    if (code != PL_OK)
+        return code;
+    log_refused(cuda, plan, status);
+    return PL_EUNSUPPORTED;
 }
 
+/* After an error the next one tries again. */
 int cuda_layer_build(void *self, pl_layer_plan_t *plan, size_t *workspace,
                      pl_error_t *err)
 {
     cuda_t *cuda = self;
-    const int code = cuda_enter(cuda, err);
+    int code = cuda_enter(cuda, err);
     if (code != PL_OK)
         return code;
     pthread_mutex_lock(&lock);
     while (plan->state == BUILDING)
         pthread_cond_wait(&changed, &lock);
-    const bool is_new = plan->state == NEW;
-    if (is_new)
+    code = plan->state == REFUSED ? PL_EUNSUPPORTED : PL_OK;
+    if (plan->state == NEW) {
         plan->state = BUILDING;
+        pthread_mutex_unlock(&lock);
+        code = plan_build(cuda, plan, err);
+        pthread_mutex_lock(&lock);
+        plan->state = code == PL_OK ? READY : code == PL_EUNSUPPORTED ? REFUSED : NEW;
+        pthread_cond_broadcast(&changed);
+    }
     pthread_mutex_unlock(&lock);
-    const bool is_built = is_new && plan_build(cuda, plan);
-    pthread_mutex_lock(&lock);
-    if (is_new)
-        plan->state = is_built ? READY : REFUSED;
-    const bool is_ready = plan->state == READY;
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
-    *workspace = is_ready ? (size_t)plan->plan.workspace : 0;
-    return is_ready ? PL_OK : PL_EUNSUPPORTED;
+    *workspace = code == PL_OK ? (size_t)plan->plan.workspace : 0;
+    return code;
 }
 
 /* ---- Runs ---- */

@@ -89,7 +89,8 @@ typedef struct dnn_plan {
 cudnnBackendDescriptor_t dnn_device_new(const cuda_dnn_t *call, cudnnHandle_t handle,
                                         const char *json, cu_result_t *status);
 /* Describes a layer and finds an engine that computes it with equal bits each time, and
- * in float32 without TF32 unless that is asked for.  DNN_NOT_SUPPORTED: there is none. */
+ * in float32 without TF32 unless that is asked for.  An unsupported status: there is
+ * none; another: cuDNN failed. */
 cu_result_t dnn_plan_make(dnn_plan_t *plan, const cuda_dnn_t *call,
                           cudnnBackendDescriptor_t device, const pl_layer_t *layer,
                           bool tf32);
@@ -103,6 +104,12 @@ cu_result_t dnn_plan_run(const dnn_plan_t *plan, cudnnHandle_t handle,
                          const pl_layer_t *layer,
                          const pl_device_ptr_t address[PL_LAYER_ADDRESSES]);
 void dnn_plan_release(dnn_plan_t *plan);
+
+/* Statuses that say no more than that an engine does not compute it. */
+static inline bool dnn_is_unsupported(cu_result_t status)
+{
+    return status / 1000 == DNN_NOT_SUPPORTED / 1000;
+}
 
 /* A layer that cuDNN may compute. */
 bool dnn_fits(const pl_layer_t *layer);

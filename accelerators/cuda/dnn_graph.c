@@ -203,29 +203,29 @@ cudnnBackendDescriptor_t dnn_device_new(const cuda_dnn_t *call, cudnnHandle_t ha
     return NULL;
 }
 
-/* Whether it may be used; *number: which it is. */
-static bool engine_is_right(const cuda_dnn_t *call, cudnnBackendDescriptor_t choice,
-                            bool tensor_cores, int64_t *number)
+/* DNN_OK: it may be used, and *number says which it is; DNN_NOT_SUPPORTED: it may not. */
+static cu_result_t engine_check(const cuda_dnn_t *call, cudnnBackendDescriptor_t choice,
+                                bool tensor_cores, int64_t *number)
 {
     cudnnBackendDescriptor_t engine = NULL;
     cu_choice_t note[2 * DNN_NOTES] = {0};
     int64_t count = 0, notes = 0;
-    if (call->descriptor_new(DNN_ENGINE, &engine) != DNN_OK)
-        return false;
-    bool right = call->get(choice, DNN_CONFIGURATION_ENGINE, DNN_TYPE_DESCRIPTOR, 1,
-                           &count, &engine)
-                     == DNN_OK
-                 && call->get(engine, DNN_ENGINE_NUMBER, DNN_TYPE_INT64, 1, &count,
-                              number)
-                        == DNN_OK
-                 && call->get(engine, DNN_ENGINE_NOTES, DNN_TYPE_NOTE, 2 * DNN_NOTES,
-                              &notes, note)
-                        == DNN_OK;
-    for (int64_t k = 0; k < notes && k < 2 * DNN_NOTES; k++)
-        right &= note[k] == DNN_NOTE_STRICT_NAN
-                 || (note[k] == DNN_NOTE_TENSOR_CORE && tensor_cores);
+    cu_result_t status = call->descriptor_new(DNN_ENGINE, &engine);
+    if (status != DNN_OK)
+        return status;
+    status = call->get(choice, DNN_CONFIGURATION_ENGINE, DNN_TYPE_DESCRIPTOR, 1, &count,
+                       &engine);
+    if (status == DNN_OK)
+        status = call->get(engine, DNN_ENGINE_NUMBER, DNN_TYPE_INT64, 1, &count, number);
+    if (status == DNN_OK)
+        status = call->get(engine, DNN_ENGINE_NOTES, DNN_TYPE_NOTE, 2 * DNN_NOTES, &notes,
+                           note);
+    for (int64_t k = 0; k < notes && k < 2 * DNN_NOTES && status == DNN_OK; k++)
+        if (note[k] != DNN_NOTE_STRICT_NAN
+            && !(note[k] == DNN_NOTE_TENSOR_CORE && tensor_cores))
+            status = DNN_NOT_SUPPORTED;
     call->descriptor_free(engine);
-    return right;
+    return status;
 }
 
 /* Rows of an attention that lie in the workspace, before what cuDNN uses. */
@@ -268,6 +268,18 @@ static cu_result_t plan_try(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
     return status;
 }
 
+/* Of what two attempts came to: a failure says more than that an engine does not compute
+ * it. */
+static cu_result_t either(cu_result_t first, cu_result_t second)
+{
+    return second == DNN_OK || dnn_is_unsupported(first) ? second : first;
+}
+
+static bool may_try_more(cu_result_t status)
+{
+    return status != DNN_OK && status != DNN_NO_MEMORY;
+}
+
 /* cuDNN lists the fastest first. */
 static cu_result_t search(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
                           cudnnBackendDescriptor_t operations, cu_choice_t mode,
@@ -289,12 +301,15 @@ static cu_result_t search(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
                                        FOUND_MOST, &count, choice);
     cu_result_t status = found.status == DNN_OK ? DNN_NOT_SUPPORTED : found.status;
     for (int64_t k = 0, tried = 0;
-         k < count && k < FOUND_MOST && tried < TRIED_MOST && status != DNN_OK; k++)
-        if (engine_is_right(found.call, choice[k], tensor_cores, &plan->engine)) {
-            tried++;
-            status = plan_try(plan, device, choice[k],
-                              layer->kind >= PL_LAYER_CONVOLUTION);
-        }
+         k < count && k < FOUND_MOST && tried < TRIED_MOST && may_try_more(status); k++) {
+        cu_result_t made = engine_check(found.call, choice[k], tensor_cores,
+                                        &plan->engine);
+        tried += made == DNN_OK;
+        if (made == DNN_OK)
+            made = plan_try(plan, device, choice[k],
+                            layer->kind >= PL_LAYER_CONVOLUTION);
+        status = either(status, made);
+    }
     dnn_graph_release(&found);
     return status;
 }
@@ -323,8 +338,9 @@ cu_result_t dnn_plan_make(dnn_plan_t *plan, const cuda_dnn_t *call,
     cu_result_t status = graph->status;
     if (status == DNN_OK)
         status = search(plan, device, all, DNN_BY_MODEL, layer, tf32);
-    if (graph->status == DNN_OK && status != DNN_OK)
-        status = search(plan, device, all, DNN_BY_FALLBACK, layer, tf32);
+    if (graph->status == DNN_OK && may_try_more(status))
+        status = either(status,
+                        search(plan, device, all, DNN_BY_FALLBACK, layer, tf32));
     if (status == DNN_OK)
         rows_add(plan, layer);
     else

@@ -270,13 +270,13 @@ static void prepared_free(const cuda_lt_t *lt, pl_prepared_t *made)
 /* One line for each device. */
 static void log_unsupported(cuda_t *cuda, const pl_product_t *p, cu_result_t status)
 {
-    if (!cuda->products.is_told)
+    if (!cuda->products.is_logged)
         pl_log_line(PL_LOG_INFO, -1, "",
                     "cuBLASLt does not compute a product of [%lld, %lld] and [%lld, "
                     "%lld] (%s): a kernel of Paceline does",
                     (long long)p->m, (long long)p->k, (long long)p->k, (long long)p->n,
                     cuda->products.library->call.status_name(status));
-    cuda->products.is_told = true;
+    cuda->products.is_logged = true;
 }
 
 bool cuda_product_is_asked(const pl_product_t *product)

@@ -9,8 +9,8 @@
  *
  * The variable STAND_IN has faults and facts, separated by spaces: "no_device", "stub",
  * "old", "one_card" (all numbers are the same card), "dma_buf" (other devices reach its
- * memory), "devices=2", "memory_mb=64",
- * "capability=90", "memory=3" (the third allocation finds no memory), "launch=2:719" (the
+ * memory), "devices=2", "memory_mb=64", "capability=90", "memory=3" (the third allocation
+ * finds no memory), "function=2" (the second function is not found), "launch=2:719" (the
  * second launch fails so), "run=2:700" (the second kernel breaks the device).  They count
  * from the moment a context begins. */
 #include "t/stand_in/cuda.h"

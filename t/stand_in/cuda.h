@@ -36,7 +36,7 @@ typedef struct CUctx_st {
     size_t used;
     int things[A_READY_GRAPH + 1];                          /* of each kind */
     bool is_stream[STREAMS_MOST];
-    int allocations, launches, runs;                        /* so far, for faults */
+    int allocations, functions, launches, runs;             /* so far, for faults */
 } context_t;
 /* What a graph records; its own. */
 typedef struct graph graph_t;
@@ -63,6 +63,8 @@ API cu_result_t stand_in_put(CUstream stream, int (*run)(void *data), const void
                              size_t bytes);
 API void *stand_in_memory(CUdeviceptr at, size_t bytes);
 API CUcontext *stand_in_context(void);
+/* The card of this thread's context breaks, with that result. */
+API void stand_in_break(cu_result_t result);
 
 /* A device that is broken answers every call so. */
 cu_result_t stand_in_enter(void);

@@ -68,6 +68,18 @@ API cu_result_t stand_in_put(CUstream stream, int (*run)(void *data), const void
     return result == CU_OK ? stream_put(stream, run, data, bytes) : result;
 }
 
+static int break_run(void *data)
+{
+    return (int)*(cu_result_t *)data;
+}
+
+API void stand_in_break(cu_result_t result)
+{
+    streams_t *streams = stand_in_current->streams;
+    streams_put(streams, 0, break_run, &result, sizeof result);
+    streams_finish(streams, 0);
+}
+
 API void *stand_in_memory(CUdeviceptr at, size_t bytes)
 {
     return stand_in_is_memory(at, bytes) ? stand_in_real(at) : NULL;
@@ -367,6 +379,9 @@ API cu_result_t cuModuleGetFunction(CUfunction *function, CUmodule module,
         return result;
     snprintf(symbol, sizeof symbol, "%s_enter", name);
     void *enters = dlsym(module->library, symbol);
+    if (__atomic_add_fetch(&stand_in_current->functions, 1, __ATOMIC_RELAXED)
+        == stand_in_fact("function", 0, NULL))
+        return CU_NOT_FOUND;
     snprintf(symbol, sizeof symbol, "%s_arguments", name);
     const int *count = dlsym(module->library, symbol);
     if (!enters || !count)

@@ -10,8 +10,9 @@
  * computes.  A plan as text has all operations in it.
  *
  * STAND_IN has: "no_cudnn" (it cannot be opened), "old_cudnn" (version 9.5),
- * "dnn_new=3", "dnn_set=3", "dnn_finalize=3" and "dnn_execute=3" (the third call fails).
- * They count from when it is opened. */
+ * "dnn_new=3", "dnn_set=3", "dnn_finalize=3" and "dnn_execute=3" (the third call fails;
+ * "dnn_new=3:4003": with that status; "dnn_new=3:700": because the card breaks so).  They
+ * count from when it is opened. */
 #include <dlfcn.h>
 #include <math.h>
 #include <stdbool.h>
@@ -76,7 +77,9 @@ struct cudnnContext {
 static int (*fact)(const char *word, int without, int *more);
 static __typeof__(stand_in_put) *put;
 static __typeof__(stand_in_memory) *memory;
+static __typeof__(stand_in_break) *breaks;
 static int calls[4];
+static __thread char last_error[128];
 
 static bool driver_find(void)
 {
@@ -85,23 +88,35 @@ static bool driver_find(void)
         *(void **)&fact = dlsym(driver, "stand_in_fact");
         *(void **)&put = dlsym(driver, "stand_in_put");
         *(void **)&memory = dlsym(driver, "stand_in_memory");
+        *(void **)&breaks = dlsym(driver, "stand_in_break");
     }
-    return driver && fact && put && memory;
+    return driver && fact && put && memory && breaks;
 }
 
 enum { NEW, SET, FINALIZE, EXECUTE };
 
-static bool fails(int what)
+/* What a call comes to before it does anything. */
+static cu_result_t fault_of(int what)
 {
     static const char *const words[] = {"dnn_new", "dnn_set", "dnn_finalize",
                                         "dnn_execute"};
-    return __atomic_add_fetch(&calls[what], 1, __ATOMIC_RELAXED)
-           == (fact ? fact(words[what], 0, NULL) : 0);
+    const cu_result_t usual = what == EXECUTE ? DNN_EXECUTION_FAILED : DNN_INTERNAL_ERROR;
+    int status = 0;
+    const int number = __atomic_add_fetch(&calls[what], 1, __ATOMIC_RELAXED);
+    if (!fact || number != fact(words[what], 0, &status))
+        return DNN_OK;
+    snprintf(last_error, sizeof last_error, "call %d of %s fails", number, words[what]);
+    if (status && status < DNN_BAD_PARAM) {
+        breaks((cu_result_t)status);
+        return DNN_EXECUTION_FAILED;
+    }
+    return status ? (cu_result_t)status : usual;
 }
 
 static cu_result_t refused(const char *why)
 {
     fprintf(stderr, "stand-in: a graph is refused: %s\n", why);
+    snprintf(last_error, sizeof last_error, "%s", why);
     return DNN_BAD_PARAM;
 }
 
@@ -121,12 +136,15 @@ API const char *cudnnGetErrorString(cu_result_t status)
            : status == DNN_NOT_SUPPORTED    ? "CUDNN_STATUS_NOT_SUPPORTED"
            : status == DNN_EXECUTION_FAILED ? "CUDNN_STATUS_EXECUTION_FAILED"
            : status == DNN_INTERNAL_ERROR   ? "CUDNN_STATUS_INTERNAL_ERROR"
+           : status == DNN_NO_MEMORY
+               ? "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED"
                                             : "CUDNN_STATUS_BAD_PARAM";
 }
 
 API void cudnnGetLastErrorString(char *text, size_t room)
 {
-    snprintf(text, room, "%s", "");
+    snprintf(text, room, "%s", last_error);
+    last_error[0] = '\0';
 }
 
 API cu_result_t cudnnCreate(cudnnHandle_t *handle)
@@ -261,11 +279,10 @@ static descriptor_t *other(const descriptor_t *d, uint32_t name)
 API cu_result_t cudnnBackendCreateDescriptor(cu_choice_t type,
                                              cudnnBackendDescriptor_t *descriptor)
 {
-    descriptor_t *d = calloc(1, sizeof *d);
-    if (fails(NEW)) {
-        free(d);
-        return DNN_INTERNAL_ERROR;
-    }
+    const cu_result_t fault = fault_of(NEW);
+    descriptor_t *d = fault == DNN_OK ? calloc(1, sizeof *d) : NULL;
+    if (!d)
+        return fault == DNN_OK ? DNN_NO_MEMORY : fault;
     d->type = type;
     *descriptor = d;
     __atomic_add_fetch(&stand_in_dnn_left, 1, __ATOMIC_RELAXED);
@@ -289,9 +306,10 @@ API cu_result_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
                                          int64_t count, const void *values)
 {
     descriptor_t *d = descriptor;
+    const cu_result_t fault = fault_of(SET);
     int k = 0;
-    if (fails(SET))
-        return DNN_INTERNAL_ERROR;
+    if (fault != DNN_OK)
+        return fault;
     while (k < RULES && (rules[k].of != d->type || rules[k].name != name))
         k++;
     if (d->is_final || k == RULES || rules[k].type != type || count < 1
@@ -479,9 +497,9 @@ static cu_result_t plan_finalize(descriptor_t *d)
 API cu_result_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
 {
     descriptor_t *d = descriptor;
-    cu_result_t status = DNN_OK;
-    if (fails(FINALIZE))
-        return DNN_INTERNAL_ERROR;
+    cu_result_t status = fault_of(FINALIZE);
+    if (status != DNN_OK)
+        return status;
     if (d->is_final)
         return refused("a descriptor is finalized twice");
     for (int k = 0; k < RULES; k++)
@@ -830,8 +848,9 @@ API cu_result_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor
                                     cudnnBackendDescriptor_t pack)
 {
     const descriptor_t *p = plan, *of = pack;
-    if (fails(EXECUTE))
-        return DNN_EXECUTION_FAILED;
+    const cu_result_t fault = fault_of(EXECUTE);
+    if (fault != DNN_OK)
+        return fault;
     if (!p->is_final || !of->is_final)
         return DNN_NOT_FINALIZED;
     work_t *work = calloc(1, sizeof *work);
