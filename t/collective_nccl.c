@@ -1,5 +1,6 @@
 /* collective_nccl.c - tests of the collective "nccl" over stand-ins for NVIDIA's driver,
  * NVRTC and NCCL: ranks are threads or processes, each with a card */
+#include <dlfcn.h>
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
@@ -322,6 +323,28 @@ static void stand_in(const char *facts)
     setenv("STAND_IN", text, 1);
 }
 
+static void a_kernel_of_sums_that_cannot_be_loaded_leaves_nothing(void)
+{
+    pl_error_t err = {0};
+    CUcontext context;
+    const cuda_library_t *library = cuda_library_open(&err);
+    const int *left = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD),
+                            "stand_in_left"),
+              before = *left;
+    stand_in("function=1");
+    library->call.context_retain(&context, 0);
+    library->call.context_use(context);
+    cuda_sums_t *sums = cuda_sums_new(library, 0, 2, pl_tree_left, &err);
+    is_int(sums ? cuda_sums_prepare(sums, PL_F32, false, &err) : 0, PL_EIO,
+           "its function is not found: %s", err.text);
+    is_int(sums ? cuda_sums_prepare(sums, PL_F32, false, &err) : -1, PL_OK,
+           "the next time it is");
+    cuda_sums_free(sums);
+    library->call.context_release(0);
+    stand_in("");
+    is_int(*left, before, "no module stays");
+}
+
 /* All-reduces on the card until something fails, but not for ever. */
 static void reduce_on(member_t *m, int number, uint64_t count, int times)
 {
@@ -639,6 +662,7 @@ int main(int argc, char **argv)
     run(sums_have_the_bits_of_the_other_collectives);
     run(the_order_of_the_library_is_its_own);
     run(sums_of_many_ranks_are_added_in_parts);
+    run(a_kernel_of_sums_that_cannot_be_loaded_leaves_nothing);
     run(memory_of_the_host_is_moved_by_another_collective);
     run(two_ranks_on_one_card_are_named);
     run(ranks_that_do_not_want_the_same_are_told);

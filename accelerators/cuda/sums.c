@@ -27,8 +27,7 @@ struct cuda_sums {
     int ranks;
     int (*left)(int n);
     kernel_t kernel[KINDS][2][WIDE + 1];
-    /* Blocks that were too small stay: freeing one would wait for the card. */
-    CUdeviceptr block[BLOCKS];
+    CUdeviceptr block[BLOCKS]; /* the last is in use: see room_grow() */
     int blocks;
     /* Numbers of elements that kernels read on the card; those of the last are known. */
     CUdeviceptr table[BLOCKS];
@@ -101,6 +100,11 @@ void cuda_sums_free(cuda_sums_t *s)
 
 /* ---- memory ---- */
 
+/* Blocks that were too small stay until the end, also when a fence shows that nothing
+ * uses them any more.  Freeing memory waits for all kernels on the card, those of NCCL
+ * too, and these wait for other ranks: if one of them is gone, this thread has to abort
+ * the communicator, and could not.  As each block has twice the bytes of the one before,
+ * all old ones together have fewer than the newest, unless the card is nearly full. */
 static int room_grow(cuda_sums_t *s, size_t bytes, pl_error_t *err)
 {
     const cuda_driver_t *call = s->cuda->call;
@@ -202,10 +206,16 @@ static int kernel_make(cuda_sums_t *s, kernel_t *kernel, int kind, bool is_max, 
     const int failed = cuda_build(s->cuda, text.at, &code, err);
     if (failed != PL_OK)
         return failed;
-    cu_result_t result = call->module_load(&kernel->module, code.image);
+    CUmodule module = NULL;
+    CUfunction function = NULL;
+    cu_result_t result = call->module_load(&module, code.image);
     pl_free(code.image);
     if (result == CU_OK)
-        result = call->module_function(&kernel->function, kernel->module, "ranks");
+        result = call->module_function(&function, module, "ranks");
+    if (result == CU_OK)
+        *kernel = (kernel_t){module, function};
+    else if (module)
+        call->module_free(module);
     return check(s, result, "loading a kernel", err);
 }
 
