@@ -2,7 +2,7 @@
  *
  * Addresses are those of shared virtual memory; streams are queues in order, and events
  * are markers in them.  The driver calls a function when a marker has passed, on a thread
- * of its own: that is how the engine hears of it. */
+ * of its own, and the function writes to the engine's descriptor. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -191,6 +191,23 @@ static void machine_close(void *self)
 
 /* ---- Memory ---- */
 
+/* Drivers may have a limit for one block that is far below the memory of the device. */
+static int fail_memory(const opencl_t *cl, size_t bytes, pl_error_t *err)
+{
+    if (bytes > cl->device.block)
+        return pl_fail(err, PL_ENOMEM,
+                       "one block of %zu bytes was requested on opencl:%d (%s), whose "
+                       "driver allocates at most %llu bytes in one "
+                       "(CL_DEVICE_MAX_MEM_ALLOC_SIZE)",
+                       bytes, cl->number, cl->device.name,
+                       (unsigned long long)cl->device.block);
+    return pl_fail(err, PL_ENOMEM,
+                   "out of memory on opencl:%d (%s): %zu MiB requested, %zu MiB in use "
+                   "by this rank of %zu MiB in all",
+                   cl->number, cl->device.name, (bytes + MIB - 1) / MIB,
+                   cl->allocated / MIB, (size_t)cl->device.memory / MIB);
+}
+
 static int memory_new(void *self, size_t bytes, pl_device_ptr_t *address, pl_error_t *err)
 {
     opencl_t *cl = self;
@@ -204,11 +221,7 @@ static int memory_new(void *self, size_t bytes, pl_device_ptr_t *address, pl_err
     void *memory = clSVMAlloc(cl->context, CL_MEM_READ_WRITE, bytes + ALIGNMENT, 0);
     if (!memory) {
         pl_free(block);
-        return pl_fail(err, PL_ENOMEM,
-                       "out of memory on opencl:%d (%s): %zu MiB requested, %zu MiB in "
-                       "use by this rank of %zu MiB in all",
-                       cl->number, cl->device.name, (bytes + MIB - 1) / MIB,
-                       cl->allocated / MIB, (size_t)cl->device.memory / MIB);
+        return fail_memory(cl, bytes + ALIGNMENT, err);
     }
     *address = ((uintptr_t)memory + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     *block = (block_t){cl->blocks, memory, *address, bytes};

@@ -57,6 +57,7 @@ static void device_describe(opencl_device_t *d)
     text_of(d->id, CL_DEVICE_NAME, d->name, sizeof d->name);
     text_of(d->id, CL_DEVICE_VENDOR, d->vendor, sizeof d->vendor);
     d->memory = number_of(d->id, CL_DEVICE_GLOBAL_MEM_SIZE);
+    d->block = number_of(d->id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
     d->units = (cl_uint)number_of(d->id, CL_DEVICE_MAX_COMPUTE_UNITS);
     d->is_processor = kind & CL_DEVICE_TYPE_CPU;
     d->rounds_correctly = number_of(d->id, CL_DEVICE_SINGLE_FP_CONFIG)

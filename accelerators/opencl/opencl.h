@@ -36,7 +36,7 @@ typedef struct opencl_device {
     cl_device_id id;
     char name[64], vendor[64], version[96]; /* of the driver's platform: "PoCL 3.1 …" */
     char language[16];                      /* the option of the compiler */
-    cl_ulong memory;
+    cl_ulong memory, block;                 /* bytes in all, and in one block at most */
     cl_uint units;
     bool is_processor, rounds_correctly; /* divisions and square roots of float32 */
     pl_error_t why;
@@ -53,7 +53,7 @@ typedef struct opencl {
     int descriptor;
     struct opencl_block *blocks; /* of device memory */
     size_t allocated;
-    pthread_mutex_t lock; /* of what the driver's threads change: */
+    pthread_mutex_t lock; /* of the fields that the driver's threads change: */
     pthread_cond_t changed;
     int callbacks;   /* that are still to come */
     pl_error_t lost; /* why the device cannot be used any more  [code 0] */
