@@ -1,13 +1,17 @@
 /* tap.c - tests that are sentences: Test Anything Protocol on standard output */
 #include "tap.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <ftw.h>
 #include <math.h>
 #include <regex.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -129,18 +133,52 @@ static int remove_entry(const char *path, const struct stat *status, int type,
                         struct FTW *walk)
 {
     (void)status, (void)type, (void)walk;
-    return remove(path);
+    remove(path);
+    return 0;
+}
+
+static void remove_tree(const char *path)
+{
+    nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 static void remove_folder(void)
 {
-    nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    remove_tree(folder);
+}
+
+/* Processes of another one have other numbers, and may share /tmp. */
+static unsigned process_namespace(void)
+{
+    struct stat status = {0};
+    stat("/proc/self/ns/pid", &status);
+    return (unsigned)(status.st_ino % 1000);
+}
+
+/* Of a process that a signal has ended, which removed nothing. */
+static void remove_left_folders(void)
+{
+    DIR *all = opendir("/tmp");
+    for (struct dirent *entry; all && (entry = readdir(all));) {
+        char path[sizeof "/tmp/" + sizeof entry->d_name];
+        unsigned process, of;
+        if (sscanf(entry->d_name, "paceline-t-%u.%u-", &process, &of) != 2
+            || of != process_namespace() || kill((pid_t)process, 0) == 0
+            || errno != ESRCH)
+            continue;
+        snprintf(path, sizeof path, "/tmp/%s", entry->d_name);
+        remove_tree(path);
+    }
+    if (all)
+        closedir(all);
 }
 
 const char *tap_folder(void)
 {
     if (!folder[0]) {
-        strcpy(folder, "/tmp/paceline-t-XXXXXX");
+        remove_left_folders();
+        snprintf(folder, sizeof folder, "/tmp/paceline-t-%u.%u-XXXXXX",
+                 (unsigned)getpid(), process_namespace());
         if (!mkdtemp(folder)) {
             perror(folder);
             exit(99);

@@ -49,7 +49,8 @@ double tap_larger(double a, double b);
 enum { TAP_TRIES = 30000 };
 bool tap_nap(int *tries);
 
-/* A folder of this process's own, removed with all in it at exit. */
+/* A folder of this process's own, removed with all in it at exit; where a signal ends the
+ * process, by the next one that has a folder. */
 const char *tap_folder(void);
 /* A file of real data below $PACELINE_TEST_DATA, or NULL when the variable is not set
  * (the caller skips); missing although it is set: a failed test and NULL. */

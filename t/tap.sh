@@ -8,7 +8,8 @@ failures=0
 builddir=$(cd "${top_builddir:-.}" && pwd)
 srcdir=$(cd "${top_srcdir:-$(dirname "$0")/..}" && pwd)
 paceline=$builddir/paceline
-folder=$(mktemp -d /tmp/paceline-t-XXXXXX) || exit 99
+namespace=$(($(stat -Lc %i /proc/self/ns/pid) % 1000)) # see tap.c
+folder=$(mktemp -d /tmp/paceline-t-$$.$namespace-XXXXXX) || exit 99
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 99
 export LC_ALL=C
