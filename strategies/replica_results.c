@@ -381,7 +381,15 @@ static void looked(void *self, const pl_answer_t *answer)
     diagnosis_continue(r);
 }
 
-/* Looks which gradient is bad, and restores the state, which forward may have changed. */
+/* Looks which gradient is bad, and restores the state, which forward may have changed.
+ *
+ * The gradients are those of the skipped step, also on a device that has run behind it
+ * what was sent before its result was here.  All of that was sent with fail_fast and
+ * changed nothing: the device skips it (pl_replay_t.halts), or accelerators/actor.c does.
+ * Nor have ranks summed the gradients once more.  On the host they sum what a replay has
+ * told as computed, and one that was skipped is not.  On devices the sums of a step are
+ * sent when the update before it is told (may_reduce()).  The read comes behind all of
+ * that, and nothing is sent before it is answered. */
 static void diagnose(pl_replica_t *r)
 {
     pl_pipeline_t *pipeline = r->pipeline;

@@ -35,7 +35,7 @@ typedef struct head {
 struct cuda_cache {
     char folder[PATH_MAX];
     int64_t most;                                       /* bytes */
-    atomic_bool told;                                   /* that it cannot be written to */
+    atomic_bool is_logged;                              /* that it cannot be written to */
 };
 
 bool cuda_cache_folder(const char *given, char path[PATH_MAX])
@@ -281,7 +281,7 @@ void cuda_cache_put(cuda_cache_t *cache, const char *key, const void *code, size
     }
     const int why = errno;
     unlink(aside);
-    if (!atomic_exchange(&cache->told, true))
+    if (!atomic_exchange(&cache->is_logged, true))
         pl_log_line(PL_LOG_WARNING, -1, "",
                     "compiled kernels cannot be kept in %s (%s): each start compiles "
                     "them",

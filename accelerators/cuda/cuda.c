@@ -80,20 +80,20 @@ static int cuda_count(pl_error_t *why)
 /* ---- What it says of this machine ---- */
 
 typedef struct report {
-    pl_fact_t tell;
+    pl_fact_t fact;
     void *user;
 } report_t;
 
-static void tell(const report_t *to, const char *name, const char *format, ...)
+static void show(const report_t *to, const char *name, const char *format, ...)
     PL_PRINTF(3, 4);
-static void tell(const report_t *to, const char *name, const char *format, ...)
+static void show(const report_t *to, const char *name, const char *format, ...)
 {
     char text[1536];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    to->tell(to->user, name, text);
+    to->fact(to->user, name, text);
 }
 
 /* "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14 …" */
@@ -105,7 +105,7 @@ static void report_module(const report_t *to)
         return;
     if (fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = '\0';
-        tell(to, "kernel module", "%s", line);
+        show(to, "kernel module", "%s", line);
     }
     fclose(file);
 }
@@ -133,24 +133,24 @@ static void report_card(const report_t *to, const cuda_driver_t *call, int numbe
     int ecc = 0, multiprocessors = 0;
     snprintf(title, sizeof title, "GPU %d", number);
     if (cuda_card_describe(call, number, &card, &err) != PL_OK) {
-        tell(to, NULL, "%s", err.text);
+        show(to, NULL, "%s", err.text);
         return;
     }
     call->device_attribute(&ecc, CU_ECC, card.device);
     call->device_attribute(&multiprocessors, CU_MULTIPROCESSORS, card.device);
     call->device_bus(bus, sizeof bus, card.device);
-    tell(to, title,
+    show(to, title,
          "%s, sm_%d%d, %zu of %zu MiB free, %d multiprocessors, ECC %s, bus %s",
          card.name, card.major, card.minor, memory_free(call, &card) >> 20,
          card.memory >> 20, multiprocessors, ecc ? "on" : "off", bus);
     const int arch = 10 * card.major + card.minor;
     if (compiler && compiler->arch[compiler->archs - 1] < arch)
-        tell(to, NULL,
+        show(to, NULL,
              "GPU %d is newer than NVRTC %d.%d: the driver finishes its kernels at each "
              "start; install a newer NVRTC",
              number, compiler->major, compiler->minor);
     if (compiler && compiler->arch[0] > arch)
-        tell(to, NULL, "GPU %d is too old for NVRTC %d.%d, which begins with sm_%d",
+        show(to, NULL, "GPU %d is too old for NVRTC %d.%d, which begins with sm_%d",
              number, compiler->major, compiler->minor, compiler->arch[0]);
 }
 
@@ -170,7 +170,7 @@ static void report_peers(const report_t *to, const cuda_driver_t *call, int coun
                                    at ? ", " : "", a, b, can ? "yes" : "no");
         }
     if (at)
-        tell(to, "GPU to GPU", "%s", text);
+        show(to, "GPU to GPU", "%s", text);
 }
 
 /* ---- What NCCL needs of this machine ---- */
@@ -184,7 +184,7 @@ static void check_shm(const report_t *to, int count)
         return;
     const unsigned long long bytes = (unsigned long long)at.f_blocks * at.f_frsize;
     if (bytes >> 20 < SHM_MIB)
-        tell(to, NULL,
+        show(to, NULL,
              "/dev/shm has %llu MiB, which may be too small for NCCL with %d cards: "
              "enlarge it to %d MiB (mount -o remount,size=1g /dev/shm, or docker run "
              "--shm-size=1g)",
@@ -216,7 +216,7 @@ static void check_rdma(const report_t *to, const cuda_driver_t *call, int count)
         return;
     call->device_attribute(&shares, CU_DMA_BUF, device);
     if (!shares)
-        tell(to, NULL,
+        show(to, NULL,
              "the kernel module nvidia_peermem is not loaded: between machines NCCL "
              "copies memory of cards through the host's to the network card %s; "
              "modprobe nvidia-peermem",
@@ -235,12 +235,12 @@ static void check_sharing(const report_t *to, const cuda_driver_t *call, int cou
                 && call->device_get(&device, b) == CU_OK
                 && call->device_bus(bus[1], sizeof bus[1], device) == CU_OK
                 && !strcmp(bus[0], bus[1]))
-                tell(to, NULL,
+                show(to, NULL,
                      "GPU %d and GPU %d are one card (bus %s): NCCL accepts one rank on "
                      "it; see trainer.devices",
                      a, b, bus[0]);
     if (host)
-        tell(to, NULL,
+        show(to, NULL,
              "NCCL_HOSTID is set (%.64s): two ranks on one card are not refused, which "
              "is for tests alone",
              host);
@@ -252,11 +252,11 @@ static void report_cache(const report_t *to)
     int entries;
     int64_t bytes;
     if (!cuda_cache_folder("", folder)) {
-        tell(to, "kernel cache", "none: HOME is not set");
+        show(to, "kernel cache", "none: HOME is not set");
         return;
     }
     cuda_cache_count(folder, &entries, &bytes);
-    tell(to, "kernel cache", "%.512s, %d entries, %lld MiB", folder, entries,
+    show(to, "kernel cache", "%.512s, %d entries, %lld MiB", folder, entries,
          (long long)(bytes >> 20));
 }
 
@@ -269,45 +269,45 @@ static void cuda_report(pl_fact_t fact, void *user)
     const cuda_library_t *library = cuda_library_open(&err);
     report_module(&to);
     if (library)
-        tell(&to, "NVIDIA driver", "CUDA %d.%d (%.512s)", library->version / 1000,
+        show(&to, "NVIDIA driver", "CUDA %d.%d (%.512s)", library->version / 1000,
              library->version / 10 % 100, library->path);
     else
-        tell(&to, err.code == PL_ENOTFOUND ? "NVIDIA driver" : NULL, "%s", err.text);
+        show(&to, err.code == PL_ENOTFOUND ? "NVIDIA driver" : NULL, "%s", err.text);
     /* A machine without a driver need not read a compiler of 100 MB. */
     const cuda_compiler_t *compiler = library ? cuda_compiler_open(library->version, &err)
                                               : NULL;
     if (compiler)
-        tell(&to, "NVRTC", "%d.%d (%.512s), sm_%d to sm_%d", compiler->major,
+        show(&to, "NVRTC", "%d.%d (%.512s), sm_%d to sm_%d", compiler->major,
              compiler->minor, compiler->path, compiler->arch[0],
              compiler->arch[compiler->archs - 1]);
     else if (library)
-        tell(&to, NULL, "%s", err.text);
+        show(&to, NULL, "%s", err.text);
     const cuda_multiplier_t *multiplier =
         library ? cuda_multiplier_open(library->version, &err) : NULL;
     if (multiplier)
-        tell(&to, "cuBLASLt", "%d.%d (%.512s)", multiplier->major, multiplier->minor,
+        show(&to, "cuBLASLt", "%d.%d (%.512s)", multiplier->major, multiplier->minor,
              multiplier->path);
     else if (library)
-        tell(&to, NULL, "%s", err.text);
+        show(&to, NULL, "%s", err.text);
     const cuda_dnn_library_t *dnn = library ? cuda_dnn_open(library->version, &err)
                                             : NULL;
     if (dnn)
-        tell(&to, "cuDNN", "%d.%d.%d (%.512s)", dnn->version / 10000,
+        show(&to, "cuDNN", "%d.%d.%d (%.512s)", dnn->version / 10000,
              dnn->version / 100 % 100, dnn->version % 100, dnn->path);
     else if (library)
-        tell(&to, NULL, "%s", err.text);
+        show(&to, NULL, "%s", err.text);
     const cuda_communicator_t *nccl = library ? cuda_communicator_open(&err) : NULL;
     if (nccl)
-        tell(&to, "NCCL", "%s (%.512s)", cuda_nccl_version(nccl->version, version),
+        show(&to, "NCCL", "%s (%.512s)", cuda_nccl_version(nccl->version, version),
              nccl->path);
     else if (library)
-        tell(&to, err.code == PL_ENOTFOUND ? "NCCL" : NULL, "%s", err.text);
+        show(&to, err.code == PL_ENOTFOUND ? "NCCL" : NULL, "%s", err.text);
     const cuda_monitor_t *monitor = library ? cuda_monitor_open(&err) : NULL;
     if (monitor)
-        tell(&to, "NVML", "%.512s", monitor->path);
+        show(&to, "NVML", "%.512s", monitor->path);
     else if (library)
-        tell(&to, NULL, "%s", err.text);
-    tell(&to, "CUDA path", "%s", cuda_search_path(path));
+        show(&to, NULL, "%s", err.text);
+    show(&to, "CUDA path", "%s", cuda_search_path(path));
     if (library && library->call.device_count(&count) == CU_OK)
         for (int k = 0; k < count; k++)
             report_card(&to, &library->call, k, compiler);

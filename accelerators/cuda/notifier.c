@@ -68,7 +68,7 @@ static void *notifier_main(void *user)
     for (notice_t *notice; (notice = notice_take(notifier));
          notice_done(notifier, notice)) {
         /* An event that was recorded again has been seen to pass.  An error is for
-         * event_passed() to tell. */
+         * event_passed() to report. */
         if (__atomic_load_n(&notice->event->records, __ATOMIC_RELAXED) == notice->records)
             notifier->cuda->call->event_finish(notice->event->event);
         while (write(notifier->descriptor, &one, sizeof one) < 0 && errno == EINTR)

@@ -14,7 +14,7 @@ void gpu_builder_close(pl_gpu_t *gpu);
  * layer: the graph was compiled again without it. */
 int gpu_build(pl_gpu_t *gpu, pl_plan_t *plan, gpu_string_t *text, int texts,
               pl_plan_t **ready, pl_compiling_t *caller, pl_error_t *err);
-/* Tells callers how far their plans are, and ends those that are ready. */
+/* Reports to callers how far their plans are, and ends those that are ready. */
 void gpu_build_collect(pl_gpu_t *gpu);
 
 #endif

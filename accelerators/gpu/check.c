@@ -3,8 +3,8 @@
  * Every argument of a kernel says which value lies there and how many bytes it has.  The
  * kernels are gone through in their order, and for each byte of the arena it is kept
  * which value was written there last, and by which kernel: a kernel that reads a value
- * must find it whole.  Kernels run one after another, so nothing else can race but
- * copies to the host: what they take must not change behind them. */
+ * must find it whole.  Kernels run one after another, so only copies to the host can
+ * race: what they take must not change behind them. */
 #include "accelerators/gpu/check.h"
 
 #include "base/alloc.h"

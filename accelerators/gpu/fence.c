@@ -131,7 +131,7 @@ static gpu_fence_t *fence_take(fences_t *fences, pl_error_t *err)
     return f;
 }
 
-/* Of what is on a stream: the vendor's handle. */
+/* A fence behind the work on a stream, which is the vendor's handle. */
 static pl_fence_t *fence_record(pl_gpu_t *gpu, void *stream, pl_error_t *err)
 {
     fences_t *fences = gpu->fences;

@@ -1,6 +1,6 @@
 /* host.h - operators of users that have no text: the host computes them
  *
- * Kernels bring the inputs to scratch, as the operator's kernel for the host wants them;
+ * Kernels bring the inputs to scratch, as the operator's kernel for the host takes them;
  * they are copied to memory of the host, a function of the host computes, and the output
  * is copied to scratch, from where another kernel fetches it.  All that is on stream
  * MAIN: what comes behind waits, the accelerator's thread does not. */

@@ -6,9 +6,9 @@
  * kernels may use what they point to.  Every function runs on the accelerator's thread
  * unless it says otherwise; each error names what the driver said.
  *
- * What is put on a stream runs later, in the order of the stream.  An error of what runs
- * there is reported by event_passed() or finish(), and ends the device: every
- * later call fails with it. */
+ * What is put on a stream runs later, in the order of the stream.  An error of that
+ * work is reported by event_passed() or finish(), and ends the device: every later call
+ * fails with it. */
 #ifndef PL_GPU_MACHINE_H
 #define PL_GPU_MACHINE_H
 
@@ -201,7 +201,7 @@ typedef struct pl_machine_ops {
     /* For collectives that work on lent memory, and so called from any thread, as
      * event_new(), event_free() and event_passed() are then  [all NULL: it is not lent].
      * Streams are the vendor's handles: stream() gives one of the core's; enter() makes
-     * the device that of this thread. */
+     * the device current on this thread. */
     void *(*stream)(void *self, pl_stream_t stream);
     int (*enter)(void *self, pl_error_t *err);
     int (*stream_new)(void *self, void **stream, pl_error_t *err);
@@ -224,7 +224,7 @@ typedef struct pl_machine_ops {
                   pl_error_t *err);
 
     /* Launches put on the stream in between are kept instead of run, to be run together
-     * as often as wanted: less work for the host  [all NULL: not possible]. */
+     * any number of times: less work for the host  [all NULL: not possible]. */
     int (*record_begin)(void *self, pl_stream_t stream, pl_error_t *err);
     int (*record_end)(void *self, pl_stream_t stream, pl_recording_t **recording,
                       pl_error_t *err);

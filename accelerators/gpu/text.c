@@ -116,7 +116,7 @@ static bool same_spot(const gpu_spot_t *a, const gpu_spot_t *b)
     return a->at == b->at && a->index == b->index && a->offset == b->offset;
 }
 
-/* Of what is no value: blocks have a size, and all else says what it moves. */
+/* Of a place without a value: blocks have a size, and other places give theirs. */
 static size_t reach_of(const gpu_text_t *t, const gpu_spot_t *spot)
 {
     switch (spot->at) {
@@ -368,8 +368,8 @@ void gpu_function(gpu_text_t *t, const char *word, const char *parameter,
     gpu_print(t, ")\n");
 }
 
-/* The level of a line is that of its braces; a statement that an if or a for above it
- * needs stands one deeper. */
+/* The level of a line is the level of its braces; a statement that an if or a for above
+ * it needs stands one deeper. */
 void gpu_write_indented(gpu_text_t *t, gpu_string_t *to, const char *lines)
 {
     int depth = 1, under = 0;

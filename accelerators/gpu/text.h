@@ -1,7 +1,7 @@
 /* text.h - kernels of a plan as text, and the launches that run them
  *
  * A kernel is printed line by line; what it reads and writes becomes its arguments as it
- * is named.  All else (sizes, strides, numbers of the graph) stands in the text, so that
+ * is named.  The rest (sizes, strides, numbers of the graph) stands in the text, so that
  * a launch has nothing but addresses, which stay from replay to replay. */
 #ifndef PL_GPU_TEXT_H
 #define PL_GPU_TEXT_H

@@ -89,7 +89,7 @@ static void print_linear(gpu_text_t *t, const pl_op_t *op)
 
 /* ---- Pictures ---- */
 
-/* Sizes of the pictures x and of what windows make of them. */
+/* Sizes of the pictures x, and of the pictures y that windows make of them. */
 static void define_pictures(gpu_text_t *t, const pl_op_t *op, pl_shape_t x, pl_shape_t y,
                             int64_t kernel)
 {

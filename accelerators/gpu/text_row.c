@@ -60,7 +60,7 @@ static void end_norm(gpu_text_t *t, int64_t rows, int64_t width)
     end_rows(t, "norm", rows, width);
 }
 
-/* Where element i of a row lies, and whose weight and bias it has: that of `i` or of the
+/* Where element i of a row lies, and whose weight and bias it has: those of `i` or of the
  * `row`. */
 static void define_norm(gpu_text_t *t, const pl_op_t *op, const char *at, const char *of)
 {
@@ -144,8 +144,8 @@ typedef struct channels {
     int64_t count, inner, size; /* size: values of one channel */
 } channels_t;
 
-/* [B, channels, …]; AT(channel, i) is the i-th value of a channel, CHANNEL(e) that of
- * element e. */
+/* [B, channels, …]; AT(channel, i) is the i-th value of a channel, CHANNEL(e) the
+ * channel of element e. */
 static channels_t define_channels(gpu_text_t *t, pl_shape_t x)
 {
     channels_t c = {.count = x.dim[1]};
@@ -191,7 +191,7 @@ static void print_batch_norm_with(gpu_text_t *t, const pl_op_t *op)
 }
 
 /* dw = sum(dy n) and db = sum(dy) of each channel, given or in scratch as well as where
- * they are wanted; then dx = w rstd (dy - db / n - (x - mean) rstd dw / n). */
+ * they are used; then dx = w rstd (dy - db / n - (x - mean) rstd dw / n). */
 static void print_batch_norm_grad(gpu_text_t *t, const pl_op_t *op)
 {
     const pl_shape_t x = shape_of(t, op->input[1]);
@@ -345,7 +345,7 @@ static void define_weights(gpu_text_t *t, const pl_op_t *op, int first)
                shape_of(t, op->input[first + 1]).rank ? "row" : "0");
 }
 
-/* Two sums over rows of what is in scratch. */
+/* Two sums over rows in scratch. */
 static void define_row_values(gpu_text_t *t, const pl_op_t *op, int64_t rows)
 {
     gpu_define_scratch(t, "LOSS", 0, rows);

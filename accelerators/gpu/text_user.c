@@ -18,8 +18,8 @@ static void define_shape(gpu_text_t *t, const char *name, pl_shape_t shape)
     }
 }
 
-/* VALUES(to) copies the struct that the graph was given, whose size has to be that of
- * `to`. */
+/* VALUES(to) copies the struct that the graph was given, whose size has to be the
+ * size of `to`. */
 static void define_values(gpu_text_t *t, const pl_op_t *op)
 {
     char text[PL_OPERATOR_SELF / 8 * 24] = "";

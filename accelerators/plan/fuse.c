@@ -83,7 +83,7 @@ static bool is_gradient(const fuser_t *f, const pl_op_t *op)
                || (op->code == PL_OP_sum && !pl_is_total(f->g, op)));
 }
 
-/* Whether element-wise operations may go on with its first output. */
+/* Whether element-wise operations may continue with its first output. */
 static bool is_core(const fuser_t *f, const pl_op_t *op)
 {
     return f->limits->cores
@@ -112,7 +112,7 @@ static int count_reads(const pl_graph_t *g, int32_t value)
 }
 
 /* The operation whose outputs a concat puts together, as they lie in memory, and that
- * nobody else reads; -1. */
+ * nothing else reads; -1. */
 static int parts_maker(const fuser_t *f, const pl_op_t *op)
 {
     const pl_graph_t *g = f->g;
@@ -462,7 +462,7 @@ int pl_unit_first(const pl_graph_t *g, int from, int to)
 
 /* ---- All of it ---- */
 
-/* Sorts operations by unit, keeping the order within each, and tells values of their new
+/* Sorts operations by unit, keeping the order within each, and gives values their new
  * places. */
 static int reorder(fuser_t *f)
 {
@@ -517,7 +517,7 @@ static void find_across(fuser_t *f)
 }
 
 /* A value stays inside when its maker is element-wise, or a core that others follow, and
- * nobody else asks for it; so do reshapes of it. */
+ * nothing else reads it; so do reshapes of it. */
 static void find_inside(fuser_t *f)
 {
     const pl_graph_t *g = f->g;

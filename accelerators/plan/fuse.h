@@ -49,14 +49,14 @@ bool pl_unit_in_place(const pl_fusion_t *fusion, const pl_graph_t *g, int op,
                       int32_t input);
 /* The operation of a unit that is no element-wise one: its core; -1: they all are.  With
  * limits.cores those before it make the core's first input, element by element, and those
- * behind it go on with its first output; or a concat follows, of nothing but the core's
- * outputs; or the gradient of a cross-entropy follows it;
- * or sums follow a product.  Gradients are followed only by the assign that adds them. */
+ * behind it continue with its first output; or a concat follows, of the core's outputs
+ * alone; or the gradient of a cross-entropy follows it; or sums follow a product.
+ * Gradients are followed only by the assign that adds them. */
 int pl_unit_core(const pl_graph_t *g, int from, int to);
 /* Whether operations [from, to) come to nothing: reshapes, and assigns that are done. */
 bool pl_unit_is_nothing(const pl_graph_t *g, const bool *done, int from, int to);
-/* The first of them that is no reshape: those of what is there from the start come first
- * in the first unit. */
+/* The first of them that is no reshape: reshapes of values that are there from the start
+ * come first in the first unit. */
 int pl_unit_first(const pl_graph_t *g, int from, int to);
 /* Whether two values of a region have elements in common. */
 bool pl_values_overlap(const pl_value_t *a, const pl_value_t *b);

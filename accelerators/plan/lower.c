@@ -1,10 +1,10 @@
 /* lower.c - a graph as this device computes it
  *
  * Operations are taken over one by one.  Each value has a view of where its elements lie;
- * a permute or slice is written as a copy, but whoever can follow strides reads through
- * the view instead, and pruning then drops the copies that nobody reads.  Channels last
- * needs nothing more: a picture that a convolution made is its channels-last result, and
- * a permute of it. */
+ * a permute or slice is written as a copy, but an operation that can follow strides
+ * reads through the view instead, and pruning drops the copies that are not read.
+ * Channels last needs nothing more: a picture that a convolution made is its
+ * channels-last result, and a permute of it. */
 #include "accelerators/plan/lower.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* rewrite.c - the same results by less work
  *
- * relu after max_pool2d instead of before: the largest of what relu leaves is what relu
- * leaves of the largest, and there is a quarter as much of it.  Where the largest is not
+ * relu after max_pool2d instead of before: the largest value behind relu is relu of
+ * the largest value, and there is a quarter as much of it.  Where the largest is not
  * positive another place may be remembered, but then no gradient comes back. */
 #include "accelerators/plan/rewrite.h"
 

@@ -3,11 +3,11 @@
  * It has two others inside.  One moves memory of the host.  The other carries what NCCL
  * needs to connect, and notices ranks that are gone: NCCL itself would wait for them
  * without end.  Before each operation on memory of cards the ranks agree by it that all
- * want the same, so that what would hang NCCL is an error that names a rank.
+ * request the same, so that what would hang NCCL is an error that names a rank.
  *
  * The communicator is nonblocking and belongs to the thread of the collective: so that
  * thread can abort it at any time.  An operation is done when it is on the stream; errors
- * of what runs there are asked for every 10 ms until all has run.  An abort comes a
+ * of its work are asked for every 10 ms until all has run.  An abort comes a
  * moment after the failure was reported: kernels that it ends leave garbage, which is
  * no result. */
 #include "strategies/collectives/nccl.h"
@@ -118,8 +118,9 @@ static void fail(nccl_t *n, const pl_error_t *why)
     n->doubt_until = pl_now() + DOUBT;
 }
 
-/* Whether a rank is gone; the operation is broken then.  One that has ended well has done
- * its part of what runs here still, which then is over soon: so it is given that time. */
+/* Whether a rank is gone; the operation is broken then.  A rank that has ended well has
+ * done its part of the work that still runs here, which ends soon: it is given that
+ * time. */
 static bool is_lost(nccl_t *n, int64_t grace)
 {
     pl_error_t err = {0};
@@ -227,7 +228,7 @@ static void share(nccl_t *n)
     nccl_end(n);
 }
 
-/* All want the same. */
+/* All ranks request the same. */
 static void agreed(pl_operation_t *step, const pl_error_t *err)
 {
     nccl_t *n = (nccl_t *)step;
@@ -240,7 +241,7 @@ static void agreed(pl_operation_t *step, const pl_error_t *err)
     timer_set(n);
 }
 
-/* The host's collective compares what a barrier wants, and does no more with it. */
+/* The host's collective compares what a barrier requests, and does no more with it. */
 static int agree(nccl_t *n, pl_operation_t *op, pl_error_t *err)
 {
     n->now.op = op;
@@ -375,11 +376,11 @@ static void nccl_give_up(void *self, const pl_error_t *why)
 {
     nccl_t *n = self;
     const pl_error_t kept = n->now.broken.code ? n->now.broken : *why;
-    const bool tells = !n->given_up;
+    const bool reports = !n->given_up;
     n->given_up = true;
-    if (tells && n->inner)
+    if (reports && n->inner)
         n->inner->give_up(n->part[0].self, &kept);
-    if (tells && n->side)
+    if (reports && n->side)
         n->side->give_up(n->part[1].self, &kept);
     nccl_break(n, &kept);
     timer_set(n);
@@ -425,7 +426,7 @@ static int nccl_available(pl_error_t *why)
     return cuda_communicator_open(why) ? PL_OK : why ? why->code : PL_ENOTFOUND;
 }
 
-static void nccl_report(pl_fact_t tell, void *user)
+static void nccl_report(pl_fact_t fact, void *user)
 {
     char text[PATH_MAX + 64], version[CUDA_VERSION_TEXT];
     pl_error_t err = {0};
@@ -433,7 +434,7 @@ static void nccl_report(pl_fact_t tell, void *user)
     if (library)
         snprintf(text, sizeof text, "%s (%s)",
                  cuda_nccl_version(library->version, version), library->path);
-    tell(user, "NCCL", library ? text : err.text);
+    fact(user, "NCCL", library ? text : err.text);
 }
 
 static const pl_option_t nccl_options[] = {

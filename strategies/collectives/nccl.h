@@ -13,7 +13,7 @@
 
 typedef enum nccl_phase {
     NCCL_IDLE,
-    NCCL_AGREEING,   /* whether all want the same: the host's collective is at it */
+    NCCL_AGREEING,   /* the host's collective compares what ranks request */
     NCCL_CONNECTING, /* the communicator is being made */
     NCCL_MOVING,     /* an operation's stages are put on the stream */
 } nccl_phase_t;
@@ -38,12 +38,12 @@ typedef struct nccl {
     pl_lent_t *addresses;               /* counted, of the second  [NULL] */
     pl_underway_t now;                  /* on memory of cards */
     nccl_phase_t phase;
-    bool given_up;    /* the others know, or do not want to */
+    bool given_up;    /* the others know, or are not to know */
     int64_t abort_at; /* pl_now() of it  [0: not due] */
 
     const cuda_communicator_t *library;
     const cuda_library_t *driver;
-    pl_device_memory_t device; /* of what was shared first */
+    pl_device_memory_t device; /* of the memory that was shared first */
     CUdevice card;
     CUcontext context; /* retained  [not connected] */
     CUstream stream;

@@ -76,7 +76,7 @@ int nccl_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
     return code == PL_OK ? parts_open(n, seat, address, err) : code;
 }
 
-/* What each rank told, as its collective of the host's memory told it. */
+/* What each rank reported, as its collective of the host's memory delivered it. */
 static int addresses_cut(nccl_t *n, const pl_world_t *world, pl_error_t *err)
 {
     n->text = pl_alloc_array((size_t)world->size, PL_ADDRESS_TEXT);

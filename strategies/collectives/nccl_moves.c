@@ -47,7 +47,7 @@ static range_t part(const nccl_t *n, int rank)
     return (range_t){elements(n) + first * types[want->dtype].bytes, count};
 }
 
-/* Whether all chunks are as long, as NCCL's own operations want it. */
+/* Whether all chunks are as long, as NCCL's own operations need it. */
 static bool is_even(const nccl_t *n)
 {
     return chunk(n, n->world.size - 1).count == chunk(n, 0).count;
