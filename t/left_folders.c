@@ -62,7 +62,8 @@ static void script_run(char left[64])
     const char *top = getenv("top_srcdir");
     char command[512];
     snprintf(command, sizeof command,
-             "bash -c '. %s/t/tap.sh; echo \"$folder\"; kill -KILL $$'", top ? top : ".");
+             "exec bash -c '. %s/t/tap.sh; echo \"$folder\"; kill -KILL $$'",
+             top ? top : ".");
     FILE *script = popen(command, "r");
     if (script && fgets(left, 64, script))
         left[strcspn(left, "\n")] = '\0';
