@@ -3,7 +3,8 @@
  * Where the accelerator lends its memory, and the collective moves that kind of memory,
  * the collective sums each bucket on the device, behind the fence of the piece of
  * backward that ends it, and the update runs behind the last sum.  The host waits for
- * none of that.  The board stays in the host's memory: its tail has the figures of a
+ * none of that.  What ranks exchange within a step (ddp_exchange.c) is little, and passes
+ * through the host's memory.  The board stays there, too: its tail has the figures of a
  * batch, and is summed when they are there, while devices compute.
  *
  * Every rank has to come to the same sums.  A step that is skipped is so on all ranks,
@@ -27,9 +28,6 @@ bool pl_ddp_stays(const pl_ddp_t *ddp)
     const bool may = ddp->ways ? ddp->ways->stays : r->meets == &pl_ddp_meets;
     if (!ddp->device_kind || !may || r->job->stage != PL_TRAIN)
         return false;
-    for (int k = 0; k < r->steps; k++)
-        if (r->step[k].exchanges)
-            return false;
     pl_replica_gradients(r, &dtype);
     const pl_options_t *options = r->job->options;
     const char *automatic = pl_accelerator_automatic(options),

@@ -1,7 +1,8 @@
 /* ddp_memory.c - memory of what ranks move: the board, and regions of the device
  *
  * What the host writes and reads lies on the board; the regions (`bulk`) are the
- * device's.  A device that lends memory keeps the gradients there (ddp_device.c).  One
+ * device's.  A device that lends memory keeps the gradients there (ddp_device.c), but not
+ * what ranks exchange within a step.  One
  * that borrows the host's has its regions beside the board, and the tail of a step lies
  * behind the gradients: then one operation sums both. */
 #include <math.h>
@@ -237,7 +238,8 @@ int pl_ddp_prepare(pl_replica_t *r, pl_error_t *err)
 {
     pl_ddp_t *ddp = (pl_ddp_t *)r;
     for (int k = 0; k < PL_REGIONS; k++)
-        r->lends[k] = ddp->on_device && is_bulk(ddp, (pl_region_t)k);
+        r->lends[k] = ddp->on_device && k != PL_REGION_EXCHANGE
+                      && is_bulk(ddp, (pl_region_t)k);
     places_find(ddp);
     r->spent_by = pl_alloc_array((size_t)r->ranks * PL_SPENT_KINDS, sizeof(double));
     if (!r->spent_by)
