@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "device_rig.h"
 #include "rig.h"
+#include "sample_operator.h"
 #include "tap.h"
 
 const pl_registration_t *opencl_plugin(void);
@@ -46,6 +47,33 @@ static void operators_compute_what_the_reference_does(void)
     device_check(&d.rig, "64-true", 1e-12, NULL, every);
     device_check(&d.rig, "bf16-mixed", 3 * 0x1p-8, NULL, every);
     device_check(&d.rig, "16-true", 3 * 0x1p-11, NULL, every);
+    device_close(&d);
+}
+
+static pl_node_t build_hosted(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t both[] = {pl_param(g, "a", c->shape[0], pl_zeros()),
+                        pl_param(g, "b", c->shape[1], pl_zeros())};
+    return pl_apply(g, "hosted gate", both, 2, &(sample_gate_t){c->p});
+}
+
+static void an_operator_without_a_text_runs_on_the_host(void)
+{
+    const operator_case_t c = {.name = "hosted gate",
+                               .build = build_hosted,
+                               .params = 2,
+                               .shape = {PL_SHAPE(7, 5), PL_SHAPE(5)},
+                               .p = 1.5};
+    device_t d;
+    if (!ok(device_open(&d, -1, ""), "a device is opened: %s", d.rig.err.text))
+        return;
+    rig_listen("operator \"hosted gate\" has no text for \"gpu\": the host computes it");
+    ok(device_is_right(&d.rig, &c, "32-true", 1e-5), "with the reference's numbers: %s",
+       d.rig.err.text);
+    ok(device_is_right(&d.rig, &c, "64-true", 1e-12), "and in float64");
+    ok(device_is_right(&d.rig, &c, "bf16-mixed", 3 * 0x1p-8), "and in bf16");
+    is_int(rig_heard(), 1, "and a line of the log says so");
+    rig_listen(NULL);
     device_close(&d);
 }
 
@@ -134,11 +162,16 @@ static void devices_are_reported(void)
     ok(facts > 0, "by the doctor");
 }
 
+static const pl_registration_t operators[] = {{"operator", &sample_gate},
+                                              {"operator", &sample_hosted_gate},
+                                              PL_REGISTRATIONS_END};
+
 int main(void)
 {
     device_t d;
     setenv("POCL_CACHE_DIR", tap_folder(), 1);
     rig_init(opencl_plugin());
+    pl_register(operators, NULL);
     accelerator = opencl_plugin()->table;
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
     tap_skip("a driver of OpenCL is not built for sanitizers");
@@ -151,6 +184,7 @@ int main(void)
         return tap_done();
     }
     run(operators_compute_what_the_reference_does);
+    run(an_operator_without_a_text_runs_on_the_host);
     run(runs_train_as_on_the_processor);
     run(devices_are_chosen_by_number);
     run(platforms_are_chosen_by_name);

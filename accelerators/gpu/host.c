@@ -47,7 +47,7 @@ static int64_t begin(gpu_text_t *t, const char *what, pl_shape_t shape, size_t a
     const int64_t n = pl_elements(shape);
     gpu_kernel_begin(t, what);
     gpu_define_scratch(t, "SCRATCH", at, n);
-    gpu_define(t, "AT(i)", "(((real *)SCRATCH)[i])");
+    gpu_define(t, "AT(i)", "(((GLOBAL real *)SCRATCH)[i])");
     gpu_define_number(t, "N", n);
     return n;
 }
