@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "gpu_ranks_parts.h"
 #include "machine_emulated.h"
 #include "mover.h"
 #include "rig.h"
@@ -215,70 +216,6 @@ static const one_t runs[] = {
      .module = "\"normed\""},
 };
 
-/* ---- Two objectives, the second of which comes with every other step ---- */
-
-static pl_node_t first_side(pl_graph_t *g)
-{
-    return pl_linear(g, "a.fc", pl_flatten(g, pl_input(g, "x"), 1), RIG_CLASSES);
-}
-
-static pl_node_t second_side(pl_graph_t *g)
-{
-    return pl_linear(g, "b.fc", pl_tanh(g, first_side(g)), RIG_CLASSES);
-}
-
-static void first_step(pl_graph_t *g, const void *self)
-{
-    (void)self;
-    pl_loss(g, pl_cross_entropy(g, first_side(g), pl_input(g, "y"), NULL));
-}
-
-static void second_step(pl_graph_t *g, const void *self)
-{
-    (void)self;
-    pl_loss(g, pl_cross_entropy(g, second_side(g), pl_input(g, "y"), NULL));
-}
-
-static int64_t second_every(const void *self)
-{
-    (void)self;
-    return 2;
-}
-
-static void pair_step(pl_graph_t *g, const void *self, pl_stage_t stage)
-{
-    (void)self, (void)stage;
-    pl_loss(g, pl_cross_entropy(g, second_side(g), pl_input(g, "y"), NULL));
-}
-
-static const pl_module_step_t pair_steps[] = {
-    {.name = "first", .parameters = "a.*", .describe = first_step},
-    {.name = "second",
-     .parameters = "b.*",
-     .describe = second_step,
-     .every_n_steps = second_every},
-    PL_STEPS_END,
-};
-
-static const pl_module_ops_t pair = {.name = "pair",
-                                     .size = 1,
-                                     .step = pair_step,
-                                     .steps = pair_steps};
-
-/* ---- A batch norm for which one sample is enough ---- */
-
-static void spaced_step(pl_graph_t *g, const void *self, pl_stage_t stage)
-{
-    (void)self, (void)stage;
-    pl_node_t x = pl_linear(g, "fc1", pl_flatten(g, pl_input(g, "x"), 1), 8);
-    x = pl_reshape(g, x, PL_SHAPE(pl_dim(g, x, 0), 2, 4));
-    x = pl_flatten(g, pl_relu(g, pl_batch_norm(g, "norm", x, 0.1, 1e-5)), 1);
-    pl_loss(g, pl_cross_entropy(g, pl_linear(g, "fc2", x, RIG_CLASSES), pl_input(g, "y"),
-                                NULL));
-}
-
-static const pl_module_ops_t spaced = {.name = "spaced", .size = 1, .step = spaced_step};
-
 /* ---- Runs ---- */
 
 static rig_spec_t spec_of(const one_t *one, const char *collective)
@@ -326,6 +263,20 @@ static void gradients_that_stay_on_devices_have_the_same_bits(void)
                 "with the same loss");
         rig_result_free(host), rig_result_free(device);
     }
+}
+
+/* The host has to move them. */
+static void a_strategy_that_reads_gradients_gets_them_on_the_host(void)
+{
+    const one_t one = {.trainer = "\"devices\": 2, \"depth\": 3",
+                       .by = "reading",
+                       .strategy = SMALL};
+    rig_result_t *host = train(&one, "best");
+    moved();
+    rig_result_t *device = train(&one, "mover");
+    is_text(device->status, "ok", "it trains: %s", device->error.text);
+    ok(!moved() && rig_same_bits(host, device), "and nothing is moved on the devices");
+    rig_result_free(host), rig_result_free(device);
 }
 
 /* The host sends the next batch, and what follows its sums, while the device has not
@@ -597,8 +548,9 @@ static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator}
                                           {"accelerator", &emulated_library_accelerator},
                                           {"accelerator", &failing},
                                           {"collective", &mover_collective},
-                                          {"module", &pair},
-                                          {"module", &spaced},
+                                          {"strategy", &gpu_ranks_reading},
+                                          {"module", &gpu_ranks_pair},
+                                          {"module", &gpu_ranks_spaced},
                                           {"module", &rig_normed},
                                           PL_REGISTRATIONS_END};
 
@@ -609,6 +561,7 @@ int main(void)
     failing.replay = failing_replay;
     rig_init(parts);
     run(gradients_that_stay_on_devices_have_the_same_bits);
+    run(a_strategy_that_reads_gradients_gets_them_on_the_host);
     run(a_device_that_is_slow_changes_no_bits);
     run(any_number_of_ranks_comes_to_the_same_bits);
     run(a_run_that_goes_on_comes_to_the_same_bits);

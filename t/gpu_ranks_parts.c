@@ -1,0 +1,102 @@
+/* gpu_ranks_parts.c - modules and a strategy for the tests of ranks on GPUs */
+#include "gpu_ranks_parts.h"
+
+#include "rig.h"
+#include "strategies/ddp_parts.h"
+
+/* ---- Two objectives, the second of which comes with every other step ---- */
+
+static pl_node_t first_side(pl_graph_t *g)
+{
+    return pl_linear(g, "a.fc", pl_flatten(g, pl_input(g, "x"), 1), RIG_CLASSES);
+}
+
+static pl_node_t second_side(pl_graph_t *g)
+{
+    return pl_linear(g, "b.fc", pl_tanh(g, first_side(g)), RIG_CLASSES);
+}
+
+static void first_step(pl_graph_t *g, const void *self)
+{
+    (void)self;
+    pl_loss(g, pl_cross_entropy(g, first_side(g), pl_input(g, "y"), NULL));
+}
+
+static void second_step(pl_graph_t *g, const void *self)
+{
+    (void)self;
+    pl_loss(g, pl_cross_entropy(g, second_side(g), pl_input(g, "y"), NULL));
+}
+
+static int64_t second_every(const void *self)
+{
+    (void)self;
+    return 2;
+}
+
+static void pair_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    pl_loss(g, pl_cross_entropy(g, second_side(g), pl_input(g, "y"), NULL));
+}
+
+static const pl_module_step_t pair_steps[] = {
+    {.name = "first", .parameters = "a.*", .describe = first_step},
+    {.name = "second",
+     .parameters = "b.*",
+     .describe = second_step,
+     .every_n_steps = second_every},
+    PL_STEPS_END,
+};
+
+const pl_module_ops_t gpu_ranks_pair = {.name = "pair",
+                                        .size = 1,
+                                        .step = pair_step,
+                                        .steps = pair_steps};
+
+/* ---- A batch norm for which one sample is enough ---- */
+
+static void spaced_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    pl_node_t x = pl_linear(g, "fc1", pl_flatten(g, pl_input(g, "x"), 1), 8);
+    x = pl_reshape(g, x, PL_SHAPE(pl_dim(g, x, 0), 2, 4));
+    x = pl_flatten(g, pl_relu(g, pl_batch_norm(g, "norm", x, 0.1, 1e-5)), 1);
+    pl_loss(g, pl_cross_entropy(g, pl_linear(g, "fc2", x, RIG_CLASSES), pl_input(g, "y"),
+                                NULL));
+}
+
+const pl_module_ops_t gpu_ranks_spaced = {.name = "spaced",
+                                          .size = 1,
+                                          .step = spaced_step};
+
+/* ---- A strategy that reads gradients ---- */
+
+static void read_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
+                      const pl_error_t *failure, bool halt)
+{
+    (void)sums;
+    const volatile float *gradients = pl_ddp_gradients(ddp);
+    if (!failure)
+        (void)*gradients;
+    pl_replica_reduced(&ddp->replica, failure, halt);
+}
+
+static int read_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    static const pl_ddp_ways_t ways = {.take = read_take};
+    ((pl_ddp_t *)self)->ways = &ways;
+    return pl_ddp_start(self, call, body, err);
+}
+
+static const pl_option_t read_options[] = {PL_DDP_BUCKETS, PL_DDP_OPTIONS,
+                                           PL_OPTIONS_END};
+static const pl_handler_t read_handlers[] = {PL_ON(start, read_start), PL_HANDLERS_END};
+const pl_actor_ops_t gpu_ranks_reading = {.name = "reading",
+                                          .help = "ddp whose code reads gradients",
+                                          .size = sizeof(pl_ddp_t),
+                                          .options = read_options,
+                                          .role = "strategy",
+                                          .level = PL_LEVEL_STRATEGY,
+                                          .handlers = read_handlers,
+                                          .base = &pl_ddp_strategy};
