@@ -1,4 +1,5 @@
-/* rooms.c - host memory that regions are read to, kept from one read to the next */
+/* rooms.c - host memory that a device copies: what regions are read to, kept from one
+ * read to the next, and what batches lie in, which is pinned */
 #include "accelerators/rooms.h"
 
 #include <signal.h>
@@ -73,7 +74,7 @@ static void touch_begin(pl_rooms_t *rooms)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* ---- rooms ---- */
+/* ---- what regions are read to ---- */
 
 /* What the device cannot pin is read to more slowly. */
 static void room_pin(const pl_rooms_t *rooms, const pl_floats_t *room)
@@ -134,33 +135,38 @@ int pl_rooms_prepare(pl_rooms_t *rooms, const pl_dtype_t dtype[PL_REGIONS],
     return code;
 }
 
-static void pages_drop(pl_rooms_t *rooms, int k)
+/* ---- what batches lie in ---- */
+
+static void pinned_drop(pl_rooms_t *rooms, int k)
 {
-    if (rooms->ops->unpin)
-        rooms->ops->unpin(rooms->device, rooms->pages[k]->data);
-    pl_object_unref(rooms->pages[k]);
-    rooms->pages[k] = rooms->pages[--rooms->page_count];
+    pl_pinned_t *pinned = &rooms->pinned[k];
+    if (pinned->is_pinned && rooms->ops->unpin)
+        rooms->ops->unpin(rooms->device, pinned->pages->data);
+    pl_object_unref(pinned->pages);
+    *pinned = rooms->pinned[--rooms->pinned_count];
 }
 
 void pl_rooms_pin(pl_rooms_t *rooms, pl_pages_t *pages)
 {
-    for (int k = 0; k < rooms->page_count; k++)
-        if (rooms->pages[k] == pages)
+    for (int k = 0; k < rooms->pinned_count; k++)
+        if (rooms->pinned[k].pages == pages)
             return;
-    for (int k = rooms->page_count - 1; k >= 0; k--)        /* of batches that are gone */
-        if (pl_object_is_ours(rooms->pages[k]))
-            pages_drop(rooms, k);
-    if (PL_GROW(rooms->pages, rooms->page_count, rooms->page_room) == PL_OK
-        && rooms->ops->pin(rooms->device, pages->data, pages->bytes, NULL) == PL_OK)
-        rooms->pages[rooms->page_count++] = pl_object_ref(pages);
+    for (int k = rooms->pinned_count - 1; k >= 0; k--)      /* of batches that are gone */
+        if (pl_object_is_ours(rooms->pinned[k].pages))
+            pinned_drop(rooms, k);
+    if (PL_GROW(rooms->pinned, rooms->pinned_count, rooms->pinned_room) != PL_OK)
+        return;
+    const bool is_pinned = rooms->ops->pin(rooms->device, pages->data, pages->bytes, NULL)
+                           == PL_OK;
+    rooms->pinned[rooms->pinned_count++] = (pl_pinned_t){pl_object_ref(pages), is_pinned};
 }
 
 void pl_rooms_release(pl_rooms_t *rooms)
 {
     touch_end(rooms);
-    while (rooms->page_count)
-        pages_drop(rooms, rooms->page_count - 1);
-    pl_free(rooms->pages);
+    while (rooms->pinned_count)
+        pinned_drop(rooms, rooms->pinned_count - 1);
+    pl_free(rooms->pinned);
     for (int k = 0; k < PL_ROOMS * PL_REGIONS; k++)
         room_drop(rooms, rooms->room[k / PL_REGIONS][k % PL_REGIONS]);
     *rooms = (pl_rooms_t){0};

@@ -84,10 +84,32 @@ static void pages_of_batches_are_pinned_once_and_as_long_as_there_are_batches(vo
     pl_object_unref(page[2]);
 }
 
+static int refuse(void *self, void *host, size_t bytes, pl_error_t *err)
+{
+    (void)self, (void)host, (void)bytes, (void)err;
+    pins++;
+    return PL_EIO;
+}
+
+static void what_cannot_be_pinned_is_tried_once(void)
+{
+    static const pl_accelerator_ops_t ops = {.pin = refuse, .unpin = unpin};
+    pl_rooms_t rooms = {.ops = &ops};
+    pl_pages_t *page = pl_pages_new(5000, NULL);
+    pins = pinned = 0;
+    for (int k = 0; k < 3; k++)
+        pl_rooms_pin(&rooms, page);
+    is_int(pins, 1, "once for three batches in the same memory");
+    pl_rooms_release(&rooms);
+    is_int(pinned, 0, "and what is not pinned is not unpinned");
+    pl_object_unref(page);
+}
+
 int main(void)
 {
     run(pages_of_batches_are_pinned_once_and_as_long_as_there_are_batches);
     run(memory_is_used_again_once_nobody_has_it);
     run(memory_that_is_prepared_is_what_is_taken);
+    run(what_cannot_be_pinned_is_tried_once);
     return tap_done();
 }
