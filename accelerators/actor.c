@@ -411,7 +411,7 @@ static void device_release(void *self)
         device->ops->close(device->part.self);
     pl_instance_release(&device->part);
     for (int k = 0; k < PL_REGIONS; k++)
-        pl_object_unref(device->lent[k]);
+        pl_object_unref(device->borrowed[k]);
     pl_device_compiles_drop(device);
     pl_device_times_release(&device->times);
     while (device->spare) {

@@ -44,7 +44,7 @@ typedef struct pl_device {
     const pl_accelerator_ops_t *ops;
     pl_device_info_t info;
     pl_dtype_t dtype[PL_REGIONS], low;           /* low: of the run's products */
-    pl_object_t *lent[PL_REGIONS];               /* counted: what regions lie in [none] */
+    pl_object_t *borrowed[PL_REGIONS];           /* counted: what regions lie in [none] */
     bool opened;
     bool lends;                                     /* regions, to others */
     unsigned warned;                                /* emulated formats that were named */

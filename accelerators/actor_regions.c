@@ -37,8 +37,8 @@ int pl_device_allocate(void *self, pl_call_t *call, const pl_body_t *body,
         return code;
     device->dtype[region] = dtype;
     device->lends |= own != NULL;
-    pl_object_unref(device->lent[region]);
-    device->lent[region] = pl_object_ref(body->allocate.memory);
+    pl_object_unref(device->borrowed[region]);
+    device->borrowed[region] = pl_object_ref(body->allocate.memory);
     code = pl_reply_allocate(
         call, &(pl_allocate_reply_t){.memory = own ? &own->object : NULL});
     pl_object_unref(own);
@@ -60,11 +60,11 @@ int pl_device_join(pl_device_t *device, pl_object_t *after, pl_error_t *err)
 /* Where a region of several ranks lies is for all of them to see. */
 static bool region_adopt(pl_device_t *device, const pl_write_region_t *msg, void *host)
 {
-    if (!msg->take_ownership || msg->offset || device->lent[msg->region]
+    if (!msg->take_ownership || msg->offset || device->borrowed[msg->region]
         || !device->ops->adopt
         || !device->ops->adopt(device->part.self, msg->region, msg->count, host))
         return false;
-    device->lent[msg->region] = pl_object_ref(msg->floats);
+    device->borrowed[msg->region] = pl_object_ref(msg->floats);
     return true;
 }
 
