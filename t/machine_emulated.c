@@ -49,14 +49,6 @@ static int emulated_open(void *self, pl_device_info_t *info, pl_error_t *err)
     return PL_OK;
 }
 
-static void emulated_close(void *self)
-{
-    emulated_t *e = self;
-    if (e->streams)
-        streams_free(e->streams), close(e->descriptor);
-    e->streams = NULL;
-}
-
 /* ---- Memory ---- */
 
 typedef struct memory {
@@ -65,11 +57,25 @@ typedef struct memory {
     size_t bytes;
 } memory_t;
 
+static void emulated_close(void *self)
+{
+    emulated_t *e = self;
+    if (e->streams)
+        streams_free(e->streams), close(e->descriptor);
+    e->streams = NULL;
+    while (e->freed) {
+        memory_t *block = e->freed;
+        e->freed = block->next;
+        free(block->at);
+        pl_free(block);
+    }
+}
+
 static int emulated_memory_new(void *self, size_t bytes, pl_device_ptr_t *address,
                                pl_error_t *err)
 {
     emulated_t *e = self;
-    if (e->limit && bytes > e->limit)
+    if ((e->limit && bytes > e->limit) || (e->capacity && e->used + bytes > e->capacity))
         return pl_fail(err, PL_ENOMEM, "out of memory: %zu bytes requested", bytes);
     void *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
     memory_t *block = pl_alloc(sizeof *block);
@@ -82,6 +88,7 @@ static int emulated_memory_new(void *self, size_t bytes, pl_device_ptr_t *addres
     pthread_mutex_lock(&at_work);
     *block = (memory_t){e->memory, memory, bytes};
     e->memory = block;
+    e->used += bytes;
     pthread_mutex_unlock(&at_work);
     return PL_OK;
 }
@@ -100,9 +107,24 @@ static void emulated_memory_free(void *self, pl_device_ptr_t address)
         link = &(*link)->next;
     block = *link;
     *link = block->next;
+    e->used -= block->bytes;
+    block->next = e->freed;
+    e->freed = block;
     pthread_mutex_unlock(&at_work);
-    pl_free(block);
-    free(pointer(address));
+}
+
+/* With the lock: none of the addresses lies in memory that is freed. */
+static bool is_there(emulated_t *e, const pl_device_ptr_t *address, int count)
+{
+    for (const memory_t *m = e->freed; m; m = m->next)
+        for (int k = 0; k < count; k++)
+            if (address[k] >= (uintptr_t)m->at
+                && address[k] < (uintptr_t)m->at + m->bytes) {
+                fprintf(stderr, "emulated: memory is used that was freed\n");
+                e->stale++;
+                return false;
+            }
+    return true;
 }
 
 /* Of all memory of the device a kernel may touch what its launch names. */
@@ -125,19 +147,27 @@ static void memory_open(const emulated_t *e)
 #define memory_open(e) ((void)(e))
 #endif
 
+enum { HEAD = 64 /* bytes, in which the size stands */ };
+
 static void *emulated_host_new(void *self, size_t bytes, pl_error_t *err)
 {
-    (void)self;
-    void *memory = malloc(bytes);
-    if (!memory)
+    emulated_t *e = self;
+    size_t *memory = aligned_alloc(HEAD, HEAD + (bytes + HEAD - 1) / HEAD * HEAD);
+    if (!memory) {
         pl_fail(err, PL_ENOMEM, "out of memory: %zu bytes", bytes);
-    return memory;
+        return NULL;
+    }
+    *memory = bytes;
+    e->pinned += bytes;
+    return (char *)memory + HEAD;
 }
 
 static void emulated_host_free(void *self, void *host)
 {
-    (void)self;
-    free(host);
+    emulated_t *e = self;
+    size_t *memory = (size_t *)((char *)host - HEAD);
+    e->pinned -= *memory;
+    free(memory);
 }
 
 /* ---- Streams ---- */
@@ -146,20 +176,27 @@ typedef struct copying {
     void *to;
     const void *from; /* NULL: zeros */
     size_t bytes;
+    emulated_t *device;
 } copying_t;
 
 static int copy_run(void *data)
 {
     const copying_t *c = data;
-    if (c->from)
+    const pl_device_ptr_t address[] = {(uintptr_t)c->to, (uintptr_t)c->from};
+    pthread_mutex_lock(&at_work);
+    if (!is_there(c->device, address, 2))
+        ;
+    else if (c->from)
         memcpy(c->to, c->from, c->bytes);
     else
         memset(c->to, 0, c->bytes);
+    pthread_mutex_unlock(&at_work);
     return 0;
 }
 
 static int copy_put(emulated_t *e, pl_stream_t stream, copying_t copying, pl_error_t *err)
 {
+    copying.device = e;
     if (e->recording)
         return pl_fail(err, PL_EBUG, "a copy is put on a stream that is recorded");
     streams_put(e->streams, (int)stream, copy_run, &copying, sizeof copying);
@@ -169,25 +206,26 @@ static int copy_put(emulated_t *e, pl_stream_t stream, copying_t copying, pl_err
 static int emulated_copy_in(void *self, pl_stream_t stream, pl_device_ptr_t to,
                             const void *host, size_t bytes, pl_error_t *err)
 {
-    return copy_put(self, stream, (copying_t){pointer(to), host, bytes}, err);
+    return copy_put(self, stream, (copying_t){pointer(to), host, bytes, NULL}, err);
 }
 
 static int emulated_copy_out(void *self, pl_stream_t stream, void *host,
                              pl_device_ptr_t from, size_t bytes, pl_error_t *err)
 {
-    return copy_put(self, stream, (copying_t){host, pointer(from), bytes}, err);
+    return copy_put(self, stream, (copying_t){host, pointer(from), bytes, NULL}, err);
 }
 
 static int emulated_copy(void *self, pl_stream_t stream, pl_device_ptr_t to,
                          pl_device_ptr_t from, size_t bytes, pl_error_t *err)
 {
-    return copy_put(self, stream, (copying_t){pointer(to), pointer(from), bytes}, err);
+    const copying_t copying = {pointer(to), pointer(from), bytes, NULL};
+    return copy_put(self, stream, copying, err);
 }
 
 static int emulated_zero(void *self, pl_stream_t stream, pl_device_ptr_t to, size_t bytes,
                          pl_error_t *err)
 {
-    return copy_put(self, stream, (copying_t){pointer(to), NULL, bytes}, err);
+    return copy_put(self, stream, (copying_t){pointer(to), NULL, bytes, NULL}, err);
 }
 
 static int emulated_call(void *self, pl_stream_t stream, void (*function)(void *user),
@@ -204,7 +242,9 @@ static int emulated_finish(void *self, pl_stream_t stream, pl_error_t *err)
 {
     emulated_t *e = self;
     (void)err;
+    __atomic_store_n(&e->waiting, 1, __ATOMIC_RELEASE);
     streams_finish(e->streams, (int)stream);
+    __atomic_store_n(&e->waiting, 0, __ATOMIC_RELEASE);
     return PL_OK;
 }
 
@@ -362,7 +402,7 @@ typedef struct launching {
     pl_launch_t launch;
     emulated_enter_t *enter;
     uint64_t seed;
-    const emulated_t *device;
+    emulated_t *device;
 } launching_t;
 
 struct pl_prepared {
@@ -414,10 +454,12 @@ static int launch_run(void *work)
     if (emulated_slow_us)
         usleep((useconds_t)emulated_slow_us);
     pthread_mutex_lock(&at_work);
-    memory_close(l->device, &l->launch);
-    emulator_run(l->enter, l->launch.address, (unsigned)l->launch.groups,
-                 (unsigned)l->launch.threads, l->seed);
-    memory_open(l->device);
+    if (is_there(l->device, l->launch.address, l->launch.count)) {
+        memory_close(l->device, &l->launch);
+        emulator_run(l->enter, l->launch.address, (unsigned)l->launch.groups,
+                     (unsigned)l->launch.threads, l->seed);
+        memory_open(l->device);
+    }
     pthread_mutex_unlock(&at_work);
     return 0;
 }
@@ -426,6 +468,8 @@ static int emulated_launch(void *self, pl_stream_t stream, const pl_launch_t *la
                            pl_error_t *err)
 {
     emulated_t *e = self;
+    if (++e->launches == e->fails_at)
+        return pl_fail(err, PL_EIO, "launch %d fails", e->launches);
     const work_t work = {launch_run, {{*launch, launch->entry->enter, e->seed++, e}}};
     return work_put(e, stream, &work, err);
 }

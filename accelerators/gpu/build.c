@@ -10,7 +10,9 @@
  * and the graph is compiled again. */
 #include "accelerators/gpu/build.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "accelerators/plan/rewrite.h"
@@ -78,8 +80,10 @@ static void job_do(builder_t *builder, building_t *b)
         b->workspace = workspace;
     b->ended++;
     pthread_cond_broadcast(&builder->changed);
-    if (b->caller && write(gpu->machine->descriptor(gpu), &one, sizeof one) < 0)
-        b->error.code = PL_EIO;
+    if (b->caller && write(gpu->machine->descriptor(gpu), &one, sizeof one) < 0
+        && b->error.code == PL_OK)
+        pl_fail(&b->error, PL_EIO, "writing to the descriptor of the device: %s",
+                strerror(errno));
 }
 
 static void *thread_run(void *user)

@@ -20,11 +20,27 @@ int gpu_drain(pl_gpu_t *gpu, pl_error_t *err)
     return code;
 }
 
+/* Launches that point there are resolved again. */
 static void block_free(pl_gpu_t *gpu, gpu_block_t *block)
 {
-    if (block->bytes)
-        gpu->machine->memory_free(gpu, block->address);
+    if (!block->bytes)
+        return;
+    gpu->machine->memory_free(gpu, block->address);
+    gpu->memory->generation++;
     *block = (gpu_block_t){0};
+}
+
+static int block_new(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, bool zeroed,
+                     pl_error_t *err)
+{
+    pl_device_ptr_t fresh;
+    int code = gpu->machine->memory_new(gpu, bytes, &fresh, err);
+    if (code == PL_ENOMEM && gpu_transfers_drop(gpu))
+        code = gpu->machine->memory_new(gpu, bytes, &fresh, err);
+    if (code != PL_OK)
+        return code;
+    *block = (gpu_block_t){fresh, bytes};
+    return zeroed ? gpu->machine->zero(gpu, PL_STREAM_MAIN, fresh, bytes, err) : PL_OK;
 }
 
 /* ---- Too little memory ---- */
@@ -101,35 +117,36 @@ static int fail_memory(const pl_gpu_t *gpu, const char *what, pl_error_t *err)
         said.text, what, text);
 }
 
+/* The old block is freed first, so that what fits does not depend on what was there
+ * before.  Without memory for the new one its plans get another of the old size. */
+static int reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, bool zeroed,
+                   const char *what, pl_error_t *err)
+{
+    const size_t before = block->bytes;
+    if (bytes <= before)
+        return PL_OK;
+    int code = before ? gpu_drain(gpu, err) : PL_OK;
+    if (code != PL_OK)
+        return code;
+    block_free(gpu, block);
+    code = block_new(gpu, block, bytes, zeroed, err);
+    if (code == PL_ENOMEM && before)
+        block_new(gpu, block, before, zeroed, NULL);
+    if (code == PL_ENOMEM)
+        return fail_memory(gpu, what, err);
+    return code == PL_OK ? PL_OK : pl_pass(err, "%s", what);
+}
+
 int gpu_reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, const char *what,
                 pl_error_t *err)
 {
-    pl_device_ptr_t fresh;
-    if (bytes <= block->bytes)
-        return PL_OK;
-    int code = block->bytes ? gpu_drain(gpu, err) : PL_OK;
-    if (code == PL_OK)
-        code = gpu->machine->memory_new(gpu, bytes, &fresh, err);
-    if (code == PL_ENOMEM && gpu_transfers_drop(gpu))
-        code = gpu->machine->memory_new(gpu, bytes, &fresh, err);
-    if (code == PL_ENOMEM)
-        return fail_memory(gpu, what, err);
-    if (code != PL_OK)
-        return pl_pass(err, "%s", what);
-    block_free(gpu, block);
-    *block = (gpu_block_t){fresh, bytes};
-    gpu->memory->generation++;
-    return PL_OK;
+    return reserve(gpu, block, bytes, false, what, err);
 }
 
 int gpu_reserve_zeros(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, const char *what,
                       pl_error_t *err)
 {
-    const size_t before = block->bytes;
-    int code = gpu_reserve(gpu, block, bytes, what, err);
-    if (code == PL_OK && block->bytes > before)
-        code = gpu->machine->zero(gpu, PL_STREAM_MAIN, block->address, block->bytes, err);
-    return code;
+    return reserve(gpu, block, bytes, true, what, err);
 }
 
 /* Host memory of at least so many bytes; NULL: out of memory. */
@@ -160,9 +177,6 @@ static int set_open(pl_gpu_t *gpu, gpu_set_t *set, pl_error_t *err)
 static void set_close(pl_gpu_t *gpu, gpu_set_t *set)
 {
     block_free(gpu, &set->step);
-    block_free(gpu, &set->record);
-    for (int k = 0; k < PL_FIELDS; k++)
-        block_free(gpu, &set->input[k]);
     if (set->filled)
         gpu->machine->event_free(gpu, set->filled);
     if (set->left)
@@ -190,6 +204,27 @@ static void region_close(pl_gpu_t *gpu, gpu_region_t *region)
     *region = (gpu_region_t){0};
 }
 
+/* What plans reserve. */
+static void plans_memory_free(pl_gpu_t *gpu)
+{
+    pl_gpu_memory_t *m = gpu->memory;
+    block_free(gpu, &m->arena);
+    block_free(gpu, &m->scratch);
+    block_free(gpu, &m->counters);
+    block_free(gpu, &m->kept);
+    for (int set = 0; set < GPU_SETS; set++) {
+        block_free(gpu, &m->set[set].record);
+        for (int k = 0; k < PL_FIELDS; k++)
+            block_free(gpu, &m->set[set].input[k]);
+    }
+}
+
+void gpu_memory_shrink(pl_gpu_t *gpu)
+{
+    if (gpu_drain(gpu, NULL) == PL_OK)
+        plans_memory_free(gpu);
+}
+
 void gpu_memory_close(pl_gpu_t *gpu)
 {
     pl_gpu_memory_t *m = gpu->memory;
@@ -197,12 +232,9 @@ void gpu_memory_close(pl_gpu_t *gpu)
         return;
     for (int r = 0; r < GPU_REGIONS; r++)
         region_close(gpu, &m->region[r]);
+    plans_memory_free(gpu);
     for (int k = 0; k < GPU_SETS; k++)
         set_close(gpu, &m->set[k]);
-    block_free(gpu, &m->arena);
-    block_free(gpu, &m->scratch);
-    block_free(gpu, &m->counters);
-    block_free(gpu, &m->kept);
     block_free(gpu, &m->control);
     pl_free(m->staging);
     pl_free(m);
@@ -251,23 +283,21 @@ static int region_make(pl_gpu_t *gpu, gpu_region_t *region, const char *what,
     return code;
 }
 
+/* After a failure the region has no elements. */
 static int region_set(pl_gpu_t *gpu, int number, gpu_region_t fresh, pl_error_t *err)
 {
     gpu_region_t *region = &gpu->memory->region[number];
     int code = gpu_drain(gpu, err);
-    if (code == PL_OK)
-        code = region_make(gpu, &fresh, region_name(number), err);
-    if (code != PL_OK) {
-        block_free(gpu, &fresh.block);
-        block_free(gpu, &fresh.floats);
+    if (code != PL_OK)
         return code;
-    }
     region_close(gpu, region);
-    *region = fresh;
-    gpu->memory->generation++;
     if (number == PL_REGION_PARAMS)
         region_close(gpu, &gpu->memory->region[GPU_REGION_LOW]);
-    return PL_OK;
+    *region = fresh;
+    code = region_make(gpu, region, region_name(number), err);
+    if (code != PL_OK)
+        region_close(gpu, region);
+    return code;
 }
 
 int gpu_reserve_low(pl_gpu_t *gpu, pl_dtype_t dtype, pl_error_t *err)

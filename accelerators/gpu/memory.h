@@ -46,7 +46,10 @@ enum { GPU_GUARDED = 1, GPU_ENOUGH, GPU_WRONG_INDEX, GPU_NOT_FINITE };
 int gpu_memory_open(pl_gpu_t *gpu, pl_error_t *err);
 void gpu_memory_close(pl_gpu_t *gpu);
 
-/* At least so many bytes; what was in it is lost when it grows. */
+/* Frees what plans have reserved, when no plan is left. */
+void gpu_memory_shrink(pl_gpu_t *gpu);
+
+/* At least so many bytes; what was in it is lost when it grows, and when it cannot. */
 int gpu_reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, const char *what,
                 pl_error_t *err);
 /* The same, and fresh memory is zeroed. */

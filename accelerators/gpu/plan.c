@@ -62,7 +62,9 @@ int gpu_plan_finish(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err)
         code = gpu_host_open(&plan->host[k], gpu, err);
     if (code == PL_OK && gpu->checks)
         code = gpu_check(plan, err);
-    return code == PL_OK ? reserve(gpu, plan, err) : code;
+    /* What a replay keeps at an exchange must not move: then the plan's first replay
+     * reserves. */
+    return code == PL_OK && !gpu_replay_waits(gpu) ? reserve(gpu, plan, err) : code;
 }
 
 int gpu_plan_new(pl_gpu_t *gpu, const pl_graph_t *g, pl_plan_t **plan,
@@ -110,6 +112,10 @@ void gpu_plan_free(pl_gpu_t *gpu, pl_plan_t *plan)
     *link = plan->next;
     gpu_replays_forget(gpu, plan);
     recordings_free(gpu, plan);
+    if (!gpu->plans) {
+        gpu_replays_shrink(gpu);
+        gpu_memory_shrink(gpu);
+    }
     for (int k = 0; k < plan->codes && plan->code; k++)
         if (plan->code[k])
             gpu->machine->code_free(gpu, plan->code[k]);
@@ -140,6 +146,9 @@ int gpu_plan_resolve(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err)
                            "region %d has %zu elements, and the plan needs %zu: allocate "
                            "it before compiling",
                            r, m->region[r].count, plan->needs[r]);
+    const int code = reserve(gpu, plan, err);
+    if (code != PL_OK)
+        return code;
     recordings_free(gpu, plan);
     for (int k = 0; k < plan->kernels; k++)
         for (int set = 0; set < GPU_SETS; set++) {

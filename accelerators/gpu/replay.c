@@ -103,6 +103,18 @@ void gpu_replays_forget(pl_gpu_t *gpu, const pl_plan_t *plan)
     r->waiting = NULL;
 }
 
+bool gpu_replay_waits(const pl_gpu_t *gpu)
+{
+    return gpu->replays->waiting;
+}
+
+void gpu_replays_shrink(pl_gpu_t *gpu)
+{
+    replays_t *r = gpu->replays;
+    while (r && r->spare)
+        r->spare = flight_free(gpu, r->spare);
+}
+
 /* ---- Host memory of a replay ---- */
 
 static size_t aligned(size_t bytes)
@@ -145,12 +157,13 @@ static char *outputs_of(const flight_t *f)
     return batch_of(f) + batch_bytes(f->plan);
 }
 
-static size_t flight_bytes(const pl_plan_t *p)
+/* Outputs that nobody wants have no place. */
+static size_t flight_bytes(const pl_plan_t *p, const pl_replay_t *replay)
 {
     size_t bytes = aligned(sizeof(gpu_step_t)) + aligned(record_bytes(p))
                    + (size_t)p->pieces * aligned(sizeof(gpu_control_t)) + batch_bytes(p);
     for (int k = 0; k < p->outputs; k++)
-        bytes += aligned(p->output[k].bytes);
+        bytes += replay->output[k] ? aligned(p->output[k].bytes) : 0;
     return bytes;
 }
 
@@ -163,34 +176,39 @@ static int events_make(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
     return code;
 }
 
-/* Counts as failed when it was not there before: then nothing is on its way. */
-static flight_t *flight_take(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err)
+static int host_make(pl_gpu_t *gpu, flight_t *f, size_t bytes, pl_error_t *err)
+{
+    if (bytes <= f->bytes)
+        return PL_OK;
+    if (f->host)
+        gpu->machine->host_free(gpu, f->host);
+    f->host = gpu->machine->host_new(gpu, bytes, err);
+    f->bytes = f->host ? bytes : 0;
+    return f->host ? PL_OK : PL_ENOMEM;
+}
+
+/* A failure leaves nothing on its way. */
+static int flight_take(pl_gpu_t *gpu, pl_plan_t *plan, const pl_replay_t *replay,
+                       flight_t **taken, pl_error_t *err)
 {
     replays_t *r = gpu->replays;
-    const size_t bytes = flight_bytes(plan);
     flight_t *f = r->spare;
     if (f)
         r->spare = f->next;
-    else if (!(f = pl_alloc(sizeof *f))) {
-        pl_no_memory(err);
-        return NULL;
-    }
+    else if (!(f = pl_alloc(sizeof *f)))
+        return pl_no_memory(err);
     f->plan = plan;
     f->next = NULL;
     f->piece = f->reported = f->readies = f->exchange = f->marks.count = 0;
     f->is_timed = false;
     int code = events_make(gpu, f, err);
-    if (code == PL_OK && f->bytes < bytes) {
-        if (f->host)
-            gpu->machine->host_free(gpu, f->host);
-        f->host = gpu->machine->host_new(gpu, bytes, err);
-        f->bytes = f->host ? bytes : 0;
-        code = f->host ? PL_OK : PL_ENOMEM;
-    }
     if (code == PL_OK)
-        return f;
-    flight_give(gpu, f);
-    return NULL;
+        code = host_make(gpu, f, flight_bytes(plan, replay), err);
+    if (code == PL_OK)
+        *taken = f;
+    else
+        flight_give(gpu, f);
+    return code;
 }
 
 /* ---- On their way to the device ---- */
@@ -332,10 +350,11 @@ static int put_outputs(pl_gpu_t *gpu, const flight_t *f, pl_error_t *err)
     int code = PL_OK;
     for (int k = 0; k < f->plan->outputs && code == PL_OK; k++) {
         const gpu_output_t *output = &f->plan->output[k];
-        if (f->replay->output[k])
-            code = gpu->machine->copy_out(gpu, PL_STREAM_MAIN, to,
-                                          gpu_address(gpu, &output->spot, f->set),
-                                          output->bytes, err);
+        if (!f->replay->output[k])
+            continue;
+        code = gpu->machine->copy_out(gpu, PL_STREAM_MAIN, to,
+                                      gpu_address(gpu, &output->spot, f->set),
+                                      output->bytes, err);
         to += aligned(output->bytes);
     }
     return code;
@@ -379,8 +398,9 @@ static int refresh(pl_gpu_t *gpu, const flight_t *f, pl_error_t *err)
         m->low_is_fresh = false;
     if (kernel < 0 || (m->low_is_fresh && !m->region[PL_REGION_PARAMS].mirror))
         return PL_OK;
-    m->low_is_fresh = true;
-    return gpu_put_kernels(gpu, f->plan, kernel, kernel + 1, f->set, err);
+    const int code = gpu_put_kernels(gpu, f->plan, kernel, kernel + 1, f->set, err);
+    m->low_is_fresh = code == PL_OK;
+    return code;
 }
 
 static int flight_begin(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
@@ -427,37 +447,41 @@ static int check_inputs(const pl_plan_t *plan, const pl_replay_t *replay, pl_err
 }
 
 /* The waiting flight that a replay continues, or a new one. */
-static flight_t *flight_for(pl_gpu_t *gpu, pl_plan_t *plan, const pl_replay_t *replay,
-                            pl_error_t *err)
+static int flight_for(pl_gpu_t *gpu, pl_plan_t *plan, const pl_replay_t *replay,
+                      flight_t **found, pl_error_t *err)
 {
     replays_t *r = gpu->replays;
     flight_t *f = r->waiting;
-    if (replay->continues && (!f || f->plan != plan)) {
-        pl_fail(err, PL_ESTATE,
-                "the plan does not wait at an exchange: another plan was replayed or "
-                "compiled since");
-        return NULL;
-    }
+    if (replay->continues && (!f || f->plan != plan))
+        return pl_fail(err, PL_ESTATE,
+                       "the plan does not wait at an exchange: another plan was replayed "
+                       "or compiled since");
+    if (replay->continues && f->bytes < flight_bytes(plan, replay))
+        return pl_fail(err, PL_EINVAL, "outputs are asked for by a replay's first part");
     r->waiting = NULL;
+    *found = f;
     if (replay->continues)
-        return f;
+        return PL_OK;
     if (f)
         flight_give(gpu, f);
-    if ((f = flight_take(gpu, plan, err))) {
-        f->set = r->next_set;
+    int code = flight_take(gpu, plan, replay, found, err);
+    if (code == PL_OK) {
+        (*found)->set = r->next_set;
         r->next_set = (r->next_set + 1) % GPU_SETS;
     }
-    return f;
+    return code;
 }
 
 int gpu_replay(pl_gpu_t *gpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
 {
+    flight_t *f = NULL;
     int code = check_inputs(plan, replay, err);
     if (code == PL_OK)
         code = gpu_plan_resolve(gpu, plan, err);
-    flight_t *f = code == PL_OK ? flight_for(gpu, plan, replay, err) : NULL;
-    if (!f)
-        return err->code;
+    if (code == PL_OK)
+        code = flight_for(gpu, plan, replay, &f, err);
+    if (code != PL_OK)
+        return code;
     f->replay = replay;
     code = replay->continues ? flight_go_on(gpu, f, err) : flight_begin(gpu, f, err);
     if (code == PL_OK && replay->ordered && !f->exchange)
@@ -497,10 +521,20 @@ static void hand_out(const flight_t *f, bool guarded)
         to += p->metric[k].count;
     }
     for (int k = 0; k < p->outputs && !f->exchange; k++) {
-        if (f->replay->output[k] && !(guarded && p->output[k].behind))
+        if (!f->replay->output[k])
+            continue;
+        if (!guarded || !p->output[k].behind)
             memcpy(f->replay->output[k], from, p->output[k].bytes);
         from += aligned(p->output[k].bytes);
     }
+}
+
+/* The kernel that found it may have had groups that came later and so did not count. */
+static void counters_reset(pl_gpu_t *gpu)
+{
+    const gpu_block_t *c = &gpu->memory->counters;
+    if (c->bytes)
+        gpu->machine->zero(gpu, PL_STREAM_MAIN, c->address, c->bytes, NULL);
 }
 
 static void flight_end(pl_gpu_t *gpu, flight_t *f, const pl_error_t *failure)
@@ -511,8 +545,10 @@ static void flight_end(pl_gpu_t *gpu, flight_t *f, const pl_error_t *failure)
     int code = failure ? failure->code : PL_OK;
     if (!failure) {
         memcpy(&control, record_of(f), sizeof control);
-        if (control.guarded >= GPU_WRONG_INDEX)
+        if (control.guarded >= GPU_WRONG_INDEX) {
             code = fail_check(f, &control, &err);
+            counters_reset(gpu);
+        }
         failure = &err;
     }
     replay->guarded = control.guarded == GPU_GUARDED;

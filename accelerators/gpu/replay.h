@@ -13,5 +13,9 @@ int gpu_replay(pl_gpu_t *gpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *
 void gpu_collect(pl_gpu_t *gpu);
 /* No replay waits at an exchange of this plan any more. */
 void gpu_replays_forget(pl_gpu_t *gpu, const pl_plan_t *plan);
+/* Whether one waits at an exchange: what it has computed so far must stay. */
+bool gpu_replay_waits(const pl_gpu_t *gpu);
+/* Frees the host memory of replays that are over. */
+void gpu_replays_shrink(pl_gpu_t *gpu);
 
 #endif

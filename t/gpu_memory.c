@@ -1,0 +1,433 @@
+/* gpu_memory.c - tests of a GPU's memory: it grows, moves and shrinks, and plans
+ * follow */
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "accelerators/gpu/memory.h"
+#include "device_rig.h"
+#include "machine_emulated.h"
+#include "tap.h"
+
+enum { SMALL = 16, LARGE = 64, PRODUCTS = 3 };
+static const float X = 1.0f / SMALL; /* every parameter: products are exact */
+
+static emulated_t device;
+static device_rig_t rig = {.ops = &emulated_accelerator, .self = &device};
+static float y[LARGE * LARGE];
+
+static void device_open(void)
+{
+    pl_device_info_t info = {.ranks = 1, .device = -1};
+    for (int k = 0; k < LARGE * LARGE; k++)
+        y[k] = X;
+    memset(&device, 0, sizeof device);
+    ok(rig.ops->open(&device, &info, &rig.err) == PL_OK
+           && rig.ops->region(&device, PL_REGION_PARAMS, PL_F32, LARGE * LARGE, &rig.err)
+                  == PL_OK
+           && rig.ops->write(&device, PL_REGION_PARAMS, 0, y, LARGE * LARGE, &rig.err)
+                  == PL_OK,
+       "(a device is opened)");
+}
+
+static void device_close(void)
+{
+    is_int(device.stale, 0, "(nothing used memory that was freed)");
+    rig.ops->close(&device);
+    is_int(device.used + device.pinned, 0, "(and all of it is freed)");
+}
+
+/* y = x x … x of matrices [n, n], with the products in the plan's arena. */
+static pl_graph_t *power_of(int n)
+{
+    pl_graph_t *g = pl_graph_new(NULL, PL_PREDICT, NULL, 0, 1, NULL);
+    pl_node_t x = pl_region_view(g, PL_REGION_PARAMS, 0, PL_SHAPE(n, n)), power = x;
+    for (int k = 0; k < PRODUCTS; k++)
+        power = pl_matmul(g, power, x, false, false);
+    pl_output(g, "y", power);
+    return g;
+}
+
+static pl_plan_t *plan_of(pl_graph_t *g)
+{
+    pl_plan_t *plan = NULL;
+    rig.ops->compile(&device, g, &plan, &rig.err);
+    pl_graph_free(g);
+    return plan;
+}
+
+static bool is_all(float want, int n)
+{
+    int wrong = 0;
+    for (int k = 0; k < n * n; k++)
+        wrong += y[k] != want;
+    return !wrong;
+}
+
+static bool is_power(int n)
+{
+    return is_all(X * powf((float)n * X, PRODUCTS), n);
+}
+
+static void ignore(pl_replay_t *replay, const pl_device_span_t *span, int count)
+{
+    (void)replay, (void)span, (void)count;
+}
+
+/* So often that each set has a recording, unless it is measured. */
+static bool replays_right(pl_plan_t *plan, int n, bool is_measured)
+{
+    bool right = true;
+    for (int k = 0; k < 3 * GPU_SETS && right; k++) {
+        pl_replay_t replay = {.output = {y}, .measured = is_measured ? ignore : NULL};
+        memset(y, 0, sizeof y);
+        right = device_replay_alone(&rig, plan, &replay) == PL_OK && is_power(n);
+    }
+    if (!right)
+        tap_diag("%s, %g", rig.err.text, (double)*y);
+    return right;
+}
+
+/* ---- Blocks and regions ---- */
+
+static void what_fits_does_not_depend_on_what_was_there(void)
+{
+    gpu_block_t block = {0};
+    device_open();
+    device.capacity = device.used + 1000;
+    is_int(gpu_reserve(&device.gpu, &block, 600, "test", NULL), PL_OK, "a block");
+    is_int(gpu_reserve(&device.gpu, &block, 900, "test", NULL), PL_OK,
+           "grows although there is no memory for both");
+    is_int(block.bytes, 900, "to that size");
+    rig.ops->region(&device, PL_REGION_GRADS, PL_F32, 0, NULL);
+    device.capacity += 1000;
+    is_int(rig.ops->region(&device, PL_REGION_GRADS, PL_F32, 150, NULL), PL_OK,
+           "a region");
+    is_int(rig.ops->region(&device, PL_REGION_GRADS, PL_F32, 225, &rig.err), PL_OK,
+           "grows likewise: %s", rig.err.text);
+    is_int(rig.ops->region(&device, PL_REGION_GRADS, PL_F32, 300, &rig.err), PL_ENOMEM,
+           "%s", rig.err.text);
+    is_int(device.gpu.memory->region[PL_REGION_GRADS].count, 0, "a larger one is not");
+    device.gpu.machine->memory_free(&device, block.address);
+    device_close();
+}
+
+static void a_block_that_cannot_grow_is_as_large_as_before(void)
+{
+    static const uint32_t ones[16] = {1, 1, 1, 1};
+    uint32_t got[16] = {1};
+    gpu_block_t block = {0};
+    pl_gpu_t *gpu = &device.gpu;
+    device_open();
+    gpu_reserve_zeros(gpu, &block, sizeof ones, "test", NULL);
+    gpu->machine->copy_in(gpu, PL_STREAM_MAIN, block.address, ones, sizeof ones, NULL);
+    device.capacity = device.used + 1000;
+    const unsigned before = gpu->memory->generation;
+    is_int(gpu_reserve_zeros(gpu, &block, 2000, "test", &rig.err), PL_ENOMEM, "%s",
+           rig.err.text);
+    is_int(block.bytes, sizeof ones, "it is as large");
+    ok(gpu->memory->generation > before, "elsewhere");
+    gpu->machine->copy_out(gpu, PL_STREAM_MAIN, got, block.address, sizeof got, NULL);
+    gpu_drain(gpu, NULL);
+    int wrong = 0;
+    for (int k = 0; k < 16; k++)
+        wrong += got[k] != 0;
+    is_int(wrong, 0, "and zeros, where they are asked for");
+    device.limit = 1;
+    is_int(gpu_reserve(gpu, &block, 2000, "test", &rig.err), PL_ENOMEM,
+           "where not even that is possible");
+    is_int(block.bytes, 0, "nothing is left");
+    device_close();
+}
+
+/* ---- Plans ---- */
+
+static void plans_follow_memory_that_moves(void)
+{
+    for (int is_measured = 0; is_measured < 2; is_measured++) {
+        device_open();
+        pl_plan_t *small = plan_of(power_of(SMALL));
+        ok(replays_right(small, SMALL, is_measured), "a plan %s",
+           is_measured ? "whose launches are measured" : "that is recorded");
+        const pl_device_ptr_t was = device.gpu.memory->arena.address;
+        pl_plan_t *large = plan_of(power_of(LARGE));
+        ok(device.gpu.memory->arena.address != was, "a larger plan moves the memory");
+        ok(replays_right(small, SMALL, is_measured), "the first follows");
+        ok(replays_right(large, LARGE, is_measured), "the second has it");
+        ok(replays_right(small, SMALL, is_measured), "and the first again");
+        device_close();
+    }
+}
+
+static void plans_outlive_one_that_does_not_fit(void)
+{
+    device_open();
+    pl_plan_t *small = plan_of(power_of(SMALL));
+    ok(replays_right(small, SMALL, false), "a plan");
+    device.capacity = device.used + 1000;
+    ok(!plan_of(power_of(LARGE)), "one that does not fit: %s", rig.err.text);
+    ok(replays_right(small, SMALL, false), "the first goes on");
+    device.limit = 1;
+    ok(!plan_of(power_of(LARGE)), "nor does it without any memory");
+    pl_replay_t replay = {.output = {y}};
+    is_int(device_replay_alone(&rig, small, &replay), PL_ENOMEM, "then no plan has any");
+    device.limit = 0;
+    ok(replays_right(small, SMALL, false), "and later it has");
+    device_close();
+}
+
+static bool is_released;
+
+/* Runs when finish() has waited for it for long, or when the test says so. */
+static int hold(void *data)
+{
+    int *polls = data;
+    *polls += __atomic_load_n(&device.waiting, __ATOMIC_ACQUIRE);
+    return *polls > 100 || __atomic_load_n(&is_released, __ATOMIC_ACQUIRE)
+               ? 0
+               : STREAMS_AGAIN;
+}
+
+static void on_done(pl_replay_t *replay, const pl_error_t *err)
+{
+    replay->step = err ? 100 : 1;
+}
+
+static bool collect(const pl_replay_t *replay)
+{
+    while (!replay->step) {
+        struct pollfd news = {.fd = rig.ops->descriptor(&device), .events = POLLIN};
+        if (poll(&news, 1, 30000) != 1)
+            return false;
+        rig.ops->collect(&device);
+    }
+    return replay->step == 1;
+}
+
+static void memory_moves_behind_what_runs(void)
+{
+    const int polls = 0;
+    device_open();
+    is_released = false;
+    pl_plan_t *small = plan_of(power_of(SMALL));
+    pl_replay_t replay = {.output = {y}, .done = on_done};
+    streams_put(device.streams, PL_STREAM_MAIN, hold, &polls, sizeof polls);
+    is_int(rig.ops->replay(&device, small, &replay, &rig.err), PL_OK,
+           "a replay that takes its time");
+    pl_plan_t *large = plan_of(power_of(LARGE));
+    __atomic_store_n(&is_released, true, __ATOMIC_RELEASE);
+    ok(collect(&replay) && is_power(SMALL), "a larger plan does not take its memory");
+    ok(replays_right(large, LARGE, false), "but has its own");
+    device_close();
+}
+
+/* h = x x, which ranks add up; y = h times what comes of it. */
+static pl_graph_t *exchanged(int n)
+{
+    pl_graph_t *g = pl_graph_new(NULL, PL_PREDICT, NULL, 0, 1, NULL);
+    pl_node_t x = pl_region_view(g, PL_REGION_PARAMS, 0, PL_SHAPE(n, n)),
+              h = pl_matmul(g, x, x, false, false);
+    const int64_t from = pl_exchange_take(g, (int64_t)n * n);
+    pl_node_t sum = pl_region_view(g, PL_REGION_EXCHANGE, from, PL_SHAPE(n, n));
+    pl_assign(g, sum, h);
+    pl_exchange(g, from, (int64_t)n * n, NULL);
+    pl_output(g, "y", pl_matmul(g, h, sum, false, false));
+    return g;
+}
+
+static void a_plan_that_is_compiled_leaves_what_an_exchange_waits_with(void)
+{
+    pl_replay_t replay = {.output = {y}};
+    device_open();
+    rig.ops->region(&device, PL_REGION_EXCHANGE, PL_F32, SMALL * SMALL, &rig.err);
+    pl_plan_t *plan = plan_of(exchanged(SMALL));
+    is_int(device_replay_alone(&rig, plan, &replay), PL_OK, "a replay: %s", rig.err.text);
+    is_int(replay.exchange, 1, "waits at an exchange");
+    pl_plan_t *large = plan_of(power_of(LARGE));
+    ok(large != NULL, "meanwhile a larger plan is compiled");
+    replay.continues = true;
+    replay.exchange = 0;
+    is_int(device_replay_alone(&rig, plan, &replay), PL_OK, "it continues");
+    ok(is_all(X * X * X * X * SMALL * SMALL * SMALL, SMALL), "with what it had");
+    ok(replays_right(large, LARGE, false), "the other is replayed behind it");
+    is_int(rig.ops->replay(&device, plan, &replay, NULL), PL_ESTATE,
+           "it does not continue twice");
+    device_close();
+}
+
+static void without_plans_their_memory_is_given_back(void)
+{
+    device_open();
+    const size_t before = device.used;
+    pl_plan_t *small = plan_of(power_of(SMALL)), *large = plan_of(power_of(LARGE));
+    ok(replays_right(small, SMALL, false) && replays_right(large, LARGE, false),
+       "two plans");
+    rig.ops->discard(&device, small);
+    ok(replays_right(large, LARGE, false), "without the first the second has it");
+    rig.ops->discard(&device, large);
+    is_int(device.used, before, "without both nobody has");
+    is_int(device.pinned, 0, "nor memory of the host");
+    small = plan_of(power_of(SMALL));
+    ok(replays_right(small, SMALL, false), "the next has its own");
+    device_close();
+}
+
+static void outputs_that_nobody_wants_take_no_memory_of_the_host(void)
+{
+    device_open();
+    pl_plan_t *plan = plan_of(power_of(LARGE));
+    pl_replay_t replay = {.step = 0};
+    is_int(device_replay_alone(&rig, plan, &replay), PL_OK, "a replay without outputs");
+    ok(device.pinned < sizeof y, "%zu bytes", device.pinned);
+    ok(replays_right(plan, LARGE, false) && device.pinned > sizeof y,
+       "and with them %zu", device.pinned);
+    device_close();
+}
+
+/* ---- Parameters as halves ---- */
+
+static operator_case_t halves_case(void)
+{
+    int i = 0;
+    while (strcmp(operator_cases[i].name, "linear, gelu_tanh, linear") != 0)
+        i++;
+    operator_case_t c = operator_cases[i];
+    c.precision = device_precision("bf16-mixed");
+    return c;
+}
+
+/* With parameters that are so many times those of the case; -> how far it is off. */
+static double written_and_replayed(const operator_case_t *c, pl_plan_t *plan, float by,
+                                   int fails)
+{
+    operator_run_t run;
+    device_results_t got = {0};
+    float params[1024];
+    operator_run_init(&run, c, &rig.err);
+    for (size_t k = 0; k < run.size[PL_REGION_PARAMS]; k++)
+        run.region[PL_REGION_PARAMS][k] = params[k] =
+            by * (float)run.region[PL_REGION_PARAMS][k];
+    rig.ops->write(&device, PL_REGION_PARAMS, 0, params, run.size[PL_REGION_PARAMS],
+                   &rig.err);
+    device.fails_at = fails ? device.launches + fails : 0;
+    if (fails)
+        is_int(device_replay(&rig, &run, plan, &got), PL_EIO, "a replay: %s",
+               rig.err.text);
+    device.fails_at = 0;
+    device_results_release(&got);
+    const int code = device_replay(&rig, &run, plan, &got);
+    const double off = code == PL_OK ? device_difference(&run, &got) : INFINITY;
+    device_results_release(&got);
+    operator_run_release(&run);
+    return off;
+}
+
+static void halves_follow_parameters_that_the_host_writes(void)
+{
+    const operator_case_t c = halves_case();
+    const double tolerance = 3 * 0x1p-8;
+    operator_run_t run;
+    pl_plan_t *plan = NULL;
+    device_open();
+    ok(operator_run_init(&run, &c, &rig.err) == PL_OK && device_load(&rig, &run) == PL_OK
+           && rig.ops->compile(&device, run.graph, &plan, &rig.err) == PL_OK,
+       "a plan in bf16-mixed: %s", rig.err.text);
+    double off = written_and_replayed(&c, plan, 1, 0);
+    ok(off < tolerance, "is off by %g", off);
+    off = written_and_replayed(&c, plan, -0.5f, 0);
+    ok(off < tolerance, "with others by %g", off);
+    off = written_and_replayed(&c, plan, 0.5f, 1);
+    ok(off < tolerance, "after a conversion that failed by %g", off);
+    operator_run_release(&run);
+    device_close();
+}
+
+/* ---- Counters ---- */
+
+static void counters_are_zeros_behind_a_wrong_index(void)
+{
+    static const uint32_t ones[16] = {1, 1, 1, 1};
+    uint32_t got[16] = {1};
+    int wrong = 0, i = 0;
+    operator_run_t run;
+    device_results_t results;
+    pl_plan_t *plan = NULL;
+    pl_gpu_t *gpu = &device.gpu;
+    gpu_block_t *counters;
+    device_open();
+    while (!strstr(operator_cases[i].name, "embedding") || operator_cases[i].narrow)
+        i++;
+    ok(operator_run_init(&run, &operator_cases[i], &rig.err) == PL_OK
+           && device_load(&rig, &run) == PL_OK
+           && rig.ops->compile(&device, run.graph, &plan, &rig.err) == PL_OK,
+       "a plan with an embedding: %s", rig.err.text);
+    counters = &gpu->memory->counters;
+    gpu_reserve_zeros(gpu, counters, sizeof ones, "counters", NULL);
+    gpu->machine->copy_in(gpu, PL_STREAM_MAIN, counters->address, ones, sizeof ones,
+                          NULL);
+    ((int64_t *)run.index)[0] = operator_cases[i].classes + 100;
+    is_int(device_replay(&rig, &run, plan, &results), PL_EINVAL, "%s", rig.err.text);
+    gpu->machine->copy_out(gpu, PL_STREAM_MAIN, got, counters->address, sizeof got, NULL);
+    gpu_drain(gpu, NULL);
+    for (int k = 0; k < 16; k++)
+        wrong += got[k] != 0;
+    is_int(wrong, 0, "and what groups had counted is forgotten");
+    device_results_release(&results);
+    operator_run_release(&run);
+    device_close();
+}
+
+/* ---- Compiled in the background ---- */
+
+static pl_error_t compiling_error;
+static int compilings;
+
+static void on_compiled(pl_compiling_t *compiling, const pl_error_t *err)
+{
+    (void)compiling;
+    compiling_error = err ? *err : (pl_error_t){0};
+    compilings++;
+}
+
+static bool is_compiled(void)
+{
+    rig.ops->collect(&device);
+    return compilings;
+}
+
+static void a_descriptor_that_cannot_be_written_to_is_an_error(void)
+{
+    pl_compiling_t compiling = {.done = on_compiled};
+    device_open();
+    pl_graph_t *g = power_of(SMALL);
+    const int was = device.descriptor;
+    device.descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    is_int(rig.ops->compile_later(&device, g, &compiling, &rig.err), PL_OK, "a plan");
+    ok(eventually(is_compiled()), "ends");
+    is_int(compiling_error.code, PL_EIO, "with an error");
+    like(compiling_error.text, "^writing to the descriptor of the device: ",
+         "that says why");
+    close(device.descriptor);
+    device.descriptor = was;
+    pl_graph_free(g);
+    device_close();
+}
+
+int main(void)
+{
+    pl_init(NULL, NULL, NULL, NULL);
+    run(what_fits_does_not_depend_on_what_was_there);
+    run(a_block_that_cannot_grow_is_as_large_as_before);
+    run(plans_follow_memory_that_moves);
+    run(plans_outlive_one_that_does_not_fit);
+    run(memory_moves_behind_what_runs);
+    run(a_plan_that_is_compiled_leaves_what_an_exchange_waits_with);
+    run(without_plans_their_memory_is_given_back);
+    run(outputs_that_nobody_wants_take_no_memory_of_the_host);
+    run(halves_follow_parameters_that_the_host_writes);
+    run(counters_are_zeros_behind_a_wrong_index);
+    run(a_descriptor_that_cannot_be_written_to_is_an_error);
+    return tap_done();
+}
