@@ -91,7 +91,8 @@ typedef struct pl_transfer {
     pl_region_t region;
     size_t offset, count;
     void *host;
-    /* To be called once, on the accelerator's thread, from collect(). */
+    /* To be called once, on the accelerator's thread, from inside read_later() or
+     * collect(). */
     void (*done)(struct pl_transfer *t, const pl_error_t *err);
 } pl_transfer_t;
 

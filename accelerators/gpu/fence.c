@@ -107,61 +107,64 @@ void gpu_fences_close(pl_gpu_t *gpu)
     gpu->fences = NULL;
 }
 
-/* With the lock. */
-static gpu_fence_t *fence_take(fences_t *fences, pl_error_t *err)
+/* With the lock: a spare one, or one that is new. */
+static int fence_take(fences_t *fences, gpu_fence_t **taken, pl_error_t *err)
 {
-    gpu_fence_t *f = fences->spare;
+    gpu_fence_t *f = *taken = fences->spare;
     if (f) {
         fences->spare = f->spare;
-        return f;
+        return PL_OK;
     }
     f = pl_alloc(sizeof *f);
-    if (!f) {
-        pl_no_memory(err);
-        return NULL;
-    }
-    if (fences->gpu->machine->event_new(fences->gpu, &f->event, err) != PL_OK) {
+    if (!f)
+        return pl_no_memory(err);
+    int code = fences->gpu->machine->event_new(fences->gpu, &f->event, err);
+    if (code != PL_OK) {
         pl_free(f);
-        return NULL;
+        return code;
     }
     f->fence.ops = &fence_ops;
     f->of = fences;
     f->next = fences->all;
-    fences->all = f;
-    return f;
+    fences->all = *taken = f;
+    return PL_OK;
 }
 
 /* A fence behind the work on a stream, which is the vendor's handle. */
-static pl_fence_t *fence_record(pl_gpu_t *gpu, void *stream, pl_error_t *err)
+static int fence_record(pl_gpu_t *gpu, void *stream, pl_fence_t **fence, pl_error_t *err)
 {
     fences_t *fences = gpu->fences;
+    gpu_fence_t *f = NULL;
     pthread_mutex_lock(&fences->lock);
-    gpu_fence_t *f = fence_take(fences, err);
-    if (f && gpu->machine->stream_record(gpu, stream, f->event, err) != PL_OK) {
+    int code = fence_take(fences, &f, err);
+    if (code == PL_OK)
+        code = gpu->machine->stream_record(gpu, stream, f->event, err);
+    if (code != PL_OK && f) {
         f->spare = fences->spare;
         fences->spare = f;
-        f = NULL;
     }
     pthread_mutex_unlock(&fences->lock);
-    if (!f)
-        return NULL;
+    if (code != PL_OK)
+        return code;
     pl_object_init(&f->fence.object, fence_release);
     pl_object_ref(fences);
-    return &f->fence;
+    *fence = &f->fence;
+    return PL_OK;
 }
 
-static pl_fence_t *fence_main(pl_gpu_t *gpu, pl_error_t *err)
+static int fence_main(pl_gpu_t *gpu, pl_fence_t **fence, pl_error_t *err)
 {
-    return fence_record(gpu, gpu->machine->stream(gpu, PL_STREAM_MAIN), err);
+    return fence_record(gpu, gpu->machine->stream(gpu, PL_STREAM_MAIN), fence, err);
 }
 
 /* Of lent gradients a bucket is ready behind a fence, whether the replay runs or not:
  * the ranks cannot know that yet, and all of them reduce it. */
 int gpu_fence_ready(pl_gpu_t *gpu, pl_replay_t *replay, int buckets, pl_error_t *err)
 {
-    pl_fence_t *fence = fence_main(gpu, err);
-    if (!fence)
-        return err->code;
+    pl_fence_t *fence = NULL;
+    int code = fence_main(gpu, &fence, err);
+    if (code != PL_OK)
+        return code;
     replay->ready(replay, buckets, fence);
     pl_object_unref(fence);
     return PL_OK;
@@ -169,9 +172,10 @@ int gpu_fence_ready(pl_gpu_t *gpu, pl_replay_t *replay, int buckets, pl_error_t 
 
 int gpu_fence_ordered(pl_gpu_t *gpu, pl_replay_t *replay, pl_error_t *err)
 {
-    pl_fence_t *fence = fence_main(gpu, err);
-    if (!fence)
-        return err->code;
+    pl_fence_t *fence = NULL;
+    int code = fence_main(gpu, &fence, err);
+    if (code != PL_OK)
+        return code;
     replay->ordered(replay, fence);
     pl_object_unref(fence);
     return PL_OK;
@@ -197,8 +201,7 @@ static void device_stream_free(void *device, void *stream)
 static int device_fence_new(void *device, void *stream, pl_fence_t **fence,
                             pl_error_t *err)
 {
-    *fence = fence_record(device, stream, err);
-    return *fence ? PL_OK : err->code;
+    return fence_record(device, stream, fence, err);
 }
 
 static const pl_device_ops_t device_ops = {device_enter, device_stream_new,

@@ -1,4 +1,4 @@
-/* transfer.c - reads of regions during training
+/* transfer.c - reads of regions during training, and memory of the host that is pinned
  *
  * A region is copied within the device first, which is fast, and from that snapshot to
  * the host by stream OUT, while stream MAIN computes.  Where the device has no memory for
@@ -64,7 +64,7 @@ bool gpu_transfers_drop(pl_gpu_t *gpu)
 }
 
 /* A spare one, best with a snapshot that is large enough. */
-static going_t *going_take(pl_gpu_t *gpu, size_t bytes, pl_error_t *err)
+static int going_take(pl_gpu_t *gpu, size_t bytes, going_t **taken, pl_error_t *err)
 {
     transfers_t *t = gpu->transfers;
     going_t **link = &t->spare;
@@ -75,19 +75,16 @@ static going_t *going_take(pl_gpu_t *gpu, size_t bytes, pl_error_t *err)
     going_t *g = *link;
     if (g)
         *link = g->next;
-    else
-        g = pl_alloc(sizeof *g);
-    if (!g) {
-        pl_no_memory(err);
-        return NULL;
-    }
+    else if (!(g = pl_alloc(sizeof *g)))
+        return pl_no_memory(err);
     int code = g->taken ? PL_OK : gpu->machine->event_new(gpu, &g->taken, err);
     if (code == PL_OK && !g->over)
         code = gpu->machine->event_new(gpu, &g->over, err);
     if (code == PL_OK)
-        return g;
-    going_free(gpu, g);
-    return NULL;
+        *taken = g;
+    else
+        going_free(gpu, g);
+    return code;
 }
 
 /* Room for a snapshot, if the device has it. */
@@ -156,14 +153,15 @@ int pl_gpu_read_later(void *self, pl_transfer_t *t, pl_error_t *err)
             return pl_no_memory(err);
         gpu->transfers->last = &gpu->transfers->first;
     }
-    going_t *g = going_take(gpu, bytes, err);
-    if (!g)
-        return err ? err->code : PL_ENOMEM;
+    going_t *g = NULL;
+    int code = going_take(gpu, bytes, &g, err);
+    if (code != PL_OK)
+        return code;
     g->transfer = t;
     g->next = NULL;
     g->dtype = r->dtype;
     g->converted = 0;
-    int code = put(gpu, g, r->block.address + t->offset * width, bytes, err);
+    code = put(gpu, g, r->block.address + t->offset * width, bytes, err);
     if (code != PL_OK) {
         gpu_drain(gpu, NULL);
         going_free(gpu, g);

@@ -1,4 +1,4 @@
-/* transfer.h - reads of regions during training */
+/* transfer.h - reads of regions during training, and memory of the host that is pinned */
 #ifndef PL_GPU_TRANSFER_H
 #define PL_GPU_TRANSFER_H
 
