@@ -339,6 +339,55 @@ static void memory_that_runs_out_is_told_in_numbers(void)
     ok(trains(), "the next run trains");
 }
 
+/* A library that a thread reads meanwhile is not left to a device that is gone. */
+static void a_card_that_others_have_alone_is_told(void)
+{
+    cuda_t *device = calloc(1, sizeof *device);
+    pl_device_info_t info = {.ranks = 1, .device = -1, .computes = true};
+    pl_error_t err = {0};
+    device->cublas = true;
+    setenv("STAND_IN", "cuDevicePrimaryCtxRetain=1:101", 1);
+    is_int(accelerator->open(device, &info, &err), PL_EIO, "a card is not opened");
+    like(err.text, "cuda:0 .Stand-in 0.: opening the card failed: ", "%s", err.text);
+    accelerator->close(device);
+    ok(!device->products.is_reading, "then no thread reads a library for it");
+    free(device);
+    setenv("STAND_IN", "", 1);
+    ok(trains(), "the next run trains");
+}
+
+/* A run's or its end's, or of no consequence: but never without a word, and nothing is
+ * left. */
+static void every_call_of_the_driver_may_fail(void)
+{
+    static const char *const calls[] = {
+#define DRIVER(member, symbol, parameters) #symbol,
+#include "accelerators/cuda/names.def"
+    };
+    static const int at[] = {1, 3, 20};
+    int failed = 0, silent = 0;
+    for (size_t k = 0; k < sizeof calls / sizeof *calls * 3; k++) {
+        char fault[64];
+        snprintf(fault, sizeof fault, "%s=%d:1", calls[k / 3], at[k % 3]);
+        setenv("STAND_IN", fault, 1);
+        rig_t *rig = rig_new(.accelerator = "cuda", .trainer = "\"max_epochs\": 1");
+        const rig_result_t *result = rig ? rig_fit(rig) : NULL;
+        const pl_error_t err = result ? result->error : rig_error;
+        const bool is_ok = result && !strcmp(result->status, "ok");
+        rig_free(&rig);
+        failed += !is_ok;
+        silent += !is_ok && !*err.text;
+        if (getenv("CASE"))
+            tap_diag("%s: %s", fault, is_ok ? "trains" : err.text);
+        if (*left)
+            ok(false, "%s: %d things are left: %s", fault, *left, err.text);
+        *left = 0;
+    }
+    setenv("STAND_IN", "", 1);
+    ok(failed > 30 && !silent, "%d runs fail, each with an error", failed);
+    ok(trains(), "the next run trains");
+}
+
 static void a_launch_that_fails_is_told_by_the_kernels_name(void)
 {
     const pl_error_t *err = fails("launch=2:719", "cuda", "\"max_epochs\": 1");
@@ -664,6 +713,8 @@ int main(void)
     run(without_nvml_the_driver_tells_the_memory);
     run(runs_train_as_on_the_processor_and_recorded_to_the_same_bits);
     run(memory_that_runs_out_is_told_in_numbers);
+    run(a_card_that_others_have_alone_is_told);
+    run(every_call_of_the_driver_may_fail);
     run(a_launch_that_fails_is_told_by_the_kernels_name);
     run(a_product_that_fails_is_told);
     run(a_card_that_is_lost_ends_the_run);

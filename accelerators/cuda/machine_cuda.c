@@ -202,9 +202,10 @@ static void machine_close(void *self)
     cuda_t *cuda = self;
     cuda_cache_free(cuda->store);
     cuda_notifier_free(cuda->notifier);
-    if (cuda->context) {
+    if (cuda->context)
         cuda->call->context_use(cuda->context);
-        cuda_products_close(cuda);
+    cuda_products_close(cuda); /* its thread may read without a context, too */
+    if (cuda->context) {
         cuda_layers_close(cuda);
         for (int k = 0; k < PL_STREAMS; k++)
             if (cuda->stream[k])

@@ -11,8 +11,9 @@
  * "old", "one_card" (all numbers are the same card), "dma_buf" (other devices reach its
  * memory), "devices=2", "memory_mb=64", "capability=90", "memory=3" (the third allocation
  * finds no memory), "function=2" (the second function is not found), "launch=2:719" (the
- * second launch fails so), "run=2:700" (the second kernel breaks the device).  They count
- * from the moment a context begins. */
+ * second launch fails so), "run=2:700" (the second kernel breaks the device), and
+ * "cuEventCreate=3:999" (the third call of that function fails so; any function but those
+ * that free something).  They count from the moment a context begins. */
 #include "t/stand_in/cuda.h"
 
 #include <stdio.h>
@@ -130,25 +131,45 @@ static bool block_has(const block_t *list, uintptr_t at, size_t bytes)
 
 /* ---- Contexts ---- */
 
-/* A device that is broken answers every call so. */
-cu_result_t stand_in_enter(void)
+/* Calls of each function since a context began. */
+static struct {
+    const char *call;
+    int count;
+} calls[64];
+
+cu_result_t stand_in_fault(const char *call)
+{
+    int k = 0, code = 0;
+    pthread_mutex_lock(&stand_in_lock);
+    while (calls[k].call && strcmp(calls[k].call, call) != 0)
+        k++;
+    calls[k].call = call;
+    const bool fails = ++calls[k].count == stand_in_fact(call, 0, &code);
+    pthread_mutex_unlock(&stand_in_lock);
+    return fails ? (cu_result_t)code : CU_OK;
+}
+
+cu_result_t stand_in_enter(const char *call)
 {
     if (!is_started)
         return CU_NOT_INITIALIZED;
-    return stand_in_current && stand_in_current->users
-               ? (cu_result_t)streams_broken(stand_in_current->streams)
-               : CU_INVALID_CONTEXT;
+    if (!stand_in_current || !stand_in_current->users)
+        return CU_INVALID_CONTEXT;
+    const int broken = streams_broken(stand_in_current->streams);
+    return broken || !call ? (cu_result_t)broken : stand_in_fault(call);
 }
 
-cu_result_t stand_in_enter_with(const void *handle, kind_t kind)
+cu_result_t stand_in_enter_with(const void *handle, kind_t kind, const char *call)
 {
     const thing_t *thing = handle;
-    const cu_result_t result = stand_in_enter();
+    const cu_result_t result = stand_in_enter(NULL);
     if (result != CU_OK)
         return result;
     if (!thing || thing->kind != kind)
         return CU_INVALID_HANDLE;
-    return thing->of == stand_in_current ? CU_OK : CU_INVALID_CONTEXT;
+    if (thing->of != stand_in_current)
+        return CU_INVALID_CONTEXT;
+    return call ? stand_in_fault(call) : CU_OK;
 }
 
 /* Of this thread, which then must not do what could wait. */
@@ -216,13 +237,13 @@ API cu_result_t cuInit(unsigned flags)
     if (stand_in_fact("no_device", 0, NULL))
         return CU_NO_DEVICE;
     is_started = true;
-    return flags ? CU_INVALID_VALUE : CU_OK;
+    return flags ? CU_INVALID_VALUE : stand_in_fault(__func__);
 }
 
 API cu_result_t cuDriverGetVersion(int *version)
 {
     *version = stand_in_fact("old", 0, NULL) ? 11080 : 13000;
-    return CU_OK;
+    return stand_in_fault(__func__);
 }
 
 API cu_result_t cuGetErrorName(cu_result_t error, const char **name)
@@ -248,25 +269,26 @@ API cu_result_t cuGetErrorString(cu_result_t error, const char **text)
 API cu_result_t cuDeviceGetCount(int *count)
 {
     *count = device_count();
-    return is_started ? CU_OK : CU_NOT_INITIALIZED;
+    return is_started ? stand_in_fault(__func__) : CU_NOT_INITIALIZED;
 }
 
 API cu_result_t cuDeviceGet(CUdevice *device, int number)
 {
     *device = number;
-    return number >= 0 && number < device_count() ? CU_OK : CU_INVALID_DEVICE;
+    return number >= 0 && number < device_count() ? stand_in_fault(__func__)
+                                                  : CU_INVALID_DEVICE;
 }
 
 API cu_result_t cuDeviceGetName(char *name, int room, CUdevice device)
 {
     snprintf(name, (size_t)room, "Stand-in %d", device);
-    return CU_OK;
+    return stand_in_fault(__func__);
 }
 
 API cu_result_t cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 {
     memset(uuid, 0x40 + (stand_in_fact("one_card", 0, NULL) ? 0 : device), sizeof *uuid);
-    return CU_OK;
+    return stand_in_fault(__func__);
 }
 
 static size_t memory_all(void)
@@ -278,7 +300,7 @@ API cu_result_t cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 {
     (void)device;
     *bytes = memory_all();
-    return CU_OK;
+    return stand_in_fault(__func__);
 }
 
 API cu_result_t cuDeviceGetAttribute(int *value, cu_choice_t attribute, CUdevice device)
@@ -290,26 +312,26 @@ API cu_result_t cuDeviceGetAttribute(int *value, cu_choice_t attribute, CUdevice
              : attribute == CU_MULTIPROCESSORS  ? 2
              : attribute == CU_DMA_BUF          ? stand_in_fact("dma_buf", 0, NULL)
                                                 : 0;
-    return CU_OK;
+    return stand_in_fault(__func__);
 }
 
 API cu_result_t cuDeviceGetPCIBusId(char *bus, int room, CUdevice device)
 {
     const int slot = stand_in_fact("one_card", 0, NULL) ? 0 : device;
     snprintf(bus, (size_t)room, "0000:0%d:00.0", slot);
-    return CU_OK;
+    return stand_in_fault(__func__);
 }
 
 API cu_result_t cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
 {
     *can = device != peer;
-    return CU_OK;
+    return stand_in_fault(__func__);
 }
 
 API cu_result_t cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags)
 {
     (void)device;
-    return flags == CU_SCHEDULE_BLOCKING ? CU_OK : CU_INVALID_VALUE;
+    return flags == CU_SCHEDULE_BLOCKING ? stand_in_fault(__func__) : CU_INVALID_VALUE;
 }
 
 API cu_result_t cuDevicePrimaryCtxRetain(CUcontext *made, CUdevice device)
@@ -318,8 +340,12 @@ API cu_result_t cuDevicePrimaryCtxRetain(CUcontext *made, CUdevice device)
     context_t *c = &context[device];
     if (!is_started || device < 0 || device >= DEVICES)
         return CU_INVALID_DEVICE;
+    const cu_result_t fault = stand_in_fault(__func__);
+    if (fault != CU_OK)
+        return fault;
     pthread_mutex_lock(&stand_in_lock);
     if (!c->users++) {
+        memset(calls, 0, sizeof calls);
         *c = (context_t){.number = device, .users = 1};
         c->streams = streams_new(7919 * ++seed);
     }
@@ -347,14 +373,14 @@ API cu_result_t cuDevicePrimaryCtxRelease_v2(CUdevice device)
 API cu_result_t cuCtxSetCurrent(CUcontext made)
 {
     stand_in_current = made;
-    return CU_OK;
+    return stand_in_fault(__func__);
 }
 
 /* ---- Memory ---- */
 
 API cu_result_t cuMemGetInfo_v2(size_t *left, size_t *all)
 {
-    const cu_result_t result = stand_in_enter();
+    const cu_result_t result = stand_in_enter(__func__);
     if (result == CU_OK) {
         *all = memory_all();
         *left = *all - stand_in_current->used;
@@ -364,7 +390,7 @@ API cu_result_t cuMemGetInfo_v2(size_t *left, size_t *all)
 
 API cu_result_t cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
-    cu_result_t result = stand_in_enter();
+    cu_result_t result = stand_in_enter(__func__);
     if (result == CU_OK)
         result = stand_in_refuse_in_capture();
     if (result != CU_OK || !bytes)
@@ -404,9 +430,9 @@ API cu_result_t cuMemFree_v2(CUdeviceptr address)
     return result;
 }
 
-static cu_result_t pinned_begin(size_t bytes, unsigned flags)
+static cu_result_t pinned_begin(size_t bytes, unsigned flags, const char *call)
 {
-    cu_result_t result = stand_in_enter();
+    cu_result_t result = stand_in_enter(call);
     if (result == CU_OK)
         result = stand_in_refuse_in_capture();
     if (result != CU_OK)
@@ -433,7 +459,7 @@ static cu_result_t pinned_take(void *host, block_t *block)
 
 API cu_result_t cuMemHostAlloc(void **host, size_t bytes, unsigned flags)
 {
-    const cu_result_t result = pinned_begin(bytes, flags);
+    const cu_result_t result = pinned_begin(bytes, flags, __func__);
     if (result != CU_OK)
         return result;
     *host = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -455,7 +481,7 @@ API cu_result_t cuMemFreeHost(void *host)
 
 API cu_result_t cuMemHostRegister_v2(void *host, size_t bytes, unsigned flags)
 {
-    const cu_result_t result = pinned_begin(bytes, flags);
+    const cu_result_t result = pinned_begin(bytes, flags, __func__);
     if (result == CU_OK)
         pinned_add(host, bytes);
     return result;

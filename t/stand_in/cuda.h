@@ -66,9 +66,12 @@ API CUcontext *stand_in_context(void);
 /* The card of this thread's context breaks, with that result. */
 API void stand_in_break(cu_result_t result);
 
-/* A device that is broken answers every call so. */
-cu_result_t stand_in_enter(void);
-cu_result_t stand_in_enter_with(const void *handle, kind_t kind);
+/* The fault that STAND_IN has for a call of a function: "cuEventCreate=3:999". */
+cu_result_t stand_in_fault(const char *call);
+/* The same behind what a broken device, and a wrong handle, answer  [call NULL: no
+ * fault]. */
+cu_result_t stand_in_enter(const char *call);
+cu_result_t stand_in_enter_with(const void *handle, kind_t kind, const char *call);
 /* An error, where a stream of this thread is recorded, which then becomes invalid. */
 cu_result_t stand_in_refuse_in_capture(void);
 

@@ -64,7 +64,7 @@ static cu_result_t stream_put(stream_t *stream, int (*run)(void *data), const vo
 API cu_result_t stand_in_put(CUstream stream, int (*run)(void *data), const void *data,
                              size_t bytes)
 {
-    const cu_result_t result = stand_in_enter_with(stream, A_STREAM);
+    const cu_result_t result = stand_in_enter_with(stream, A_STREAM, NULL);
     return result == CU_OK ? stream_put(stream, run, data, bytes) : result;
 }
 
@@ -112,7 +112,7 @@ static int copy_run(void *data)
 API cu_result_t cuLaunchHostFunc(CUstream stream, void (*function)(void *user),
                                  void *user)
 {
-    const cu_result_t result = stand_in_enter_with(stream, A_STREAM);
+    const cu_result_t result = stand_in_enter_with(stream, A_STREAM, __func__);
     if (result != CU_OK || stream->capturing || !function)
         return result != CU_OK ? result : CU_INVALID_VALUE;
     streams_call(stand_in_current->streams, stream->number, function, user);
@@ -122,7 +122,7 @@ API cu_result_t cuLaunchHostFunc(CUstream stream, void (*function)(void *user),
 API cu_result_t cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *host, size_t bytes,
                                      CUstream stream)
 {
-    cu_result_t result = stand_in_enter_with(stream, A_STREAM);
+    cu_result_t result = stand_in_enter_with(stream, A_STREAM, __func__);
     if (result == CU_OK && !stand_in_is_memory(to, bytes))
         result = CU_INVALID_VALUE;
     if (result != CU_OK)
@@ -143,7 +143,7 @@ API cu_result_t cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *host, size_t by
 API cu_result_t cuMemcpyDtoHAsync_v2(void *host, CUdeviceptr from, size_t bytes,
                                      CUstream stream)
 {
-    cu_result_t result = stand_in_enter_with(stream, A_STREAM);
+    cu_result_t result = stand_in_enter_with(stream, A_STREAM, __func__);
     if (result == CU_OK && !stand_in_is_memory(from, bytes))
         result = CU_INVALID_VALUE;
     if (result == CU_OK && stream->capturing && !stand_in_is_pinned(host, bytes))
@@ -160,7 +160,7 @@ API cu_result_t cuMemcpyDtoHAsync_v2(void *host, CUdeviceptr from, size_t bytes,
 API cu_result_t cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes,
                                      CUstream stream)
 {
-    const cu_result_t result = stand_in_enter_with(stream, A_STREAM);
+    const cu_result_t result = stand_in_enter_with(stream, A_STREAM, __func__);
     if (result != CU_OK || !stand_in_is_memory(to, bytes)
         || !stand_in_is_memory(from, bytes))
         return result != CU_OK ? result : CU_INVALID_VALUE;
@@ -171,7 +171,7 @@ API cu_result_t cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t by
 API cu_result_t cuMemsetD8Async(CUdeviceptr to, unsigned char byte, size_t bytes,
                                 CUstream stream)
 {
-    const cu_result_t result = stand_in_enter_with(stream, A_STREAM);
+    const cu_result_t result = stand_in_enter_with(stream, A_STREAM, __func__);
     if (result != CU_OK || !stand_in_is_memory(to, bytes))
         return result != CU_OK ? result : CU_INVALID_VALUE;
     const copying_t late = {stand_in_real(to), NULL, bytes, byte};
@@ -205,7 +205,7 @@ API cu_result_t cuLaunchKernel(CUfunction function, unsigned groups, unsigned gr
                                void **arguments, void **extra)
 {
     int code = 0;
-    const cu_result_t result = stand_in_enter_with(stream, A_STREAM);
+    const cu_result_t result = stand_in_enter_with(stream, A_STREAM, __func__);
     if (result != CU_OK)
         return result;
     if (function->of != stand_in_current || !groups || groups_y != 1 || groups_z != 1
@@ -226,7 +226,7 @@ API cu_result_t cuLaunchKernel(CUfunction function, unsigned groups, unsigned gr
 
 API cu_result_t cuStreamCreate(CUstream *stream, unsigned flags)
 {
-    const cu_result_t result = stand_in_enter();
+    const cu_result_t result = stand_in_enter(__func__);
     int number = 0;
     if (result != CU_OK || flags != CU_STREAM_APART)
         return result != CU_OK ? result : CU_INVALID_VALUE;
@@ -251,18 +251,18 @@ API cu_result_t cuStreamDestroy_v2(CUstream stream)
 
 API cu_result_t cuStreamSynchronize(CUstream stream)
 {
-    cu_result_t result = stand_in_enter_with(stream, A_STREAM);
+    cu_result_t result = stand_in_enter_with(stream, A_STREAM, __func__);
     if (result == CU_OK)
         result = stand_in_refuse_in_capture();
     if (result != CU_OK)
         return result;
     streams_finish(stand_in_current->streams, stream->number);
-    return stand_in_enter();
+    return stand_in_enter(NULL);
 }
 
 API cu_result_t cuEventCreate(CUevent *event, unsigned flags)
 {
-    const cu_result_t result = stand_in_enter();
+    const cu_result_t result = stand_in_enter(__func__);
     if (result != CU_OK || flags != CU_EVENT_BLOCKING)
         return result != CU_OK ? result : CU_INVALID_VALUE;
     *event = stand_in_thing_new(sizeof **event, AN_EVENT);
@@ -280,11 +280,12 @@ API cu_result_t cuEventDestroy_v2(CUevent event)
 }
 
 static cu_result_t event_put(CUevent event, CUstream stream,
-                             void (*put)(streams_t *, int, streams_event_t *))
+                             void (*put)(streams_t *, int, streams_event_t *),
+                             const char *call)
 {
-    cu_result_t result = stand_in_enter_with(stream, A_STREAM);
+    cu_result_t result = stand_in_enter_with(stream, A_STREAM, call);
     if (result == CU_OK)
-        result = stand_in_enter_with(event, AN_EVENT);
+        result = stand_in_enter_with(event, AN_EVENT, NULL);
     if (result == CU_OK && stream->capturing)
         result = stand_in_refuse_in_capture();
     if (result == CU_OK)
@@ -294,36 +295,36 @@ static cu_result_t event_put(CUevent event, CUstream stream,
 
 API cu_result_t cuEventRecord(CUevent event, CUstream stream)
 {
-    return event_put(event, stream, streams_record);
+    return event_put(event, stream, streams_record, __func__);
 }
 
 API cu_result_t cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
 {
-    return flags ? CU_INVALID_VALUE : event_put(event, stream, streams_wait);
+    return flags ? CU_INVALID_VALUE : event_put(event, stream, streams_wait, __func__);
 }
 
 API cu_result_t cuEventQuery(CUevent event)
 {
-    const cu_result_t result = stand_in_enter_with(event, AN_EVENT);
+    const cu_result_t result = stand_in_enter_with(event, AN_EVENT, __func__);
     if (result != CU_OK)
         return result;
     const bool passed = streams_passed(stand_in_current->streams, event->event);
-    const cu_result_t broken = stand_in_enter();
+    const cu_result_t broken = stand_in_enter(NULL);
     return broken != CU_OK ? broken : passed ? CU_OK : CU_NOT_READY;
 }
 
 API cu_result_t cuEventSynchronize(CUevent event)
 {
-    const cu_result_t result = stand_in_enter_with(event, AN_EVENT);
+    const cu_result_t result = stand_in_enter_with(event, AN_EVENT, __func__);
     if (result != CU_OK)
         return result;
     streams_event_finish(stand_in_current->streams, event->event);
-    return stand_in_enter();
+    return stand_in_enter(NULL);
 }
 
 API cu_result_t cuEventElapsedTime(float *ms, CUevent from, CUevent to)
 {
-    const cu_result_t result = stand_in_enter_with(from, AN_EVENT);
+    const cu_result_t result = stand_in_enter_with(from, AN_EVENT, __func__);
     if (result == CU_OK)
         *ms = (float)(streams_seconds(from->event, to->event) * 1e3);
     return result;
@@ -346,7 +347,7 @@ static size_t image_bytes(const void *image)
 
 API cu_result_t cuModuleLoadData(CUmodule *module, const void *image)
 {
-    cu_result_t result = stand_in_enter();
+    cu_result_t result = stand_in_enter(__func__);
     char path[64];
     if (result == CU_OK)
         result = stand_in_refuse_in_capture();
@@ -374,7 +375,7 @@ API cu_result_t cuModuleGetFunction(CUfunction *function, CUmodule module,
                                     const char *name)
 {
     char symbol[96];
-    const cu_result_t result = stand_in_enter_with(module, A_MODULE);
+    const cu_result_t result = stand_in_enter_with(module, A_MODULE, __func__);
     if (result != CU_OK)
         return result;
     snprintf(symbol, sizeof symbol, "%s_enter", name);
@@ -413,7 +414,7 @@ API cu_result_t cuModuleUnload(CUmodule module)
 
 API cu_result_t cuStreamBeginCapture_v2(CUstream stream, cu_choice_t mode)
 {
-    const cu_result_t result = stand_in_enter_with(stream, A_STREAM);
+    const cu_result_t result = stand_in_enter_with(stream, A_STREAM, __func__);
     if (result != CU_OK || mode != CU_CAPTURE_BY_THREAD || stream->capturing)
         return result != CU_OK ? result : CU_INVALID_VALUE;
     stream->capturing = stand_in_thing_new(sizeof *stream->capturing, A_GRAPH);
@@ -436,21 +437,23 @@ static void graph_free(graph_t *graph)
 
 API cu_result_t cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
-    const cu_result_t result = stand_in_enter_with(stream, A_STREAM);
+    const cu_result_t result = stand_in_enter_with(stream, A_STREAM, NULL);
     if (result != CU_OK || !stream->capturing)
         return result != CU_OK ? result : CU_INVALID_VALUE;
+    const cu_result_t fault = stand_in_fault(__func__);
+    stream->is_invalid |= fault != CU_OK;
     stand_in_captures(stream, false);
     *graph = stream->is_invalid ? NULL : (CUgraph)stream->capturing;
     if (stream->is_invalid)
         graph_free(stream->capturing);
     stream->capturing = NULL;
-    return *graph ? CU_OK : CU_CAPTURE_INVALIDATED;
+    return fault != CU_OK ? fault : *graph ? CU_OK : CU_CAPTURE_INVALIDATED;
 }
 
 API cu_result_t cuGraphInstantiateWithFlags(CUgraphExec *ready, CUgraph graph,
                                             unsigned long long flags)
 {
-    const cu_result_t result = stand_in_enter_with(graph, A_GRAPH);
+    const cu_result_t result = stand_in_enter_with(graph, A_GRAPH, __func__);
     if (result != CU_OK || flags)
         return result != CU_OK ? result : CU_INVALID_VALUE;
     graph_t *made = stand_in_thing_new(sizeof *made, A_READY_GRAPH);
@@ -468,9 +471,9 @@ API cu_result_t cuGraphInstantiateWithFlags(CUgraphExec *ready, CUgraph graph,
 
 API cu_result_t cuGraphLaunch(CUgraphExec ready, CUstream stream)
 {
-    cu_result_t result = stand_in_enter_with(ready, A_READY_GRAPH);
+    cu_result_t result = stand_in_enter_with(ready, A_READY_GRAPH, __func__);
     if (result == CU_OK)
-        result = stand_in_enter_with(stream, A_STREAM);
+        result = stand_in_enter_with(stream, A_STREAM, NULL);
     for (call_t *call = ((graph_t *)ready)->first; call && result == CU_OK;
          call = call->next)
         result = stream_put(stream, call->run, call->data, call->bytes);
