@@ -21,20 +21,34 @@
 #include "strategies/replica_parts.h"
 #include "tensor/model.h"
 
+/* Of memory that the accelerator has and this strategy might leave them in. */
+static const char *memory_kind(const pl_ddp_t *ddp)
+{
+    const pl_replica_t *r = &ddp->replica;
+    const pl_options_t *options = r->job->options;
+    const bool may = ddp->ways ? ddp->ways->stays : r->meets == &pl_ddp_meets;
+    const char *automatic = pl_accelerator_automatic(options);
+    if (!may || r->job->stage != PL_TRAIN)
+        return NULL;
+    return pl_accelerator_memory_kind(
+        pl_options_choice(options, "trainer.accelerator", automatic));
+}
+
+int64_t pl_ddp_norm_block(const pl_ddp_t *ddp)
+{
+    const bool gives = ddp->ways && ddp->ways->give;
+    return !gives && memory_kind(ddp) ? pl_norm_block(ddp->replica.model) : 0;
+}
+
 bool pl_ddp_stays(const pl_ddp_t *ddp)
 {
     const pl_replica_t *r = &ddp->replica;
+    const char *kind = memory_kind(ddp);
     pl_dtype_t dtype;
-    const bool may = ddp->ways ? ddp->ways->stays : r->meets == &pl_ddp_meets;
-    if (!ddp->device_kind || !may || r->job->stage != PL_TRAIN)
+    if (!ddp->device_kind || !kind || strcmp(kind, ddp->device_kind) != 0)
         return false;
     pl_replica_gradients(r, &dtype);
-    const pl_options_t *options = r->job->options;
-    const char *automatic = pl_accelerator_automatic(options),
-               *kind = pl_accelerator_memory_kind(
-                   pl_options_choice(options, "trainer.accelerator", automatic));
-    return kind && !strcmp(kind, ddp->device_kind)
-           && (dtype == PL_F32 || dtype == PL_F64);
+    return dtype == PL_F32 || dtype == PL_F64;
 }
 
 /* ---- operations on the device ---- */
@@ -54,7 +68,7 @@ static bool norms_begin(pl_ddp_t *ddp, pl_meeting_t *meeting)
     if (!ddp->scatters || !meeting->on_device || meeting->is_normed)
         return false;
     meeting->is_normed = true;
-    return pl_ddp_norms_give(ddp, &ddp->failure) == PL_OK;
+    return pl_ddp_norms_give(ddp, meeting->sums.step, &ddp->failure) == PL_OK;
 }
 
 void pl_ddp_device_replayed(void *self, const pl_answer_t *answer)
@@ -135,18 +149,28 @@ static void scatter_answered(void *self, const pl_answer_t *answer)
                                              : NULL);
 }
 
-int pl_ddp_device_scatter(pl_ddp_t *ddp, int bucket, pl_error_t *err)
+/* Ranks move none of what is frozen. */
+static bool is_trained(const pl_ddp_t *ddp, const pl_ddp_range_t *range)
 {
-    const int64_t first = ddp->replica.bucket[bucket + 1],
-                  count = ddp->replica.bucket[bucket] - first;
-    const pl_lent_at_t at = pl_ddp_region(ddp, PL_REGION_GRADS, (size_t)first);
+    for (int64_t a = 0, b = 0; pl_replica_range(&ddp->replica, range->step, &a, &b);)
+        if (a < range->end && b > range->first)
+            return true;
+    return false;
+}
+
+int pl_ddp_device_scatter(pl_ddp_t *ddp, const pl_ddp_range_t *range, pl_error_t *err)
+{
+    const pl_lent_at_t at = pl_ddp_region(ddp, PL_REGION_GRADS, (size_t)range->first);
     const pl_reduce_scatter_t msg = {.memory = &at.memory->object,
                                      .offset = at.offset,
-                                     .count = (uint64_t)count,
+                                     .count = (uint64_t)(range->end - range->first),
+                                     .step = (uint64_t)ddp->replica.norm_block,
                                      .dtype = ddp->dtype,
                                      .reduction = PL_REDUCE_SUM,
                                      .after = ddp->after ? &ddp->after->object : NULL};
     const pl_how_t how = {.on_answer = scatter_answered};
+    if (!is_trained(ddp, range))
+        return PL_OK;
     if (!pl_call_reduce_scatter(ddp, ddp->mover, &msg, how, err))
         return err->code;
     ddp->enqueuing++;
@@ -196,15 +220,15 @@ static void gathered_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t 
     pl_replica_told(&ddp->replica, failure, false);
 }
 
-int pl_ddp_device_gather(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
-                         pl_error_t *err)
+static int gather(pl_ddp_t *ddp, pl_lent_at_t at, size_t count, int64_t step,
+                  const pl_fence_t *after, pl_error_t *err)
 {
-    const pl_lent_at_t at = pl_ddp_region(ddp, region, from);
     const pl_all_gather_t msg = {.memory = &at.memory->object,
                                  .offset = at.offset,
                                  .count = count,
+                                 .step = (uint64_t)step,
                                  .dtype = ddp->dtype,
-                                 .after = ddp->after ? &ddp->after->object : NULL};
+                                 .after = after ? (pl_object_t *)&after->object : NULL};
     const pl_how_t how = {.on_answer = gather_answered};
     if (!pl_call_all_gather(ddp, ddp->mover, &msg, how, err))
         return err->code;
@@ -212,9 +236,42 @@ int pl_ddp_device_gather(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t 
     return PL_OK;
 }
 
-int pl_ddp_device_gather_params(pl_ddp_t *ddp, pl_error_t *err)
+int pl_ddp_device_gather(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
+                         pl_error_t *err)
+{
+    return gather(ddp, pl_ddp_region(ddp, region, from), count, 0, ddp->after, err);
+}
+
+static int range_gather(pl_ddp_t *ddp, const pl_ddp_range_t *range,
+                        const pl_fence_t *after, pl_error_t *err)
+{
+    return gather(ddp, pl_ddp_region(ddp, PL_REGION_PARAMS, (size_t)range->first),
+                  (size_t)(range->end - range->first),
+                  ddp->scatters ? ddp->replica.norm_block : 0, after, err);
+}
+
+static void fences_drop(pl_ddp_fences_t *fences)
+{
+    while (fences->count)
+        pl_object_unref(fences->fence[--fences->count]);
+}
+
+static void fences_keep(pl_ddp_fences_t *fences, int buckets, pl_fence_t *fence)
+{
+    for (; fences->count < buckets; fences->count++)
+        fences->fence[fences->count] = pl_object_ref(fence);
+}
+
+void pl_ddp_device_updated(pl_replica_t *r, int buckets, pl_fence_t *fence)
+{
+    fences_keep(&((pl_ddp_t *)r)->updated, buckets, fence);
+}
+
+/* Each range as soon as its update is over, while the device updates the next. */
+int pl_ddp_device_gather_params(pl_ddp_t *ddp, int step, pl_error_t *err)
 {
     const pl_replica_t *r = &ddp->replica;
+    const pl_ddp_range_t all = {.end = r->model->params};
     pl_meeting_t *meeting = pl_ddp_meeting(ddp, err);
     if (!meeting)
         return err->code;
@@ -222,13 +279,14 @@ int pl_ddp_device_gather_params(pl_ddp_t *ddp, pl_error_t *err)
     meeting->end = gathered_end;
     meeting->is_computed = true;
     ddp->ordering = meeting;
-    ddp->after = r->updated;
-    int code = ddp->scatters ? PL_OK
-                             : pl_ddp_device_gather(ddp, PL_REGION_PARAMS, 0,
-                                                    (size_t)r->model->params, err);
-    for (int k = 0; ddp->scatters && k < r->bucket_count && code == PL_OK; k++)
-        code = pl_ddp_device_gather(ddp, PL_REGION_PARAMS, (size_t)r->bucket[k + 1],
-                                    (size_t)(r->bucket[k] - r->bucket[k + 1]), err);
+    int code = ddp->scatters ? PL_OK : range_gather(ddp, &all, r->updated, err);
+    for (int k = 0; k < ddp->scatters && code == PL_OK; k++)
+        if (ddp->scatter[k].step == step && is_trained(ddp, &ddp->scatter[k]))
+            code = range_gather(ddp, &ddp->scatter[k],
+                                k < ddp->updated.count ? ddp->updated.fence[k]
+                                                       : r->updated,
+                                err);
+    fences_drop(&ddp->updated);
     if (code == PL_OK)
         return PL_OK;
     ddp->enqueuing++;
@@ -238,19 +296,12 @@ int pl_ddp_device_gather_params(pl_ddp_t *ddp, pl_error_t *err)
 
 /* ---- where ranks meet ---- */
 
-static void fences_drop(pl_ddp_t *ddp)
-{
-    while (ddp->fences)
-        pl_object_unref(ddp->fence[--ddp->fences]);
-}
-
 static void device_ready(pl_replica_t *r, int buckets, pl_fence_t *fence)
 {
     pl_ddp_t *ddp = (pl_ddp_t *)r;
     if (!buckets)
-        fences_drop(ddp);
-    for (; ddp->fences < buckets; ddp->fences++)
-        ddp->fence[ddp->fences] = pl_object_ref(fence);
+        fences_drop(&ddp->computed);
+    fences_keep(&ddp->computed, buckets, fence);
 }
 
 /* The sums first; the tail follows when the figures are there, too. */
@@ -269,7 +320,8 @@ static int device_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_erro
         code = gives ? ddp->ways->give(ddp, sums, err) : pl_ddp_sum_step(ddp, sums, err);
     if (code == PL_OK && ddp->agrees && !gives)
         code = pl_ddp_state_give(ddp, sums, err);
-    fences_drop(ddp);
+    fences_drop(&ddp->computed);
+    fences_drop(&ddp->updated);
     if (code == PL_OK)
         return PL_OK;
     ddp->enqueuing++;
@@ -309,7 +361,8 @@ void pl_ddp_meet_there(pl_replica_meets_t *meets)
 
 void pl_ddp_device_release(pl_ddp_t *ddp)
 {
-    fences_drop(ddp);
+    fences_drop(&ddp->computed);
+    fences_drop(&ddp->updated);
 }
 
 #define MEETS \

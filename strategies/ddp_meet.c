@@ -149,10 +149,17 @@ int pl_ddp_call_broadcast(pl_ddp_t *ddp, size_t offset, size_t bytes, pl_error_t
 int pl_ddp_call_gather(pl_ddp_t *ddp, pl_lent_at_t at, size_t count, pl_dtype_t dtype,
                        pl_error_t *err)
 {
+    return pl_ddp_call_gather_by(ddp, at, count, 0, dtype, err);
+}
+
+int pl_ddp_call_gather_by(pl_ddp_t *ddp, pl_lent_at_t at, size_t count, int64_t step,
+                          pl_dtype_t dtype, pl_error_t *err)
+{
     const pl_all_gather_t msg = {.memory = &at.memory->object,
                                  .offset = at.offset,
                                  .count = count,
-                                 .dtype = dtype};
+                                 .dtype = dtype,
+                                 .step = (uint64_t)step};
     const pl_how_t how = {.on_answer = call_ended};
     if (!pl_call_all_gather(ddp, ddp->mover, &msg, how, err))
         return err->code;

@@ -158,7 +158,7 @@ static void places_find(pl_ddp_t *ddp)
 
 /* From the end, where backward is done first; the limit grows where there would be too
  * many.  One that would be all of them is none; and whoever gives in its own way gives
- * all at once. */
+ * all at once.  They begin where a block of norms does. */
 static void buckets_find(pl_ddp_t *ddp)
 {
     pl_replica_t *r = &ddp->replica;
@@ -167,15 +167,17 @@ static void buckets_find(pl_ddp_t *ddp)
                   wanted = (int64_t)fmin(ddp->bucket_mb * (1 << 20)
                                              / pl_element_bytes(ddp->dtype),
                                          1e15),
-                  most = wanted > least ? wanted : least;
+                  most = wanted > least ? wanted : least,
+                  block = r->norm_block ? r->norm_block : 1;
     const bool gives = ddp->ways && ddp->ways->give;
     int count = 0;
     r->bucket[0] = params;
     for (int k = model->count - 1; k >= 0 && r->steps == 1 && !gives; k--) {
         const pl_tensor_info_t *t = &model->tensor[k];
-        if (t->region == PL_REGION_PARAMS && t->offset < r->bucket[count]
-            && (r->bucket[count] - t->offset >= most || !t->offset))
-            r->bucket[++count] = t->offset;
+        const int64_t from = (t->offset + block - 1) / block * block;
+        if (t->region == PL_REGION_PARAMS && from < r->bucket[count]
+            && (r->bucket[count] - from >= most || !from))
+            r->bucket[++count] = from;
     }
     r->bucket_count = count > 1 ? count : 0;
 }
@@ -224,6 +226,7 @@ void pl_ddp_described(pl_replica_t *r)
 {
     pl_ddp_t *ddp = (pl_ddp_t *)r;
     pl_replica_gradients(r, &ddp->dtype);
+    r->norm_block = pl_ddp_norm_block(ddp);
     buckets_find(ddp);
     ddp->on_device = pl_ddp_stays(ddp);
     const bool agrees = ddp->on_device && !(ddp->ways && ddp->ways->keeps_state);

@@ -78,6 +78,19 @@ typedef struct pl_ddp_places {
                                      and each rank has a partition */
 } pl_ddp_places_t;
 
+/* Of the first so many buckets, behind what each is there; counted. */
+typedef struct pl_ddp_fences {
+    pl_fence_t *fence[PL_GRAD_BUCKETS_MOST];
+    int count;
+} pl_ddp_fences_t;
+
+/* Neighbouring parameters of one of the module's steps, of whose gradients a rank gets
+ * the sums of its chunk alone. */
+typedef struct pl_ddp_range {
+    int64_t first, end;
+    int step;
+} pl_ddp_range_t;
+
 typedef struct pl_ddp {
     pl_replica_t replica;                     /* first: see replica.h */
     pl_choice_t collective;                   /* option: PL_DDP_OPTIONS */
@@ -101,12 +114,11 @@ typedef struct pl_ddp {
                                                the host's  [NULL] */
     bool on_device;                         /* gradients stay there: ddp_device.c */
     bool agrees;                            /* there is state that ranks agree on */
-    bool scatters;                          /* of each bucket a rank gets the sums of its
-                                               chunk alone: zero1.c */
+    pl_ddp_range_t scatter[PL_GRAD_BUCKETS_MOST];    /* zero1.c; with buckets these */
+    int scatters;                                    /* [0: each rank gets all sums] */
     bool shares;                            /* their memory was given to the collective */
-    pl_fence_t *fence[PL_GRAD_BUCKETS_MOST];         /* counted: of buckets of the step to
-                                                        come, */
-    int fences;                                      /* so many */
+    pl_ddp_fences_t computed, updated;      /* gradients of the step to come; parameters
+                                               of the update under way */
     pl_fence_t *after;                      /* what is summed next is there behind that */
     pl_meeting_t *ordering;                 /* whose operations are not in order; so many
                                                calls of the collective's for it: */
@@ -158,6 +170,9 @@ PL_API int pl_ddp_call_sum(pl_ddp_t *ddp, pl_lent_at_t at, size_t count, pl_dtyp
                            pl_error_t *err);
 PL_API int pl_ddp_call_gather(pl_ddp_t *ddp, pl_lent_at_t at, size_t count,
                               pl_dtype_t dtype, pl_error_t *err);
+/* The same with chunks that begin at multiples of so many elements. */
+int pl_ddp_call_gather_by(pl_ddp_t *ddp, pl_lent_at_t at, size_t count, int64_t step,
+                          pl_dtype_t dtype, pl_error_t *err);
 /* Has it broadcast bytes of the texts, from rank zero. */
 int pl_ddp_call_broadcast(pl_ddp_t *ddp, size_t offset, size_t bytes, pl_error_t *err);
 void pl_ddp_meetings_release(pl_ddp_t *ddp);
@@ -213,6 +228,9 @@ int pl_ddp_gather(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err);
 
 /* Whether they can. */
 bool pl_ddp_stays(const pl_ddp_t *ddp);
+/* Elements of a block for their norm, whether they stay there or pass through the host;
+ * 0: they are the host's. */
+int64_t pl_ddp_norm_block(const pl_ddp_t *ddp);
 extern const pl_replica_meets_t pl_ddp_device_meets;
 /* The same with state that ranks agree on. */
 extern const pl_replica_meets_t pl_ddp_state_meets;
@@ -225,14 +243,17 @@ int pl_ddp_device_sum(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t cou
                       pl_error_t *err);
 int pl_ddp_device_gather(pl_ddp_t *ddp, pl_region_t region, size_t from, size_t count,
                          pl_error_t *err);
-/* Sums a bucket in the same way, so that this rank gets its chunk. */
-int pl_ddp_device_scatter(pl_ddp_t *ddp, int bucket, pl_error_t *err);
+/* Sums a range in the same way, so that this rank gets its chunk, if something there is
+ * trained. */
+int pl_ddp_device_scatter(pl_ddp_t *ddp, const pl_ddp_range_t *range, pl_error_t *err);
 /* An operation is in order, or has failed: the last has the replica go on. */
 void pl_ddp_device_moved(pl_ddp_t *ddp, const pl_error_t *failure);
 /* Answers of a replay that the host does not wait for: a failure ends what follows. */
 void pl_ddp_device_replayed(void *self, const pl_answer_t *answer);
-/* Gathers the parameters behind the update: for stepped(). */
-int pl_ddp_device_gather_params(pl_ddp_t *ddp, pl_error_t *err);
+/* Gathers the parameters that a step trains behind their update: for updated() and
+ * stepped(). */
+void pl_ddp_device_updated(pl_replica_t *r, int buckets, pl_fence_t *fence);
+int pl_ddp_device_gather_params(pl_ddp_t *ddp, int step, pl_error_t *err);
 void pl_ddp_device_release(pl_ddp_t *ddp);
 
 /* ---- ddp_state.c: what ranks agree on, there ---- */
@@ -248,16 +269,16 @@ pl_node_t pl_ddp_state_share(const struct pl_tensor_info *t, int scalar, pl_grap
 pl_node_t pl_ddp_state_mean(const struct pl_tensor_info *t, pl_graph_t *g);
 /* Sums both, in the way of pl_ddp_device_sum(). */
 int pl_ddp_state_sum(pl_ddp_t *ddp, pl_error_t *err);
-/* One more behind these, or alone, where there are norms. */
+/* Behind these, or alone, where there are norms: one for each of the module's steps. */
 pl_graph_t *pl_ddp_state_describe(pl_replica_t *r, int k, pl_error_t *err);
 int64_t pl_ddp_state_region(const pl_replica_t *r, int k);
 /* Has this rank's state summed, which counts among `enqueuing`; when that is in order,
  * divides what came of it. */
 int pl_ddp_state_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
 int pl_ddp_state_take(pl_ddp_t *ddp, pl_error_t *err);
-/* Has the norms of this rank's pieces of the gradients put among those of all; counts
- * among `enqueuing`. */
-int pl_ddp_norms_give(pl_ddp_t *ddp, pl_error_t *err);
+/* Has the norms of this rank's blocks of a step's gradients put among those of all;
+ * counts among `enqueuing`. */
+int pl_ddp_norms_give(pl_ddp_t *ddp, int step, pl_error_t *err);
 
 /* ---- ddp_exchange.c: within a step ---- */
 

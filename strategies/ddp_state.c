@@ -1,5 +1,5 @@
 /* ddp_state.c - what ranks agree on, where it stays on devices: state, and norms of
- * pieces of the gradients
+ * blocks of the gradients
  *
  * Running statistics and the like: of each tensor what its declaration says (pl_agree_t).
  * One plan scales what this rank gives and writes down whether it had samples, the
@@ -65,9 +65,9 @@ static int norms_plan(const pl_ddp_t *ddp)
 
 pl_graph_t *pl_ddp_state_describe(pl_replica_t *r, int k, pl_error_t *err)
 {
-    if (k == norms_plan((pl_ddp_t *)r))
-        return pl_optimizer_norms(r->step[0].optimizer, r->model,
-                                  (int64_t)r->rank * r->bucket_count, err);
+    const int step = k - norms_plan((pl_ddp_t *)r);
+    if (step >= 0)
+        return pl_optimizer_norms(r->step[step].optimizer, r->model, err);
     pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
     if (!g)
         return NULL;
@@ -120,6 +120,12 @@ static int replay(pl_ddp_t *ddp, int k, const char *what, pl_bytes_t scalars,
     return pl_call_replay_plan(r, r->accelerator, &msg, how, err) ? PL_OK : err->code;
 }
 
+static size_t norms_count(const pl_ddp_t *ddp)
+{
+    const pl_replica_t *r = &ddp->replica;
+    return (size_t)r->step[ddp->ordering->sums.step].optimizer->norms;
+}
+
 /* Its own call counts as one of the collective's until the sums are called for. */
 static void given(void *self, const pl_answer_t *answer)
 {
@@ -139,7 +145,7 @@ static void given(void *self, const pl_answer_t *answer)
     const int code = is_given == &ddp->state_given
                          ? pl_ddp_state_sum(ddp, &err)
                          : pl_ddp_device_sum(ddp, PL_REGION_STRATEGY0 + 1, 0,
-                                             (size_t)ddp->replica.meets->norms, &err);
+                                             norms_count(ddp), &err);
     pl_ddp_device_moved(ddp, code == PL_OK ? NULL : &err);
 }
 
@@ -167,8 +173,8 @@ int pl_ddp_state_take(pl_ddp_t *ddp, pl_error_t *err)
     return replay(ddp, TAKE, "state_take", (pl_bytes_t){0}, how, err);
 }
 
-int pl_ddp_norms_give(pl_ddp_t *ddp, pl_error_t *err)
+int pl_ddp_norms_give(pl_ddp_t *ddp, int step, pl_error_t *err)
 {
-    return give(ddp, norms_plan(ddp), "norms_give", (pl_bytes_t){0}, &ddp->norms_given,
-                err);
+    return give(ddp, norms_plan(ddp) + step, "norms_give", (pl_bytes_t){0},
+                &ddp->norms_given, err);
 }

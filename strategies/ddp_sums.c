@@ -176,10 +176,10 @@ static int bucket_call(pl_ddp_t *ddp, int bucket, pl_error_t *err)
     const pl_replica_t *r = &ddp->replica;
     const int64_t first = r->bucket[bucket + 1], end = r->bucket[bucket];
     int code = PL_OK;
+    if (ddp->scatters)
+        return pl_ddp_device_scatter(ddp, &ddp->scatter[bucket], err);
     for (int64_t a = 0, b = 0; code == PL_OK && pl_replica_range(r, 0, &a, &b);) {
         const int64_t from = a > first ? a : first, to = b < end ? b : end;
-        if (from < to && ddp->scatters)
-            return pl_ddp_device_scatter(ddp, bucket, err);
         if (from < to)
             code = grads_call(ddp, (size_t)from, (size_t)(to - from), err);
     }
@@ -190,8 +190,8 @@ static void buckets_call(pl_ddp_t *ddp, int buckets)
 {
     pl_error_t err = {0};
     for (; ddp->called < buckets && ddp->failure.code == PL_OK; ddp->called++) {
-        ddp->after = ddp->called < ddp->fences ? ddp->fence[ddp->called]
-                                               : ddp->replica.computed;
+        ddp->after = ddp->called < ddp->computed.count ? ddp->computed.fence[ddp->called]
+                                                       : ddp->replica.computed;
         if (bucket_call(ddp, ddp->called, &err) != PL_OK)
             ddp->failure = err;
     }
@@ -237,6 +237,25 @@ int pl_ddp_sum_tail(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *er
     return sum_from(ddp, loss, loss, err);
 }
 
+/* Without buckets: all that the step trains.  Where that ends with the loss, it goes with
+ * it from *from on. */
+static int ranges_call(pl_ddp_t *ddp, const pl_replica_sums_t *sums, size_t *from,
+                       pl_error_t *err)
+{
+    int code = PL_OK;
+    for (int k = 0; k < ddp->scatters && code == PL_OK; k++)
+        if (ddp->scatter[k].step == sums->step)
+            code = pl_ddp_device_scatter(ddp, &ddp->scatter[k], err);
+    for (int64_t a = 0, b = 0; code == PL_OK && !ddp->scatters
+                               && pl_replica_range(&ddp->replica, sums->step, &a, &b);) {
+        if ((size_t)b == *from)
+            *from = (size_t)a;
+        else
+            code = grads_call(ddp, (size_t)a, (size_t)(b - a), err);
+    }
+    return code;
+}
+
 int pl_ddp_sum_step(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err)
 {
     const size_t loss = loss_of(ddp, sums);
@@ -249,13 +268,8 @@ int pl_ddp_sum_step(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *er
         *err = ddp->failure;
         return err->code;
     }
-    for (int64_t a = 0, b = 0; code == PL_OK && !ddp->replica.bucket_count
-                               && pl_replica_range(&ddp->replica, sums->step, &a, &b);) {
-        if ((size_t)b == loss)
-            from = (size_t)a;
-        else
-            code = grads_call(ddp, (size_t)a, (size_t)(b - a), err);
-    }
+    if (!ddp->replica.bucket_count)
+        code = ranges_call(ddp, sums, &from, err);
     return code == PL_OK ? sum_from(ddp, from, loss, err) : code;
 }
 

@@ -180,6 +180,10 @@ typedef struct pl_replica_meets {
     /* Whether stepped() comes for the optimizer step of that number, or whatever is sent
      * next may run behind the update.  [for each] */
     bool (*follows)(const pl_replica_t *r, uint64_t number);
+    /* Where parameters are lent and gradients have buckets: of the update that stepped()
+     * comes for next the parameters of the first so many buckets are there behind the
+     * fence, which is borrowed.  [stepped() comes for all] */
+    void (*updated)(pl_replica_t *r, int buckets, pl_fence_t *fence);
     /* Graphs of its own, PL_OWN_PLANS at most, which pl_replica_replay() runs; when they
      * are described the model is whole.  [there are none] */
     int graphs;
@@ -193,10 +197,10 @@ typedef struct pl_replica_meets {
      * order in which those lie; PL_GRAD_BUCKETS_MOST at most; false: there are no more.
      * [all] */
     bool (*partition)(const pl_replica_t *r, int k, int64_t *first, int64_t *count);
-    /* With a partition: how many elements of PL_REGION_STRATEGY0 + 1 have norms of pieces
-     * of the gradients before an update, of all ranks; then a graph of its own is
-     * pl_optimizer_norms(), and its graphs are made anew when parameters are frozen.
-     * [0: gradients are whole] */
+    /* With a partition: how many elements of PL_REGION_STRATEGY0 + 1 have norms of blocks
+     * of the gradients before an update, of all ranks, at most; then a graph of its own
+     * for each of the module's steps is pl_optimizer_norms(), and its graphs are made
+     * anew when parameters are frozen.  [0: gradients are whole] */
     int64_t norms;
     /* With a partition: slot k of all ranks, counted, which the strategy has gathered for
      * the export that takes it; NULL: it has not. */
@@ -230,6 +234,8 @@ struct pl_replica {
                                          [there is one rank, or nobody tells] */
     int64_t bucket[PL_GRAD_BUCKETS_MOST + 1];  /* of the graphs that train: graph.h */
     int bucket_count;                 /* 0: nobody wants to be told */
+    int64_t norm_block;               /* elements of a block whose norm goes into that of
+                                         the gradients: pl_optimizer_t  [none] */
     char blamed[96];                  /* who gave what was not finite: "rank 1: "  [""] */
     struct pl_graph **graph;          /* [PL_PLANS_MOST], until compiled */
     uint64_t first_hash;              /* of the values it begins with */

@@ -185,11 +185,13 @@ static pl_graph_t *describe_optimizer(pl_replica_t *r, int step, pl_error_t *err
     pl_optimizer_t *optimizer = r->step[step].optimizer;
     if (pl_replica_is_partitioned(r)) {
         pl_piece_t piece = {0};
-        optimizer->norms = r->meets->norms;
+        optimizer->norms = r->meets->norms ? pl_norm_count(r->model, step, r->norm_block)
+                                           : 0;
         optimizer->pieces = 0;
         while (pl_replica_own_piece(r, optimizer->pieces, &piece))
             optimizer->piece[optimizer->pieces++] = piece;
     }
+    optimizer->block = r->norm_block;
     optimizer->clip_value = by_value ? trainer->gradient_clip_val : 0;
     return pl_optimizer_graph(optimizer, r->model, r->nominal,
                               by_value ? 0 : trainer->gradient_clip_val, err);
@@ -371,7 +373,9 @@ int pl_replica_compile_plan(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t
     }
     if (plan->kind == PL_PLAN_BATCH && plan->stage != PL_PREDICT)
         pl_graph_drop_outputs(g);
-    if (plan->kind == PL_PLAN_BATCH && plan->stage == PL_TRAIN) {
+    g->bucket_params = plan->kind == PL_PLAN_OPTIMIZER;
+    if ((plan->kind == PL_PLAN_BATCH && plan->stage == PL_TRAIN)
+        || (g->bucket_params && r->lends[PL_REGION_PARAMS])) {
         g->bucket_count = r->bucket_count;
         memcpy(g->bucket, r->bucket, sizeof g->bucket);
     }

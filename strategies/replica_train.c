@@ -219,7 +219,11 @@ static void optimizer_answered(void *self, const pl_answer_t *answer)
     pl_replica_t *r = self;
     pl_objective_state_t *o = answer->context;
     if (answer->kind == PL_ANSWER_PROGRESS) {
-        stage_ordered(r, o, PL_STAGE_UPDATE, answer->body->replay_plan_progress.fence);
+        const pl_replay_plan_progress_t *progress = &answer->body->replay_plan_progress;
+        if (progress->ordered)
+            stage_ordered(r, o, PL_STAGE_UPDATE, progress->fence);
+        else if (r->meets->updated)
+            r->meets->updated(r, (int)progress->buckets, (pl_fence_t *)progress->fence);
     } else if (answer->kind == PL_ANSWER_REPLY) {
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
         pl_train_spent(r, PL_SPENT_OPTIMIZER, 0, reply->seconds);

@@ -6,9 +6,12 @@
  * the norm that they are clipped by is that of all of them, in one order, and so the bits
  * are those of ddp.
  *
- * Where they stay on devices and no norm clips them, a rank has a chunk of each bucket,
- * and gets the sums of that chunk alone.  Each rank then computes the norms of its
- * chunks, which all add up to the norm that guards the step and is reported.
+ * Where they stay on devices a rank has a chunk of each bucket, or of the parameters of
+ * each of several objectives, and gets the sums of that chunk alone.  Their norm is made
+ * of the norms of blocks, which chunks do not cut: each rank computes those of its
+ * chunks, and the ranks add them up to those of all, which are the ones that ddp has
+ * there.
+ * Parameters of a bucket are gathered while the device updates those of the next.
  *
  * A checkpoint has all of the state: before one, ranks gather it slot by slot through the
  * gradients' memory, which is free between two steps, and rank zero keeps it; where
@@ -37,13 +40,20 @@ static const pl_option_t zero1_options[] = {
     PL_OPTIONS_END,
 };
 
-/* Range k of the parameters that all ranks have a chunk of; false: there are no more. */
-static bool shared_range(const pl_replica_t *r, int k, int64_t *first, int64_t *end)
+/* Range k of the parameters that all ranks have a chunk of, which begins at a multiple of
+ * *step; false: there are no more. */
+static bool shared_range(const pl_replica_t *r, int k, int64_t *first, int64_t *end,
+                         int64_t *step)
 {
-    const bool scatters = ((const pl_ddp_t *)r)->scatters;
-    *first = scatters && k < r->bucket_count ? r->bucket[k + 1] : 0;
-    *end = scatters ? r->bucket[k] : r->model->params;
-    return k < (scatters ? r->bucket_count : 1);
+    const pl_ddp_t *ddp = (const pl_ddp_t *)r;
+    *first = 0;
+    *end = r->model->params;
+    *step = ddp->scatters ? r->norm_block : PL_CHUNK_STEP;
+    if (k >= ddp->scatters)
+        return k == 0;
+    *first = ddp->scatter[k].first;
+    *end = ddp->scatter[k].end;
+    return true;
 }
 
 /* ---- parameters, after a step ---- */
@@ -64,9 +74,8 @@ static void params_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *f
 
 static int zero1_stepped(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
 {
-    (void)sums;
     if (((pl_ddp_t *)r)->on_device)
-        return pl_ddp_device_gather_params((pl_ddp_t *)r, err);
+        return pl_ddp_device_gather_params((pl_ddp_t *)r, sums->step, err);
     const pl_meeting_t params = {.begin = params_begin, .end = params_end};
     return pl_ddp_meet((pl_ddp_t *)r, &params, err);
 }
@@ -115,13 +124,15 @@ static void slot_next(zero1_t *z);
 
 static int slot_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
 {
-    int64_t first, end;
+    int64_t first, end, step;
     int code = PL_OK;
     (void)meeting;
-    for (int k = 0; code == PL_OK && shared_range(&ddp->replica, k, &first, &end); k++) {
+    for (int k = 0; code == PL_OK && shared_range(&ddp->replica, k, &first, &end, &step);
+         k++) {
         pl_lent_at_t at = slot_place(ddp);
         at.offset += (size_t)first * pl_element_bytes(ddp->dtype);
-        code = pl_ddp_call_gather(ddp, at, (size_t)(end - first), ddp->dtype, err);
+        code = pl_ddp_call_gather_by(ddp, at, (size_t)(end - first), step, ddp->dtype,
+                                     err);
     }
     return code;
 }
@@ -207,10 +218,11 @@ static pl_floats_t *zero1_take_slot(pl_replica_t *r, int k)
 static bool zero1_partition(const pl_replica_t *r, int k, int64_t *first, int64_t *count)
 {
     uint64_t from, length;
-    int64_t begin, end;
-    if (!shared_range(r, k, &begin, &end))
+    int64_t begin, end, step;
+    if (!shared_range(r, k, &begin, &end, &step))
         return false;
-    pl_chunk_of((uint64_t)(end - begin), (int)r->ranks, (int)r->rank, &from, &length);
+    pl_chunk_by((uint64_t)(end - begin), (uint64_t)step, (int)r->ranks, (int)r->rank,
+                &from, &length);
     *first = begin + (int64_t)from;
     *count = (int64_t)length;
     return true;
@@ -231,14 +243,24 @@ static int zero1_prepare(pl_replica_t *r, pl_error_t *err)
     return pl_ddp_meets.prepare(r, err);
 }
 
-/* Clipping takes the norm that ddp has, to the bit. */
-static bool scatters(const pl_ddp_t *ddp)
+/* Buckets; or parameters of one objective next to each other, unless there are too many
+ * such ranges.  How many there are. */
+static int ranges_find(const pl_replica_t *r, pl_ddp_range_t range[PL_GRAD_BUCKETS_MOST])
 {
-    const pl_replica_t *r = &ddp->replica;
-    const pl_trainer_options_t *trainer = r->job->trainer;
-    return r->bucket_count
-           && (trainer->gradient_clip_val <= 0
-               || !strcmp(trainer->gradient_clip_algorithm, "value"));
+    int count = 0;
+    for (int k = 0; k < r->bucket_count; k++)
+        range[k] = (pl_ddp_range_t){.first = r->bucket[k + 1], .end = r->bucket[k]};
+    for (int i = 0; i < r->model->count && !r->bucket_count; i++) {
+        const pl_tensor_info_t *t = &r->model->tensor[i];
+        if (t->region != PL_REGION_PARAMS || (count && range[count - 1].step == t->step))
+            continue;
+        if (count == PL_GRAD_BUCKETS_MOST)
+            return 0;
+        if (count)
+            range[count - 1].end = t->offset;
+        range[count++] = (pl_ddp_range_t){t->offset, r->model->params, t->step};
+    }
+    return r->bucket_count ? r->bucket_count : count;
 }
 
 static void zero1_described(pl_replica_t *r)
@@ -253,9 +275,11 @@ static void zero1_described(pl_replica_t *r)
     z->meets.reduce = there->reduce;
     z->meets.computed = there->computed;
     z->meets.stays = there->stays;
-    z->ddp.scatters = scatters(&z->ddp);
-    z->meets.norms = z->ddp.scatters ? (int64_t)r->ranks * r->bucket_count : 0;
-    z->meets.graphs = there->graphs + z->ddp.scatters;
+    z->meets.updated = pl_ddp_device_updated;
+    z->ddp.scatters = ranges_find(r, z->ddp.scatter);
+    if (z->ddp.scatters)
+        z->meets.norms = r->model->params / r->norm_block + 1 + r->model->count;
+    z->meets.graphs = there->graphs + (z->ddp.scatters ? r->steps : 0);
     z->meets.describe = pl_ddp_state_describe;
     z->meets.region = pl_ddp_state_region;
 }

@@ -148,24 +148,27 @@ static void sums_check(const card_t *c, const member_t *m, outcome_t *o, uint64_
         o->off = fmax(o->off, off), o->same += same;
 }
 
-static void moves_check(card_t *c, member_t *m, outcome_t *o, uint64_t count)
+static void moves_check(card_t *c, member_t *m, outcome_t *o, uint64_t count,
+                        uint64_t step)
 {
     uint64_t first, length;
     bool is_right = true;
     const uint64_t each = count / (uint64_t)m->size;
-    pl_chunk_of(count, m->size, m->rank, &first, &length);
+    pl_chunk_by(count, step, m->size, m->rank, &first, &length);
     card_fill(c, m->rank, count);
-    card_move(c, m, (pl_want_t){.move = PL_MOVE_reduce_scatter, .count = count});
+    card_move(c, m,
+              (pl_want_t){.move = PL_MOVE_reduce_scatter, .count = count, .step = step});
     card_read(c, m, count);
     for (uint64_t k = first; k < first + length; k++)
         is_right &= fabsf(c->host[k] - sum_of(m->size, k))
                     <= 1e-5f * (fabsf(sum_of(m->size, k)) + 1e4f);
     judge(o, PL_MOVE_reduce_scatter, is_right);
     card_fill(c, m->rank, count);
-    card_move(c, m, (pl_want_t){.move = PL_MOVE_all_gather, .count = count});
+    card_move(c, m,
+              (pl_want_t){.move = PL_MOVE_all_gather, .count = count, .step = step});
     card_read(c, m, count);
     for (int rank = 0; rank < m->size; rank++) {
-        pl_chunk_of(count, m->size, rank, &first, &length);
+        pl_chunk_by(count, step, m->size, rank, &first, &length);
         for (uint64_t k = first; k < first + length; k++)
             judge(o, PL_MOVE_all_gather, c->host[k] == element_of(rank, k));
     }
@@ -207,7 +210,7 @@ static void every_operation(member_t *m, void *user)
                          (pl_want_t){.move = PL_MOVE_all_reduce, .count = counts[k]});
         card_read(&c, m, counts[k]);
         sums_check(&c, m, o, counts[k]);
-        moves_check(&c, m, o, counts[k]);
+        moves_check(&c, m, o, counts[k], PL_CHUNK_STEP << (k % 2 * 4));
         code = code == PL_OK ? m->err.code : code;
     }
     __atomic_add_fetch(&o->failed, code != PL_OK, __ATOMIC_RELAXED);

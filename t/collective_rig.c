@@ -164,7 +164,8 @@ int member_move(member_t *m, pl_move_t move, pl_lent_t *lent, uint64_t offset,
                                   .dtype = PL_F32,
                                   .memory = lent ? lent->number : 0,
                                   .offset = offset,
-                                  .count = count}};
+                                  .count = count,
+                                  .step = m->step}};
     return member_do(m, &op);
 }
 

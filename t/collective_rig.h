@@ -15,6 +15,7 @@ typedef struct member {
     pl_instance_t part;
     const pl_collective_ops_t *ops;
     int rank, size, descriptor;
+    uint64_t step;                              /* of chunks  [0: that of a cache line] */
     const char *place;                          /* machine of each rank  [the real one] */
     char address[PL_ADDRESS_TEXT];
     unsigned char arrived[MEMBERS_MOST];                    /* at the last operation */

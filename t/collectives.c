@@ -64,13 +64,32 @@ static void check(outcome_t *o, pl_move_t move, const float *data, uint64_t firs
     __atomic_add_fetch(&o->wrong[move], wrong, __ATOMIC_RELAXED);
 }
 
-static void all_gathered_check(outcome_t *o, const float *data, uint64_t count, int ranks)
+static void all_gathered_check(outcome_t *o, const float *data, uint64_t count,
+                               const member_t *m)
 {
     uint64_t first, length;
-    for (int rank = 0; rank < ranks; rank++) {
-        pl_chunk_of(count, ranks, rank, &first, &length);
-        check(o, PL_MOVE_all_gather, data, first, length, ranks, rank);
+    for (int rank = 0; rank < m->size; rank++) {
+        pl_chunk_by(count, m->step, m->size, rank, &first, &length);
+        check(o, PL_MOVE_all_gather, data, first, length, m->size, rank);
     }
+}
+
+/* Chunks that begin at multiples of a cache line, or of more. */
+static int chunks_move(member_t *m, outcome_t *o, pl_lent_t *lent, uint64_t count,
+                       uint64_t step)
+{
+    float *data = (float *)((char *)lent->data + OFFSET);
+    uint64_t first, length;
+    m->step = step;
+    fill(data, m->rank, count);
+    int code = member_move(m, PL_MOVE_reduce_scatter, lent, OFFSET, count);
+    pl_chunk_by(count, step, m->size, m->rank, &first, &length);
+    check(o, PL_MOVE_reduce_scatter, data, first, length, m->size, -1);
+    fill(data, m->rank, count);
+    code |= member_move(m, PL_MOVE_all_gather, lent, OFFSET, count);
+    all_gathered_check(o, data, count, m);
+    m->step = 0;
+    return code;
 }
 
 /* From rank 0 to the last. */
@@ -118,7 +137,6 @@ static void every_operation(member_t *m, void *user)
     outcome_t *o = user;
     pl_lent_t *lent = member_lend(m, LENT);
     float *data = lent ? (float *)((char *)lent->data + OFFSET) : NULL;
-    uint64_t first, length;
     int code = lent ? PL_OK : m->err.code;
     for (int k = 0; k < COUNTS && code == PL_OK; k++) {
         const uint64_t count = counts[k];
@@ -127,13 +145,8 @@ static void every_operation(member_t *m, void *user)
         check(o, PL_MOVE_all_reduce, data, 0, count, m->size, -1);
         if (m->rank == 0)
             memcpy(o->reduced[k], data, count * sizeof *data);
-        fill(data, m->rank, count);
-        code |= member_move(m, PL_MOVE_reduce_scatter, lent, OFFSET, count);
-        pl_chunk_of(count, m->size, m->rank, &first, &length);
-        check(o, PL_MOVE_reduce_scatter, data, first, length, m->size, -1);
-        fill(data, m->rank, count);
-        code |= member_move(m, PL_MOVE_all_gather, lent, OFFSET, count);
-        all_gathered_check(o, data, count, m->size);
+        code |= chunks_move(m, o, lent, count, PL_CHUNK_STEP);
+        code |= chunks_move(m, o, lent, count, 4096);
         fill(data, m->rank, count);
         code |= member_move(m, PL_MOVE_broadcast, lent, OFFSET, count);
         check(o, PL_MOVE_broadcast, data, 0, count, m->size, 0);
@@ -319,10 +332,14 @@ typedef struct refused {
 static const refused_t refusals[] = {
     {{.move = PL_MOVE_all_to_all, .count = 7}, false, "all_to_all of 7 .* a multiple of"},
     {{.move = PL_MOVE_all_to_all, .count = 9000}, false, "does not fit lent memory"},
+    {{.move = PL_MOVE_all_gather, .count = 99, .step = 24},
+     false,
+     "all_gather by chunks of multiples of 24 elements: .* multiple of 16"},
     {{.move = PL_MOVE_send, .count = 4, .root = 5, .to = 1}, false, "send from rank 5"},
     {{.move = PL_MOVE_send, .count = 4, .root = 1, .to = 5}, false, "rank 1 to rank 5"},
     {{.move = PL_MOVE_send, .count = 4, .root = 1, .to = 1}, false, "rank 1 to rank 1"},
-    {{.move = PL_MOVE_all_reduce, .count = 4}, true,
+    {{.move = PL_MOVE_all_reduce, .count = 4},
+     true,
      "all_reduce of memory of a device of kind \"cuda\": .* moves memory of the host"},
 };
 

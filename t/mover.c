@@ -12,6 +12,7 @@
 
 bool mover_forgets_after, mover_forgets_fence;
 int mover_fails_at, mover_operations, mover_overlaps, mover_scatters;
+int mover_gathers_overlap;
 
 enum { RANKS = 16 };
 
@@ -22,7 +23,10 @@ typedef struct group {
     int size, users;
     struct meeting *first; /* that are not over on all ranks */
     uint64_t begun[RANKS];
-    pl_fence_t *newest; /* that an operation of rank 0 waits for; counted  [NULL] */
+    pl_fence_t *newest, *newest_gather; /* that an operation of rank 0 waits for, and one
+                                           that gathers; counted  [NULL] */
+    int update;                         /* other operations that rank 0 has begun: those
+                                           that gather between two are of one update */
 } group_t;
 
 /* One operation of all ranks. */
@@ -31,7 +35,7 @@ typedef struct meeting {
     group_t *of;
     pl_want_t want;
     uint64_t number;
-    int users, given;
+    int users, given, update;
     bool is_aborted;
     void *in[RANKS];
     streams_event_t *gate[RANKS]; /* passes when all have given */
@@ -96,6 +100,7 @@ static void group_leave(group_t *g)
         while (g->first)
             meeting_free(g->first);
         pl_object_unref(g->newest);
+        pl_object_unref(g->newest_gather);
         free(g);
     }
     pthread_mutex_unlock(&lock);
@@ -153,12 +158,12 @@ static int give(void *data)
 }
 
 /* Whether what a later operation waits for is not there yet. */
-static void overlap_count(group_t *g)
+static void overlap_count(pl_fence_t *fence, int *count)
 {
     bool passed = true;
-    pl_fence_t *newest = pl_object_ref(g->newest);
+    pl_fence_t *newest = pl_object_ref(fence);
     if (newest && newest->ops->passed(newest, &passed, NULL) == PL_OK && !passed)
-        __atomic_add_fetch(&mover_overlaps, 1, __ATOMIC_RELAXED);
+        __atomic_add_fetch(count, 1, __ATOMIC_RELAXED);
     pl_object_unref(newest);
 }
 
@@ -174,11 +179,14 @@ static int take(void *data)
         uint64_t first = 0, count = m->want.count;
         const size_t width = pl_dtype_bytes(m->want.dtype);
         if (m->want.move == PL_MOVE_reduce_scatter)
-            pl_chunk_of(count, m->of->size, item->rank, &first, &count);
+            pl_want_chunk(&m->want, m->of->size, item->rank, &first, &count);
         memcpy(item->at + first * width, fresh + first * width, count * width);
         free(fresh);
         if (item->rank == 0)
-            overlap_count(m->of);
+            overlap_count(m->of->newest, &mover_overlaps);
+        if (item->rank == 0 && m->want.move == PL_MOVE_all_gather
+            && m->update == m->of->update)
+            overlap_count(m->of->newest_gather, &mover_gathers_overlap);
         if (--m->users == 0)
             meeting_free(m);
     }
@@ -207,6 +215,12 @@ static int device_begin(mover_t *m, pl_operation_t *op, pl_error_t *err)
     if (m->rank == 0) {
         pl_object_unref(m->group->newest);
         m->group->newest = pl_object_ref(op->after);
+    }
+    m->group->update += m->rank == 0 && op->want.move != PL_MOVE_all_gather;
+    if (m->rank == 0 && op->want.move == PL_MOVE_all_gather) {
+        meeting->update = m->group->update;
+        pl_object_unref(m->group->newest_gather);
+        m->group->newest_gather = pl_object_ref(op->after);
     }
     pthread_mutex_unlock(&lock);
     if (code != PL_OK)

@@ -18,7 +18,9 @@ extern int mover_fails_at;           /* which operation of rank 1 fails  [0] */
 /* Operations on devices so far, and those that were over on rank 0 before what a later
  * one of them waits for; reset by who reads them.  Atomic. */
 extern int mover_operations, mover_overlaps;
-/* Those that left each rank its chunk of the sums alone, on all ranks.  Atomic. */
-extern int mover_scatters;
+/* Those that left each rank its chunk of the sums alone, on all ranks; and those that
+ * gathered chunks and were over on rank 0 before what a later one of the same update
+ * waits for.  Atomic. */
+extern int mover_scatters, mover_gathers_overlap;
 
 #endif

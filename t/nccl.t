@@ -56,6 +56,17 @@ chunks_of_buckets_have_the_same_bits() {
     fit chunks-half-host '' $(by zero1 '"best"') --set trainer.devices=2 --resume runs/chunks-half
     is "$status" 0 "a checkpoint of chunks is resumed through the host"
     ok "to the same bits" cmp "$(newest runs)/model.safetensors" runs/zero12-host/model.safetensors
+    for ranks in 2 3; do
+        local clip="--set trainer.devices=$ranks --set trainer.gradient_clip_val=0.05"
+        fit "clipped$ranks" '' $(by zero1 '"auto"' $buckets) $clip
+        is "$status" 0 "zero1 by buckets, $ranks ranks, clipped: a run trains by NCCL"
+        fit "clipped$ranks-ddp" '' $(by ddp '"auto"') $clip
+        ok "to the bits of ddp" cmp "runs/clipped$ranks/model.safetensors" "runs/clipped$ranks-ddp/model.safetensors"
+        fit "clipped$ranks-host" '' $(by zero1 '"best"') $clip
+        ok "and of the way through the host" cmp "runs/clipped$ranks/model.safetensors" \
+            "runs/clipped$ranks-host/model.safetensors"
+    done
+    ok "which clipping changes" test -n "$(cmp runs/clipped2/model.safetensors runs/zero12-host/model.safetensors)"
     fit chunks-library '' $(by zero1 '{"name":"nccl","order":"library"}' $buckets) --set trainer.devices=4
     is "$status" 0 "and in NCCL's order"
 }

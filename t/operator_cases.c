@@ -96,6 +96,14 @@ static pl_node_t build_norm(pl_graph_t *g, const operator_case_t *c)
     return pl_emit(g, PL_OP_norm, &a, 1, &(pl_attr_t){.a = c->p}, NULL);
 }
 
+/* p: factor; arg: elements of a block, that the first lacks. */
+static pl_node_t build_block_norms(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t a = param(g, c, 0);
+    return pl_emit(g, PL_OP_block_norms, &a, 1,
+                   &(pl_attr_t){.a = c->p, .to = c->arg[0], .from = c->arg[1]}, NULL);
+}
+
 static pl_node_t build_mean(pl_graph_t *g, const operator_case_t *c)
 {
     return pl_mean(g, param(g, c, 0), (int[]){(int)c->arg[1], (int)c->arg[2]},
@@ -497,6 +505,12 @@ const operator_case_t operator_cases[] = {
     {CASE("norm, blocks", norm, 1, S(70, 33)), .p = 0.5, .forward_only = true},
     {CASE("norm, large", norm, 1, S(70, 33)), .p = 0x1p-20, .low = 1e37, .high = 3e38,
      .forward_only = true},
+    {CASE("block_norms", block_norms, 1, S(70, 33)), .arg = {64, 48}, .p = 0.5,
+     .forward_only = true},
+    {CASE("block_norms, wide", block_norms, 1, S(70, 33)), .arg = {1024}, .p = 1,
+     .forward_only = true},
+    {CASE("block_norms, of one block", block_norms, 1, S(3, 5)), .arg = {16, 1},
+     .p = 0x1p-20, .low = 1e37, .high = 3e38, .forward_only = true},
     {CASE("sum, all", sum, 1, S(3, 5))},
     {CASE("sum, the first axis", sum, 1, S(3, 5)), .arg = {1, 0}},
     {CASE("sum, the last axis kept", sum, 1, S(3, 5)), .arg = {1, -1, 0, true}},

@@ -195,6 +195,10 @@ static const char *const without_result[] = {
     "linear, gelu_tanh, linear",
     "linear, relu, linear",
     "embedding, linear of its table",
+    /* PyTorch has no operation for it */
+    "block_norms",
+    "block_norms, wide",
+    "block_norms, of one block",
     /* of another size than a case that has one */
     "attention, width 8, heads cut out",
     "attention, width 16",

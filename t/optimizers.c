@@ -19,12 +19,12 @@ enum { TENSORS = 5, STEPS = 200 };
 /* A model of matrices and vectors, its regions, and an optimizer's step. */
 typedef struct rig {
     pl_optimizer_t *optimizer;
-    double factor;                                          /* of the rate  [0: 1] */
+    double factor; /* of the rate  [0: 1] */
     double average_share;
     pl_model_t *model;
     pl_graph_t *graph;
     double *region[PL_REGIONS];
-    double figures[2][2];                                   /* loss, grad_norm */
+    double figures[2][2]; /* loss, grad_norm */
     bool guarded;
 } rig_t;
 
@@ -357,6 +357,79 @@ static void the_norm_and_the_loss_come_back(void)
     rig_release(&rig);
 }
 
+/* The graph of a step anew. */
+static void rig_by_blocks(rig_t *rig, int64_t block, int64_t norms)
+{
+    rig->optimizer->block = block;
+    rig->optimizer->norms = norms;
+    pl_graph_free(rig->graph);
+    rig->graph = pl_optimizer_graph(rig->optimizer, rig->model, NOMINAL, 0, &failure);
+}
+
+/* Adds the norms of the blocks in some pieces to those that there are. */
+static void norms_add(rig_t *rig, const pl_piece_t *piece, int pieces)
+{
+    double *sum = rig->region[PL_REGION_STRATEGY0 + 1], own[64];
+    pl_reference_replay_t replay = {0};
+    pl_optimizer_t *o = rig->optimizer;
+    o->pieces = pieces;
+    memcpy(o->piece, piece, (size_t)pieces * sizeof *piece);
+    memcpy(replay.region, rig->region, sizeof replay.region);
+    replay.region[PL_REGION_STRATEGY0 + 1] = own;
+    for (int k = 0; k < 64; k++)
+        own[k] = NAN;
+    pl_graph_t *g = pl_optimizer_norms(o, rig->model, &failure);
+    if (!ok(g && pl_reference_replay(g, &replay, &failure) == PL_OK, "norms of %d pieces",
+            pieces))
+        return;
+    for (int64_t k = 0; k < o->norms; k++)
+        sum[k] += own[k];
+    o->pieces = 0;
+    pl_graph_free(g);
+}
+
+static void the_norm_of_blocks_is_that_of_all(void)
+{
+    rig_t rig = rig_new(&pl_sgd_optimizer, "{}", 0);
+    rig_gradients(&rig, 0, 7, 5);
+    double square = 0;
+    for (int i = 0; i < TENSORS; i++)
+        for (int64_t k = 0; i != 1 && i != 3 && k < rig.model->tensor[i].count; k++)
+            square += pow(rig.region[PL_REGION_GRADS][rig.model->tensor[i].offset + k]
+                              * NOMINAL / 5,
+                          2);
+    rig.model->tensor[1].frozen = true;
+    rig.model->tensor[3].step = 1;
+    rig_by_blocks(&rig, 16, 0);
+    rig_step(&rig, 0);
+    const double whole = rig.figures[1][0];
+    is_near(whole, sqrt(square), 1e-12, "on a rank that has all gradients");
+    const int64_t norms = pl_norm_count(rig.model, 0, 16);
+    is_int(norms, 4, "there are norms of four blocks");
+    rig_by_blocks(&rig, 16, norms);
+    norms_add(&rig, (pl_piece_t[]){{80, 16, 0}, {0, 16, 16}}, 2);
+    norms_add(&rig, (pl_piece_t[]){{16, 32, 0}}, 1);
+    norms_add(&rig, (pl_piece_t[]){{64, 16, 0}, {48, 0, 16}}, 2);
+    rig_step(&rig, 0);
+    ok(rig.figures[1][0] == whole, "ranks that have pieces come to the same bits");
+    rig_release(&rig);
+    rig_t behind = rig_new(&pl_sgd_optimizer, "{}", 0);
+    rig_gradients(&behind, 0, 7, 5);
+    behind.model->tensor[0].step = 1;
+    rig_by_blocks(&behind, 32, 0);
+    rig_step(&behind, 0);
+    const double other = behind.figures[1][0];
+    rig_by_blocks(&behind, 32, pl_norm_count(behind.model, 0, 32));
+    norms_add(&behind, (pl_piece_t[]){{16, 32, 0}}, 1);
+    norms_add(&behind, (pl_piece_t[]){{48, 48, 0}}, 1);
+    rig_step(&behind, 0);
+    ok(behind.figures[1][0] == other && other != whole,
+       "blocks are counted from a step's first parameter");
+    rig_release(&behind);
+    is_int(pl_norm_block(&(pl_model_t){.params = 1000}), 16, "a small model's blocks");
+    is_int(pl_norm_block(&(pl_model_t){.params = 124439808}), 4096, "those of GPT-2");
+}
+
 /* Whether a step with this in the gradients leaves everything as it was, and ends guarded
  * or not. */
 static bool nothing_happens(int64_t at, double value, bool guarded)
@@ -517,6 +590,7 @@ int main(void)
     run(other_optimizers_too);
     run(a_schedule_may_cycle_the_momentum);
     run(the_norm_and_the_loss_come_back);
+    run(the_norm_of_blocks_is_that_of_all);
     run(what_is_not_finite_changes_nothing);
     run(a_step_that_nobody_had_a_sample_for_is_no_fault);
     run(padding_stays_zero);

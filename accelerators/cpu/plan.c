@@ -272,11 +272,12 @@ static void bucket_place(compiler_t *c, const int *step_of_unit, int bucket)
 {
     const pl_graph_t *g = &c->lowered.graph;
     const int64_t from = c->graph.bucket[bucket + 1], to = c->graph.bucket[bucket];
+    const int region = c->graph.bucket_params ? PL_REGION_PARAMS : PL_REGION_GRADS;
     int after = bucket ? c->plan->bucket_after[bucket - 1] : 0;
     for (int i = 0; i < g->op_count; i++) {
         const pl_value_t *target = &g->value[g->op[i].input[0]];
         if (g->op[i].code != PL_OP_assign || target->source != PL_FROM_REGION
-            || target->index != PL_REGION_GRADS || target->offset >= to
+            || target->index != region || target->offset >= to
             || target->offset + pl_elements(target->shape) <= from)
             continue;
         const int ready = assigned_after(c, step_of_unit, i);

@@ -194,6 +194,32 @@ static int prepare_power_sums(pl_step_t *s, const pl_builder_t *b, pl_error_t *e
     return PL_OK;
 }
 
+/* ---- block_norms: of devices; on CPUs a pass by one thread ---- */
+
+static int run_block_norms(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+{
+    (void)err;
+    const float *x = pl_in(s, f, 0);
+    float *to = pl_out(s, f, 0);
+    const int64_t lacks = s->op.attr.from, block = s->op.attr.to, n = s->size[0];
+    for (int64_t k = 0; k * block < lacks + n; k++) {
+        double sum = 0;
+        const int64_t from = k * block - lacks, end = from + block;
+        for (int64_t i = from > 0 ? from : 0; i < end && i < n; i++)
+            sum += (double)x[i] * (double)x[i];
+        to[k] = (float)(s->op.attr.a * sqrt(sum));
+    }
+    return PL_OK;
+}
+
+static int prepare_block_norms(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    (void)err;
+    s->size[0] = pl_elements(pl_step_in(b, s, 0));
+    s->run = run_block_norms;
+    return PL_OK;
+}
+
 /* ---- guard ---- */
 
 static int run_guard(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
@@ -233,8 +259,12 @@ static int prepare_exchange(pl_step_t *s, const pl_builder_t *b, pl_error_t *err
 }
 
 const pl_prepare_t pl_prepare_reductions[PL_OPCODES] = {
-    [PL_OP_argmax] = prepare_max,        [PL_OP_exchange] = prepare_exchange,
-    [PL_OP_guard] = prepare_guard,       [PL_OP_max] = prepare_max,
-    [PL_OP_max_grad] = prepare_max_grad, [PL_OP_power_sums] = prepare_power_sums,
+    [PL_OP_argmax] = prepare_max,
+    [PL_OP_block_norms] = prepare_block_norms,
+    [PL_OP_exchange] = prepare_exchange,
+    [PL_OP_guard] = prepare_guard,
+    [PL_OP_max] = prepare_max,
+    [PL_OP_max_grad] = prepare_max_grad,
+    [PL_OP_power_sums] = prepare_power_sums,
     [PL_OP_sum] = prepare_sum,
 };

@@ -182,8 +182,13 @@ static bool is_backward(const pl_graph_t *g, int from, int to)
     return from < to;
 }
 
-/* The unit that is the last to put something into elements [from, to) of the gradients;
- * where an assign is nothing its value is made where it belongs. */
+static int bucket_region(const compiler_t *c)
+{
+    return c->graph.bucket_params ? PL_REGION_PARAMS : PL_REGION_GRADS;
+}
+
+/* The unit that is the last to put something into elements [from, to) of the buckets'
+ * region; where an assign is nothing its value is made where it belongs. */
 static int bucket_unit(const compiler_t *c, int64_t from, int64_t to)
 {
     const pl_graph_t *g = &c->lowered.graph;
@@ -191,7 +196,7 @@ static int bucket_unit(const compiler_t *c, int64_t from, int64_t to)
     for (int i = 0; i < g->op_count; i++) {
         const pl_value_t *target = &g->value[g->op[i].input[0]];
         if (g->op[i].code != PL_OP_assign || target->source != PL_FROM_REGION
-            || target->index != PL_REGION_GRADS || target->offset >= to
+            || target->index != bucket_region(c) || target->offset >= to
             || target->offset + pl_elements(target->shape) <= from)
             continue;
         const pl_value_t *made = &g->value[c->fusion.root[g->op[i].input[1]]];
@@ -210,7 +215,7 @@ static void cut_buckets(compiler_t *c, const int *last, int *bucket, int unit)
     const int before = *bucket;
     for (; *bucket < c->graph.bucket_count && last[*bucket] <= unit; ++*bucket)
         if (unit + 1 < c->fusion.units) /* those of the end are there with the rest */
-            passage_add(c, PL_REGION_GRADS, (size_t)at[*bucket + 1],
+            passage_add(c, bucket_region(c), (size_t)at[*bucket + 1],
                         (size_t)(at[*bucket] - at[*bucket + 1]));
         else
             return;
@@ -250,7 +255,7 @@ static void cut_end(compiler_t *c, int buckets)
     for (int r = 0; r < PL_REGIONS; r++) {
         if (!changes[r] || (r == PL_REGION_EXCHANGE && p->exchanged.count))
             continue;
-        if (r == PL_REGION_GRADS && buckets) {
+        if (r == bucket_region(c) && buckets) {
             const size_t passed = (size_t)c->graph.bucket[0],
                          left = (size_t)c->graph.bucket[buckets];
             passage_add(c, r, 0, left);

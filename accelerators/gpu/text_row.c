@@ -447,6 +447,23 @@ static void print_power_sums(gpu_text_t *t, const pl_op_t *op)
     gpu_kernel_end(t, 1, 32);
 }
 
+/* Which thread adds up what depends on the size of a block alone. */
+static void print_block_norms(gpu_text_t *t, const pl_op_t *op)
+{
+    const int64_t n = pl_elements(shape_of(t, op->input[0])), width = op->attr.to,
+                  blocks = pl_elements(shape_of(t, op->output[0]));
+    gpu_kernel_begin(t, "block_norms");
+    gpu_define_load(t, "X", op->input[0]);
+    gpu_define_store(t, "Y", op->output[0]);
+    gpu_define_number(t, "N", n);
+    gpu_define_number(t, "LACKS", op->attr.from);
+    gpu_define_number(t, "BLOCKS", blocks);
+    gpu_define_number(t, "WIDTH", width);
+    gpu_define(t, "SCALE", "%a", op->attr.a);
+    gpu_include(t, "block_norms");
+    gpu_kernel_end(t, gpu_row_groups(blocks), gpu_row_threads(width));
+}
+
 bool gpu_print_row(gpu_text_t *t, int i)
 {
     const pl_op_t *op = &t->g->op[i];
@@ -463,6 +480,7 @@ bool gpu_print_row(gpu_text_t *t, int i)
     case PL_OP_cross_entropy:
     case PL_OP_correct: print_cross_entropy(t, op, i); return true;
     case PL_OP_cross_entropy_grad: print_cross_entropy_grad(t, op, i); return true;
+    case PL_OP_block_norms: print_block_norms(t, op); return true;
     case PL_OP_power_sums: print_power_sums(t, op); return true;
     case PL_OP_confusion:
     case PL_OP_score_bins: print_counts(t, op, i); return true;

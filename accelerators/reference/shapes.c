@@ -38,6 +38,15 @@ static void compute_norm(pl_reference_call_t *c)
     c->out[0][0] = c->attr->a * sqrt(sum);
 }
 
+static void compute_block_norms(pl_reference_call_t *c)
+{
+    const int64_t lacks = c->attr->from, n = pl_elements(c->in_shape[0]);
+    for (int64_t e = 0; e < n; e++)
+        c->out[0][(lacks + e) / c->attr->to] += c->in[0][e] * c->in[0][e];
+    for (int64_t k = 0; k * c->attr->to < lacks + n; k++)
+        c->out[0][k] = c->attr->a * sqrt(c->out[0][k]);
+}
+
 static int64_t first_largest(const double *x, around_t a, int64_t o, int64_t i)
 {
     int64_t best = 0;
@@ -143,6 +152,7 @@ static void compute_range(pl_reference_call_t *c)
 
 const pl_reference_kernel_t pl_reference_shapes[PL_OPCODES] = {
     [PL_OP_norm] = compute_norm,
+    [PL_OP_block_norms] = compute_block_norms,
     [PL_OP_sum] = compute_sum,
     [PL_OP_max] = compute_max,
     [PL_OP_max_grad] = compute_max_grad,

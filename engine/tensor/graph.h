@@ -173,7 +173,7 @@ typedef struct pl_fetch {
 
 struct pl_model;
 
-/* Ranges of the gradients that are told as soon as they are there. */
+/* Ranges of gradients, or parameters, that are told as soon as they are there. */
 enum { PL_GRAD_BUCKETS_MOST = 64 };
 
 struct pl_graph {
@@ -200,9 +200,10 @@ struct pl_graph {
     unsigned random_count;                  /* nameless random operators so far, for their
                                                streams */
     int64_t
-        bucket[PL_GRAD_BUCKETS_MOST + 1];  /* elements of the gradients, falling: bucket k
+        bucket[PL_GRAD_BUCKETS_MOST + 1];  /* elements of the region, falling: bucket k
                                               is [bucket[k + 1], bucket[k]) */
     int bucket_count;                      /* 0: nobody wants to be told */
+    bool bucket_params;                    /* they are of parameters, which it updates */
     pl_error_t error;                      /* the first; code 0 when none */
 };
 

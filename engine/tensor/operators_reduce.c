@@ -131,6 +131,17 @@ static int shape_norm(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     return pl_want_float(g, op, 1);
 }
 
+static int shape_block_norms(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    const int64_t elements = op->attr.from + pl_elements(pl_input_shape(g, op, 0)),
+                  block = op->attr.to;
+    if (block < 1 || op->attr.from < 0 || op->attr.from >= block)
+        return pl_refuse(g, "block_norms of %lld elements, the first from %lld on",
+                         (long long)block, (long long)op->attr.from);
+    out->shape = PL_SHAPE((elements + block - 1) / block);
+    return pl_want_float(g, op, 1);
+}
+
 static int shape_power_sums(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
     out->shape = PL_SHAPE(2, PL_EXACT_PARTS);
@@ -140,6 +151,7 @@ static int shape_power_sums(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 const pl_rules_t pl_reduce_rules[PL_OPCODES] = {
     [PL_OP_sum] = {shape_sum, gradient_sum},
     [PL_OP_norm] = {shape_norm, NULL},
+    [PL_OP_block_norms] = {shape_block_norms, NULL},
     [PL_OP_max] = {shape_max, gradient_max},
     [PL_OP_max_grad] = {shape_max_grad, NULL},
     [PL_OP_argmax] = {shape_argmax, NULL},

@@ -386,7 +386,8 @@ static int on_reduce_scatter(void *self, pl_call_t *call, const pl_body_t *body,
                             .dtype = msg->dtype,
                             .reduction = msg->reduction,
                             .offset = msg->offset,
-                            .count = msg->count};
+                            .count = msg->count,
+                            .step = msg->step};
     return enqueue(self, call, &want, msg->memory, msg->after, err);
 }
 
@@ -397,7 +398,8 @@ static int on_all_gather(void *self, pl_call_t *call, const pl_body_t *body,
     const pl_want_t want = {.move = PL_MOVE_all_gather,
                             .dtype = msg->dtype,
                             .offset = msg->offset,
-                            .count = msg->count};
+                            .count = msg->count,
+                            .step = msg->step};
     return enqueue(self, call, &want, msg->memory, msg->after, err);
 }
 

@@ -24,8 +24,21 @@ const char *pl_move_name(uint32_t move)
 
 void pl_chunk_of(uint64_t count, int size, int rank, uint64_t *first, uint64_t *length)
 {
+    pl_chunk_by(count, PL_CHUNK_STEP, size, rank, first, length);
+}
+
+void pl_want_chunk(const pl_want_t *want, int size, int rank, uint64_t *first,
+                   uint64_t *length)
+{
+    pl_chunk_by(want->count, want->step ? want->step : PL_CHUNK_STEP, size, rank, first,
+                length);
+}
+
+void pl_chunk_by(uint64_t count, uint64_t step, int size, int rank, uint64_t *first,
+                 uint64_t *length)
+{
     uint64_t part = count / (uint64_t)size + (count % (uint64_t)size > 0);
-    part = (part + PL_CHUNK_STEP - 1) / PL_CHUNK_STEP * PL_CHUNK_STEP;
+    part = (part + step - 1) / step * step;
     const uint64_t from = part * (uint64_t)rank;
     *first = from < count ? from : count;
     *length = count - *first < part ? count - *first : part;
@@ -112,6 +125,12 @@ static int operation_check(const pl_underway_t *now, const pl_operation_t *op, i
                        "all_to_all of %llu elements: %d ranks need a multiple of their "
                        "number",
                        (unsigned long long)want->count, size);
+    if (want->step % PL_CHUNK_STEP)
+        return pl_fail(err, PL_EINVAL,
+                       "%s by chunks of multiples of %llu elements: it has to be a "
+                       "multiple of %d",
+                       pl_move_name(want->move), (unsigned long long)want->step,
+                       PL_CHUNK_STEP);
     return elements_check(op, err);
 }
 
@@ -203,7 +222,7 @@ static void chunk_copy(const pl_want_t *want, int size, int rank, const void *fr
 {
     uint64_t first, length;
     const size_t bytes = pl_dtype_bytes(want->dtype);
-    pl_chunk_of(want->count, size, rank, &first, &length);
+    pl_want_chunk(want, size, rank, &first, &length);
     memcpy((char *)own + first * bytes, (const char *)from + first * bytes,
            length * bytes);
 }

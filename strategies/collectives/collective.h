@@ -62,6 +62,8 @@ typedef struct pl_want {
     uint64_t offset;                                        /* in it, bytes */
     uint64_t count;                                         /* elements; lend_memory and
                                                                share_memory: bytes */
+    uint64_t step;                                          /* chunks begin at multiples
+                                                               of it  [PL_CHUNK_STEP] */
 } pl_want_t;
 
 /* Who meets whom. */
@@ -135,10 +137,10 @@ typedef struct pl_collective_ops {
     int (*share_memory)(void *self, pl_operation_t *op, pl_error_t *err);
     /* Afterwards all ranks have the reduced elements.  [PL_EUNSUPPORTED; so below] */
     int (*all_reduce)(void *self, pl_operation_t *op, pl_error_t *err);
-    /* The same, but each rank has its pl_chunk_of() alone; the rest is undefined, of a
+    /* The same, but each rank has its pl_want_chunk() alone; the rest is undefined, of a
      * device's memory as it was. */
     int (*reduce_scatter)(void *self, pl_operation_t *op, pl_error_t *err);
-    /* Each rank gives its pl_chunk_of(); afterwards all have all. */
+    /* Each rank gives its pl_want_chunk(); afterwards all have all. */
     int (*all_gather)(void *self, pl_operation_t *op, pl_error_t *err);
     /* Of want.count elements, a multiple of the ranks, each rank has one equal part for
      * each rank, in their order; afterwards it has theirs for it, in their order. */
@@ -173,6 +175,12 @@ enum { PL_CHUNK_STEP = 16 };
  * begin at multiples of PL_CHUNK_STEP, and may be empty. */
 PL_API void pl_chunk_of(uint64_t count, int size, int rank, uint64_t *first,
                         uint64_t *length);
+/* The same where they begin at multiples of `step`. */
+PL_API void pl_chunk_by(uint64_t count, uint64_t step, int size, int rank,
+                        uint64_t *first, uint64_t *length);
+/* The chunk of a rank in reduce_scatter and all_gather. */
+PL_API void pl_want_chunk(const pl_want_t *want, int size, int rank, uint64_t *first,
+                          uint64_t *length);
 
 /* The equal part of a rank of all_to_all. */
 PL_API void pl_part_of(uint64_t count, int size, int rank, uint64_t *first,

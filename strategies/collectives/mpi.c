@@ -210,7 +210,7 @@ static void chunks_count(const mpi_t *m)
 {
     for (int rank = 0; rank < m->size; rank++) {
         uint64_t first, length;
-        pl_chunk_of(m->now.op->want.count, m->size, rank, &first, &length);
+        pl_want_chunk(&m->now.op->want, m->size, rank, &first, &length);
         m->x->places[rank] = (int)first, m->x->counts[rank] = (int)length;
     }
 }

@@ -35,7 +35,7 @@ static range_t chunk(const nccl_t *n, int rank)
 {
     uint64_t first, count;
     const pl_want_t *want = &n->now.op->want;
-    pl_chunk_of(want->count, n->world.size, rank, &first, &count);
+    pl_want_chunk(want, n->world.size, rank, &first, &count);
     return (range_t){elements(n) + first * types[want->dtype].bytes, count};
 }
 

@@ -168,7 +168,7 @@ static bool piece_of(const shm_t *s, int k, int *from, uint64_t *first, uint64_t
     const pl_want_t *want = &s->now.op->want;
     *from = k;
     switch (want->move) {
-    case PL_MOVE_all_gather: pl_chunk_of(want->count, s->size, k, first, length); break;
+    case PL_MOVE_all_gather: pl_want_chunk(want, s->size, k, first, length); break;
     case PL_MOVE_all_to_all:
         pl_part_of(want->count, s->size, k, first, length);
         if ((k < s->rank) == ((k + s->rank) % 2 == 0))
@@ -182,9 +182,7 @@ static bool piece_of(const shm_t *s, int k, int *from, uint64_t *first, uint64_t
                       ? 0
                       : want->count;
         break;
-    default:
-        *from = -1;
-        pl_chunk_of(want->count, s->size, s->rank, first, length);
+    default: *from = -1; pl_want_chunk(want, s->size, s->rank, first, length);
     }
     if (*from == s->rank)
         *length = 0;

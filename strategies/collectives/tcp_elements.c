@@ -107,7 +107,7 @@ static void part_of(const tcp_t *t, int owner, uint64_t *first, uint64_t *length
     else if (want->move == PL_MOVE_all_to_all)
         pl_part_of(want->count, t->size, owner, first, length);
     else
-        pl_chunk_of(want->count, t->size, owner, first, length);
+        pl_want_chunk(want, t->size, owner, first, length);
     *first *= size, *length *= size;
 }
 

@@ -124,6 +124,7 @@ typedef struct step {
     const pl_optimizer_t *optimizer;
     pl_node_t factor;                                       /* of every gradient */
     bool has_master;
+    const pl_piece_t *piece; /* that is updated now */
 } step_t;
 
 static void figure(pl_graph_t *g, const char *name, pl_node_t sum, pl_node_t weight)
@@ -169,23 +170,96 @@ static pl_node_t norm_of(pl_graph_t *g, pl_node_t x, double scale)
 /* That of the gradients is made of smaller ones, which fit in float32. */
 #define SMALL 0x1p-20
 
-/* Of the trained gradients in a piece; id -1: there are none. */
-static pl_node_t piece_norm(pl_graph_t *g, const pl_model_t *model, int step,
-                            const pl_piece_t *piece)
+/* The norm of neighbouring gradients. */
+static pl_node_t range_norm(pl_graph_t *g, int64_t from, int64_t to)
+{
+    return norm_of(g, pl_region_view(g, PL_REGION_GRADS, from, PL_SHAPE(to - from)),
+                   SMALL);
+}
+
+static pl_node_t ranges_norm(pl_graph_t *g, const pl_model_t *model, int step)
 {
     pl_node_t norm = {-1};
     for (int64_t a = 0, b = 0; pl_trained_range(model, step, &a, &b);) {
-        const int64_t end = piece->first + piece->count,
-                      from = a > piece->first ? a : piece->first, to = b < end ? b : end;
-        if (from >= to)
-            continue;
-        pl_node_t grads = pl_region_view(g, PL_REGION_GRADS, from, PL_SHAPE(to - from));
-        pl_node_t part = norm_of(g, grads, SMALL);
+        pl_node_t part = range_norm(g, a, b);
         pl_node_t both[] = {pl_reshape(g, norm.id < 0 ? part : norm, PL_SHAPE(1)),
                             pl_reshape(g, part, PL_SHAPE(1))};
         norm = norm.id < 0 ? part : norm_of(g, pl_concat(g, both, 2, 0), 1);
     }
     return norm;
+}
+
+/* ---- Norms of blocks ---- */
+
+enum { BLOCKS_MOST = 1 << 15 };
+
+/* Of GPT-2 with 124 million parameters a block has 4 096. */
+int64_t pl_norm_block(const pl_model_t *model)
+{
+    int64_t block = PL_REGION_ALIGN;
+    while (model->params / block > BLOCKS_MOST)
+        block *= 2;
+    return block;
+}
+
+/* A trained range, and its norms among all of the step. */
+typedef struct blocks {
+    int64_t from, to, begin; /* elements; blocks are counted from */
+    int64_t first, count;    /* norms */
+} blocks_t;
+
+/* The first of neighbouring parameters of a step, frozen ones among them. */
+static int64_t begin_of(const pl_model_t *model, int step, int64_t from)
+{
+    int64_t begin = 0;
+    bool is_inside = false;
+    for (int i = 0; i < model->count; i++) {
+        const pl_tensor_info_t *t = &model->tensor[i];
+        if (t->region != PL_REGION_PARAMS || t->offset > from)
+            continue;
+        if (t->step == step && !is_inside)
+            begin = t->offset;
+        is_inside = t->step == step;
+    }
+    return begin;
+}
+
+static int64_t block_of(const blocks_t *b, int64_t element, int64_t block)
+{
+    return (element - b->begin) / block;
+}
+
+static bool blocks_next(const pl_model_t *model, int step, int64_t block, blocks_t *b)
+{
+    b->first += b->count;
+    if (!pl_trained_range(model, step, &b->from, &b->to))
+        return false;
+    b->begin = begin_of(model, step, b->from);
+    b->count = block_of(b, b->to - 1, block) - block_of(b, b->from, block) + 1;
+    return true;
+}
+
+int64_t pl_norm_count(const pl_model_t *model, int step, int64_t block)
+{
+    blocks_t b = {0};
+    while (blocks_next(model, step, block, &b))
+        continue;
+    return b.first;
+}
+
+static pl_node_t block_norms(pl_graph_t *g, pl_node_t x, pl_attr_t attr)
+{
+    return pl_emit(g, PL_OP_block_norms, &x, 1, &attr, NULL);
+}
+
+/* Of elements that end where a block or the range does. */
+static pl_node_t blocks_norms(pl_graph_t *g, const blocks_t *b, int64_t block,
+                              int64_t from, int64_t to)
+{
+    return block_norms(g, pl_region_view(g, PL_REGION_GRADS, from, PL_SHAPE(to - from)),
+                       (pl_attr_t){.a = SMALL,
+                                   .from = (from - b->begin) % block,
+                                   .to = block});
 }
 
 static pl_node_t norms_view(pl_graph_t *g, int64_t first, int64_t count)
@@ -194,15 +268,34 @@ static pl_node_t norms_view(pl_graph_t *g, int64_t first, int64_t count)
                           PL_SHAPE(count));
 }
 
+/* All that a step trains, in order. */
+static pl_node_t all_norms(pl_graph_t *g, const pl_optimizer_t *optimizer,
+                           const pl_model_t *model)
+{
+    pl_node_t all = {-1};
+    if (optimizer->norms)
+        return norms_view(g, 0, optimizer->norms);
+    for (blocks_t b = {0}; blocks_next(model, optimizer->step, optimizer->block, &b);) {
+        pl_node_t both[] = {all, blocks_norms(g, &b, optimizer->block, b.from, b.to)};
+        all = all.id < 0 ? both[1] : pl_concat(g, both, 2, 0);
+    }
+    return all;
+}
+
 /* Of the gradients times `factor`.  The product may fit in float32 where the norm itself
  * does not, so that comes into it at last. */
 static pl_node_t gradient_norm(pl_graph_t *g, const pl_optimizer_t *optimizer,
                                const pl_model_t *model, pl_node_t factor)
 {
-    const pl_piece_t all = {.count = model->params};
-    pl_node_t norm = optimizer->norms
-                         ? norm_of(g, norms_view(g, 0, optimizer->norms), 1)
-                         : piece_norm(g, model, optimizer->step, &all);
+    pl_node_t norm;
+    if (optimizer->block) {
+        const pl_node_t norms = all_norms(g, optimizer, model);
+        const int64_t count = pl_norm_count(model, optimizer->step, optimizer->block);
+        norm = pl_reshape(g, block_norms(g, norms, (pl_attr_t){.a = 1, .to = count}),
+                          pl_shape(0));
+    } else {
+        norm = ranges_norm(g, model, optimizer->step);
+    }
     return pl_scale(g, pl_mul(g, norm, factor), 1 / SMALL);
 }
 
@@ -290,16 +383,13 @@ typedef struct range {
 
 static void range_end(step_t *s, range_t *range, int64_t to)
 {
-    const pl_piece_t all = {.count = to};
-    const pl_piece_t *piece = s->optimizer->pieces ? s->optimizer->piece : &all;
-    for (int k = 0; k == 0 || k < s->optimizer->pieces; k++, piece++) {
-        const int64_t last = piece->first + piece->count,
-                      first = range->from > piece->first ? range->from : piece->first,
-                      end = to < last ? to : last;
-        if (end > first && range->how.self)
-            update_range(s, first, piece->slot + first - piece->first,
-                         PL_SHAPE(end - first), range->how);
-    }
+    const pl_piece_t *piece = s->piece;
+    const int64_t last = piece->first + piece->count,
+                  first = range->from > piece->first ? range->from : piece->first,
+                  end = to < last ? to : last;
+    if (end > first && range->how.self)
+        update_range(s, first, piece->slot + first - piece->first, PL_SHAPE(end - first),
+                     range->how);
     range->from = to;
 }
 
@@ -338,6 +428,17 @@ static void update_all(step_t *s, const pl_model_t *model)
     range_end(s, &range, model->params);
 }
 
+/* Piece by piece: those of a bucket are done before those of the next. */
+static void update_pieces(step_t *s, const pl_model_t *model)
+{
+    const pl_piece_t all = {.count = model->params};
+    const int pieces = s->optimizer->pieces;
+    for (int k = 0; k == 0 || k < pieces; k++) {
+        s->piece = pieces ? &s->optimizer->piece[k] : &all;
+        update_all(s, model);
+    }
+}
+
 static bool has_parameters(const pl_model_t *model, int step)
 {
     int64_t from = 0, to = 0;
@@ -360,7 +461,7 @@ pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t
         return NULL;
     pl_scope(s.g, "%s", optimizer->ops->name);
     s.factor = gradient_factor(s.g, optimizer, model, nominal, clip);
-    update_all(&s, model);
+    update_pieces(&s, model);
     pl_scope_end(s.g);
     if (pl_graph_cast(s.g, model->precision, err) != PL_OK) {
         pl_graph_free(s.g);
@@ -370,30 +471,58 @@ pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t
     return s.g;
 }
 
-static void norms_describe(pl_graph_t *g, const pl_optimizer_t *optimizer,
-                           const pl_model_t *model, int64_t first)
+/* The piece that is the first at an element or behind it. */
+static const pl_piece_t *piece_from(const pl_optimizer_t *optimizer, int64_t from)
 {
-    const int64_t end = first + optimizer->pieces, rest = optimizer->norms - end;
-    const pl_node_t zero = pl_scalar(g, 0);
-    if (first)
-        pl_assign(g, norms_view(g, 0, first), pl_broadcast_to(g, zero, PL_SHAPE(first)));
-    if (rest)
-        pl_assign(g, norms_view(g, end, rest), pl_broadcast_to(g, zero, PL_SHAPE(rest)));
+    const pl_piece_t *first = NULL;
     for (int k = 0; k < optimizer->pieces; k++) {
-        const pl_node_t norm =
-            piece_norm(g, model, optimizer->step, &optimizer->piece[k]);
-        pl_assign(g, norms_view(g, first + k, 1),
-                  pl_broadcast_to(g, norm.id < 0 ? zero : norm, PL_SHAPE(1)));
+        const pl_piece_t *piece = &optimizer->piece[k];
+        if (piece->count && piece->first >= from
+            && (!first || piece->first < first->first))
+            first = piece;
     }
+    return first;
+}
+
+static void norms_put(pl_graph_t *g, int64_t first, int64_t end, pl_node_t norms)
+{
+    if (end > first)
+        pl_assign(g, norms_view(g, first, end - first),
+                  pl_broadcast_to(g, norms, PL_SHAPE(end - first)));
+}
+
+static void norms_describe(pl_graph_t *g, const pl_optimizer_t *optimizer,
+                           const pl_model_t *model)
+{
+    const int64_t block = optimizer->block;
+    const pl_node_t zero = pl_scalar(g, 0);
+    int64_t at = 0;
+    for (blocks_t b = {0}; blocks_next(model, optimizer->step, block, &b);) {
+        const pl_piece_t *p = piece_from(optimizer, 0);
+        for (; p; p = piece_from(optimizer, p->first + p->count)) {
+            const int64_t end = p->first + p->count,
+                          from = b.from > p->first ? b.from : p->first,
+                          to = b.to < end ? b.to : end;
+            if (from >= to)
+                continue;
+            const int64_t before = block_of(&b, b.from, block),
+                          first = b.first + block_of(&b, from, block) - before,
+                          behind = b.first + block_of(&b, to - 1, block) - before + 1;
+            norms_put(g, at, first, zero);
+            norms_put(g, first, behind, blocks_norms(g, &b, block, from, to));
+            at = behind;
+        }
+    }
+    norms_put(g, at, optimizer->norms, zero);
 }
 
 pl_graph_t *pl_optimizer_norms(const pl_optimizer_t *optimizer, const pl_model_t *model,
-                               int64_t first, pl_error_t *err)
+                               pl_error_t *err)
 {
     pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
     if (!g)
         return NULL;
-    norms_describe(g, optimizer, model, first);
+    norms_describe(g, optimizer, model);
     if (pl_graph_check(g, err) == PL_OK
         && pl_graph_cast(g, model->precision, err) == PL_OK)
         return g;

@@ -56,8 +56,11 @@ typedef struct pl_optimizer {
                                                updates */
     pl_piece_t piece[PL_GRAD_BUCKETS_MOST]; /* of the parameters, which it updates */
     int pieces;                             /* [0: all] */
+    int64_t block;                          /* elements of a block: the norm of the
+                                               gradients is that of the norms of blocks
+                                               [0: of ranges of them] */
     int64_t norms;                          /* PL_REGION_STRATEGY0 + 1 has as many, which
-                                               pl_optimizer_norms() left of pieces of all
+                                               pl_optimizer_norms() left of blocks of all
                                                ranks  [0: the gradients are whole] */
 } pl_optimizer_t;
 
@@ -96,11 +99,18 @@ int pl_optimizer_groups_check(const pl_optimizer_t *optimizer, const pl_model_t 
 pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t *model,
                                double nominal, double clip, pl_error_t *err);
 
-/* Where `norms` is not 0: the graph that a rank runs before.  It writes what its pieces
- * add to the norm of the gradients, from norm `first` on, and zeros for those of others,
- * so that they can be added up over ranks. */
+/* Elements of a block of a model's gradients, a power of two, so that there are not too
+ * many for each rank to have the norms of all; and how many norms those of a step have.
+ * Blocks are counted from the first of neighbouring parameters of one step.  So whoever
+ * has whole blocks comes to the same norms, whatever else is on that rank. */
+int64_t pl_norm_block(const pl_model_t *model);
+int64_t pl_norm_count(const pl_model_t *model, int step, int64_t block);
+
+/* Where `norms` is not 0: the graph that a rank runs before.  It writes the norms of the
+ * blocks in its pieces, which begin and end where blocks do, and zeros for those of
+ * others, so that they can be added up over ranks. */
 pl_graph_t *pl_optimizer_norms(const pl_optimizer_t *optimizer, const pl_model_t *model,
-                               int64_t first, pl_error_t *err);
+                               pl_error_t *err);
 
 /* Neighbouring parameters that a step trains, from element *to on; false: no more. */
 bool pl_trained_range(const pl_model_t *model, int step, int64_t *from, int64_t *to);

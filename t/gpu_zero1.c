@@ -1,0 +1,514 @@
+/* gpu_zero1.c - tests of zero1 on GPUs: the bits are those of ddp and of the way through
+ * the host; parameters are gathered while others are updated; a missing wait is found */
+#include <stdio.h>
+#include <string.h>
+
+#include "machine_emulated.h"
+#include "mover.h"
+#include "rig.h"
+#include "tap.h"
+
+#define ADAMW "{\"name\": \"adamw\", \"lr\": 0.01}"
+#define SGD "{\"name\": \"sgd\", \"lr\": 0.1}"
+#define FINETUNING \
+    "[{\"name\": \"finetuning\", \"freeze\": \"*.bias\", \"epochs\": [1], " \
+    "\"unfreeze\": \"*\"}]"
+#define ALL_KEPT \
+    "[{\"name\": \"model_checkpoint\", \"every_n_train_steps\": 1, \"save_top_k\": -1}]"
+#define SAMPLES "{\"name\": \"memory\", \"source\": \"samples\", \"batch_size\": 4}"
+#define SMALL "\"bucket_mb\": 0.0001"
+
+typedef struct one {
+    const char *name;
+    const char *trainer, *strategy; /* members */
+    const char *by;                 /* ["ddp"] */
+    const char *module, *accelerator, *averaging, *callbacks, *optimizer;
+    int nan;
+    const char *loss; /* ["train_loss"] */
+} one_t;
+
+static const one_t runs[] = {
+    {.name = "zero1", .trainer = "\"devices\": 2", .by = "zero1"},
+    {.name = "zero1 by buckets",
+     .trainer = "\"devices\": 2",
+     .by = "zero1",
+     .strategy = SMALL},
+    {.name = "zero1 by buckets on three, many steps in flight, clipped by value",
+     .trainer = "\"devices\": 3, \"depth\": 4, \"gradient_clip_val\": 0.01, "
+                "\"gradient_clip_algorithm\": \"value\"",
+     .by = "zero1",
+     .strategy = SMALL},
+    {.name = "zero1 by buckets on four, three batches a step, bf16-mixed",
+     .trainer = "\"devices\": 4, \"accumulate_grad_batches\": 3, "
+                "\"precision\": \"bf16-mixed\"",
+     .by = "zero1",
+     .strategy = SMALL},
+    {.name = "zero1 by buckets, 16-mixed, a NaN is skipped",
+     .trainer = "\"devices\": 2, \"nan_policy\": \"skip\", \"depth\": 3, "
+                "\"precision\": \"16-mixed\"",
+     .by = "zero1",
+     .strategy = SMALL,
+     .nan = 9},
+    {.name = "zero1 by buckets, 64-true, frozen",
+     .trainer = "\"devices\": 2, \"freeze\": \"*.bias\", \"precision\": \"64-true\"",
+     .by = "zero1",
+     .strategy = SMALL},
+    {.name = "zero1 by buckets, parameters trained from the second epoch on",
+     .trainer = "\"devices\": 2, \"depth\": 3",
+     .by = "zero1",
+     .strategy = SMALL,
+     .callbacks = FINETUNING},
+    {.name = "zero1 by buckets, batch norms",
+     .trainer = "\"devices\": 2, \"depth\": 3",
+     .by = "zero1",
+     .strategy = SMALL,
+     .module = "\"normed\""},
+    {.name = "zero1 on three, clipped, many steps in flight",
+     .trainer = "\"devices\": 3, \"depth\": 4, \"gradient_clip_val\": 0.1",
+     .by = "zero1",
+     .strategy = SMALL},
+    {.name = "zero1 by buckets on four, clipped, a NaN is skipped, two batches a step",
+     .trainer = "\"devices\": 4, \"depth\": 3, \"gradient_clip_val\": 0.1, "
+                "\"nan_policy\": \"skip\", \"accumulate_grad_batches\": 2",
+     .by = "zero1",
+     .strategy = SMALL,
+     .nan = 9},
+    {.name = "zero1 by buckets, clipped, 16-mixed",
+     .trainer = "\"devices\": 2, \"depth\": 3, \"gradient_clip_val\": 0.1, "
+                "\"precision\": \"16-mixed\"",
+     .by = "zero1",
+     .strategy = SMALL},
+    {.name = "zero1 by buckets, clipped, bf16-mixed, batch norms",
+     .trainer = "\"devices\": 2, \"depth\": 3, \"gradient_clip_val\": 0.1, "
+                "\"precision\": \"bf16-mixed\"",
+     .by = "zero1",
+     .strategy = SMALL,
+     .module = "\"normed\""},
+    {.name = "zero1 by buckets, clipped, 64-true, frozen",
+     .trainer = "\"devices\": 2, \"gradient_clip_val\": 0.1, \"freeze\": \"*.bias\", "
+                "\"precision\": \"64-true\"",
+     .by = "zero1",
+     .strategy = SMALL},
+    {.name = "zero1 by buckets, clipped, parameters trained from the second epoch on",
+     .trainer = "\"devices\": 3, \"depth\": 3, \"gradient_clip_val\": 0.1",
+     .by = "zero1",
+     .strategy = SMALL,
+     .callbacks = FINETUNING},
+    {.name = "zero1 by buckets, clipped, groups",
+     .trainer = "\"devices\": 3, \"gradient_clip_val\": 0.1",
+     .by = "zero1",
+     .strategy = SMALL,
+     .optimizer = "{\"name\": \"adamw\", \"lr\": 0.01, \"groups\": [{\"match\": "
+                  "\"*.bias\", \"weight_decay\": 0}]}"},
+    {.name = "zero1 by buckets, clipped, blocks of more than a cache line",
+     .trainer = "\"devices\": 2, \"max_steps\": 1, \"gradient_clip_val\": 0.001",
+     .by = "zero1",
+     .optimizer = SGD,
+     .strategy = "\"bucket_mb\": 0.5",
+     .module = "\"wide\""},
+    {.name = "zero1 of one rank, clipped",
+     .trainer = "\"devices\": 1, \"gradient_clip_val\": 0.1",
+     .by = "zero1",
+     .strategy = SMALL},
+    {.name = "zero1, a NaN is skipped",
+     .trainer = "\"devices\": 2, \"nan_policy\": \"skip\", \"depth\": 3",
+     .by = "zero1",
+     .nan = 9},
+    {.name = "two objectives, zero1, clipped, a NaN is skipped",
+     .trainer = "\"devices\": 3, \"depth\": 3, \"nan_policy\": \"skip\", "
+                "\"gradient_clip_val\": 0.1",
+     .by = "zero1",
+     .module = "\"pair\"",
+     .loss = "train_second_loss",
+     .nan = 9},
+    {.name = "two objectives with every other parameter, zero1, clipped",
+     .trainer = "\"devices\": 2, \"depth\": 3, \"gradient_clip_val\": 0.1",
+     .by = "zero1",
+     .module = "\"zip\"",
+     .loss = "train_first_loss"},
+    {.name = "two objectives with every other parameter, zero1, clipped, many blocks",
+     .trainer = "\"devices\": 2, \"max_steps\": 1, \"gradient_clip_val\": 0.001",
+     .by = "zero1",
+     .optimizer = SGD,
+     .module = "\"wide_zip\"",
+     .loss = "train_first_loss"},
+    {.name = "two objectives with every other parameter, zero1, clipped, frozen",
+     .trainer = "\"devices\": 3, \"gradient_clip_val\": 0.1",
+     .by = "zero1",
+     .module = "\"zip\"",
+     .callbacks = "[{\"name\": \"finetuning\", \"freeze\": \"a.*\", \"epochs\": [1], "
+                  "\"unfreeze\": \"*\"}]",
+     .loss = "train_second_loss"},
+    {.name = "parameters that are trained from the second epoch on, zero1",
+     .trainer = "\"devices\": 2",
+     .by = "zero1",
+     .callbacks = FINETUNING},
+    {.name = "batch norms, three batches a step, zero1",
+     .trainer = "\"devices\": 2, \"accumulate_grad_batches\": 3",
+     .by = "zero1",
+     .module = "\"normed\""},
+};
+
+/* ---- Two objectives, the second of which comes with every other step ---- */
+
+static pl_node_t first_side(pl_graph_t *g)
+{
+    return pl_linear(g, "a.fc", pl_flatten(g, pl_input(g, "x"), 1), RIG_CLASSES);
+}
+
+static pl_node_t second_side(pl_graph_t *g)
+{
+    return pl_linear(g, "b.fc", pl_tanh(g, first_side(g)), RIG_CLASSES);
+}
+
+static void first_step(pl_graph_t *g, const void *self)
+{
+    (void)self;
+    pl_loss(g, pl_cross_entropy(g, first_side(g), pl_input(g, "y"), NULL));
+}
+
+static void second_step(pl_graph_t *g, const void *self)
+{
+    (void)self;
+    pl_loss(g, pl_cross_entropy(g, second_side(g), pl_input(g, "y"), NULL));
+}
+
+static int64_t second_every(const void *self)
+{
+    (void)self;
+    return 2;
+}
+
+static void pair_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    pl_loss(g, pl_cross_entropy(g, second_side(g), pl_input(g, "y"), NULL));
+}
+
+static const pl_module_step_t pair_steps[] = {
+    {.name = "first", .parameters = "a.*", .describe = first_step},
+    {.name = "second",
+     .parameters = "b.*",
+     .describe = second_step,
+     .every_n_steps = second_every},
+    PL_STEPS_END,
+};
+
+/* The same sides; one objective has the weights and the other the biases. */
+static const pl_module_step_t zip_steps[] = {
+    {.name = "first", .parameters = "*.weight", .describe = second_step},
+    {.name = "second", .parameters = "*.bias", .describe = second_step},
+    PL_STEPS_END,
+};
+
+/* So many parameters that blocks are of more than a cache line, and neither buckets nor
+ * objectives begin where one does. */
+static pl_node_t wide_part(pl_graph_t *g, const char *name)
+{
+    pl_node_t x = pl_param(g, name, PL_SHAPE(270000), pl_normal(0.001));
+    return pl_scale(g, pl_sum(g, pl_mul(g, x, x), (int[]){0}, 1, false), 2);
+}
+
+static void wide_step(pl_graph_t *g, const void *self)
+{
+    (void)self;
+    pl_node_t factor = wide_part(g, "c.weight");
+    factor = pl_add(g, factor, wide_part(g, "c.bias"));
+    pl_loss(g, pl_cross_entropy(g, pl_mul(g, first_side(g), factor), pl_input(g, "y"),
+                                NULL));
+}
+
+static void wide_stage(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)stage;
+    wide_step(g, self);
+}
+
+static const pl_module_step_t wide_steps[] = {
+    {.name = "first", .parameters = "*.weight", .describe = wide_step},
+    {.name = "second", .parameters = "*.bias", .describe = wide_step},
+    PL_STEPS_END,
+};
+
+static const pl_module_ops_t wide = {.name = "wide", .size = 1, .step = wide_stage};
+static const pl_module_ops_t wide_zip = {.name = "wide_zip",
+                                         .size = 1,
+                                         .step = wide_stage,
+                                         .steps = wide_steps};
+
+static const pl_module_ops_t zip = {.name = "zip",
+                                    .size = 1,
+                                    .step = pair_step,
+                                    .steps = zip_steps};
+
+static const pl_module_ops_t pair = {.name = "pair",
+                                     .size = 1,
+                                     .step = pair_step,
+                                     .steps = pair_steps};
+
+/* ---- Runs ---- */
+
+static rig_spec_t spec_of(const one_t *one, const char *collective)
+{
+    static char trainer[320];
+    snprintf(trainer, sizeof trainer,
+             "%s, \"max_epochs\": 2, \"strategy\": {\"name\": \"%s\", "
+             "\"collective\": \"%s\"%s%s}",
+             one->trainer, one->by ? one->by : "ddp", collective,
+             one->strategy ? ", " : "", one->strategy ? one->strategy : "");
+    return (rig_spec_t){.accelerator = one->accelerator ? one->accelerator : "emulated",
+                        .module = one->module,
+                        .optimizer = one->optimizer ? one->optimizer : ADAMW,
+                        .averaging = one->averaging,
+                        .callbacks = one->callbacks,
+                        .data = "\"batch_size\": 4",
+                        .nan = one->nan,
+                        .trainer = trainer};
+}
+
+static rig_result_t *train(const one_t *one, const char *collective)
+{
+    const rig_spec_t spec = spec_of(one, collective);
+    return rig_train(&spec);
+}
+
+static int moved(void)
+{
+    return __atomic_exchange_n(&mover_operations, 0, __ATOMIC_RELAXED);
+}
+
+static void gradients_that_stay_on_devices_have_the_same_bits(void)
+{
+    for (size_t k = 0; k < sizeof runs / sizeof *runs; k++) {
+        const one_t *one = &runs[k];
+        rig_result_t *host = train(one, "best");
+        moved();
+        mover_scatters = 0;
+        rig_result_t *device = train(one, "mover");
+        is_text(host->status, "ok", "%s, by the host: %s", one->name, host->error.text);
+        is_text(device->status, "ok", "on the devices: %s", device->error.text);
+        ok(rig_same_bits(host, device), "to the same bits");
+        ok(moved() > 0 && mover_scatters > 0, "%d sums left each rank its chunk",
+           mover_scatters);
+        const char *loss = one->loss ? one->loss : "train_loss";
+        is_near(rig_metric(device, loss), rig_metric(host, loss), 0,
+                "with the same loss");
+        rig_result_free(host), rig_result_free(device);
+    }
+}
+
+/* Whatever the chunks are, the norm is that of the same blocks. */
+static void zero1_has_the_bits_of_ddp(void)
+{
+    static const char *const trainers[] = {
+        "\"devices\": 2", "\"devices\": 2, \"gradient_clip_val\": 0.1",
+        "\"devices\": 3, \"gradient_clip_val\": 0.1, \"freeze\": \"*.bias\"",
+        "\"devices\": 4, \"gradient_clip_val\": 0.1, \"accumulate_grad_batches\": 2"};
+    static const one_t ones[] = {{.by = "ddp"},
+                                 {.by = "ddp", .strategy = SMALL},
+                                 {.by = "zero1"},
+                                 {.by = "zero1", .strategy = SMALL},
+                                 {.by = "zero1", .strategy = "\"bucket_mb\": 0.0004"}};
+    rig_result_t *before = NULL;
+    for (size_t t = 0; t < sizeof trainers / sizeof *trainers; t++) {
+        rig_result_t *first = NULL;
+        for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
+            one_t one = ones[k];
+            one.trainer = trainers[t];
+            one.module = "{\"name\": \"mlp\", \"hidden\": [24, 16]}";
+            rig_result_t *result = train(&one, "mover");
+            if (!first) {
+                first = result;
+                continue;
+            }
+            const rig_series_t norms[] = {rig_series(first, "grad_norm"),
+                                          rig_series(result, "grad_norm")};
+            ok(rig_same_bits(first, result), "%s%s%s with %s: the same bits", one.by,
+               one.strategy ? ", " : "", one.strategy ? one.strategy : "", one.trainer);
+            ok(norms[0].count > 1 && norms[0].count == norms[1].count
+                   && !memcmp(norms[0].value, norms[1].value,
+                              (size_t)norms[0].count * sizeof *norms[0].value),
+               "and the same %d norms", norms[0].count);
+            rig_result_free(result);
+        }
+        if (t == 1)
+            ok(!rig_same_bits(before, first), "clipping changes them");
+        rig_result_free(before);
+        before = first;
+    }
+    rig_result_free(before);
+}
+
+/* By the host, or by devices. */
+static rig_result_t *resume(const one_t *one, const char *collective, const char *from)
+{
+    rig_spec_t spec = spec_of(one, collective);
+    spec.dataset = SAMPLES;
+    spec.callbacks = ALL_KEPT;
+    rig_t *rig = rig_make(&spec);
+    rig_result_t *result = rig_keep(rig_resume(rig, from));
+    is_text(result->status, "ok", "%s, by %s: %s", one->trainer, collective,
+            result->error.text);
+    rig_free(&rig);
+    return result;
+}
+
+static void another_number_of_ranks_resumes(void)
+{
+    static const one_t ones[] = {{.trainer = "\"devices\": 4, \"gradient_clip_val\": 0.1",
+                                  .by = "zero1",
+                                  .strategy = SMALL},
+                                 {.trainer = "\"devices\": 3, \"gradient_clip_val\": 0.1",
+                                  .by = "zero1"},
+                                 {.trainer = "\"devices\": 1, \"gradient_clip_val\": 0.1",
+                                  .by = "zero1",
+                                  .strategy = SMALL},
+                                 {.trainer = "\"devices\": 4, \"gradient_clip_val\": 0.1",
+                                  .strategy = SMALL}};
+    const one_t two = {.trainer = "\"devices\": 2, \"gradient_clip_val\": 0.1",
+                       .by = "zero1",
+                       .strategy = SMALL};
+    rig_spec_t spec = spec_of(&two, "mover");
+    rig_samples("samples", 40);
+    spec.dataset = SAMPLES;
+    spec.callbacks = ALL_KEPT;
+    rig_t *rig = rig_make(&spec);
+    const rig_result_t *whole = rig_fit(rig);
+    char path[4200];
+    snprintf(path, sizeof path, "%s/checkpoints/epoch=1-step=%d", whole->run_dir,
+             (int)whole->global_step / 2 + 1);
+    for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
+        rig_result_t *host = resume(&ones[k], "best", path);
+        moved();
+        rig_result_t *device = resume(&ones[k], "mover", path);
+        ok(moved() > 0 && rig_same_bits(host, device), "to the same bits");
+        rig_result_free(host), rig_result_free(device);
+    }
+    rig_free(&rig);
+}
+
+/* The other half of the steps from a checkpoint of the first. */
+static void a_run_that_goes_on_comes_to_the_same_bits(void)
+{
+    static const one_t ones[] = {
+        {.trainer = "\"devices\": 2", .by = "zero1"},
+        {.trainer = "\"devices\": 2", .by = "zero1", .strategy = SMALL},
+        {.trainer = "\"devices\": 3, \"depth\": 3, \"gradient_clip_val\": 0.1",
+         .by = "zero1",
+         .strategy = SMALL},
+        {.trainer = "\"devices\": 2, \"gradient_clip_val\": 0.1",
+         .by = "zero1",
+         .module = "\"zip\""}};
+    for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
+        char path[4200];
+        rig_spec_t spec = spec_of(&ones[k], "mover");
+        spec.callbacks = ALL_KEPT;
+        rig_t *rig = rig_make(&spec);
+        rig_result_t *whole = rig_keep(rig_fit(rig));
+        is_text(whole->status, "ok", "a run of %s: %s", ones[k].by ? ones[k].by : "ddp",
+                whole->error.text);
+        snprintf(path, sizeof path, "%s/checkpoints/epoch=1-step=%d", whole->run_dir,
+                 (int)whole->global_step / 2 + 1);
+        moved();
+        const rig_result_t *again = rig_resume(rig, path);
+        is_text(again->status, "ok", "goes on from its middle: %s", again->error.text);
+        ok(moved() > 0 && rig_same_bits(whole, again), "to the same bits");
+        rig_result_free(whole);
+        rig_free(&rig);
+    }
+}
+
+static void sums_overlap_backward(void)
+{
+    static const char *const by[] = {"ddp", "zero1"};
+    for (int k = 0; k < 2; k++) {
+        const one_t deep = {.trainer = "\"devices\": 2, \"depth\": 4",
+                            .by = by[k],
+                            .strategy = SMALL,
+                            .module = "{\"name\": \"mlp\", \"hidden\": [8, 8, 8]}"};
+        mover_overlaps = mover_scatters = mover_gathers_overlap = 0;
+        emulated_slow_us = 500;
+        rig_result_free(train(&deep, "mover"));
+        emulated_slow_us = 0;
+        ok(mover_overlaps > 5, "%s: %d sums were over before backward was", by[k],
+           mover_overlaps);
+        ok((mover_scatters > 0) == (k == 1), "%d gave each rank its chunk alone",
+           mover_scatters);
+        ok((mover_gathers_overlap > 5) == (k == 1),
+           "%d had gathered parameters before others were updated",
+           mover_gathers_overlap);
+    }
+}
+
+/* Whether some run ends with other weights than the right ones. */
+static bool differs(const one_t *one, bool *fault)
+{
+    bool found = false;
+    rig_result_t *right = train(one, "best");
+    *fault = true;
+    for (int times = 0; times < 20 && !found; times++) {
+        rig_result_t *wrong = train(one, "mover");
+        found = !rig_same_bits(right, wrong);
+        rig_result_free(wrong);
+    }
+    *fault = false;
+    rig_result_free(right);
+    return found;
+}
+
+static void a_wait_that_is_missing_is_found(void)
+{
+    static const one_t zero1 = {.trainer = "\"devices\": 2", .by = "zero1"};
+    ok(differs(&zero1, &mover_forgets_fence), "steps that do not wait for parameters");
+    static const one_t chunks = {.trainer = "\"devices\": 2",
+                                 .by = "zero1",
+                                 .strategy = SMALL};
+    ok(differs(&chunks, &mover_forgets_after), "chunks that do not wait for backward");
+    ok(differs(&chunks, &mover_forgets_fence), "updates that do not wait for chunks");
+}
+
+/* At the first operation, in the middle of a step, and in a later one. */
+static void what_cannot_be_moved_ends_the_run(void)
+{
+    static const one_t ones[] = {{.trainer = "\"devices\": 2",
+                                  .by = "ddp",
+                                  .strategy = SMALL},
+                                 {.trainer = "\"devices\": 2, \"gradient_clip_val\": 0.1",
+                                  .by = "zero1",
+                                  .strategy = SMALL}};
+    for (int k = 0; k < 24; k++) {
+        const one_t *one = &ones[k % 2];
+        const rig_spec_t spec = spec_of(one, "mover");
+        rig_t *rig = rig_make(&spec);
+        mover_fails_at = 1 + k / 2;
+        const rig_result_t *result = rig_fit(rig);
+        mover_fails_at = 0;
+        is_text(result->status, "failed", "%s: operation %d fails", one->by, 1 + k / 2);
+        like(result->error.text, "the wire is cut", "and says why: %s",
+             result->error.text);
+        rig_free(&rig);
+    }
+}
+
+static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator},
+                                          {"accelerator", &emulated_library_accelerator},
+                                          {"collective", &mover_collective},
+                                          {"module", &pair},
+                                          {"module", &zip},
+                                          {"module", &wide},
+                                          {"module", &wide_zip},
+                                          {"module", &rig_normed},
+                                          PL_REGISTRATIONS_END};
+
+int main(void)
+{
+    rig_init(parts);
+    run(gradients_that_stay_on_devices_have_the_same_bits);
+    run(zero1_has_the_bits_of_ddp);
+    run(another_number_of_ranks_resumes);
+    run(a_run_that_goes_on_comes_to_the_same_bits);
+    run(sums_overlap_backward);
+    run(a_wait_that_is_missing_is_found);
+    run(what_cannot_be_moved_ends_the_run);
+    return tap_done();
+}
