@@ -23,15 +23,49 @@ a_machine_without_a_driver_is_told_what_to_install() {
     is "$status" 0 "doctor reports"
     like "$out" '^accelerators .*cuda' "the accelerator is there"
     if [ -e /dev/nvidiactl ]; then skip "this machine has a card"; return; fi
-    like "$out" '^NVIDIA driver +no NVIDIA driver is installed .*apt-get install nvidia-driver' "its driver is not"
+    like "$out" '^NVIDIA driver +no NVIDIA driver is installed .libcuda.so.1 is not found.: apt-get install nvidia-driver$' \
+        "its driver is not"
     like "$out" '^CUDA path +.*LD_LIBRARY_PATH.*/usr/local/cuda/lib64' "where libraries are looked for"
+    for library in NVRTC cuBLASLt cuDNN NCCL; do
+        like "$out" "^$library +([0-9]+\\.[0-9.]+ \\(/|NVIDIA's .*is not found: apt-get install .*; it was looked for in )" \
+            "$library is found, or how to get it"
+    done
     like "$out" '^no problems found$' "that is no problem"
+    try env PACELINE_CUDA_PATH="$stand_in" "$paceline" doctor
+    like "$out" '^NVRTC +13\.99 \(.*libnvrtc.*\), sm_75 to sm_100$' "the compiler is found without a driver"
+    like "$out" '^NCCL +2\.28\.9 \(.*libnccl' "and the library of collectives"
+    like "$out" "^CUDA path +$stand_in, " "in the folder that a variable names"
+    try env PACELINE_CUDA_PATH=/nowhere "$paceline" doctor
+    like "$out" '^warning: PACELINE_CUDA_PATH names /nowhere, which does not exist$' "which has to be there"
+    if command -v unshare >/dev/null && unshare -rm true 2>/dev/null; then
+        try unshare -rm sh -c 'for d in /usr/local/cuda*; do [ ! -d "$d" ] || mount -t tmpfs none "$d"; done
+            HOME=/nowhere exec "$0" doctor' "$paceline"
+        like "$out" "^NVRTC +NVIDIA's compiler of kernels .*is not found: apt-get install cuda-nvrtc-13-0" \
+            "without the toolkit it says how to get it"
+        like "$out" '^no problems found$' "which is no problem where there is no card"
+    fi
+    if command -v script >/dev/null; then
+        out=$(script -qec "stty cols 80; '$paceline' doctor" /dev/null </dev/null | tr -d '\r' | grep -v '^plug-ins\|[^ ]\{60\}')
+        is "$(awk 'length > 80' <<<"$out")" "" "a terminal gets lines that fit"
+    fi
     try "$paceline" fit run.json --set trainer.accelerator=cuda
     is "$status" 2 "a run on a GPU is refused"
     like "$err" '^paceline: .*no NVIDIA driver is installed' "for that reason"
     try "$paceline" fit run.json --set trainer.accelerator=auto
     is "$status" 0 "auto uses the processor: $err"
-    ok "without a line about it" test -z "$(grep -i nvidia <<<"$err")"
+    is "$(grep -ci nvidia <<<"$err")" 1 "with one line about it"
+    like "$err" 'no GPU of NVIDIA is found: the run uses the CPU$' "that is short"
+    try "$paceline" fit run.json --set trainer.devices=2 --set trainer.strategy.collective=nccl
+    if [ "$status" = 0 ]; then
+        like "$err" 'the collective nccl moves memory of cuda alone: with the accelerator cpu its "host" moves all data' \
+            "NCCL for a processor does nothing"
+    else
+        like "$err" 'libnccl.so.2. is not found: ' "NCCL is not there: $err"
+    fi
+    try env PACELINE_CUDA_PATH="$stand_in" "$paceline" fit run.json --set trainer.devices=2 \
+        --set trainer.strategy.collective=nccl
+    like "$err" 'the collective nccl moves memory of cuda alone: with the accelerator cpu its "host" moves all data' \
+        "a collective of cards says that it has none to move"
 }
 
 a_machine_with_cards_is_described() {
@@ -74,6 +108,7 @@ what_is_wrong_with_a_driver_is_a_warning() {
         with "$fault" doctor
         is "$status" 0 "$fault: doctor reports"
         like "$out" "^warning: $pattern" "$pattern"
+        like "$out" '^NVIDIA driver +cannot be used: a warning says why$' "it is listed"
         with "$fault" fit run.json --set trainer.accelerator=cuda
         is "$status" 2 "a run on a GPU is refused"
         like "$err" "$pattern" "with the same words"

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "accelerators/opencl/opencl.h"
 #include "base/alloc.h"
@@ -148,18 +149,21 @@ static void a_block_that_is_too_large_is_told_with_the_limit(void)
     device_close(&d);
 }
 
-static int facts;
+static char fact[512]; /* of the first device */
 
-static void count_fact(void *user, const char *name, const char *text)
+static void keep_fact(void *user, const char *name, const char *text)
 {
     (void)user;
-    facts += name && text[0];
+    if (name && strcmp(name, "OpenCL device 0") == 0)
+        snprintf(fact, sizeof fact, "%s", text);
 }
 
 static void devices_are_reported(void)
 {
-    accelerator->report(count_fact, NULL);
-    ok(facts > 0, "by the doctor");
+    accelerator->report(keep_fact, NULL);
+    like(fact, "^.+ \\((processor|GPU)\\), [0-9]+ units, ([0-9]+ MiB|memory of the host), "
+               "OpenCL [0-9.]+[^,]*$",
+         "by the doctor: %s", fact);
 }
 
 static const pl_registration_t operators[] = {{"operator", &sample_gate},

@@ -88,7 +88,7 @@ static void show(const report_t *to, const char *name, const char *format, ...)
     PL_PRINTF(3, 4);
 static void show(const report_t *to, const char *name, const char *format, ...)
 {
-    char text[1536];
+    char text[CUDA_PATH_TEXT];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
@@ -260,60 +260,106 @@ static void report_cache(const report_t *to)
          (long long)(bytes >> 20));
 }
 
+/* A library that is not there: a warning only where there is a card that needs it. */
+static void report_missing(const report_t *to, const char *name, bool is_needed,
+                           const pl_error_t *why)
+{
+    const char *end = strstr(why->text, CUDA_LOOKED);
+    show(to, is_needed ? NULL : name, "%.*s%s",
+         end ? (int)(end - why->text) : (int)strlen(why->text), why->text,
+         end ? "; it was looked for in the CUDA path" : "");
+}
+
+static const cuda_library_t *report_driver(const report_t *to)
+{
+    pl_error_t err = {0};
+    const cuda_library_t *library = cuda_library_open(&err);
+    if (library)
+        show(to, "NVIDIA driver", "CUDA %d.%d (%.512s)", library->version / 1000,
+             library->version / 10 % 100, library->path);
+    else if (err.code == PL_ENOTFOUND)
+        show(to, "NVIDIA driver", "%s", err.text);
+    else {
+        show(to, "NVIDIA driver", "cannot be used: a warning says why");
+        show(to, NULL, "%s", err.text);
+    }
+    return library;
+}
+
+static const cuda_compiler_t *report_compiler(const report_t *to, int driver, int cards)
+{
+    pl_error_t err = {0};
+    const cuda_compiler_t *compiler = cuda_compiler_open(driver, &err);
+    if (compiler)
+        show(to, "NVRTC", "%d.%d (%.512s), sm_%d to sm_%d", compiler->major,
+             compiler->minor, compiler->path, compiler->arch[0],
+             compiler->arch[compiler->archs - 1]);
+    else
+        report_missing(to, "NVRTC", cards > 0, &err);
+    return compiler;
+}
+
+static const cuda_communicator_t *report_libraries(const report_t *to, int driver,
+                                                   int cards)
+{
+    pl_error_t err = {0};
+    char version[CUDA_VERSION_TEXT];
+    const cuda_multiplier_t *multiplier = cuda_multiplier_open(driver, &err);
+    if (multiplier)
+        show(to, "cuBLASLt", "%d.%d (%.512s)", multiplier->major, multiplier->minor,
+             multiplier->path);
+    else
+        report_missing(to, "cuBLASLt", cards > 0, &err);
+    const cuda_dnn_library_t *dnn = cuda_dnn_open(driver, &err);
+    if (dnn)
+        show(to, "cuDNN", "%d.%d.%d (%.512s)", dnn->version / 10000,
+             dnn->version / 100 % 100, dnn->version % 100, dnn->path);
+    else
+        report_missing(to, "cuDNN", cards > 0, &err);
+    const cuda_communicator_t *nccl = cuda_communicator_open(&err);
+    if (nccl)
+        show(to, "NCCL", "%s (%.512s)", cuda_nccl_version(nccl->version, version),
+             nccl->path);
+    else
+        report_missing(to, "NCCL", cards > 1 || err.code != PL_ENOTFOUND, &err);
+    return nccl;
+}
+
+static void report_path(const report_t *to)
+{
+    char path[CUDA_PATH_TEXT];
+    glob_t found;
+    const char *own = getenv("PACELINE_CUDA_PATH");
+    show(to, "CUDA path", "%s", cuda_search_path(path));
+    if (own && *own && glob(own, 0, NULL, &found) != 0)
+        show(to, NULL, "PACELINE_CUDA_PATH names %.512s, which does not exist", own);
+    else if (own && *own)
+        globfree(&found);
+}
+
 static void cuda_report(pl_fact_t fact, void *user)
 {
     const report_t to = {fact, user};
     pl_error_t err = {0};
-    char path[1024], version[CUDA_VERSION_TEXT];
     int count = 0;
-    const cuda_library_t *library = cuda_library_open(&err);
     report_module(&to);
-    if (library)
-        show(&to, "NVIDIA driver", "CUDA %d.%d (%.512s)", library->version / 1000,
-             library->version / 10 % 100, library->path);
-    else
-        show(&to, err.code == PL_ENOTFOUND ? "NVIDIA driver" : NULL, "%s", err.text);
-    /* A machine without a driver need not read a compiler of 100 MB. */
-    const cuda_compiler_t *compiler = library ? cuda_compiler_open(library->version, &err)
-                                              : NULL;
-    if (compiler)
-        show(&to, "NVRTC", "%d.%d (%.512s), sm_%d to sm_%d", compiler->major,
-             compiler->minor, compiler->path, compiler->arch[0],
-             compiler->arch[compiler->archs - 1]);
-    else if (library)
-        show(&to, NULL, "%s", err.text);
-    const cuda_multiplier_t *multiplier =
-        library ? cuda_multiplier_open(library->version, &err) : NULL;
-    if (multiplier)
-        show(&to, "cuBLASLt", "%d.%d (%.512s)", multiplier->major, multiplier->minor,
-             multiplier->path);
-    else if (library)
-        show(&to, NULL, "%s", err.text);
-    const cuda_dnn_library_t *dnn = library ? cuda_dnn_open(library->version, &err)
-                                            : NULL;
-    if (dnn)
-        show(&to, "cuDNN", "%d.%d.%d (%.512s)", dnn->version / 10000,
-             dnn->version / 100 % 100, dnn->version % 100, dnn->path);
-    else if (library)
-        show(&to, NULL, "%s", err.text);
-    const cuda_communicator_t *nccl = library ? cuda_communicator_open(&err) : NULL;
-    if (nccl)
-        show(&to, "NCCL", "%s (%.512s)", cuda_nccl_version(nccl->version, version),
-             nccl->path);
-    else if (library)
-        show(&to, err.code == PL_ENOTFOUND ? "NCCL" : NULL, "%s", err.text);
+    const cuda_library_t *library = report_driver(&to);
+    const int driver = library ? library->version : 0;
+    if (library && library->call.device_count(&count) != CU_OK)
+        count = 0;
+    const cuda_compiler_t *compiler = report_compiler(&to, driver, count);
+    const cuda_communicator_t *nccl = report_libraries(&to, driver, count);
     const cuda_monitor_t *monitor = library ? cuda_monitor_open(&err) : NULL;
     if (monitor)
         show(&to, "NVML", "%.512s", monitor->path);
     else if (library)
         show(&to, NULL, "%s", err.text);
-    show(&to, "CUDA path", "%s", cuda_search_path(path));
-    if (library && library->call.device_count(&count) == CU_OK)
-        for (int k = 0; k < count; k++)
-            report_card(&to, &library->call, k, compiler);
+    report_path(&to);
+    for (int k = 0; k < count; k++)
+        report_card(&to, &library->call, k, compiler);
     if (library)
         report_peers(&to, &library->call, count);
-    if (nccl) {
+    if (library && nccl) {
         check_shm(&to, count);
         check_rdma(&to, &library->call, count);
         check_sharing(&to, &library->call, count);

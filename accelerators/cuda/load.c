@@ -6,6 +6,7 @@
 #include "accelerators/cuda/load.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <glob.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -140,11 +141,13 @@ static int driver_open(pl_error_t *err)
     if (opened)
         return PL_OK;
     void *library = dlopen(DRIVER_FILE, RTLD_NOW | RTLD_LOCAL);
-    if (!library)
+    if (!library) {
+        const char *why = dlerror();
         return pl_fail(err, PL_ENOTFOUND,
-                       "no NVIDIA driver is installed (%.200s): for a GPU of NVIDIA "
-                       "install its driver (apt-get install nvidia-driver)",
-                       dlerror());
+                       "no NVIDIA driver is installed (%.200s): apt-get install "
+                       "nvidia-driver",
+                       strstr(why, strerror(ENOENT)) ? DRIVER_FILE " is not found" : why);
+    }
     const int code = driver_start(library, err);
     if (code != PL_OK)
         dlclose(library);
@@ -223,18 +226,23 @@ static const place_t places[] = {
 
 enum { PLACES = sizeof places / sizeof *places };
 
-const char *cuda_search_path(char text[1024])
+const char *cuda_search_path(char text[CUDA_PATH_TEXT])
 {
     size_t at = 0;
     text[0] = '\0';
-    for (int k = 0; k < PLACES && at < 1024; k++) {
+    for (int k = 0; k < PLACES; k++) {
         const place_t *place = &places[k];
-        if (!place->variable)
-            at += (size_t)snprintf(text + at, 1024 - at, "%s%s", at ? ", " : "",
-                                   place->folder ? place->folder : "LD_LIBRARY_PATH");
-        else if (getenv(place->variable) || !*place->folder)
-            at += (size_t)snprintf(text + at, 1024 - at, "%s$%s%s", at ? ", " : "",
-                                   place->variable, place->folder);
+        const char *root = place->variable ? getenv(place->variable) : "",
+                   *folder = place->folder ? place->folder
+                                           : "LD_LIBRARY_PATH and the system's folders";
+        if (!root || (place->variable && !*root))
+            continue;
+        char whole[PATH_MAX];
+        const int length = snprintf(whole, sizeof whole, "%s%s", root, folder);
+        if (length < PATH_MAX && at + (size_t)length + 2 < CUDA_PATH_TEXT
+            && !strstr(text, whole))
+            at += (size_t)snprintf(text + at, CUDA_PATH_TEXT - at, "%s%s",
+                                   at ? ", " : "", whole);
     }
     return text;
 }
@@ -355,15 +363,14 @@ static int nvrtc_open(int driver_version, pl_error_t *err)
 {
     static bool opened;
     const int most = driver_version / 1000;
-    char path[1024], ways[WAYS_TEXT];
+    char ways[WAYS_TEXT];
     opened = opened || library_find("libnvrtc", most, nvrtc_take);
     if (!opened)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "NVIDIA's compiler of kernels (libnvrtc.so.12%s) is not found: "
-                       "%s, or name its folder in PACELINE_CUDA_PATH; looked in %.180s",
+                       "%s, or name its folder in PACELINE_CUDA_PATH" CUDA_LOOKED,
                        most == 12 ? "" : " or .13",
-                       ways_to_get(&nvrtc_packages, driver_version, ways),
-                       cuda_search_path(path));
+                       ways_to_get(&nvrtc_packages, driver_version, ways));
     if (most && nvrtc.major > most)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "NVRTC %d.%d (%.200s) is newer than the driver (CUDA %d.%d)",
@@ -397,16 +404,15 @@ static int cublas_open(int driver_version, pl_error_t *err)
 {
     static bool opened;
     const int most = driver_version / 1000;
-    char path[1024], ways[WAYS_TEXT];
+    char ways[WAYS_TEXT];
     opened = opened || library_find("libcublasLt", most, cublas_take);
     if (opened)
         return PL_OK;
     return pl_fail(err, PL_ENOTFOUND,
                    "NVIDIA's library of products (libcublasLt.so.12%s) is not found: %s, "
-                   "or name its folder in PACELINE_CUDA_PATH; looked in %.180s",
+                   "or name its folder in PACELINE_CUDA_PATH" CUDA_LOOKED,
                    most == 12 ? "" : " or .13",
-                   ways_to_get(&cublas_packages, driver_version, ways),
-                   cuda_search_path(path));
+                   ways_to_get(&cublas_packages, driver_version, ways));
 }
 
 const cuda_multiplier_t *cuda_multiplier_open(int driver_version, pl_error_t *err)
@@ -447,7 +453,7 @@ static int cudnn_open(int driver_version, pl_error_t *err)
 {
     static bool opened;
     const int most = driver_version / 1000;
-    char path[1024], ways[WAYS_TEXT];
+    char ways[WAYS_TEXT];
     cudnn_most = most;
     unfit.version = 0;
     opened = opened || file_find("libcudnn.so.9", cudnn_take);
@@ -462,10 +468,8 @@ static int cudnn_open(int driver_version, pl_error_t *err)
                        ways_to_get(&cudnn_packages, driver_version, ways));
     return pl_fail(err, PL_ENOTFOUND,
                    "NVIDIA's library of attention and convolution (libcudnn.so.9) is not "
-                   "found: %s, or name its folder in PACELINE_CUDA_PATH; looked in "
-                   "%.180s",
-                   ways_to_get(&cudnn_packages, driver_version, ways),
-                   cuda_search_path(path));
+                   "found: %s, or name its folder in PACELINE_CUDA_PATH" CUDA_LOOKED,
+                   ways_to_get(&cudnn_packages, driver_version, ways));
 }
 
 const cuda_dnn_library_t *cuda_dnn_open(int driver_version, pl_error_t *err)
@@ -547,7 +551,7 @@ static bool nccl_take(void *library)
 static int nccl_open(pl_error_t *err)
 {
     static bool opened;
-    char path[1024], version[CUDA_VERSION_TEXT], ways[WAYS_TEXT];
+    char version[CUDA_VERSION_TEXT], ways[WAYS_TEXT];
     ways_to_get(&nccl_packages, driver.version, ways);
     /* One that PACELINE_CUDA_PATH names is used or refused. */
     opened = opened || place_try(&places[0], NCCL_FILE, nccl_take)
@@ -561,8 +565,8 @@ static int nccl_open(pl_error_t *err)
                        cuda_nccl_version(nccl.version, version), nccl.path, ways);
     return pl_fail(err, PL_ENOTFOUND,
                    "NVIDIA's library of collectives (" NCCL_FILE ") is not found: %s, or "
-                   "name its folder in PACELINE_CUDA_PATH; looked in %.180s",
-                   ways, cuda_search_path(path));
+                   "name its folder in PACELINE_CUDA_PATH" CUDA_LOOKED,
+                   ways);
 }
 
 const cuda_communicator_t *cuda_communicator_open(pl_error_t *err)

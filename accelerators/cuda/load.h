@@ -104,7 +104,11 @@ const cuda_communicator_t *cuda_communicator_open(pl_error_t *err);
 #define CUDA_VERSION_TEXT 16
 const char *cuda_nccl_version(int version, char text[CUDA_VERSION_TEXT]);
 
-/* Where NVRTC, cuBLASLt, cuDNN and NCCL are looked for, as text. */
-const char *cuda_search_path(char text[1024]);
+/* What the error of a library that is not found ends with. */
+#define CUDA_LOOKED "; paceline doctor lists where it was looked for"
+
+/* Where NVRTC, cuBLASLt, cuDNN and NCCL are looked for: folders and patterns of them. */
+enum { CUDA_PATH_TEXT = 2048 };
+const char *cuda_search_path(char text[CUDA_PATH_TEXT]);
 
 #endif

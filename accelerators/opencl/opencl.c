@@ -22,6 +22,19 @@ static void text_of(cl_device_id id, cl_device_info what, char *text, size_t roo
     snprintf(text, room, "%s", begin);
 }
 
+/* The first words of a version: drivers list how they were built behind two blanks or a
+ * comma. */
+static void version_of(cl_platform_id platform, char *text, size_t room)
+{
+    char whole[512] = "";
+    clGetPlatformInfo(platform, CL_PLATFORM_VERSION, sizeof whole - 1, whole, NULL);
+    char *end = strstr(whole, "  ");
+    if (end)
+        *end = '\0';
+    whole[strcspn(whole, ",")] = '\0';
+    snprintf(text, room, "%.*s", (int)room - 1, whole);
+}
+
 static cl_ulong number_of(cl_device_id id, cl_device_info what)
 {
     cl_ulong number = 0; /* of 32 or 64 bits, little-endian */
@@ -71,9 +84,8 @@ static int platform_add(cl_platform_id platform, const char *wanted,
 {
     cl_device_id id[OPENCL_DEVICES];
     cl_uint found = 0;
-    char name[256] = "", version[512] = "";
+    char name[256] = "";
     clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof name - 1, name, NULL);
-    clGetPlatformInfo(platform, CL_PLATFORM_VERSION, sizeof version - 1, version, NULL);
     if (!strcasestr(name, wanted)
         || clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, OPENCL_DEVICES, id, &found)
                != CL_SUCCESS)
@@ -81,8 +93,7 @@ static int platform_add(cl_platform_id platform, const char *wanted,
     for (cl_uint k = 0; k < found && k < OPENCL_DEVICES && count < OPENCL_DEVICES; k++) {
         opencl_device_t *d = &device[count++];
         *d = (opencl_device_t){.platform = platform, .id = id[k]};
-        snprintf(d->version, sizeof d->version, "%.*s", (int)sizeof d->version - 1,
-                 version);
+        version_of(platform, d->version, sizeof d->version);
         device_describe(d);
     }
     return count;
@@ -124,7 +135,9 @@ static int find_devices(const char *platform, opencl_device_t device[OPENCL_DEVI
                 "a device; paceline doctor lists them",
                 platform);
     else if (!count)
-        pl_fail(why, PL_EUNSUPPORTED, "the drivers of OpenCL find no device");
+        pl_fail(why, PL_EUNSUPPORTED,
+                "the drivers of OpenCL find no device; PoCL finds none where it cannot "
+                "keep kernels: set POCL_CACHE_DIR to a folder that can be written to");
     else if (!*usable)
         pl_fail(why, PL_EUNSUPPORTED, "%s cannot be used: %s", device[0].name,
                 device[0].why.text);
@@ -154,11 +167,13 @@ static void opencl_report(pl_fact_t fact, void *user)
         fact(user, why.code == PL_OK ? NULL : "OpenCL", why.text);
     for (int k = 0; k < count; k++) {
         const opencl_device_t *d = &device[k];
-        char title[32], text[512];
-        snprintf(title, sizeof title, "device %d", k);
-        snprintf(text, sizeof text, "%s (%s), %u units, %llu MiB, %s%s%s", d->name,
+        char title[32], memory[32], text[512];
+        snprintf(title, sizeof title, "OpenCL device %d", k);
+        snprintf(memory, sizeof memory, "%llu MiB",
+                 (unsigned long long)(d->memory >> 20));
+        snprintf(text, sizeof text, "%s (%s), %u units, %s, %s%s%s", d->name,
                  d->is_processor ? "processor" : "GPU", d->units,
-                 (unsigned long long)(d->memory >> 20), d->version,
+                 d->is_processor ? "memory of the host" : memory, d->version,
                  k < usable ? "" : "; cannot be used: ", k < usable ? "" : d->why.text);
         fact(user, k < usable ? title : NULL, text);
     }

@@ -17,7 +17,7 @@ static int opencl_open(void *self, pl_device_info_t *info, pl_error_t *err)
 
 static void opencl_report(pl_fact_t fact, void *user)
 {
-    fact(user, NULL, MISSING);
+    fact(user, "OpenCL", MISSING);
 }
 
 static const pl_accelerator_ops_t opencl_accelerator = {

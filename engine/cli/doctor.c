@@ -192,9 +192,14 @@ static void show(const report_t *r)
     json_t *value;
     size_t k;
     json_object_foreach(r->facts, name, value)
-        cli_print("%-16s %s\n", name, json_string_value(value));
-    json_array_foreach(r->warnings, k, value)
-        cli_print("warning: %s\n", json_string_value(value));
+        cli_print_fact(name, json_string_value(value), 0);
+    json_array_foreach(r->warnings, k, value) {
+        cli_print("warning: ");
+        if (cli_columns(stdout))
+            cli_wrap(json_string_value(value), 9, 9);
+        else
+            cli_print("%s\n", json_string_value(value));
+    }
     if (json_array_size(r->warnings) == 0)
         cli_print("no problems found\n");
 }

@@ -106,7 +106,7 @@ static void show_fact(void *user, const char *name, const char *text)
     else if (*json)
         cli_print_json(json_pack("{s:s}", "warning", text));
     else
-        cli_print("    %-16s %s\n", name ? name : "warning", text);
+        cli_print_fact(name ? name : "warning", text, 4);
 }
 
 static void list_role(const char *role, bool json)

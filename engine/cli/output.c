@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 enum { NARROWEST = 40, WIDEST = 100 };                      /* columns of running text */
+enum { FACT_COLUMN = 17 };                                  /* where texts begin */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;    /* of standard error */
 static char live[1024];                                     /* the line at the bottom;
@@ -306,6 +307,19 @@ void cli_wrap(const char *text, int at, int indent)
         text += length + (text[length] == ' ');
     }
     cli_print("\n");
+}
+
+void cli_print_fact(const char *name, const char *text, int indent)
+{
+    const int column = indent + FACT_COLUMN;
+    const bool is_short = (int)strlen(name) < FACT_COLUMN;
+    cli_print("%*s%-*s", indent, "", is_short ? FACT_COLUMN : 0, name);
+    if (!is_short)
+        cli_print(" ");
+    if (cli_columns(stdout))
+        cli_wrap(text, is_short ? column : indent + (int)strlen(name) + 1, column);
+    else
+        cli_print("%s\n", text);
 }
 
 size_t cli_bytes_of(const char *text, int columns)

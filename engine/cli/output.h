@@ -57,6 +57,9 @@ int cli_width(void);
 /* Running text to standard output in lines, each behind `indent` blanks; the first stands
  * at column `at` already. */
 void cli_wrap(const char *text, int at, int indent);
+/* "name             text" behind `indent` blanks; the text in lines on a terminal, and in
+ * one line for other programs. */
+void cli_print_fact(const char *name, const char *text, int indent);
 
 /* Bytes of the first `columns` characters of UTF-8. */
 size_t cli_bytes_of(const char *text, int columns);
