@@ -27,14 +27,20 @@ static bool has_options(const pl_accelerator_ops_t *ops, const json_t *given)
     return true;
 }
 
-/* Once in a process.  A machine without a card needs no line about it in each run. */
+/* Once in a process.  A machine without a card needs no more than a short line. */
 static void log_cpu(const pl_error_t *why)
 {
     static atomic_bool told;
     const bool has_card = access("/dev/nvidiactl", F_OK) == 0;
-    if (!atomic_exchange(&told, true))
-        pl_log_line(has_card ? PL_LOG_WARNING : PL_LOG_DEBUG, -1, "",
+    if (atomic_exchange(&told, true))
+        return;
+    pl_log_line(PL_LOG_DEBUG, -1, "", "trainer.accelerator auto: %s", why->text);
+    if (has_card)
+        pl_log_line(PL_LOG_WARNING, -1, "",
                     "trainer.accelerator auto: the run uses the CPU: %s", why->text);
+    else
+        pl_log_line(PL_LOG_INFO, -1, "",
+                    "no GPU of NVIDIA is found: the run uses the CPU");
 }
 
 const char *pl_accelerator_automatic(const pl_options_t *o)
