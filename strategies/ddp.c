@@ -4,10 +4,15 @@
  * optimizer step keeps them equal.  What a rank does by itself is in replica.c and
  * what it calls; where ranks meet, in ddp_meet.c; what moves the bytes is the
  * collective's business. */
+#include <string.h>
+
+#include "accelerators/actor.h"
+#include "accelerators/choice.h"
 #include "base/alloc.h"
 #include "base/bind.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/run.h"
 #include "strategies/collectives/actor.h"
 #include "strategies/collectives/choice.h"
@@ -22,6 +27,21 @@ static void collective_told(void *self, const pl_answer_t *answer)
         pl_actor_ready_at(self, answer->body->start_progress.address);
     else if (answer->kind == PL_ANSWER_ERROR)
         pl_actor_end(self, answer->error);
+}
+
+/* A collective of memory of devices, for a device whose memory it cannot move. */
+static void log_other_device(pl_ddp_t *ddp, const pl_job_t *job,
+                             const pl_collective_ops_t *moves)
+{
+    const char *accelerator = pl_options_choice(job->options, "trainer.accelerator",
+                                                pl_accelerator_automatic(job->options)),
+               *kind = pl_accelerator_memory_kind(accelerator);
+    if (pl_actor_rank(ddp) == 0 && moves->device
+        && (!kind || strcmp(kind, moves->device) != 0))
+        pl_log_line(PL_LOG_WARNING, 0, "",
+                    "the collective %s moves memory of %s alone: with the accelerator "
+                    "%s its \"host\" moves all data, as without it",
+                    moves->name, moves->device, accelerator);
 }
 
 int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
@@ -45,7 +65,8 @@ int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t 
     const char *name = moves->name;
     if (moves->own_order && moves->own_order(instance.self))
         ddp->replica.order = name;
-    ddp->device_kind = ((const pl_collective_ops_t *)instance.ops)->device;
+    ddp->device_kind = moves->device;
+    log_other_device(ddp, job, moves);
     pl_collective_part_t *part = pl_collective_part_new(&instance, &seat, err);
     const pl_actor_ops_t *ops = part ? pl_collective_actor(name, err) : NULL;
     const pl_start_t start = {.options = "", .context = part ? &part->object : NULL};
