@@ -26,7 +26,8 @@ typedef struct pl_time_row {
     char what[24], operator[64];
     int stream;
     uint64_t count;
-    double seconds;
+    double first;       /* s of the first call, in which a driver may compile */
+    double seconds;     /* of the others */
 } pl_time_row_t;
 
 /* Zeros: nothing was measured yet. */

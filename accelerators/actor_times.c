@@ -53,8 +53,7 @@ json_t *pl_device_times_add(pl_device_times_t *times, const pl_device_span_t *sp
         s.what = s.stream > 0 && s.stream < 3 ? names[s.stream] : s.what;
         pl_time_row_t *row = row_of(times, &s);
         if (row) {
-            row->count++;
-            row->seconds += s.end - s.begin;
+            *(row->count++ ? &row->seconds : &row->first) += s.end - s.begin;
         }
         end = s.end > end ? s.end : end;
         spans = pl_json_append(
@@ -67,10 +66,30 @@ json_t *pl_device_times_add(pl_device_times_t *times, const pl_device_span_t *sp
     return spans;
 }
 
-static int by_seconds(const void *a, const void *b)
+static double mean_of(const pl_time_row_t *row)
 {
-    const pl_time_row_t *x = a, *y = b;
-    return (x->seconds < y->seconds) - (x->seconds > y->seconds);
+    return row->count > 1 ? row->seconds / (double)(row->count - 1) : row->first;
+}
+
+/* The first call counts as the mean of the others. */
+static double total_of(const pl_time_row_t *row)
+{
+    return mean_of(row) * (double)row->count;
+}
+
+static int by_total(const void *a, const void *b)
+{
+    const double x = total_of(a), y = total_of(b);
+    return (x < y) - (x > y);
+}
+
+static const char *time_text(double seconds, char text[24])
+{
+    const bool is_short = seconds < 1e-3;
+    snprintf(text, 24, "%.1f %s",
+             seconds * (is_short ? 1e6 : seconds < 1 ? 1e3 : 1),
+             is_short ? "us" : seconds < 1 ? "ms" : "s");
+    return text;
 }
 
 void pl_device_times_log(pl_device_times_t *times, int rank)
@@ -78,25 +97,26 @@ void pl_device_times_log(pl_device_times_t *times, int rank)
     double all = 0;
     if (!times->rows)
         return;
-    qsort(times->row, (size_t)times->rows, sizeof *times->row, by_seconds);
+    qsort(times->row, (size_t)times->rows, sizeof *times->row, by_total);
     pl_map_release(&times->known);                          /* rows have moved */
     for (int k = 0; k < times->rows; k++)
-        all += times->row[k].seconds;
+        all += total_of(&times->row[k]);
     pl_log_line(PL_LOG_INFO, rank, "",
-                "profile of the device of rank %d: %.3f s in %llu replays, by operator",
-                rank, all, (unsigned long long)times->replays);
-    pl_log_line(PL_LOG_INFO, rank, "", "    %-32s %-20s %9s %10s %10s %8s", "operator",
-                "kernel", "times", "mean", "total", "share");
+                "profile of the device: %.3f s in %llu replays, by layer", all,
+                (unsigned long long)times->replays);
+    pl_log_line(PL_LOG_INFO, rank, "", "  %-22s %-18s %6s %9s %9s %7s", "layer", "kernel",
+                "calls", "mean", "total", "share");
     for (int k = 0; k < times->rows && k < SHOWN; k++) {
         const pl_time_row_t *row = &times->row[k];
-        pl_log_line(PL_LOG_INFO, rank, "",
-                    "    %-32s %-20s %9llu %7.1f us %7.2f ms %6.1f %%", row->operator,
-                    row->what, (unsigned long long)row->count,
-                    row->seconds / (double)row->count * 1e6, row->seconds * 1e3,
-                    all > 0 ? 100 * row->seconds / all : 0);
+        char mean[24], total[24];
+        pl_log_line(PL_LOG_INFO, rank, "", "  %-22s %-18s %6llu %9s %9s %5.1f %%",
+                    *row->operator ? row->operator : "-", row->what,
+                    (unsigned long long)row->count, time_text(mean_of(row), mean),
+                    time_text(total_of(row), total),
+                    all > 0 ? 100 * total_of(row) / all : 0);
     }
     if (times->rows > SHOWN)
-        pl_log_line(PL_LOG_INFO, rank, "", "    and %d more", times->rows - SHOWN);
+        pl_log_line(PL_LOG_INFO, rank, "", "  and %d more", times->rows - SHOWN);
 }
 
 void pl_device_times_release(pl_device_times_t *times)

@@ -49,8 +49,10 @@ profiled() {
     local whole=$loss
     loss "$1" --set trainer.profiler=operators --trace trace.json
     is "$loss" "$whole" "to the same loss"
-    like "$err" '^profile of the device of rank 0: [0-9.]+ s in 16 replays, by operator$' "a table follows"
-    like "$err" "^ +h\\.0\\.ln_1 +layer_norm +8 +[0-9.]+ us +[0-9.]+ ms +[0-9.]+ %$" "with an operator of the module"
+    like "$err" '^profile of the device: [0-9.]+ s in 16 replays, by layer$' "a table follows"
+    like "$err" "^ +h\\.0\\.ln_1 +layer_norm +8 +[0-9.]+ [um]?s +[0-9.]+ [um]?s +[0-9.]+ %$" "with a layer of the module"
+    like "$err" '^  - +copy to the device +[0-9]+ ' "copies have no layer"
+    is "$(sed -n '/^profile of the device/,/^[^ ]/p' <<<"$err" | awk 'length > 80')" "" "lines fit into 80 columns"
     like "$err" "^ +h\\.0\\.mlp\\.c_fc +$2 +" "and another"
     like "$(cat trace.json)" '"name":"h.0.ln_1: layer_norm"' "the trace has it, too"
     like "$(cat trace.json)" '"thread_name","args":\{"name":"device: kernels"' "on a track of the device"
