@@ -89,9 +89,14 @@ static void compile_progress(pl_compiling_t *compiling, int done, int all)
     if (now - c->said < LINES_APART)
         return;
     c->said = now;
+    char batches[40] = "";
+    if (c->compiled.samples > 1)
+        snprintf(batches, sizeof batches, ", batches of %lld",
+                 (long long)c->compiled.samples);
     if (pl_actor_rank(c->device) == 0)
         pl_log_line(PL_LOG_INFO, 0, pl_actor_name(c->device),
-                    "compiling plan %s: %d of %d pieces", c->compiled.name, done, all);
+                    "compiling plan %s%s: %d of %d pieces", c->compiled.name, batches,
+                    done, all);
 }
 
 static void compile_free(compile_t *c)
