@@ -205,6 +205,10 @@ typedef struct pl_accelerator_ops {
      * done().  [both NULL: done from inside replay()] */
     int (*descriptor)(const void *self);
     void (*collect)(void *self);
+    /* Launches that were put on the open device, and those of them that have ended.
+     * Called now and then while replays run, so that one that takes long shows that the
+     * device computes  [a replay is over soon, or the device is stuck] */
+    void (*launches)(void *self, uint64_t *put, uint64_t *ended);
     /* How many devices of this kind the machine has that can be used; 0: why says what is
      * missing.  Asked when "auto" selects the accelerator; on any thread, and without a
      * device  ["auto" does not select it] */

@@ -90,9 +90,10 @@ static void identity_write(const unsigned char uuid[16], char text[33])
 static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
-    (void)call;
     pl_device_t *device = self;
     const pl_job_t *job = (const pl_job_t *)body->start.context;
+    device->life = call;
+    device->job = pl_object_ref(body->start.context);
     int code = instance_of(job, &device->part, err);
     if (code != PL_OK)
         return code;
@@ -131,6 +132,38 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
 }
 
 /* ---- replays ---- */
+
+enum { WATCH_MS = 1000 };
+
+static void device_watch(void *self);
+
+static void watch_later(pl_device_t *device)
+{
+    const int part = pl_milliseconds(device->job->trainer->step_timeout) / 4 + 1;
+    device->watches = true;
+    pl_after(device, part < WATCH_MS ? part : WATCH_MS, device_watch, NULL);
+}
+
+/* A device that ends computes what it was given: whoever ends it waits as long as
+ * launches end. */
+static void device_watch(void *self)
+{
+    pl_device_t *device = self;
+    const double timeout = device->job->trainer->step_timeout;
+    uint64_t put = 0, ended = 0;
+    device->watches = false;
+    if (!device->running)
+        return;
+    device->ops->launches(device->part.self, &put, &ended);
+    if (ended != device->ended)
+        device->moved = pl_now();
+    device->ended = ended;
+    pl_pulse_beat(device->job->pulse, put, ended, device->moved);
+    if (device->ending && put > ended
+        && (double)(pl_now() - device->moved) / 1e9 < timeout)
+        pl_progress_start(device->life, &(pl_start_progress_t){.state = "ending"});
+    watch_later(device);
+}
 
 static void running_free(running_t *running)
 {
@@ -307,7 +340,9 @@ static int replay_begin(pl_device_t *device, pl_call_t *call, const pl_replay_pl
     running->failure.code = PL_OK;
     void *part = device->part.self;
     if (!device->running++)
-        device->since = pl_now();
+        device->since = device->moved = pl_now();
+    if (device->ops->launches && !device->watches)
+        watch_later(device);
     int code = running_fill(running, device, msg, compiled, then, err);
     if (code == PL_OK)
         code = pl_device_join(device, msg->after, err);
@@ -414,6 +449,7 @@ static void device_release(void *self)
         pl_object_unref(device->borrowed[k]);
     pl_device_compiles_drop(device);
     pl_device_times_release(&device->times);
+    pl_object_unref(device->job);
     while (device->spare) {
         running_t *next = device->spare->next;
         running_free(device->spare);

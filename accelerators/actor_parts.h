@@ -58,6 +58,12 @@ typedef struct pl_device {
     int64_t since;                   /* pl_now() when the newest replay began, or could */
     bool halted;                     /* a replay that halts could not begin */
     bool ending;
+    pl_call_t *life;                                /* the call of `start` */
+    pl_job_t *job;                                  /* counted */
+    bool watches;                                   /* its launches, while replays run */
+    uint64_t ended;                                 /* of them */
+    int64_t moved;                                  /* pl_now() when one ended, or
+                                                       replays began */
     pl_call_t *measuring;                                   /* its peak  [NULL] */
     pl_rooms_t rooms;
     pl_device_times_t times;

@@ -45,7 +45,10 @@ static void log_cpu(const pl_error_t *why)
 
 const char *pl_accelerator_automatic(const pl_options_t *o)
 {
+    static const char automatic[] = "auto";
     const json_t *given = pl_options_value(o, "trainer.accelerator");
+    if (pl_options_choice(o, "trainer.accelerator", automatic) != automatic)
+        return "cpu"; /* which is not asked for */
     for (size_t k = 0; k < sizeof preferred / sizeof *preferred; k++) {
         pl_error_t why = {0};
         const pl_accelerator_ops_t *ops = pl_part_offered("accelerator", preferred[k]);

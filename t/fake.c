@@ -31,7 +31,7 @@
 typedef struct flight {
     pl_plan_t *plan;
     pl_replay_t *replay;
-    int64_t due;
+    int64_t began, due;
     bool computed;
     const fake_rule_t *spoils;                              /* [nothing] */
     pl_error_t error;                                       /* code 0: it goes well */
@@ -49,7 +49,9 @@ struct pl_plan {
 };
 
 typedef struct fake {
-    const char *script;                                     /* option */
+    const char *script;                                     /* options */
+    int64_t launches;
+    uint64_t taken, done;                                   /* replays */
     fake_script_t rules;
     int timer;
     int64_t busy_until;
@@ -69,6 +71,7 @@ typedef struct fake {
 
 static const pl_option_t fake_options[] = {
     PL_TEXT(fake_t, script, "\"\"", NULL, "delays and faults"),
+    PL_INT(fake_t, launches, "0", "0..", "of each replay"),
     PL_OPTIONS_END,
 };
 
@@ -372,6 +375,7 @@ static int fake_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_erro
     *flight = (flight_t){.plan = plan_of(plan),
                          .replay = replay,
                          .due = fake->busy_until > now ? fake->busy_until : now};
+    flight->began = flight->due;
     int code = rules_apply(fake, flight, "replay",
                            replays_count(fake, flight->plan->kind), err);
     if (code == PL_OK)
@@ -380,6 +384,7 @@ static int fake_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_erro
         pl_free(flight);
         return code;
     }
+    fake->taken++;
     fake->busy_until = flight->due;
     *fake->last = flight;
     fake->last = &flight->next;
@@ -411,10 +416,28 @@ static void fake_collect(void *self)
         return;
     for (flight_t *flight; (flight = flight_take(fake));) {
         flight_compute(fake, flight);
+        fake->done++;
         flight->replay->done(flight->replay, flight->error.code ? &flight->error : NULL);
         pl_free(flight);
     }
     timer_set(fake);
+}
+
+static void fake_launches(void *self, uint64_t *put, uint64_t *ended)
+{
+    const fake_t *fake = self;
+    const flight_t *flight = fake->first;
+    const uint64_t each = (uint64_t)fake->launches;
+    *put = fake->taken * each;
+    *ended = fake->done * each;
+    if (!flight || !each)
+        return;
+    const double took = (double)(pl_now() - flight->began),
+                 takes = (double)(flight->due - flight->began);
+    if (flight->due == NEVER)
+        ++*ended;
+    else if (took > 0 && took < takes)
+        *ended += (uint64_t)((double)each * took / takes);
 }
 
 /* ---- Regions ---- */
@@ -634,4 +657,5 @@ const pl_accelerator_ops_t fake_accelerator = {
     .replay = fake_replay,
     .descriptor = fake_descriptor,
     .collect = fake_collect,
+    .launches = fake_launches,
 };

@@ -12,6 +12,10 @@
  *   replay of forward takes 2 ms           each of them, one after the other
  *   step 5 of forward_backward gives nan in fc1.weight  its gradient; or in loss
  *
+ * Its option "launches" is how many launches each replay has, which end one after
+ * another while it takes its time; of one that hangs the first does  [0: the device does
+ * not say].
+ *
  * Replays are counted by kind, from 1; steps are the optimizer's. */
 #ifndef T_FAKE_H
 #define T_FAKE_H

@@ -161,8 +161,9 @@ static void keep_fact(void *user, const char *name, const char *text)
 static void devices_are_reported(void)
 {
     accelerator->report(keep_fact, NULL);
-    like(fact, "^.+ \\((processor|GPU)\\), [0-9]+ units, ([0-9]+ MiB|memory of the host), "
-               "OpenCL [0-9.]+[^,]*$",
+    like(fact,
+         "^.+ \\((processor|GPU)\\), [0-9]+ units, ([0-9]+ MiB|memory of the host), "
+         "OpenCL [0-9.]+[^,]*$",
          "by the doctor: %s", fact);
 }
 

@@ -180,8 +180,8 @@ static void accelerator_text(const rig_spec_t *s, char text[static 512])
     else if (strcmp(name, "fake"))
         snprintf(text, 512, "{\"name\": \"%s\"}", name);
     else
-        snprintf(text, 512, "{\"name\": \"fake\", \"script\": \"%s\"}",
-                 given_or(s->script, ""));
+        snprintf(text, 512, "{\"name\": \"fake\", \"launches\": %d, \"script\": \"%s\"}",
+                 s->launches, given_or(s->script, ""));
 }
 
 static void data_text(const rig_t *rig, char text[static 512])

@@ -40,6 +40,7 @@ typedef struct rig_result {
 typedef struct rig_spec {
     const char *accelerator;                 /* "cpu", or JSON  ["fake"] */
     const char *script;                      /* of the fake one: fake.h */
+    int launches;                            /* the same */
     const char *module;                      /* JSON  [an mlp] */
     const char *optimizer, *scheduler;       /* JSON  [sgd; none] */
     const char *averaging;                   /* JSON  [none] */

@@ -596,6 +596,41 @@ static void stuck(const char *what, const char *script, const char *more,
     rig_free(&rig);
 }
 
+/* Each step takes three times the limit, and a launch a third of it. */
+static void a_slow_device_is_not_stuck_while_launches_end(void)
+{
+    rig_t *rig = rig_new(.script = "replay of forward_backward takes 1200 ms",
+                         .launches = 12,
+                         .trainer = "\"step_timeout\": 0.4, \"max_steps\": 2");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "ok", "the run ends well: %s", result->error.text);
+    rig_free(&rig);
+    rig = rig_new(.script = "replay 2 of forward_backward hangs",
+                  .launches = 12,
+                  .trainer = "\"step_timeout\": 0.4, \"max_steps\": 2, \"depth\": 1");
+    result = rig_fit(rig);
+    like(result->error.text,
+         "has not ended for 0.4 s .trainer.step_timeout.: the device has computed "
+         "[0-9]+ of [0-9]+ launches, and none in that time; raise the limit",
+         "one whose launches do not end is: %s", result->error.text);
+    rig_free(&rig);
+}
+
+/* A run that is stopped waits for the launches that were put on the device. */
+static void a_slow_device_that_is_stopped_ends(void)
+{
+    rig_t *rig = rig_new(.script = "replay of forward_backward takes 1500 ms; "
+                                   "replay 2 of optimizer_step fails",
+                         .launches = 40,
+                         .trainer = "\"step_timeout\": 0.4, \"max_steps\": 4, "
+                                    "\"depth\": 3");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(pl_code_name(result->error.code), "PL_EIO", "the run fails by its own cause");
+    ok(!strstr(result->error.text, "does not end"), "and the device ends: %s",
+       result->error.text);
+    rig_free(&rig);
+}
+
 static void a_device_that_hangs_is_noticed(void)
 {
     stuck("training", "replay 3 of forward_backward hangs", "",
@@ -846,6 +881,8 @@ int main(void)
     run(a_device_that_comes_back_late_is_not_stuck);
     run(late_batches_of_a_validation_do_no_harm);
     run(steps_may_be_slow);
+    run(a_slow_device_is_not_stuck_while_launches_end);
+    run(a_slow_device_that_is_stopped_ends);
     run(a_device_that_hangs_is_noticed);
     run(a_prediction_that_hangs_is_noticed);
     run(data_that_hang_are_noticed);

@@ -156,6 +156,7 @@ int opencl_launch(void *self, pl_stream_t stream, const pl_launch_t *launch,
     const pl_entry_t *entry = launch->entry;
     const size_t local = (size_t)launch->threads, global = local * (size_t)launch->groups;
     cl_int result = CL_SUCCESS;
+    cl_event event = NULL;
     const int code = opencl_enter(cl, err);
     if (code != PL_OK)
         return code;
@@ -170,6 +171,10 @@ int opencl_launch(void *self, pl_stream_t stream, const pl_launch_t *launch,
                                           opencl_pointer(launch->address[k]));
     if (result == CL_SUCCESS)
         result = clEnqueueNDRangeKernel(cl->queue[stream], entry->kernel, 1, NULL,
-                                        &global, &local, 0, NULL, NULL);
+                                        &global, &local, 0, NULL, &event);
+    if (event && stream == PL_STREAM_MAIN)
+        opencl_watch(cl, event);
+    else if (event)
+        clReleaseEvent(event);
     return opencl_check(cl, err, result, "the kernel %s", entry->name);
 }

@@ -83,6 +83,36 @@ static void lose(opencl_t *cl, cl_int result)
     pthread_mutex_unlock(&cl->lock);
 }
 
+/* ---- How far it is ---- */
+
+static void launch_forget(opencl_t *cl)
+{
+    clReleaseEvent(cl->launch[cl->ended++ % OPENCL_WATCHED]);
+}
+
+/* The oldest of too many counts as ended. */
+void opencl_watch(opencl_t *cl, cl_event launch)
+{
+    if (cl->put - cl->ended == OPENCL_WATCHED)
+        launch_forget(cl);
+    cl->launch[cl->put++ % OPENCL_WATCHED] = launch;
+}
+
+void opencl_launches(void *self, uint64_t *put, uint64_t *ended)
+{
+    opencl_t *cl = self;
+    cl_int status = CL_COMPLETE;
+    while (cl->ended < cl->put
+           && clGetEventInfo(cl->launch[cl->ended % OPENCL_WATCHED],
+                             CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status,
+                             NULL)
+                  == CL_SUCCESS
+           && status <= CL_COMPLETE)
+        launch_forget(cl);
+    *put = cl->put;
+    *ended = cl->ended;
+}
+
 /* ---- The device ---- */
 
 /* By trainer.devices, or one device for each rank of this machine; ranks may share a
@@ -170,6 +200,8 @@ static void machine_close(void *self)
 {
     opencl_t *cl = self;
     finish_all(cl);
+    while (cl->ended < cl->put)
+        launch_forget(cl);
     pthread_mutex_lock(&cl->lock);
     while (cl->callbacks)
         pthread_cond_wait(&cl->changed, &cl->lock);

@@ -186,6 +186,7 @@ static const pl_accelerator_ops_t opencl_accelerator = {
     .options = opencl_table,
     .open = opencl_open,
     .report = opencl_report,
+    .launches = opencl_launches,
     PL_GPU_OPS,
 };
 

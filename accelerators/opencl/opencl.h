@@ -42,7 +42,7 @@ typedef struct opencl_device {
     pl_error_t why;
 } opencl_device_t;
 
-enum { OPENCL_DEVICES = 64 };
+enum { OPENCL_DEVICES = 64, OPENCL_WATCHED = 1024 };
 
 typedef struct opencl {
     opencl_options_t options; /* first */
@@ -53,6 +53,8 @@ typedef struct opencl {
     int descriptor;
     struct opencl_block *blocks; /* of device memory */
     size_t allocated;
+    cl_event launch[OPENCL_WATCHED]; /* from number `ended` to `put`, in a ring */
+    uint64_t put, ended;             /* launches on stream MAIN */
     pthread_mutex_t lock; /* of the fields that the driver's threads change: */
     pthread_cond_t changed;
     int callbacks;   /* that are still to come */
@@ -72,6 +74,9 @@ const char *opencl_error_name(cl_int error);
 /* PL_OK, or what the driver says: `doing` (printf) failed on which device. */
 int opencl_check(opencl_t *cl, pl_error_t *err, cl_int result, const char *doing, ...)
     PL_PRINTF(4, 5);
+/* A launch was put on stream MAIN (consumed); and pl_accelerator_ops_t.launches. */
+void opencl_watch(opencl_t *cl, cl_event launch);
+void opencl_launches(void *self, uint64_t *put, uint64_t *ended);
 /* Fails once the device is lost. */
 int opencl_enter(opencl_t *cl, pl_error_t *err);
 

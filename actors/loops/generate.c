@@ -104,6 +104,7 @@ static int generate_start(void *self, pl_call_t *call, const pl_body_t *body,
     knowledge_t k;
     g->job = pl_object_ref(body->start.context);
     g->strategy = pl_peer(self, "strategy");
+    g->patience.pulse = g->job->pulse;
     g->timeout = g->job->trainer->step_timeout;
     g->key = pl_mix((uint64_t)g->job->trainer->seed, pl_hash("generate"));
     int code = knowledge_read(&k, body->start.options, err);

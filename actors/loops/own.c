@@ -512,6 +512,7 @@ static int own_start(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
     pl_own_t *o = self;
     const pl_job_t *job = (const pl_job_t *)body->start.context;
     o->options = job->trainer;
+    o->patience.pulse = job->pulse;
     o->layout = pl_object_ref(job->own);
     o->strategy = pl_peer(self, "strategy");
     o->checkpoint = pl_peer(self, "checkpoint");

@@ -14,8 +14,10 @@ static void pass_fetched(void *self, const pl_answer_t *answer);
 
 void pl_pass_init(pl_pass_t *pass, const pl_pass_ops_t *ops, const pl_body_t *start)
 {
+    const pl_job_t *job = (const pl_job_t *)start->start.context;
     pass->ops = ops;
-    pass->options = ((const pl_job_t *)start->start.context)->trainer;
+    pass->options = job->trainer;
+    pass->patience.pulse = job->pulse;
     pass->data = pl_peer(pass, "data");
     pass->strategy = pl_peer(pass, "strategy");
     pass->agreement = pl_peer(pass, "agreement");

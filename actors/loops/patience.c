@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -20,7 +21,11 @@ void pl_patience_begin_other(pl_patience_t *p, void *self, double seconds, const
                              void (*look)(void *))
 {
     int64_t limit = seconds < 1e9 ? (int64_t)(seconds * 1e9) : (int64_t)1e18;
-    *p = (pl_patience_t){.limit = limit, .is = is, .since = pl_now(), .look = look};
+    *p = (pl_patience_t){.limit = limit,
+                         .is = is,
+                         .since = pl_now(),
+                         .pulse = p->pulse,
+                         .look = look};
     look_later(p, self, p->limit);
 }
 
@@ -37,8 +42,11 @@ void pl_patience_renew(pl_patience_t *p)
 bool pl_patience_is_over(pl_patience_t *p, void *self, pl_error_t *err, const char *what,
                          ...)
 {
-    int64_t awake = pl_actor_awake_since(self),
-            since = p->since > awake ? p->since : awake;
+    uint64_t put = 0, ended = 0;
+    const int64_t awake = pl_actor_awake_since(self),
+                  moved = p->pulse ? pl_pulse_last(p->pulse, &put, &ended) : 0;
+    int64_t since = p->since > awake ? p->since : awake;
+    since = since > moved ? since : moved;
     int64_t left = since + p->limit - pl_now();
     if (left > 0) {
         look_later(p, self, left);
@@ -51,5 +59,10 @@ bool pl_patience_is_over(pl_patience_t *p, void *self, pl_error_t *err, const ch
     va_end(args);
     pl_fail(err, PL_ESTUCK, "%s has not ended for %g s (%s)", text,
             (double)p->limit / 1e9, p->is);
+    if (put > ended)
+        snprintf(err->text + strlen(err->text), sizeof err->text - strlen(err->text),
+                 ": the device has computed %llu of %llu launches, and none in that "
+                 "time; raise the limit for a slow device",
+                 (unsigned long long)ended, (unsigned long long)put);
     return true;
 }

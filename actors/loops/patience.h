@@ -5,12 +5,14 @@
 #ifndef PL_LOOPS_PATIENCE_H
 #define PL_LOOPS_PATIENCE_H
 
-#include "paceline.h"
+#include "runtime/cargo.h"
 
 typedef struct pl_patience {
     int64_t limit;                                /* ns */
     const char *is;                               /* what the limit is, for errors */
     int64_t since;                                /* pl_now() when something ended last */
+    const pl_pulse_t *pulse;                      /* of the devices that may be waited for
+                                                     [NULL: of none]; set once */
     void (*look)(void *self);                     /* calls pl_patience_is_over() */
 } pl_patience_t;
 
@@ -24,8 +26,8 @@ void pl_patience_begin_other(pl_patience_t *p, void *self, double seconds, const
 /* Something has ended, or is waited for from now on. */
 void pl_patience_renew(pl_patience_t *p);
 
-/* For look(): whether nothing has ended for the whole time; *err then says what the loop
- * waits for (printf).  Otherwise it looks again later. */
+/* For look(): whether nothing has ended for the whole time, and no launch on a device;
+ * *err then says what the loop waits for (printf).  Otherwise it looks again later. */
 bool pl_patience_is_over(pl_patience_t *p, void *self, pl_error_t *err, const char *what,
                          ...) PL_PRINTF(4, 5);
 

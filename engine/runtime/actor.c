@@ -281,8 +281,11 @@ void actor_go_on_ending(actor_t *actor)
 
 void actor_child_alive(actor_t *actor, pl_made_call_t *child)
 {
-    if (actor->state == ACTOR_ENDING && child->cancelled)
-        limits_renew(child, grace_of(child));
+    if (actor->state != ACTOR_ENDING || !child->cancelled)
+        return;
+    limits_renew(child, grace_of(child));
+    if (actor->start)
+        pl_progress_start(actor->start, &(pl_start_progress_t){.state = "ending"});
 }
 
 void actor_child_ended(actor_t *actor, pl_made_call_t *made, const pl_error_t *error)

@@ -1,6 +1,7 @@
 /* cargo.c - the objects that messages hand over: made and freed */
 #include "runtime/cargo.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,12 +27,32 @@ static void *object_make(size_t size, void (*release)(pl_object_t *), pl_error_t
     return object;
 }
 
+struct pl_pulse {
+    _Atomic uint64_t put, ended;
+    _Atomic int64_t at;
+};
+
+void pl_pulse_beat(pl_pulse_t *pulse, uint64_t put, uint64_t ended, int64_t at)
+{
+    atomic_store(&pulse->put, put);
+    atomic_store(&pulse->ended, ended);
+    atomic_store(&pulse->at, at);
+}
+
+int64_t pl_pulse_last(const pl_pulse_t *pulse, uint64_t *put, uint64_t *ended)
+{
+    *put = atomic_load(&pulse->put);
+    *ended = atomic_load(&pulse->ended);
+    return atomic_load(&pulse->at);
+}
+
 /* A job with what its options are bound to. */
 typedef struct bound_job {
     pl_job_t job;
     pl_trainer_options_t trainer;
     pl_data_options_t data;
     pl_module_options_t module;
+    pl_pulse_t pulse;
     pl_binding_t *trainer_binding, *data_binding, *module_binding;  /* own the texts */
 } bound_job_t;
 
@@ -66,6 +87,7 @@ pl_job_t *pl_job_new(const pl_options_t *options, pl_stage_t stage, pl_error_t *
     job->trainer = &bound->trainer;
     job->data = &bound->data;
     job->module = &bound->module;
+    job->pulse = &bound->pulse;
     job->options = pl_options_clone(options, err);
     if (job->options
         && pl_options_trainer(options, &bound->trainer, &bound->trainer_binding, err)

@@ -17,6 +17,11 @@ extern "C" {
 #endif
 
 /* What a run is to do: from the host down to the strategy. */
+/* How far the devices of a job have come in this process: launches that were put on them,
+ * those of them that have ended, and pl_now() when one ended last  [0: none].  A slow
+ * device gives signs of life by it.  Any thread. */
+typedef struct pl_pulse pl_pulse_t;
+
 typedef struct pl_job {
     pl_object_t object;
     pl_options_t *options;                      /* checked; its own copy */
@@ -55,7 +60,11 @@ typedef struct pl_job {
                                                      reach it [all are on this machine] */
     unsigned char *key;                           /* [PL_KEY_BYTES] for what goes over
                                                      wires  [none] */
+    pl_pulse_t *pulse;
 } pl_job_t;
+
+void pl_pulse_beat(pl_pulse_t *pulse, uint64_t put, uint64_t ended, int64_t at);
+int64_t pl_pulse_last(const pl_pulse_t *pulse, uint64_t *put, uint64_t *ended);
 
 /* A training of its own, which can go on from where it has come to: no search, and none
  * that goes back. */
