@@ -44,6 +44,12 @@ a_machine_without_a_driver_is_told_what_to_install() {
             "without the toolkit it says how to get it"
         like "$out" '^no problems found$' "which is no problem where there is no card"
     fi
+    try "$paceline" doctor
+    if grep -q '^OpenCL device ' <<<"$out" && ! grep '^OpenCL device ' <<<"$out" | grep -qv PoCL; then
+        try env POCL_CACHE_DIR=/proc/nowhere "$paceline" doctor
+        like "$out" '^OpenCL +the drivers of OpenCL find no device; PoCL finds none .*: set POCL_CACHE_DIR to a folder' \
+            "what PoCL needs"
+    fi
     if command -v script >/dev/null; then
         out=$(script -qec "stty cols 80; '$paceline' doctor" /dev/null </dev/null | tr -d '\r' | grep -v '^plug-ins\|[^ ]\{60\}')
         is "$(awk 'length > 80' <<<"$out")" "" "a terminal gets lines that fit"

@@ -15,6 +15,7 @@
 #include "tap.h"
 
 const pl_registration_t *opencl_plugin(void);
+const pl_registration_t *opencl_none_plugin(void); /* of a build without OpenCL */
 
 static const pl_accelerator_ops_t *accelerator;
 
@@ -167,6 +168,26 @@ static void devices_are_reported(void)
          "by the doctor: %s", fact);
 }
 
+static void tell_missing(void *user, const char *name, const char *text)
+{
+    (void)user;
+    is_text(name, "OpenCL", "it is a fact, and no warning");
+    like(text, "^Paceline was built without OpenCL: apt-get install ocl-icd-opencl-dev",
+         "that says how to get it");
+}
+
+static void a_build_without_opencl_says_how_to_get_it(void)
+{
+    const pl_accelerator_ops_t *none = opencl_none_plugin()->table;
+    opencl_options_t *self = pl_alloc(none->size);
+    pl_device_info_t info = {.ranks = 1};
+    pl_error_t err = {0};
+    none->report(tell_missing, NULL);
+    is_int(none->open(self, &info, &err), PL_EUNSUPPORTED, "it opens nothing");
+    like(err.text, "apt-get install ocl-icd-opencl-dev", "and says the same");
+    pl_free(self);
+}
+
 static const pl_registration_t operators[] = {{"operator", &sample_gate},
                                               {"operator", &sample_hosted_gate},
                                               PL_REGISTRATIONS_END};
@@ -178,6 +199,7 @@ int main(void)
     rig_init(opencl_plugin());
     pl_register(operators, NULL);
     accelerator = opencl_plugin()->table;
+    run(a_build_without_opencl_says_how_to_get_it);
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
     tap_skip("a driver of OpenCL is not built for sanitizers");
     return tap_done();
