@@ -107,7 +107,8 @@ typedef struct pl_plan_facts {
     int kinds;
     size_t arena;                                 /* bytes for the values of a replay */
     int pieces;                                   /* that were compiled */
-    int kept;                                     /* of them: found in the cache */
+    int from_cache;                               /* of them: found there */
+    int stored;                                   /* of them: there for later runs */
     double seconds;                               /* that threads compiled them */
 } pl_plan_facts_t;
 
@@ -191,6 +192,10 @@ typedef struct pl_accelerator_ops {
      * called  [NULL: compile()]. */
     int (*compile_later)(void *self, const pl_graph_t *g, pl_compiling_t *c,
                          pl_error_t *err);
+    /* Ends all that compile_later() began: what has not begun never does, what runs ends
+     * as soon as its compiler lets it, and each done() is called with an error, from
+     * collect().  Nothing is compiled any more  [close() waits for it]. */
+    void (*compile_stop)(void *self);
     void (*discard)(void *self, pl_plan_t *plan);
     /* Sets what is known of a plan; the rest is zero already  [nothing is known]. */
     void (*describe)(const void *self, const pl_plan_t *plan, pl_plan_facts_t *facts);

@@ -430,12 +430,13 @@ static int device_measure(void *self, pl_call_t *call, const pl_body_t *body,
 static void device_cancel(void *self, pl_call_t *call)
 {
     pl_device_t *device = self;
-    if (pl_is_life(self, call))
-        pl_device_times_log(&device->times, pl_actor_rank(self));
-    if (pl_is_life(self, call) && pl_device_is_idle(device))
+    if (!pl_is_life(self, call))
+        return;
+    pl_device_times_log(&device->times, pl_actor_rank(self));
+    pl_device_compiles_stop(device);
+    device->ending = true;
+    if (pl_device_is_idle(device))
         pl_actor_end(self, NULL);
-    else if (pl_is_life(self, call))
-        device->ending = true;
 }
 
 static void device_release(void *self)
@@ -521,4 +522,13 @@ bool pl_accelerator_describes(const char *name)
     const void *part = pl_part_find("accelerator", name, NULL);
     const pl_accelerator_ops_t *ops = part;
     return ops && ops->describe;
+}
+
+bool pl_accelerator_keeps_kernels(const char *name)
+{
+    const pl_part_t *part = pl_part_find("accelerator", name, NULL);
+    const pl_option_t *option = part ? part->options : NULL;
+    while (option && option->name && strcmp(option->name, "cache") != 0)
+        option++;
+    return option && option->name;
 }

@@ -20,6 +20,9 @@ const char *pl_accelerator_memory_kind(const char *name);
 /* Whether they know anything of their plans for describe_plans. */
 bool pl_accelerator_describes(const char *name);
 
+/* Whether they can keep compiled kernels, by an option: "cache". */
+bool pl_accelerator_keeps_kernels(const char *name);
+
 /* What the device of a job is, by opening it for a moment: of one among so many ranks on
  * this machine. */
 int pl_accelerator_describe(const pl_job_t *job, int ranks, int local_rank,

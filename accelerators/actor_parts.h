@@ -13,7 +13,7 @@
 
 typedef struct pl_compiled {
     char name[32];
-    int64_t samples;                                        /* of a batch */
+    int64_t samples;                             /* of a batch  [0: it reads none] */
     pl_plan_t *plan;
     size_t sums;                                            /* numbers of all figures */
     int output_count, bucket_count;
@@ -64,15 +64,19 @@ typedef struct pl_device {
     uint64_t ended;                                 /* of them */
     int64_t moved;                                  /* pl_now() when one ended, or
                                                        replays began */
+    int64_t ending_since;                                   /* pl_now() */
+    bool told;                       /* that it waits for a compiler */
     pl_call_t *measuring;                                   /* its peak  [NULL] */
     pl_rooms_t rooms;
     pl_device_times_t times;
 } pl_device_t;
 
-/* Nothing is under way that writes into memory which others hold. */
+/* Nothing is under way that writes into memory which others hold, or that close() would
+ * wait for. */
 static inline bool pl_device_is_idle(const pl_device_t *device)
 {
-    return !device->running && !device->readings;
+    return !device->running && !device->readings
+           && !(device->compiles && device->ops->compile_stop);
 }
 
 /* actor_regions.c: regions are allocated, lent, written and read. */
@@ -93,6 +97,8 @@ int pl_device_discard(void *self, pl_call_t *call, const pl_body_t *body,
                       pl_error_t *err);
 int pl_device_describe(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err);
+/* Ends those under way, and tells until they have ended that the device is at work. */
+void pl_device_compiles_stop(pl_device_t *device);
 /* Those under way, which the device has forgotten. */
 void pl_device_compiles_drop(pl_device_t *device);
 

@@ -13,6 +13,7 @@
 #include "tensor/operators.h"
 
 static const int64_t LINES_APART = 2 * PL_SECOND;
+enum { BEAT_MS = 100 };
 
 /* A plan that is compiled in the background. */
 typedef struct compile {
@@ -34,7 +35,7 @@ static size_t bytes_of(const pl_graph_t *g, const pl_value_t *v)
 static void count_fetches(const pl_graph_t *g, pl_compiled_t *compiled)
 {
     compiled->bucket_count = g->bucket_count;
-    compiled->samples = g->batch_size;
+    compiled->samples = g->field_count ? g->batch_size : 0;
     for (int k = 0; k < g->fetch_count; k++)
         if (g->fetch[k].kind == PL_FETCH_FIGURE)
             compiled->sums += (size_t)g->fetch[k].sums;
@@ -90,7 +91,7 @@ static void compile_progress(pl_compiling_t *compiling, int done, int all)
         return;
     c->said = now;
     char batches[40] = "";
-    if (c->compiled.samples > 1)
+    if (c->compiled.samples)
         snprintf(batches, sizeof batches, ", batches of %lld",
                  (long long)c->compiled.samples);
     if (pl_actor_rank(c->device) == 0)
@@ -119,7 +120,35 @@ static void compile_done(pl_compiling_t *compiling, const pl_error_t *failure)
         compiled_add(c->device, c->call, &c->compiled, c->formats, &err);
     if (err.code != PL_OK)
         pl_call_fail(c->call, &err);
+    pl_device_t *device = c->device;
     compile_free(c);
+    if (device->ending && pl_device_is_idle(device))
+        pl_actor_end(device, NULL);
+}
+
+/* A compiler may take seconds for a kernel, and not each can be interrupted. */
+static void compiles_wait(void *self)
+{
+    pl_device_t *device = self;
+    if (!device->compiles)
+        return;
+    pl_progress_start(device->life, &(pl_start_progress_t){.state = "ending"});
+    if (!device->told && pl_now() - device->ending_since > LINES_APART) {
+        device->told = true;
+        if (pl_actor_rank(device) == 0)
+            pl_log_line(PL_LOG_INFO, 0, pl_actor_name(device),
+                        "waiting until the compiler has ended a kernel");
+    }
+    pl_after(device, BEAT_MS, compiles_wait, NULL);
+}
+
+void pl_device_compiles_stop(pl_device_t *device)
+{
+    if (!device->compiles || !device->ops->compile_stop || device->ending)
+        return;
+    device->ending_since = pl_now();
+    device->ops->compile_stop(device->part.self);
+    compiles_wait(device);
 }
 
 static int compile_later(pl_device_t *device, pl_call_t *call, const pl_graph_t *g,
@@ -183,18 +212,18 @@ static json_t *facts_json(const pl_compiled_t *compiled, const pl_plan_facts_t *
     int launches = 0;
     double bytes = 0;
     for (int k = 0; k < facts->kinds; k++) {
-        kinds = pl_json_append(kinds, json_pack("{s:s,s:i,s:f}", "name",
+        kinds = pl_json_append(kinds, json_pack("{s:s,s:i,s:I}", "name",
                                                 facts->kind[k].name, "launches",
                                                 facts->kind[k].launches, "bytes",
-                                                facts->kind[k].bytes));
+                                                (json_int_t)facts->kind[k].bytes));
         launches += facts->kind[k].launches;
         bytes += facts->kind[k].bytes;
     }
-    return json_pack("{s:s,s:I,s:i,s:f,s:I,s:i,s:i,s:f,s:o}", "name", compiled->name,
+    return json_pack("{s:s,s:I,s:i,s:I,s:I,s:i,s:i,s:i,s:f,s:o}", "name", compiled->name,
                      "samples", (json_int_t)compiled->samples, "launches", launches,
-                     "bytes", bytes, "arena", (json_int_t)facts->arena, "pieces",
-                     facts->pieces, "kept", facts->kept, "seconds", facts->seconds,
-                     "kinds", kinds);
+                     "bytes", (json_int_t)bytes, "arena", (json_int_t)facts->arena,
+                     "pieces", facts->pieces, "from_cache", facts->from_cache, "stored",
+                     facts->stored, "seconds", facts->seconds, "kinds", kinds);
 }
 
 static json_t *plans_json(const pl_device_t *device)

@@ -126,7 +126,7 @@ static void stop_is_late(void *self)
 static void stop_limit(pl_worker_t *w)
 {
     if (is_starting(w) && *w->stop_reason && strcmp(w->stop_reason, PL_OTHER_RANKS) != 0)
-        pl_after(w, PL_STOP_START_MS, stop_is_late, NULL);
+        pl_after(w, w->job->compiles ? 0 : PL_STOP_START_MS, stop_is_late, NULL);
 }
 
 void pl_worker_sent(pl_worker_t *w, uint64_t call, const pl_error_t *err)
@@ -217,7 +217,7 @@ static int spawn_parts(pl_worker_t *w, pl_error_t *err)
     const pl_actor_ops_t *accelerator = pl_accelerator_actor(device, err);
     w->measures = pl_accelerator_measures(device);
     w->describes = pl_accelerator_describes(device);
-    if (w->job->compiles && !w->describes)
+    if (w->job->compiles && !pl_accelerator_keeps_kernels(device))
         return pl_fail(err, PL_EUNSUPPORTED,
                        "accelerator \"%s\" keeps no compiled kernels: there is nothing "
                        "to compile; for a card of another machine: paceline compile "

@@ -1,5 +1,6 @@
 /* worker_setup.c - the worker's lower half: weights from a checkpoint or a file, data,
  * and the strategy set up for them */
+#include "accelerators/choice.h"
 #include "actors/first_weights.h"
 #include "actors/loops/loops.h"
 #include "actors/monitors.h"
@@ -9,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/options.h"
 #include "base/run.h"
 
 /* The strategy says that it goes on. */
@@ -44,6 +46,24 @@ static void weights_imported(void *self, const pl_answer_t *answer)
     }
 }
 
+/* That later runs find what was compiled: it was for them alone. */
+static int plans_check(json_t *plans, const char *cache, pl_error_t *err)
+{
+    size_t k;
+    json_t *plan;
+    json_int_t pieces = 0, stored = 0;
+    json_array_foreach(plans, k, plan) {
+        pieces += json_integer_value(json_object_get(plan, "pieces"));
+        stored += json_integer_value(json_object_get(plan, "stored"));
+    }
+    if (stored == pieces)
+        return PL_OK;
+    return pl_fail(err, PL_EIO,
+                   "kept %lld of %lld pieces of kernels in %.256s, which cannot be "
+                   "written to: set the accelerator's option cache_dir",
+                   (long long)stored, (long long)pieces, cache);
+}
+
 static void plans_described(void *self, const pl_answer_t *answer)
 {
     pl_worker_t *w = self;
@@ -53,13 +73,17 @@ static void plans_described(void *self, const pl_answer_t *answer)
         return;
     const pl_describe_plans_reply_t *reply = &answer->body->describe_plans_reply;
     pl_outcome_t *outcome = pl_outcome_new(&err);
+    json_t *plans = json_loads(reply->plans, 0, NULL);
     if (outcome && !*reply->cache)
         pl_fail(&err, PL_EUNSUPPORTED,
-                "the accelerator keeps no compiled kernels here: there is nothing to "
-                "compile; set its options cache and cache_dir, or HOME");
+                "the accelerator \"%s\" keeps no compiled kernels here: there is nothing "
+                "to compile; set its options cache and cache_dir, or HOME",
+                pl_options_choice(w->job->options, "trainer.accelerator",
+                                  pl_accelerator_automatic(w->job->options)));
+    else if (outcome)
+        plans_check(plans, reply->cache, &err);
     if (outcome && err.code == PL_OK) {
-        json_t *text = json_pack("{s:s,s:o}", "cache", reply->cache, "plans",
-                                 json_loads(reply->plans, 0, NULL));
+        json_t *text = json_pack("{s:s,s:O}", "cache", reply->cache, "plans", plans);
         outcome->seconds = (double)(pl_now() - w->set_up) / 1e9;
         outcome->metrics = pl_strdup("{}");
         outcome->text = text ? pl_json_write(text, PL_JSON_COMPACT) : NULL;
@@ -67,6 +91,7 @@ static void plans_described(void *self, const pl_answer_t *answer)
         if (!outcome->text || !outcome->metrics)
             pl_no_memory(&err);
     }
+    json_decref(plans);
     pl_call_t *call = w->run;
     if (err.code != PL_OK) {
         pl_worker_fail(w, &err);

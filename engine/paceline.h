@@ -675,7 +675,7 @@ typedef enum pl_stage { PL_TRAIN, PL_VALIDATE, PL_TEST, PL_PREDICT } pl_stage_t;
  * in the accelerator's cache. PL_TRAIN: those of a fit, with its validation. The text of
  * the result is {"cache": folder, "plans": […]}; doc/messages.md describes the plans
  * (describe_plans). Writes no other files. PL_EUNSUPPORTED: the accelerator keeps no
- * compiled kernels. */
+ * compiled kernels. PL_EIO: the cache cannot be written to. */
 PL_API int pl_trainer_compile(pl_trainer_t *trainer, pl_stage_t stage,
                               pl_on_done_t on_done, void *user, pl_error_t *err);
 

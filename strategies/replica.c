@@ -237,7 +237,7 @@ static int setup_calls(pl_replica_t *r, pl_error_t *err)
                                            compile_answered, err);
     }
     graphs_drop(r);
-    if (code == PL_OK && !r->imports)
+    if (code == PL_OK && !r->imports && !r->job->compiles)
         code = calls_first_values(r, err);
     if (code == PL_OK)
         code = pl_replica_begin_scaling(r, setup_answered, err);

@@ -386,9 +386,14 @@ int pl_replica_compile_plan(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t
                                         [PL_PLAN_RESTORE] = "restore",
                                         [PL_PLAN_EMPTY] = "empty",
                                         [PL_PLAN_OWN] = "meeting"};
-    pl_compile_t msg = {.name = plan->kind == PL_PLAN_BATCH ? pl_stages[plan->stage].verb
-                                                            : kinds[plan->kind],
-                        .graph = &holder->object};
+    char name[64];
+    const bool is_of_step = plan->kind == PL_PLAN_BATCH ? plan->stage == PL_TRAIN
+                                                        : plan->kind == PL_PLAN_OPTIMIZER;
+    const pl_module_step_t *step = is_of_step ? r->step[plan->step].table : NULL;
+    const char *kind = plan->kind == PL_PLAN_BATCH ? pl_stages[plan->stage].verb
+                                                   : kinds[plan->kind];
+    snprintf(name, sizeof name, "%s%s%s", kind, step ? " " : "", step ? step->name : "");
+    pl_compile_t msg = {.name = name, .graph = &holder->object};
     pl_how_t how = {.on_answer = on_answer, .context = plan};
     code = pl_replica_made_call(calls, pl_call_compile(r, r->accelerator, &msg, how, err),
                                 err);

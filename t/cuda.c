@@ -1,6 +1,7 @@
 /* cuda.c - tests of the accelerator "cuda" over stand-ins for NVIDIA's driver, NVRTC and
  * cuBLASLt: what it computes, what is refused, and what happens when the card fails */
 #include <dirent.h>
+#include <event2/event.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include "accelerators/cuda/cuda.h"
+#include "base/clock.h"
 #include "device_rig.h"
 #include "rig.h"
 #include "tap.h"
@@ -17,7 +19,7 @@
 const pl_registration_t *cuda_plugin(void);
 
 static const pl_accelerator_ops_t *accelerator;
-static int *compiled, *left, *multiplied, *followed, *left_of_cublas;
+static int *compiled, *compiling, *left, *multiplied, *followed, *left_of_cublas;
 
 /* ---- Drivers that cannot be used ---- */
 
@@ -674,23 +676,124 @@ static void the_cache_is_bounded(void)
     cuda_cache_free(cache);
 }
 
+/* ---- Compilations that nobody wants any more ---- */
+
+static bool is_compiling(void)
+{
+    return __atomic_load_n(compiling, __ATOMIC_RELAXED) > 0;
+}
+
+/* Seconds from a stop until all is freed. */
+static double stop_while_kernels_compile(const char *nvrtc)
+{
+    rig_listen("does not end");
+    setenv("STAND_IN_NVRTC", nvrtc, 1);
+    rig_t *rig = rig_new(.accelerator = "{\"name\": \"cuda\", \"cache\": false}",
+                         .trainer = "\"max_epochs\": 1");
+    rig_grace(rig, 3000);
+    const bool is_going_on = rig_begin(rig);
+    for (int k = 0; k < 6000 && is_going_on && !is_compiling(); k++, usleep(10000))
+        event_base_loop(rig_base(rig), EVLOOP_NONBLOCK);
+    ok(is_compiling(), "%s: kernels compile %s", nvrtc, rig_error.text);
+    const int64_t began = pl_now();
+    pl_trainer_stop(rig_trainer(rig), "enough", NULL);
+    const rig_result_t *result = rig_wait(rig);
+    is_int(result->error.code, PL_ECANCELLED, "a run that is stopped then ends: %s",
+           result->error.text);
+    rig_free(&rig);
+    unsetenv("STAND_IN_NVRTC");
+    is_int(rig_heard(), 0, "its card is not taken for stuck");
+    rig_listen(NULL);
+    is_int(*compiling, 0, "no thread compiles any more");
+    return (double)(pl_now() - began) / 1e9;
+}
+
+/* It is asked for longer than an actor may take to end. */
+static void a_run_is_stopped_while_kernels_compile(void)
+{
+    const double interrupted = stop_while_kernels_compile("slow=120000");
+    ok(interrupted < 60, "a compiler that can be interrupted is: %.1f s", interrupted);
+    const double waited = stop_while_kernels_compile("deaf=7000");
+    ok(waited > 4, "another is waited for: %.1f s", waited);
+}
+
+/* What main() is told to do in another process: to end while a thread compiles. */
+#define EXITS "exits"
+
+static int exit_while_kernels_compile(void)
+{
+    static cuda_t device;
+    static pl_compiling_t to;
+    static operator_run_t run;
+    pl_device_info_t info = {.ranks = 1, .device = -1};
+    device_rig_t rig = {.ops = accelerator, .self = &device};
+    setenv("STAND_IN_NVRTC", "deaf=1500", 1);
+    if (accelerator->open(&device, &info, NULL) != PL_OK
+        || operator_run_init(&run, &operator_cases[0], NULL) != PL_OK
+        || device_load(&rig, &run) != PL_OK
+        || accelerator->compile_later(&device, run.graph, &to, NULL) != PL_OK)
+        return 1;
+    while (!is_compiling())
+        usleep(1000);
+    return 42;
+}
+
+static void a_process_ends_when_no_compiler_runs(void)
+{
+    int status = 0;
+    const pid_t child = fork();
+    if (child == 0)
+        execl("/proc/self/exe", "cuda", EXITS, NULL);
+    ok(waitpid(child, &status, 0) == child && WIFEXITED(status)
+           && WEXITSTATUS(status) == 42,
+       "exit() waits for a thread in the compiler: %#x", status);
+}
+
+/* ---- A card that is not there ---- */
+
+static void operators_of_users_are_compiled_ahead(void)
+{
+    cuda_t device = {.compile_for = "sm_90"};
+    pl_device_info_t info = {.ranks = 1, .device = -1, .compiles = true};
+    device_rig_t rig = {.ops = accelerator, .self = &device};
+    int checked = 0;
+    is_int(accelerator->open(&device, &info, &rig.err), PL_OK, "a card on paper: %s",
+           rig.err.text);
+    for (int i = 0; i < operator_case_count; i++) {
+        operator_run_t run;
+        pl_plan_t *plan = NULL;
+        if (!strstr(operator_cases[i].name, "user's operator")
+            || operator_run_init(&run, &operator_cases[i], &rig.err) != PL_OK)
+            continue;
+        checked++;
+        ok(device_load(&rig, &run) == PL_OK
+               && accelerator->compile(&device, run.graph, &plan, &rig.err) == PL_OK,
+           "%s: %s", operator_cases[i].name, rig.err.text);
+        operator_run_release(&run);
+    }
+    ok(checked > 2, "%d cases", checked);
+    accelerator->close(&device);
+}
+
 static void nothing_is_left_on_the_card(void)
 {
     is_int(*left, 0, "no memory, stream, event, module or recording");
     is_int(*left_of_cublas, 0, "nothing of cuBLASLt's");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     char text[PATH_MAX];
     const char *top = getenv("top_builddir");
     compiled = device_stand_in("libnvrtc.so.13", "stand_in_compiled");
+    compiling = device_stand_in("libnvrtc.so.13", "stand_in_compiling");
     left = device_stand_in("libcuda.so.1", "stand_in_left");
     multiplied = device_stand_in("libcublasLt.so.13", "stand_in_multiplied");
     followed = device_stand_in("libcublasLt.so.13", "stand_in_followed");
     left_of_cublas = device_stand_in("libcublasLt.so.13", "stand_in_lt_left");
     const bool has_nvml = device_stand_in("libnvidia-ml.so.1", "nvmlInit_v2");
-    if (!ok(compiled && left && multiplied && followed && left_of_cublas && has_nvml,
+    if (!ok(compiled && compiling && left && multiplied && followed && left_of_cublas
+                && has_nvml,
             "the stand-ins are there"))
         return tap_done();
     snprintf(text, sizeof text, "%s/t/stand_in/.libs", top ? top : ".");
@@ -701,6 +804,9 @@ int main(void)
     unsetenv("CUDA_VISIBLE_DEVICES");
     rig_init(cuda_plugin());
     accelerator = cuda_plugin()->table;
+    if (argc > 1 && !strcmp(argv[1], EXITS))
+        return exit_while_kernels_compile();
+    run(a_process_ends_when_no_compiler_runs);
     run(what_is_wrong_with_a_driver_is_one_sentence);
     run(what_a_driver_may_forgive_is_an_error_here);
     run(operators_compute_what_the_reference_does);
@@ -726,6 +832,8 @@ int main(void)
     run(kernels_are_compiled_once);
     run(a_cache_that_cannot_be_written_costs_one_line);
     run(the_cache_is_bounded);
+    run(a_run_is_stopped_while_kernels_compile);
+    run(operators_of_users_are_compiled_ahead);
     run(nothing_is_left_on_the_card);
     return tap_done();
 }

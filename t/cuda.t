@@ -239,21 +239,29 @@ kernels_are_compiled_ahead() {
     points
     sed -i 's/, "accelerator": {[^}]*}//' run.json
     rm -rf "$folder/cache"
+    STAND_IN_NVRTC=slow=2200 ahead --card sm_90 --journal journal --set module.hidden=[16,16,16,16,16,16]
+    is "$status" 0 "compile needs no card: $err"
+    like "$err" '^accelerator.cuda: compiling plan train, batches of 20: 1 of [2-9] pieces$' "it tells how far it is"
+    try "$paceline" explain journal
+    like "$(tr -s '\n ' ' ' <<<"$out")" ' predict, .* 1 piece compiled in [0-9]' "a journal has its plans"
+    try "$paceline" replay --speed max journal
+    ok "it makes no first weights" test "$(grep -c allocate <<<"$out")" -gt 0 -a "$(grep -c write_region <<<"$out")" = 0
+    rm -rf "$folder/cache"
     ahead --card sm_90
-    is "$status$err" 0 "compile needs no card"
     like "$out" '^plan +samples +launches +pieces +from cache +compiled in$' "it shows the plans"
     like "$out" '^train +20 +[1-9][0-9]* +[1-9] +0 ' "of training"
     like "$out" '^validate +20 ' "of validation"
-    like "$out" '^optimizer ' "of updates"
+    like "$out" '^optimizer +- ' "of updates, which read no samples"
     like "$out" '^predict +20 ' "of predictions"
-    like "$out" "^[1-9][0-9]* pieces in .* s: [1-9][0-9]* compiled, [0-9]* from the cache $folder/cache/paceline$" \
+    like "$out" "^[1-9][0-9]* pieces of kernels in .* s: [1-9][0-9]* compiled, [0-9]* from the cache $folder/cache/paceline$" \
         "and where they are kept"
     ok "no run directory is made" test ! -e runs
     kept=$(ls "$folder/cache/paceline")
     ahead --card sm_90 --json
-    ok "all come from the cache then" test "$(grep -oE '"pieces": ?[0-9]+, ?"kept": ?[0-9]+' <<<"$out" |
+    ok "all come from the cache then" test "$(grep -oE '"pieces": ?[0-9]+, ?"from_cache": ?[0-9]+' <<<"$out" |
         grep -cE '([0-9]+),.* ?\1$')" = "$(grep -o '"pieces"' <<<"$out" | wc -l)"
     like "$out" '"status": ?"ok".*"seconds": ?[0-4]\.' "at once"
+    ok "bytes are integers" test -z "$(grep -oE '"(bytes|arena)": ?[0-9]*[.e]' <<<"$out")"
     with devices=1 fit run.json --set trainer.accelerator=cuda --journal journal
     is "$status" 0 "a run on such a card trains: $err"
     is "$(ls "$folder/cache/paceline")" "$kept" "and compiles nothing"
@@ -264,7 +272,9 @@ kernels_are_compiled_ahead() {
     like "$(tr -s '\n ' ' ' <<<"$out")" \
         'train, batches of 20: [0-9]+ launches, [0-9.]+ [KM]iB, values .* 0 pieces compiled in [0-9.]+ s, [1-9] from' \
         "explain shows its plans"
-    like "$out" ' [0-9]+ product \([0-9]+ %\)' "by kind of launch"
+    like "$out" ' [0-9]+ product \([0-9]+ %( of the bytes)?\)' "by kind of launch"
+    like "$(tr -s '\n ' ' ' <<<"$out")" 'optimizer: [0-9]+ launch(es)?, ' "that of updates has no batch"
+    like "$(tr -s '\n ' ' ' <<<"$out")" ', and [0-9]+ more kinds? \([0-9]+ %\)' "and what is not shown"
     with devices=1 compile run.json --set trainer.accelerator=cuda
     like "$out" ' s: 0 compiled, ' "nor does compile, with the card"
 }
@@ -273,22 +283,77 @@ what_cannot_be_compiled_ahead_is_one_sentence() {
     try env PACELINE_CUDA_PATH="$stand_in" "$paceline" compile run.json
     is "$status" 2 "a processor keeps no kernels"
     like "$err" '^paceline: accelerator "cpu" keeps no compiled kernels: there is nothing to compile' "the error says so"
-    is "$(wc -l <<<"$err")" 1 "in one line"
+    is "$(grep -c '^paceline: ' <<<"$err")" 1 "in one line"
+    try "$paceline" compile run.json --set trainer.accelerator=opencl
+    is "$status" 2 "nor does an accelerator whose driver does"
+    like "$err" '^paceline: accelerator "opencl" keeps no compiled kernels: ' "and which one"
+    ahead --card sm_90 --set trainer.accelerator=opencl
+    is "$status" 2 "an accelerator that has no such cards"
+    like "$err" '^paceline: --card is for the accelerator "cuda", and trainer.accelerator is "opencl"' "the error says so"
+    ahead --card ''
+    is "$status$err" '2paceline: --card needs a kind of card, such as sm_90' "no card"
     ahead --card sm_33
     is "$status" 2 "a card that the compiler does not know"
-    like "$err" '^paceline: NVRTC 13\.99 compiles for sm_75 to sm_100, not for "sm_33"$' "the error says what it knows"
+    like "$err" '^paceline: NVRTC 13\.99 compiles for sm_75 to sm_100, not for "sm_33": an A100 is sm_80, .* an H100 or H200 sm_90, ' \
+        "the error says what it knows"
     ahead --card sm_90 --set trainer.accelerator.name=cuda --set trainer.accelerator.cache=false
     is "$status" 2 "no cache"
     like "$err" 'keeps no compiled kernels here: there is nothing to compile; set its options cache and cache_dir' \
         "the error says which options matter"
+    touch no-folder
+    XDG_CACHE_HOME=$folder/ahead/no-folder ahead --card sm_90
+    is "$status$out" 1 "a cache that cannot be written to"
+    like "$err" 'kept 0 of [1-9][0-9]* pieces of kernels in .*no-folder/paceline, which cannot be written to' "the error says so"
     try env PACELINE_CUDA_PATH="$stand_in" "$paceline" fit run.json --set trainer.accelerator.name=cuda \
         --set trainer.accelerator.compile_for=sm_90
     is "$status" 2 "a run on a card that is not there"
     like "$err" 'compile_for is for paceline compile: remove it to train on a card' "the error says what to do"
     cd "$folder" || exit 99
+    sed -i 's/, "accelerator": {[^}]*}//' run.json
     if "$paceline" compile run.json --card sm_90 >/dev/null 2>&1; then skip "NVRTC is installed"; return; fi
     refused 2 'compiler of kernels .* is not found: apt-get install cuda-nvrtc-13-0 .* or pip install nvidia-cuda-nvrtc, or' \
         compile run.json --card sm_90
+}
+
+# interrupted SIGNAL NVRTC WORDS... - a compile that gets a signal while a kernel compiles
+interrupted() {
+    local signal=$1 nvrtc=$2
+    shift 2
+    rm -rf "$TMPDIR" "$folder/cache" && mkdir "$TMPDIR"
+    STAND_IN='' STAND_IN_NVRTC=$nvrtc PACELINE_CUDA_PATH=$stand_in "$paceline" compile run.json --card sm_90 "$@" \
+        >out 2>err &
+    pid=$!
+    holds 60 is_compiling
+    kill -"$signal" $pid
+    wait $pid
+    status=$? out=$(cat out) err=$(cat err)
+}
+
+is_compiling() { [ -n "$(ls "$TMPDIR")" ]; }
+
+a_compile_ends_when_it_is_interrupted() {
+    cd "$folder/ahead" || exit 99
+    interrupted INT slow=100000
+    is "$status" 130 "where the compiler can be: $err"
+    like "$err" 'stopped before the first step \(SIGINT\), while compiling' "it says so"
+    interrupted INT deaf=6000
+    is "$status$out" 130 "where it is waited for: $err"
+    like "$err" 'waiting until the compiler has ended a kernel$' "it says what it waits for"
+    is "$(grep -c 'does not end' <<<"$err")" 0 "and nothing is taken for stuck"
+    is "$(ls "$TMPDIR")" "" "no compiler is left in the middle"
+    cd "$folder" || exit 99
+}
+
+objectives_have_plans_of_their_own() {
+    mkdir gan
+    cd gan || exit 99
+    cp "$srcdir/examples/mixture-gan.json" run.json
+    ahead --card sm_90
+    is "$status" 0 "a module with two objectives: $err"
+    like "$out" '^train discriminator +[0-9]' "plans of one"
+    like "$out" '^train generator +[0-9]' "and of the other"
+    like "$out" '^optimizer generator +- ' "with their updates"
+    cd "$folder" || exit 99
 }
 
 # Batches of a hundred samples fit, and those of a thousand do not.
@@ -352,6 +417,8 @@ run what_a_card_does_is_shown trains
 run without_nvml_the_driver_tells_the_memory trains
 run kernels_are_compiled_ahead trains
 run what_cannot_be_compiled_ahead_is_one_sentence trains
+run a_compile_ends_when_it_is_interrupted trains
+run objectives_have_plans_of_their_own trains
 run tune_finds_what_fits_on_a_card trains
 run large_batches_train_as_on_the_processor trains
 run what_is_run_on_a_card_runs_here trains

@@ -35,6 +35,9 @@ _Static_assert(sizeof(CUstreamCaptureMode) == sizeof(cu_choice_t), "enums are as
                    #symbol " has these parameters");
 #define DRIVER(member, symbol, parameters) SAME(((cuda_driver_t *)0)->member, symbol)
 #define NVRTC(member, symbol, parameters) SAME(((cuda_nvrtc_t *)0)->member, symbol)
+#if CUDA_VERSION >= 13000
+#define NVRTC_13(member, symbol, parameters) NVRTC(member, symbol, parameters)
+#endif
 #ifdef CUBLAS_VER_MAJOR
 #define LT_NUMBER(ours, theirs, value) NUMBER(ours, theirs, value)
 #define LT(member, symbol, result, parameters) SAME(((cuda_lt_t *)0)->member, symbol)

@@ -254,6 +254,11 @@ static bool engine_make(rig_t *rig)
     return !rig->spec.stream || rig->stream;
 }
 
+void rig_grace(rig_t *rig, int milliseconds)
+{
+    pl_engine_runtime(rig->engine)->grace_ms = milliseconds;
+}
+
 rig_t *rig_make(const rig_spec_t *spec)
 {
     rig_t *rig = calloc(1, sizeof *rig);

@@ -86,6 +86,9 @@ extern pl_error_t rig_error;
 /* Frees the engine too, unless it is another rig's; *rig_p may be NULL. */
 void rig_free(rig_t **rig_p);
 
+/* What an actor of its engine may take to end, of the lowest level. */
+void rig_grace(rig_t *rig, int milliseconds);
+
 pl_trainer_t *rig_trainer(rig_t *rig);
 pl_engine_t *rig_engine(rig_t *rig);
 void *rig_user(rig_t *rig);

@@ -119,6 +119,7 @@ typedef struct cuda_driver {
 
 typedef struct cuda_nvrtc {
 #define NVRTC(member, symbol, parameters) cu_result_t(*member) parameters;
+#define NVRTC_13(member, symbol, parameters) cu_result_t(*member) parameters;
 #include "accelerators/cuda/names.def"
 } cuda_nvrtc_t;
 

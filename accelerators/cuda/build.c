@@ -115,7 +115,14 @@ static int code_take(const cuda_nvrtc_t *call, nvrtcProgram program, bool is_ptx
     return PL_OK;
 }
 
-static int compile(const cuda_t *cuda, const char *text, const target_t *target,
+/* The compiler asks now and then whether to end. */
+static int compiler_asks(void *user, void *reserved)
+{
+    (void)reserved;
+    return pl_gpu_stops(user);
+}
+
+static int compile(cuda_t *cuda, const char *text, const target_t *target,
                    const char *const option[OPTIONS], void **code, size_t *bytes,
                    pl_error_t *err)
 {
@@ -125,10 +132,14 @@ static int compile(const cuda_t *cuda, const char *text, const target_t *target,
                                            header_name);
     if (result != NVRTC_OK)
         return fail_text(option[0], result, NULL, err);
+    if (call->asks)
+        call->asks(program, compiler_asks, cuda);
     result = call->compile(program, OPTIONS, option);
     char *log = log_of(call, program);
     int failed = PL_OK;
-    if (result != NVRTC_OK)
+    if (result != NVRTC_OK && pl_gpu_stops(cuda))
+        failed = pl_fail(err, PL_ECANCELLED, "kernels are not compiled any more");
+    else if (result != NVRTC_OK)
         failed = fail_text(option[0], result, log, err);
     else if (log)
         pl_log_line(PL_LOG_DEBUG, -1, "", "NVRTC: %s", log);
@@ -152,8 +163,9 @@ int cuda_build(cuda_t *cuda, const char *text, cuda_code_t *code, pl_error_t *er
     code->was_kept = key && cuda_cache_get(cuda->store, key, &code->image, &code->bytes);
     if (!code->was_kept)
         failed = compile(cuda, text, &target, option, &code->image, &code->bytes, err);
-    if (failed == PL_OK && key && !code->was_kept)
-        cuda_cache_put(cuda->store, key, code->image, code->bytes);
+    code->is_stored = code->was_kept
+                      || (failed == PL_OK && key
+                          && cuda_cache_put(cuda->store, key, code->image, code->bytes));
     pl_free(key);
     return failed;
 }

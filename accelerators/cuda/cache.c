@@ -265,7 +265,7 @@ static void trim(const cuda_cache_t *cache)
     pl_free(all.entry);
 }
 
-void cuda_cache_put(cuda_cache_t *cache, const char *key, const void *code, size_t bytes)
+bool cuda_cache_put(cuda_cache_t *cache, const char *key, const void *code, size_t bytes)
 {
     static atomic_uint number;
     char path[PATH_MAX], aside[PATH_MAX];
@@ -273,11 +273,11 @@ void cuda_cache_put(cuda_cache_t *cache, const char *key, const void *code, size
         || snprintf(aside, sizeof aside, "%s/%d-%u" ASIDE, cache->folder, (int)getpid(),
                     atomic_fetch_add(&number, 1))
                >= PATH_MAX)
-        return;
+        return false;
     if (folder_make(cache->folder) && entry_write(aside, key, code, bytes)
         && rename(aside, path) == 0) {
         trim(cache);
-        return;
+        return true;
     }
     const int why = errno;
     unlink(aside);
@@ -286,4 +286,5 @@ void cuda_cache_put(cuda_cache_t *cache, const char *key, const void *code, size
                     "compiled kernels cannot be kept in %s (%s): each start compiles "
                     "them",
                     cache->folder, strerror(why));
+    return false;
 }

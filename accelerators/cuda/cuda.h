@@ -109,6 +109,7 @@ typedef struct cuda_code {
     void *image;                                            /* from pl_alloc() */
     size_t bytes;
     bool was_kept;                                          /* by an earlier run */
+    bool is_stored;                                         /* for later ones */
 } cuda_code_t;
 
 /* The machine code of a text for the device's card.  Any thread. */
@@ -185,8 +186,8 @@ void cuda_cache_open(cuda_t *cuda);
 const char *cuda_cache_used(const void *self);
 /* What was kept under the key, which is text; false: nothing, or not what it was. */
 bool cuda_cache_get(cuda_cache_t *cache, const char *key, void **code, size_t *bytes);
-/* A folder that cannot be written to is logged once. */
-void cuda_cache_put(cuda_cache_t *cache, const char *key, const void *code, size_t bytes);
+/* false: it is not kept; a folder that cannot be written to is logged once. */
+bool cuda_cache_put(cuda_cache_t *cache, const char *key, const void *code, size_t bytes);
 /* How many entries a folder has, and their bytes. */
 void cuda_cache_count(const char *folder, int *entries, int64_t *bytes);
 

@@ -46,6 +46,12 @@ static const symbol_t nvrtc_symbols[] = {
     {NULL, 0},
 };
 
+static const symbol_t nvrtc_13_symbols[] = {
+#define NVRTC_13(member, symbol, parameters) {#symbol, offsetof(cuda_nvrtc_t, member)},
+#include "accelerators/cuda/names.def"
+    {NULL, 0},
+};
+
 static const symbol_t lt_symbols[] = {
 #define LT(member, symbol, result, parameters) {#symbol, offsetof(cuda_lt_t, member)},
 #include "accelerators/cuda/names.def"
@@ -354,6 +360,8 @@ static bool nvrtc_take(void *library)
         || nvrtc.call.arch_count(&nvrtc.archs) != NVRTC_OK || nvrtc.archs < 1
         || nvrtc.archs > CUDA_ARCHS || nvrtc.call.archs(nvrtc.arch) != NVRTC_OK)
         return false;
+    if (symbols_find(library, nvrtc_13_symbols, &nvrtc.call))
+        nvrtc.call.asks = NULL;
     qsort(nvrtc.arch, (size_t)nvrtc.archs, sizeof *nvrtc.arch, by_number);
     path_of((const void *)nvrtc.call.version, nvrtc.path);
     return true;

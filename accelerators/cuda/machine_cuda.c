@@ -17,7 +17,7 @@
 
 struct pl_binary {
     CUmodule module;
-    bool was_kept;
+    bool was_kept, is_stored;
     pl_entry_t *entries; /* a list */
 };
 
@@ -478,6 +478,7 @@ static int code_new(void *self, const char *text, pl_binary_t **code, pl_error_t
     if (failed == PL_OK) {
         const cu_result_t result = cuda->call->module_load(&fresh->module, made.image);
         fresh->was_kept = made.was_kept;
+        fresh->is_stored = made.is_stored;
         if (result == CU_OUT_OF_MEMORY)
             failed = fail_memory(cuda, made.bytes, err);
         else if (result != CU_OK)
@@ -491,8 +492,9 @@ static int code_new(void *self, const char *text, pl_binary_t **code, pl_error_t
     return failed;
 }
 
-static bool code_was_kept(const pl_binary_t *code)
+static bool code_cached(const pl_binary_t *code, bool *is_stored)
 {
+    *is_stored = code->is_stored;
     return code->was_kept;
 }
 
@@ -565,7 +567,7 @@ static int launch(void *self, pl_stream_t stream, const pl_launch_t *l, pl_error
     .enter = cuda_stream_enter, .stream_new = cuda_stream_new, \
     .stream_free = cuda_stream_free, .stream_record = cuda_stream_record, \
     .stream_wait = cuda_stream_wait, .code_new = code_new, \
-    .code_free = code_free, .code_was_kept = code_was_kept, \
+    .code_free = code_free, .code_cached = code_cached, \
     .cache = cuda_cache_used, .code_entry = code_entry, .launch = launch, \
     .product_new = cuda_product_new, .product_run = cuda_product_run, \
     .product_free = cuda_product_free, .epilogues = cuda_epilogues, \

@@ -20,7 +20,7 @@
 #define MEMORY ((size_t)1 << 40)
 
 struct pl_binary {
-    bool was_kept;
+    bool was_kept, is_stored;
 };
 
 /* ---- Open and close ---- */
@@ -37,7 +37,9 @@ static int card_name(cuda_t *cuda, pl_error_t *err)
         k++;
     if (!end || *end || k == compiler->archs)
         return pl_fail(err, PL_EINVAL,
-                       "NVRTC %d.%d compiles for sm_%d to sm_%d, not for \"%s\"",
+                       "NVRTC %d.%d compiles for sm_%d to sm_%d, not for \"%.40s\": an "
+                       "A100 is sm_80, an L4 or L40S sm_89, an H100 or H200 sm_90, a "
+                       "B200 sm_100; others by their compute capability, 8.6 is sm_86",
                        compiler->major, compiler->minor, compiler->arch[0],
                        compiler->arch[compiler->archs - 1], name);
     cuda->card = (cuda_card_t){.major = (int)arch / 10, .minor = (int)arch % 10};
@@ -152,6 +154,13 @@ static int finish(void *self, pl_stream_t stream, pl_error_t *err)
     return PL_OK;
 }
 
+static int call(void *self, pl_stream_t stream, void (*function)(void *user), void *user,
+                pl_error_t *err)
+{
+    (void)self, (void)stream, (void)function, (void)user, (void)err;
+    return PL_OK;
+}
+
 static int event_new(void *self, pl_event_t **event, pl_error_t *err)
 {
     (void)err;
@@ -204,6 +213,7 @@ static int code_new(void *self, const char *text, pl_binary_t **code, pl_error_t
     if (!fresh)
         return failed == PL_OK ? pl_no_memory(err) : failed;
     fresh->was_kept = made.was_kept;
+    fresh->is_stored = made.is_stored;
     *code = fresh;
     return PL_OK;
 }
@@ -214,8 +224,9 @@ static void code_free(void *self, pl_binary_t *code)
     pl_free(code);
 }
 
-static bool code_was_kept(const pl_binary_t *code)
+static bool code_cached(const pl_binary_t *code, bool *is_stored)
 {
+    *is_stored = code->is_stored;
     return code->was_kept;
 }
 
@@ -315,6 +326,7 @@ const pl_machine_ops_t cuda_paper_machine = {
     .copy_out = copy_out,
     .copy = copy,
     .zero = zero,
+    .call = call,
     .event_new = event_new,
     .event_free = event_free,
     .event_record = event_record,
@@ -326,7 +338,7 @@ const pl_machine_ops_t cuda_paper_machine = {
     .finish = finish,
     .code_new = code_new,
     .code_free = code_free,
-    .code_was_kept = code_was_kept,
+    .code_cached = code_cached,
     .cache = cuda_cache_used,
     .code_entry = code_entry,
     .launch = launch,

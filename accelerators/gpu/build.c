@@ -6,12 +6,16 @@
  * kernels stand, while the accelerator's own thread works.  After each they write to the
  * machine's descriptor, and the accelerator collects what is ready.
  *
+ * What is not wanted any more is dropped where no thread has begun it.  A thread that is
+ * in a compiler is waited for, also by exit(): nothing can end it.
+ *
  * Only a build shows that a library does not compute a layer.  The machine remembers it,
  * and the graph is compiled again. */
 #include "accelerators/gpu/build.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -53,6 +57,71 @@ static building_t *work_find(builder_t *builder)
     return b;
 }
 
+/* ---- The end of the process ---- */
+
+static pthread_mutex_t leaving = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
+static int at_work; /* threads that are in a compiler */
+static bool is_leaving, is_known;
+
+/* Of exit(), before the libraries of compilers are ended under their threads: those were
+ * opened before. */
+static void leave(void)
+{
+    pthread_mutex_lock(&leaving);
+    __atomic_store_n(&is_leaving, true, __ATOMIC_RELAXED);
+    while (at_work)
+        pthread_cond_wait(&left, &leaving);
+    pthread_mutex_unlock(&leaving);
+}
+
+static bool work_enter(void)
+{
+    pthread_mutex_lock(&leaving);
+    const bool enters = !is_leaving;
+    at_work += enters;
+    if (!is_known)
+        is_known = atexit(leave) == 0;
+    pthread_mutex_unlock(&leaving);
+    return enters;
+}
+
+static void work_leave(void)
+{
+    pthread_mutex_lock(&leaving);
+    at_work--;
+    pthread_cond_broadcast(&left);
+    pthread_mutex_unlock(&leaving);
+}
+
+bool pl_gpu_stops(const void *self)
+{
+    const pl_gpu_t *gpu = self;
+    return __atomic_load_n(&gpu->stops, __ATOMIC_RELAXED)
+           || __atomic_load_n(&is_leaving, __ATOMIC_RELAXED);
+}
+
+/* ---- Jobs ---- */
+
+static int stopped(pl_error_t *err)
+{
+    return pl_fail(err, PL_ECANCELLED, "kernels are not compiled any more");
+}
+
+static int job_run(pl_gpu_t *gpu, building_t *b, int k, size_t *workspace,
+                   pl_error_t *err)
+{
+    const int text = k - b->plan->builts;
+    if (!work_enter())
+        return stopped(err);
+    const int code = text < 0 ? gpu->machine->layer_build(gpu, b->plan->built[k],
+                                                          workspace, err)
+                              : gpu->machine->code_new(gpu, b->text[text].text,
+                                                       &b->plan->code[text], err);
+    work_leave();
+    return code;
+}
+
 static void job_do(builder_t *builder, building_t *b)
 {
     const int k = b->begun++, text = k - b->plan->builts;
@@ -63,15 +132,15 @@ static void job_do(builder_t *builder, building_t *b)
     const uint64_t one = 1;
     pthread_mutex_unlock(&builder->lock);
     const int64_t began = pl_now();
-    pl_binary_t **made = text < 0 ? NULL : &b->plan->code[text];
-    const int code = text < 0 ? machine->layer_build(gpu, b->plan->built[k], &workspace,
-                                                     &err)
-                              : machine->code_new(gpu, b->text[text].text, made, &err);
+    const int code = job_run(gpu, b, k, &workspace, &err);
     const double seconds = (double)(pl_now() - began) / 1e9;
     pthread_mutex_lock(&builder->lock);
     b->plan->seconds += seconds;
-    if (code == PL_OK && made && machine->code_was_kept)
-        b->plan->kept_codes += machine->code_was_kept(*made);
+    if (code == PL_OK && text >= 0 && machine->code_cached) {
+        bool is_stored = false;
+        b->plan->cached_codes += machine->code_cached(b->plan->code[text], &is_stored);
+        b->plan->stored_codes += is_stored;
+    }
     if (code == PL_EUNSUPPORTED && text < 0)
         b->is_refused = true;
     else if (code != PL_OK && b->error.code == PL_OK)
@@ -114,6 +183,7 @@ int gpu_builder_open(pl_gpu_t *gpu, const pl_device_info_t *info, pl_error_t *er
     pthread_mutex_init(&builder->lock, NULL);
     pthread_cond_init(&builder->changed, NULL);
     gpu->builder = builder;
+    gpu->stops = false;
     return PL_OK;
 }
 
@@ -127,15 +197,31 @@ static building_t *building_free(building_t *b)
     return next;
 }
 
+void gpu_build_stop(pl_gpu_t *gpu)
+{
+    builder_t *builder = gpu->builder;
+    const uint64_t one = 1;
+    __atomic_store_n(&gpu->stops, true, __ATOMIC_RELAXED);
+    pthread_mutex_lock(&builder->lock);
+    builder->is_ending = true;
+    for (building_t *b = builder->first; b; b = b->next) {
+        if (b->begun < b->jobs && b->error.code == PL_OK)
+            stopped(&b->error);
+        b->ended += b->jobs - b->begun;
+        b->begun = b->jobs;
+    }
+    pthread_cond_broadcast(&builder->changed);
+    pthread_mutex_unlock(&builder->lock);
+    if (write(gpu->machine->descriptor(gpu), &one, sizeof one) < 0)
+        return; /* it can be read already */
+}
+
 void gpu_builder_close(pl_gpu_t *gpu)
 {
     builder_t *builder = gpu->builder;
     if (!builder)
         return;
-    pthread_mutex_lock(&builder->lock);
-    builder->is_ending = true;
-    pthread_cond_broadcast(&builder->changed);
-    pthread_mutex_unlock(&builder->lock);
+    gpu_build_stop(gpu);
     for (int k = 0; k < builder->threads; k++)
         pthread_join(builder->thread[k], NULL);
     while (builder->first)
@@ -150,6 +236,8 @@ void gpu_builder_close(pl_gpu_t *gpu)
  * and so do they. */
 static int threads_start(builder_t *builder, int jobs, pl_error_t *err)
 {
+    if (builder->is_ending)
+        return stopped(err);
     while (builder->threads < builder->most && builder->threads < jobs) {
         pthread_t *thread = &builder->thread[builder->threads];
         if (pthread_create(thread, NULL, thread_run, builder) == 0)

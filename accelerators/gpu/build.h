@@ -14,6 +14,8 @@ void gpu_builder_close(pl_gpu_t *gpu);
  * layer: the graph was compiled again without it. */
 int gpu_build(pl_gpu_t *gpu, pl_plan_t *plan, gpu_string_t *text, int texts,
               pl_plan_t **ready, pl_compiling_t *caller, pl_error_t *err);
+/* Drops what has not begun, and interrupts the rest where its compiler can be. */
+void gpu_build_stop(pl_gpu_t *gpu);
 /* Reports to callers how far their plans are, and ends those that are ready. */
 void gpu_build_collect(pl_gpu_t *gpu);
 

@@ -60,6 +60,11 @@ int pl_gpu_compile_later(void *self, const pl_graph_t *g, pl_compiling_t *c,
     return gpu_plan_new(self, g, NULL, c, err);
 }
 
+void pl_gpu_compile_stop(void *self)
+{
+    gpu_build_stop(self);
+}
+
 void pl_gpu_discard(void *self, pl_plan_t *plan)
 {
     gpu_plan_free(self, plan);
@@ -90,7 +95,8 @@ void pl_gpu_describe(const void *self, const pl_plan_t *plan, pl_plan_facts_t *f
     }
     facts->arena = plan->arena;
     facts->pieces = plan->codes;
-    facts->kept = plan->kept_codes;
+    facts->from_cache = plan->cached_codes;
+    facts->stored = plan->stored_codes;
     facts->seconds = plan->seconds;
 }
 

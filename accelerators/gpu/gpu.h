@@ -25,6 +25,7 @@ typedef struct pl_gpu {
     struct pl_gpu_transfers *transfers; /* transfer.h  [NULL: none yet] */
     struct pl_gpu_builder *builder;     /* build.h */
     struct pl_gpu_fences *fences;       /* fence.h */
+    bool stops;                         /* atomic: nothing is compiled any more */
     bool checks;                        /* proves each plan: check.h */
     pl_plan_t *plans;                   /* all, for close */
     struct pl_gpu_pin *pin; /* [pins] of the host's memory: transfer.h */
@@ -38,13 +39,17 @@ typedef struct pl_gpu {
     .close = pl_gpu_close, .region = pl_gpu_region, .borrow = pl_gpu_borrow, \
     .write = pl_gpu_write, .read = pl_gpu_read, .read_later = pl_gpu_read_later, \
     .pin = pl_gpu_pin, .unpin = pl_gpu_unpin, .compile = pl_gpu_compile, \
-    .compile_later = pl_gpu_compile_later, .discard = pl_gpu_discard, \
+    .compile_later = pl_gpu_compile_later, .compile_stop = pl_gpu_compile_stop, \
+    .discard = pl_gpu_discard, \
     .describe = pl_gpu_describe, .cache = pl_gpu_cache, \
     .replay = pl_gpu_replay, .descriptor = pl_gpu_descriptor, .collect = pl_gpu_collect
 
 /* And of a machine that lets others use its memory: .memory_kind, which is the
  * machine's. */
 #define PL_GPU_LENDS .lend = pl_gpu_lend, .join = pl_gpu_join
+
+/* For a compiler that can be interrupted, which asks it again and again.  Any thread. */
+PL_API bool pl_gpu_stops(const void *self);
 
 PL_API int pl_gpu_open(void *self, const pl_machine_ops_t *machine,
                        pl_device_info_t *info, pl_error_t *err);
@@ -69,6 +74,7 @@ PL_API int pl_gpu_compile(void *self, const pl_graph_t *g, pl_plan_t **plan,
                           pl_error_t *err);
 PL_API int pl_gpu_compile_later(void *self, const pl_graph_t *g, pl_compiling_t *c,
                                 pl_error_t *err);
+PL_API void pl_gpu_compile_stop(void *self);
 PL_API void pl_gpu_discard(void *self, pl_plan_t *plan);
 PL_API void pl_gpu_describe(const void *self, const pl_plan_t *plan,
                             pl_plan_facts_t *facts);

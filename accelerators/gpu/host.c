@@ -26,7 +26,12 @@ int gpu_host_init(gpu_host_t *host, const pl_gpu_t *gpu, const gpu_text_t *t, in
                          .kernel = pl_op_kernel(op, kind, NULL),
                          .inputs = op->input_count,
                          .call.output_shape = t->g->value[op->output[0]].shape};
-    if (!host->kernel || !gpu->machine->call)
+    if (!gpu->machine->call)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "%s: operator \"%s\" has no text for \"gpu\", and %s devices "
+                       "cannot wait for the host: add one to its table",
+                       pl_op_where(op, where), host->table->name, gpu->machine->name);
+    if (!host->kernel)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "%s: operator \"%s\" has neither a text for \"gpu\" nor a kernel "
                        "for \"%s\": add one to its table",

@@ -210,12 +210,12 @@ typedef struct pl_machine_ops {
     int (*stream_wait)(void *self, void *stream, pl_event_t *event, pl_error_t *err);
 
     /* Makes kernels of a text in the dialect (kernels/dialect.h), which the text includes
-     * by name.  From any thread, several at once. */
+     * by name.  From any thread, several at once.  PL_ECANCELLED: pl_gpu_stops(). */
     int (*code_new)(void *self, const char *text, pl_binary_t **code, pl_error_t *err);
     void (*code_free)(void *self, pl_binary_t *code);
-    /* Whether it was compiled by an earlier run, and the folder that keeps such code;
-     * NULL: it is not kept  [both NULL: it never is]. */
-    bool (*code_was_kept)(const pl_binary_t *code);
+    /* Whether it was compiled by an earlier run, and whether later ones find it; and the
+     * folder that keeps such code; NULL: it is not kept  [both NULL: it never is]. */
+    bool (*code_cached)(const pl_binary_t *code, bool *is_stored);
     const char *(*cache)(const void *self);
     /* NULL: the text has no such kernel. */
     const pl_entry_t *(*code_entry)(void *self, pl_binary_t *code, const char *name,

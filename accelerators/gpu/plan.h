@@ -50,7 +50,7 @@ struct pl_plan {
     pl_plan_t *next;
     pl_binary_t **code; /* [codes] */
     int codes;
-    int kept_codes; /* that an earlier run compiled */
+    int cached_codes, stored_codes; /* an earlier run compiled; later ones find */
     double seconds; /* that threads made them */
     gpu_product_t *product; /* [products] by the value that it makes */
     int products;

@@ -22,7 +22,7 @@ static int compile_start(cli_session_t *session, pl_on_done_t on_done, pl_error_
                               session, err);
 }
 
-/* The accelerator logs how far it is. */
+/* The accelerator logs how far each plan is, which is shown. */
 static void compile_progress(cli_session_t *session, const pl_progress_t *now)
 {
     (void)session, (void)now;
@@ -33,25 +33,42 @@ static double number_of(const json_t *plan, const char *key)
     return json_number_value(json_object_get(plan, key));
 }
 
+/* Wide enough for the objectives of a module. */
+static int names_width(json_t *plans)
+{
+    size_t k;
+    json_t *plan;
+    int width = 12;
+    json_array_foreach(plans, k, plan) {
+        const int length = (int)json_string_length(json_object_get(plan, "name"));
+        width = length > width ? length : width;
+    }
+    return width;
+}
+
 static void show_plans(const compile_t *c)
 {
     size_t k;
     json_t *plan;
-    double pieces = 0, kept = 0, compiling = 0;
-    cli_print("%-12s %7s  %8s  %6s  %10s  %s\n", "plan", "samples", "launches", "pieces",
-              "from cache", "compiled in");
+    double pieces = 0, from_cache = 0;
+    const int width = names_width(c->plans);
+    cli_print("%-*s %7s  %8s  %6s  %10s  %s\n", width, "plan", "samples", "launches",
+              "pieces", "from cache", "compiled in");
     json_array_foreach(c->plans, k, plan) {
-        cli_print("%-12s %7.0f  %8.0f  %6.0f  %10.0f  %.2f s\n",
+        char samples[24];
+        snprintf(samples, sizeof samples, "%.0f", number_of(plan, "samples"));
+        cli_print("%-*s %7s  %8.0f  %6.0f  %10.0f  %.2f s\n", width,
                   json_string_value(json_object_get(plan, "name")),
-                  number_of(plan, "samples"), number_of(plan, "launches"),
-                  number_of(plan, "pieces"), number_of(plan, "kept"),
-                  number_of(plan, "seconds"));
+                  number_of(plan, "samples") > 0 ? samples : "-",
+                  number_of(plan, "launches"), number_of(plan, "pieces"),
+                  number_of(plan, "from_cache"), number_of(plan, "seconds"));
         pieces += number_of(plan, "pieces");
-        kept += number_of(plan, "kept");
-        compiling += number_of(plan, "seconds");
+        from_cache += number_of(plan, "from_cache");
     }
-    cli_print("%.0f pieces in %.1f s: %.0f compiled, %.0f from the cache %s\n", pieces,
-              c->seconds, pieces - kept, kept, c->cache);
+    cli_print("%.0f piece%s of kernels in %.1f s: %.0f compiled, %.0f from the cache "
+              "%s\n",
+              pieces, cli_plural((uint64_t)pieces), c->seconds, pieces - from_cache,
+              from_cache, c->cache);
 }
 
 static int compile_done(cli_session_t *session, const pl_result_t *result)
@@ -66,37 +83,62 @@ static int compile_done(cli_session_t *session, const pl_result_t *result)
     return CLI_DONE;
 }
 
+/* The end of the last stage; a signal may have come before it. */
+static void compile_tell(cli_session_t *session, const char *status)
+{
+    const compile_t *c = (compile_t *)session;
+    if (session->json)
+        cli_print_json(json_pack("{s:s, s:s, s:s, s:f, s:O}", "event", "result", "status",
+                                 status, "cache", c->cache, "seconds", c->seconds,
+                                 "plans", c->plans));
+    else
+        show_plans(c);
+}
+
 static pl_options_t *compile_next(cli_session_t *session, const pl_result_t *result)
 {
     compile_t *c = (compile_t *)session;
     pl_error_t err = {0};
-    const bool is_well = !strcmp(result->status, "ok");
-    if (is_well && !session->signal && c->stage == PL_TRAIN
-        && cli_has_data_to_predict(session->options)) {
-        c->stage = PL_PREDICT;
-        pl_options_t *options = pl_options_clone(session->options, &err);
-        if (options)
-            return options;
-        cli_error("%s", err.text);
+    if (strcmp(result->status, "ok") != 0)
+        return NULL;
+    const bool is_over = c->stage != PL_TRAIN
+                         || !cli_has_data_to_predict(session->options);
+    if (is_over || session->signal) {
+        compile_tell(session, is_over ? "ok" : "stopped");
+        if (!is_over) {
+            cli_note("stopped: the plans of predict are not compiled");
+            session->status = CLI_FAILED;
+            session->is_cut = true;
+        }
+        return NULL;
     }
-    if (is_well && session->json)
-        cli_print_json(json_pack("{s:s, s:s, s:s, s:f, s:O}", "event", "result", "status",
-                                 "ok", "cache", c->cache, "seconds", c->seconds, "plans",
-                                 c->plans));
-    else if (is_well)
-        show_plans(c);
-    return NULL;
+    c->stage = PL_PREDICT;
+    pl_options_t *options = pl_options_clone(session->options, &err);
+    if (!options) {
+        cli_failure(&err, session->json);
+        session->status = CLI_FAILED;
+    }
+    return options;
 }
 
-/* The accelerator's other options stay, if it is the one that has cards. */
+/* The accelerator's other options stay; another one than that which has cards is not
+ * meant. */
 static int card_set(pl_options_t *options, const char *card, pl_error_t *err)
 {
     char *value = pl_options_get(options, "trainer.accelerator");
     json_t *given = value ? json_loads(value, 0, NULL) : NULL;
     const char *name = given ? json_string_value(json_object_get(given, "name")) : value;
-    int code = name && !strcmp(name, "cuda")
-                   ? PL_OK
-                   : pl_options_set(options, "trainer.accelerator", "cuda", err);
+    const bool is_named = name && *name && strcmp(name, "auto") != 0;
+    int code = PL_OK;
+    if (!*card)
+        code = pl_fail(err, PL_EINVAL, "--card needs a kind of card, such as sm_90");
+    else if (is_named && strcmp(name, "cuda") != 0)
+        code = pl_fail(err, PL_EINVAL,
+                       "--card is for the accelerator \"cuda\", and trainer.accelerator "
+                       "is \"%.40s\": set that to cuda",
+                       name);
+    else if (!is_named)
+        code = pl_options_set(options, "trainer.accelerator", "cuda", err);
     if (code == PL_OK)
         code = pl_options_set(options, "trainer.accelerator.compile_for", card, err);
     json_decref(given);
@@ -125,6 +167,8 @@ int cli_compile(const cli_compile_t *arguments)
         c.session.options = NULL;
     }
     int status = CLI_WRONG;
+    if (!arguments->json)
+        cli_show_information();
     if (c.session.options)
         status = cli_session_run(&c.session, CLI_SIGHT(arguments));
     else

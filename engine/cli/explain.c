@@ -459,8 +459,9 @@ static void show_times(const json_t *answer)
 /* What a replay reads and writes most of, by kind of launch. */
 static void show_kinds(json_t *kinds, double bytes)
 {
-    char text[TOP * 48] = "";
+    char text[(TOP + 1) * 64] = "";
     size_t at = 0;
+    double rest = 100;
     for (int shown = 0; shown < TOP && json_array_size(kinds); shown++) {
         size_t most = 0, k;
         const json_t *kind;
@@ -469,12 +470,17 @@ static void show_kinds(json_t *kinds, double bytes)
                 > number_of(json_array_get(kinds, most), "bytes"))
                 most = k;
         kind = json_array_get(kinds, most);
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s%lld %s (%.0f %%)",
+        const double share = bytes > 0 ? 100 * number_of(kind, "bytes") / bytes : 0;
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%lld %s (%.0f %%%s)",
                                shown ? ", " : "", count_of(kind, "launches"),
-                               text_of(kind, "name"),
-                               bytes > 0 ? 100 * number_of(kind, "bytes") / bytes : 0);
+                               text_of(kind, "name"), share,
+                               shown ? "" : " of the bytes");
+        rest -= share;
         json_array_remove(kinds, most);
     }
+    if (json_array_size(kinds))
+        snprintf(text + at, sizeof text - at, ", and %zu more kinds (%.0f %%)",
+                 json_array_size(kinds), rest > 0 ? rest : 0);
     say(0, 4, "%s", text);
 }
 
@@ -490,14 +496,19 @@ static void show_plans(const json_t *answer)
         "Plans of the device: launches of a replay, with the bytes that they read and "
         "write, by kind");
     json_array_foreach(plans, k, plan) {
-        say(0, 2,
-            "%s, batches of %lld: %lld launches, %s, values %s; %lld pieces compiled in "
-            "%.1f s, %lld from the cache",
-            text_of(plan, "name"), count_of(plan, "samples"), count_of(plan, "launches"),
+        const long long from_cache = count_of(plan, "from_cache"),
+                        compiled = count_of(plan, "pieces") - from_cache;
+        char batch[40] = "", pieces[64], kept[48] = "";
+        if (count_of(plan, "samples"))
+            snprintf(batch, sizeof batch, ", batches of %lld", count_of(plan, "samples"));
+        if (count_of(plan, "stored"))
+            snprintf(kept, sizeof kept, ", %lld from the cache", from_cache);
+        say(0, 2, "%s%s: %lld launch%s, %s, values %s; %s compiled in %.1f s%s",
+            text_of(plan, "name"), batch, count_of(plan, "launches"),
+            count_of(plan, "launches") == 1 ? "" : "es",
             cli_bytes(number_of(plan, "bytes"), moved),
-            cli_bytes(number_of(plan, "arena"), arena),
-            count_of(plan, "pieces") - count_of(plan, "kept"), number_of(plan, "seconds"),
-            count_of(plan, "kept"));
+            cli_bytes(number_of(plan, "arena"), arena), times(compiled, "piece", pieces),
+            number_of(plan, "seconds"), kept);
         show_kinds(json_object_get(plan, "kinds"), number_of(plan, "bytes"));
     }
 }

@@ -316,7 +316,8 @@ static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user
     if (session->work->next && begin_next(session, result))
         return;
     const bool is_cut_short = result->error.code == PL_ECANCELLED;
-    if ((session->status == CLI_DONE || is_cut_short) && session->signal == SIGINT)
+    if ((session->status == CLI_DONE || session->is_cut || is_cut_short)
+        && session->signal == SIGINT)
         session->status = CLI_INTERRUPTED;
     session->ended = true;
     pl_engine_close(session->engine, on_closed, session);

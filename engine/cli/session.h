@@ -42,6 +42,7 @@ struct cli_session {
     int signal;                                         /* the first that came; 0: none */
     double signalled;                                   /* s: when it came */
     bool has_begun;                                     /* it has told of its progress */
+    bool is_cut;                                        /* not all its runs were begun */
     bool ended;                                         /* status is the run's */
     int status;
 };

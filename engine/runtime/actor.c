@@ -264,6 +264,12 @@ void actor_discard(actor_t *actor)
     actor->reactor->dead = actor;
 }
 
+static void actor_still_ends(actor_t *actor)
+{
+    if (actor->start)
+        pl_progress_start(actor->start, &(pl_start_progress_t){.state = "ending"});
+}
+
 void actor_go_on_ending(actor_t *actor)
 {
     pl_made_call_t *child = newest_child(actor);
@@ -275,17 +281,17 @@ void actor_go_on_ending(actor_t *actor)
         return;
     made_cancel(child, false);
     limits_renew(child, grace_of(child));
-    if (actor->start)
-        pl_progress_start(actor->start, &(pl_start_progress_t){.state = "ending"});
+    actor_still_ends(actor);
 }
 
+/* What shows that it is alive is no longer suspected, and those further up wait on. */
 void actor_child_alive(actor_t *actor, pl_made_call_t *child)
 {
     if (actor->state != ACTOR_ENDING || !child->cancelled)
         return;
+    child->suspect = false;
     limits_renew(child, grace_of(child));
-    if (actor->start)
-        pl_progress_start(actor->start, &(pl_start_progress_t){.state = "ending"});
+    actor_still_ends(actor);
 }
 
 void actor_child_ended(actor_t *actor, pl_made_call_t *made, const pl_error_t *error)

@@ -2,8 +2,10 @@
  *
  * A text and the headers that come with it are written to a folder of their own, so that
  * a header that is missing there is missing.  "Machine code" is the shared object's
- * bytes.  The variable STAND_IN_NVRTC has "fails": no text is taken.  The environment
- * names what compiles (CC, "cc") and where the emulator's header is (top_srcdir). */
+ * bytes.  The variable STAND_IN_NVRTC has "fails": no text is taken; "slow=MS": each
+ * takes so long, unless it is interrupted; "deaf=MS": the same, and it cannot be.  The
+ * environment names what compiles (CC, "cc") and where the emulator's header is
+ * (top_srcdir). */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +17,7 @@
 
 #define API __attribute__((visibility("default")))
 #define NVRTC(member, symbol, parameters) API cu_result_t symbol parameters;
+#define NVRTC_13(member, symbol, parameters) API cu_result_t symbol parameters;
 #include "accelerators/cuda/names.def"
 
 enum { PATH = 512 };
@@ -24,10 +27,19 @@ typedef struct _nvrtcProgram {
     char *log, *code;
     size_t bytes;
     bool is_ptx;
+    int (*ends)(void *user, void *reserved);
+    void *user;
 } program_t;
 
-/* How many texts were compiled, for tests. */
-API int stand_in_compiled;
+/* How many texts were compiled, and how many are being compiled, for tests. */
+API int stand_in_compiled, stand_in_compiling;
+
+/* NVIDIA's corrupts memory where it is ended under a thread that compiles. */
+__attribute__((destructor)) static void ended(void)
+{
+    if (__atomic_load_n(&stand_in_compiling, __ATOMIC_RELAXED))
+        abort();
+}
 
 API cu_result_t nvrtcVersion(int *major, int *minor)
 {
@@ -136,8 +148,29 @@ static cu_result_t fail(program_t *program, const char *log)
     return NVRTC_WRONG_TEXT;
 }
 
-API cu_result_t nvrtcCompileProgram(nvrtcProgram program, int count,
-                                    const char *const *options)
+API cu_result_t nvrtcSetFlowCallback(nvrtcProgram program,
+                                     int (*ends)(void *user, void *reserved), void *user)
+{
+    program->ends = ends, program->user = user;
+    return NVRTC_OK;
+}
+
+/* false: it was interrupted. */
+static bool take_time(const program_t *program, const char *fault)
+{
+    enum { SLICE_MS = 20, CANCELLED = 1 };
+    const bool is_deaf = fault && strncmp(fault, "deaf=", 5) == 0;
+    if (!is_deaf && !(fault && strncmp(fault, "slow=", 5) == 0))
+        return true;
+    for (int ms = atoi(fault + 5); ms > 0; ms -= SLICE_MS) {
+        usleep(SLICE_MS * 1000);
+        if (!is_deaf && program->ends && program->ends(program->user, NULL) == CANCELLED)
+            return false;
+    }
+    return true;
+}
+
+static cu_result_t compile(nvrtcProgram program, int count, const char *const *options)
 {
     const char *compiler = getenv("CC"), *top = getenv("top_srcdir");
     const char *fault = getenv("STAND_IN_NVRTC");
@@ -153,6 +186,8 @@ API cu_result_t nvrtcCompileProgram(nvrtcProgram program, int count,
     if (fault && strcmp(fault, "fails") == 0)
         return fail(program, "plan.k(7): warning: nothing\n"
                              "plan.k(12): error: identifier \"wrong\" is undefined\n");
+    if (!take_time(program, fault))
+        return 16;
     __atomic_add_fetch(&stand_in_compiled, 1, __ATOMIC_RELAXED);
     snprintf(command, sizeof command,
              "%s -x c -std=gnu11 -O1 -w -fPIC -shared -ffp-contract=off "
@@ -168,6 +203,15 @@ API cu_result_t nvrtcCompileProgram(nvrtcProgram program, int count,
     }
     program->code = read_file(program, "code.so", &program->bytes);
     return program->code ? NVRTC_OK : 11;
+}
+
+API cu_result_t nvrtcCompileProgram(nvrtcProgram program, int count,
+                                    const char *const *options)
+{
+    __atomic_add_fetch(&stand_in_compiling, 1, __ATOMIC_RELAXED);
+    const cu_result_t result = compile(program, count, options);
+    __atomic_sub_fetch(&stand_in_compiling, 1, __ATOMIC_RELAXED);
+    return result;
 }
 
 API cu_result_t nvrtcGetProgramLogSize(nvrtcProgram program, size_t *bytes)
