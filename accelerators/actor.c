@@ -139,21 +139,17 @@ static void device_watch(void *self);
 
 static void watch_later(pl_device_t *device)
 {
-    const int part = pl_milliseconds(device->job->trainer->step_timeout) / 4 + 1;
+    const int part = pl_milliseconds(device->job->trainer->step_timeout) / 8 + 1;
     device->watches = true;
     pl_after(device, part < WATCH_MS ? part : WATCH_MS, device_watch, NULL);
 }
 
 /* A device that ends computes what it was given: whoever ends it waits as long as
- * launches end. */
-static void device_watch(void *self)
+ * launches end, and at first as long as for a step. */
+static void device_look(pl_device_t *device)
 {
-    pl_device_t *device = self;
     const double timeout = device->job->trainer->step_timeout;
     uint64_t put = 0, ended = 0;
-    device->watches = false;
-    if (!device->running)
-        return;
     device->ops->launches(device->part.self, &put, &ended);
     if (ended != device->ended)
         device->moved = pl_now();
@@ -162,6 +158,15 @@ static void device_watch(void *self)
     if (device->ending && put > ended
         && (double)(pl_now() - device->moved) / 1e9 < timeout)
         pl_progress_start(device->life, &(pl_start_progress_t){.state = "ending"});
+}
+
+static void device_watch(void *self)
+{
+    pl_device_t *device = self;
+    device->watches = false;
+    if (!device->running)
+        return;
+    device_look(device);
     watch_later(device);
 }
 
@@ -435,8 +440,11 @@ static void device_cancel(void *self, pl_call_t *call)
     pl_device_times_log(&device->times, pl_actor_rank(self));
     pl_device_compiles_stop(device);
     device->ending = true;
+    device->moved = pl_now();
     if (pl_device_is_idle(device))
         pl_actor_end(self, NULL);
+    else if (device->running && device->ops->launches)
+        device_look(device);
 }
 
 static void device_release(void *self)
