@@ -177,6 +177,15 @@ int pl_ddp_device_scatter(pl_ddp_t *ddp, const pl_ddp_range_t *range, pl_error_t
     return PL_OK;
 }
 
+bool pl_ddp_device_compile(pl_replica_t *r, pl_region_t lent, pl_how_t how,
+                           pl_error_t *err)
+{
+    const pl_ddp_t *ddp = (pl_ddp_t *)r;
+    const pl_compile_sums_t msg = {.memory = &r->bulk[lent].memory->object,
+                                   .dtype = ddp->dtype};
+    return pl_call_compile_sums(r, ddp->mover, &msg, how, err);
+}
+
 static void share_answered(void *self, const pl_answer_t *answer)
 {
     answered(self, answer, NULL);
@@ -366,7 +375,8 @@ void pl_ddp_device_release(pl_ddp_t *ddp)
 }
 
 #define MEETS \
-    .prepare = pl_ddp_prepare, .ready = device_ready, .reduce = device_reduce, \
+    .prepare = pl_ddp_prepare, .compile = pl_ddp_device_compile, \
+    .ready = device_ready, .reduce = device_reduce, \
     .computed = device_computed, .stays = true, .exchange = pl_ddp_exchange, \
     .gather = pl_ddp_gather
 

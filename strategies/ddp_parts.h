@@ -231,6 +231,8 @@ bool pl_ddp_stays(const pl_ddp_t *ddp);
 /* Elements of a block for their norm, whether they stay there or pass through the host;
  * 0: they are the host's. */
 int64_t pl_ddp_norm_block(const pl_ddp_t *ddp);
+bool pl_ddp_device_compile(pl_replica_t *r, pl_region_t lent, pl_how_t how,
+                           pl_error_t *err);
 extern const pl_replica_meets_t pl_ddp_device_meets;
 /* The same with state that ranks agree on. */
 extern const pl_replica_meets_t pl_ddp_state_meets;

@@ -494,6 +494,7 @@ int pl_ddp_gather(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
 const pl_replica_meets_t pl_ddp_meets = {
     .described = pl_ddp_described,
     .prepare = pl_ddp_prepare,
+    .compile = pl_ddp_device_compile,
     .ready = ddp_ready,
     .reduce = ddp_reduce,
     .exchange = pl_ddp_exchange,

@@ -90,14 +90,23 @@ static void compile_answered(void *self, const pl_answer_t *answer)
     setup_answered(self, answer);
 }
 
+static int call_compile(pl_replica_t *r, pl_region_t lent, pl_error_t *err)
+{
+    const pl_how_t how = {.on_answer = setup_answered};
+    return pl_replica_made_call(&r->calls, r->meets->compile(r, lent, how, err), err);
+}
+
 /* A region's own memory, where the device lends it. */
 static void allocated(void *self, const pl_answer_t *answer)
 {
+    pl_error_t err = {0};
     pl_replica_t *r = self;
     const pl_region_t region = (pl_region_t)(uintptr_t)answer->context;
     if (answer->kind == PL_ANSWER_REPLY && r->lends[region]) {
         pl_object_unref(r->bulk[region].memory);
         r->bulk[region].memory = pl_object_ref(answer->body->allocate_reply.memory);
+        if (r->job->compiles && call_compile(r, region, &err) != PL_OK)
+            pl_replica_prepared(r, &err);
     }
     setup_answered(self, answer);
 }

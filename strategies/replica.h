@@ -142,6 +142,9 @@ typedef struct pl_replica_meets {
     /* The graphs are described.  Sets r->bulk and r->bucket, then
      * pl_replica_prepared(). */
     int (*prepare)(pl_replica_t *r, pl_error_t *err);
+    /* Where plans are compiled ahead, so are sums of a region that is lent: makes a call
+     * for it, which is answered so. */
+    bool (*compile)(pl_replica_t *r, pl_region_t lent, pl_how_t how, pl_error_t *err);
     /* Of the gradients of the step that reduce() comes for next the first so many buckets
      * are there, or, of a device whose gradients are lent, behind the fence, which is
      * borrowed; none of a step that begins.  [they are all reduced there] */

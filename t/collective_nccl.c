@@ -33,17 +33,21 @@ typedef struct card {
     float *host;
 } card_t;
 
-/* Opens the card and shares a region with the other ranks. */
-static int card_open(card_t *c, member_t *m, int number)
+static int card_lend(card_t *c, int number, pl_error_t *err)
 {
     pl_device_info_t info = {.ranks = 1, .device = number, .local_rank = number};
     *c = (card_t){.device = calloc(1, cuda->size),
                   .host = calloc(ELEMENTS, sizeof(float))};
-    int code = cuda->open(c->device, &info, &m->err);
+    int code = cuda->open(c->device, &info, err);
     if (code == PL_OK)
-        code = cuda->region(c->device, PL_REGION_GRADS, PL_F32, ELEMENTS, &m->err);
-    if (code == PL_OK)
-        code = cuda->lend(c->device, PL_REGION_GRADS, &c->lent, &m->err);
+        code = cuda->region(c->device, PL_REGION_GRADS, PL_F32, ELEMENTS, err);
+    return code == PL_OK ? cuda->lend(c->device, PL_REGION_GRADS, &c->lent, err) : code;
+}
+
+/* Shares a region with the other ranks. */
+static int card_open(card_t *c, member_t *m, int number)
+{
+    const int code = card_lend(c, number, &m->err);
     if (code != PL_OK)
         return code;
     pl_operation_t op = {.memory = c->lent,
@@ -274,15 +278,16 @@ static void sums_of_many_ranks_are_added_in_parts(void)
     enum { MANY = 70, COUNT = 300, APART = 1280 };
     pl_error_t err = {0};
     static float part[MANY][APART / sizeof(float)], got[COUNT];
-    CUcontext context;
     CUstream stream;
+    card_t card;
     int same = 0;
     const cuda_library_t *library = cuda_library_open(&err);
     const cuda_driver_t *call = &library->call;
-    call->context_retain(&context, 0);
-    call->context_use(context);
+    if (!ok(card_lend(&card, 0, &err) == PL_OK, "a card is open: %s", err.text))
+        return;
     call->stream_new(&stream, CU_STREAM_APART);
-    cuda_sums_t *sums = cuda_sums_new(library, 0, MANY, pl_tree_left, &err);
+    cuda_sums_t *sums = cuda_sums_new(library, card.lent->device, MANY, pl_tree_left,
+                                      &err);
     const CUdeviceptr room = sums ? cuda_sums_room(sums, APART, &err) : 0;
     for (int rank = 0; rank < MANY; rank++)
         for (uint64_t k = 0; k < COUNT; k++)
@@ -303,7 +308,7 @@ static void sums_of_many_ranks_are_added_in_parts(void)
     call->stream_finish(stream);
     cuda_sums_free(sums);
     call->stream_free(stream);
-    call->context_release(0);
+    card_close(&card);
 }
 
 static void memory_of_the_host_is_moved_by_another_collective(void)
@@ -329,21 +334,21 @@ static void stand_in(const char *facts)
 static void a_kernel_of_sums_that_cannot_be_loaded_leaves_nothing(void)
 {
     pl_error_t err = {0};
-    CUcontext context;
+    card_t card;
     const cuda_library_t *library = cuda_library_open(&err);
     const int *left = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD),
                             "stand_in_left"),
               before = *left;
     stand_in("function=1");
-    library->call.context_retain(&context, 0);
-    library->call.context_use(context);
-    cuda_sums_t *sums = cuda_sums_new(library, 0, 2, pl_tree_left, &err);
+    if (!ok(card_lend(&card, 0, &err) == PL_OK, "a card is open: %s", err.text))
+        return;
+    cuda_sums_t *sums = cuda_sums_new(library, card.lent->device, 2, pl_tree_left, &err);
     is_int(sums ? cuda_sums_prepare(sums, PL_F32, false, &err) : 0, PL_EIO,
            "its function is not found: %s", err.text);
     is_int(sums ? cuda_sums_prepare(sums, PL_F32, false, &err) : -1, PL_OK,
            "the next time it is");
     cuda_sums_free(sums);
-    library->call.context_release(0);
+    card_close(&card);
     stand_in("");
     is_int(*left, before, "no module stays");
 }

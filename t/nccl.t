@@ -128,6 +128,25 @@ elastic_runs_have_the_same_bits_on_any_number_of_cards() {
         runs/elastic-library/model.safetensors
 }
 
+kernels_of_sums_are_kept() {
+    local strategy
+    for strategy in ddp zero1 elastic local_sgd; do
+        XDG_CACHE_HOME=$folder/ahead fit "$strategy-first" '' $(by $strategy '"auto"') --set trainer.devices=2
+        is "$status" 0 "$strategy: the first run compiles"
+        XDG_CACHE_HOME=$folder/ahead STAND_IN_NVRTC=fails fit "$strategy-second" '' $(by $strategy '"auto"') \
+            --set trainer.devices=2
+        is "$status" 0 "the second compiles nothing"
+        rm -r ahead
+        try env XDG_CACHE_HOME="$folder/ahead" STAND_IN= PACELINE_CUDA_PATH="$stand_in" "$paceline" compile run.json \
+            --card sm_90 $(by $strategy '"auto"') --set trainer.devices=2
+        is "$status" 0 "compile needs no card"
+        XDG_CACHE_HOME=$folder/ahead STAND_IN_NVRTC=fails fit "$strategy-ahead" '' $(by $strategy '"auto"') \
+            --set trainer.devices=2
+        is "$status" 0 "a run finds what it has compiled"
+        rm -r ahead
+    done
+}
+
 a_failure_of_nccl_ends_the_run() {
     local k
     for k in 1 4 11; do
@@ -177,6 +196,7 @@ run chunks_of_buckets_have_the_same_bits trains
 run the_librarys_order_has_bits_of_its_own trains
 run checkpoints_name_what_determines_the_order_of_sums trains
 run elastic_runs_have_the_same_bits_on_any_number_of_cards trains
+run kernels_of_sums_are_kept trains
 run a_failure_of_nccl_ends_the_run trains
 run a_rank_that_is_killed_is_started_again trains
 run two_ranks_on_one_card_are_refused_at_the_start trains

@@ -21,22 +21,30 @@ typedef struct target {
     bool is_ptx;   /* the compiler does not know the card; the driver finishes the code */
 } target_t;
 
+int cuda_compiler_check(const cuda_compiler_t *compiler, const cuda_card_t *card,
+                        pl_error_t *err)
+{
+    if (compiler->arch[0] <= 10 * card->major + card->minor)
+        return PL_OK;
+    return pl_fail(err, PL_EUNSUPPORTED,
+                   "cuda:%d (%s) has compute capability %d.%d, and NVRTC %d.%d compiles "
+                   "for %d.%d and later",
+                   card->number, card->name, card->major, card->minor, compiler->major,
+                   compiler->minor, compiler->arch[0] / 10, compiler->arch[0] % 10);
+}
+
 /* The newest architecture of the compiler that the card has. */
 static int target_choose(const cuda_t *cuda, target_t *target, pl_error_t *err)
 {
     const cuda_compiler_t *compiler = cuda->compiler;
     const int card = 10 * cuda->card.major + cuda->card.minor;
     int best = 0;
+    const int code = cuda_compiler_check(compiler, &cuda->card, err);
+    if (code != PL_OK)
+        return code;
     for (int k = 0; k < compiler->archs; k++)
         if (compiler->arch[k] <= card)
             best = compiler->arch[k];
-    if (!best)
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "cuda:%d (%s) has compute capability %d.%d, and NVRTC %d.%d "
-                       "compiles for %d.%d and later",
-                       cuda->card.number, cuda->card.name, cuda->card.major,
-                       cuda->card.minor, compiler->major, compiler->minor,
-                       compiler->arch[0] / 10, compiler->arch[0] % 10);
     target->is_ptx = best != card;
     snprintf(target->option, sizeof target->option, "--gpu-architecture=%s_%d",
              target->is_ptx ? "compute" : "sm", best);
@@ -150,7 +158,8 @@ static int compile(cuda_t *cuda, const char *text, const target_t *target,
     return failed;
 }
 
-int cuda_build(cuda_t *cuda, const char *text, cuda_code_t *code, pl_error_t *err)
+int cuda_build(cuda_t *cuda, const char *text, bool anew, cuda_code_t *code,
+               pl_error_t *err)
 {
     target_t target;
     int failed = target_choose(cuda, &target, err);
@@ -160,12 +169,44 @@ int cuda_build(cuda_t *cuda, const char *text, cuda_code_t *code, pl_error_t *er
                                          cuda->strict ? "--fmad=false" : "--fmad=true",
                                          "--diag-suppress=39,177,550"};
     char *key = cuda->store ? key_of(cuda, option, text) : NULL;
-    code->was_kept = key && cuda_cache_get(cuda->store, key, &code->image, &code->bytes);
+    code->was_kept = key && !anew
+                     && cuda_cache_get(cuda->store, key, &code->image, &code->bytes);
     if (!code->was_kept)
         failed = compile(cuda, text, &target, option, &code->image, &code->bytes, err);
     code->is_stored = code->was_kept
                       || (failed == PL_OK && key
                           && cuda_cache_put(cuda->store, key, code->image, code->bytes));
     pl_free(key);
+    return failed;
+}
+
+int cuda_module_load(cuda_t *cuda, const char *text, CUmodule *module, cuda_code_t *made,
+                     pl_error_t *err)
+{
+    cu_result_t result = CU_UNKNOWN;
+    *made = (cuda_code_t){.was_kept = true};
+    for (bool anew = false; result != CU_OK && result != CU_OUT_OF_MEMORY; anew = true) {
+        if (!made->was_kept)
+            return cuda_check(cuda, err, result, "loading kernels");
+        int failed = cuda_build(cuda, text, anew, made, err);
+        if (failed == PL_OK)
+            failed = cuda_enter(cuda, err);
+        if (failed == PL_OK)
+            result = cuda->call->module_load(module, made->image);
+        pl_free(made->image);
+        made->image = NULL;
+        if (failed != PL_OK)
+            return failed;
+    }
+    return result == CU_OK ? PL_OK : cuda_fail_memory(cuda, made->bytes, err);
+}
+
+int cuda_module_new(void *self, const char *text, void **module, pl_error_t *err)
+{
+    CUmodule fresh = NULL;
+    cuda_code_t made;
+    const int failed = cuda_module_load(self, text, &fresh, &made, err);
+    if (failed == PL_OK)
+        *module = fresh;
     return failed;
 }

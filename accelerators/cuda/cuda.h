@@ -79,6 +79,8 @@ extern const pl_machine_ops_t cuda_paper_machine;
  * thread. */
 int cuda_check(cuda_t *cuda, pl_error_t *err, cu_result_t result, const char *what, ...)
     PL_PRINTF(4, 5);
+/* An error of an allocation of so many bytes, with what is free. */
+int cuda_fail_memory(cuda_t *cuda, size_t bytes, pl_error_t *err);
 /* Whether the driver still accepts calls, where a library has failed: PL_OK, or the end
  * of the device.  Any thread. */
 int cuda_check_alive(cuda_t *cuda, pl_error_t *err);
@@ -112,8 +114,19 @@ typedef struct cuda_code {
     bool is_stored;                                         /* for later ones */
 } cuda_code_t;
 
-/* The machine code of a text for the device's card.  Any thread. */
-int cuda_build(cuda_t *cuda, const char *text, cuda_code_t *code, pl_error_t *err);
+/* Whether the compiler knows cards of that kind, or older ones. */
+int cuda_compiler_check(const cuda_compiler_t *compiler, const cuda_card_t *card,
+                        pl_error_t *err);
+/* The machine code of a text for the device's card; anew: what an earlier run kept cannot
+ * be used.  Any thread. */
+int cuda_build(cuda_t *cuda, const char *text, bool anew, cuda_code_t *code,
+               pl_error_t *err);
+/* Loads it, and says where it came from; what an earlier run kept and the driver does not
+ * take is compiled again. */
+int cuda_module_load(cuda_t *cuda, const char *text, CUmodule *module, cuda_code_t *made,
+                     pl_error_t *err);
+/* As machine.h has it. */
+int cuda_module_new(void *self, const char *text, void **module, pl_error_t *err);
 
 /* ---- record.c: launches recorded as CUDA graphs, as machine.h has them ---- */
 

@@ -223,7 +223,7 @@ static void machine_close(void *self)
 
 /* ---- Memory ---- */
 
-static int fail_memory(cuda_t *cuda, size_t bytes, pl_error_t *err)
+int cuda_fail_memory(cuda_t *cuda, size_t bytes, pl_error_t *err)
 {
     size_t left = 0, all = 0;
     cuda->call->memory_info(&left, &all);
@@ -243,7 +243,7 @@ static int memory_new(void *self, size_t bytes, pl_device_ptr_t *address, pl_err
         return code;
     const cu_result_t result = cuda->call->memory_new(&at, bytes);
     if (result == CU_OUT_OF_MEMORY)
-        return fail_memory(cuda, bytes, err);
+        return cuda_fail_memory(cuda, bytes, err);
     if (result != CU_OK)
         return cuda_check(cuda, err, result, "allocating %zu bytes", bytes);
     *address = at;
@@ -467,24 +467,14 @@ static int descriptor(const void *self)
 
 static int code_new(void *self, const char *text, pl_binary_t **code, pl_error_t *err)
 {
-    cuda_t *cuda = self;
-    cuda_code_t made = {0};
-    int failed = cuda_build(cuda, text, &made, err);
-    if (failed == PL_OK)
-        failed = cuda_enter(cuda, err);
-    pl_binary_t *fresh = failed == PL_OK ? pl_alloc(sizeof *fresh) : NULL;
-    if (failed == PL_OK && !fresh)
-        failed = pl_no_memory(err);
+    cuda_code_t made;
+    pl_binary_t *fresh = pl_alloc(sizeof *fresh);
+    const int failed = fresh ? cuda_module_load(self, text, &fresh->module, &made, err)
+                             : pl_no_memory(err);
     if (failed == PL_OK) {
-        const cu_result_t result = cuda->call->module_load(&fresh->module, made.image);
         fresh->was_kept = made.was_kept;
         fresh->is_stored = made.is_stored;
-        if (result == CU_OUT_OF_MEMORY)
-            failed = fail_memory(cuda, made.bytes, err);
-        else if (result != CU_OK)
-            failed = cuda_check(cuda, err, result, "loading kernels");
     }
-    pl_free(made.image);
     if (failed == PL_OK)
         *code = fresh;
     else
@@ -566,7 +556,8 @@ static int launch(void *self, pl_stream_t stream, const pl_launch_t *l, pl_error
     .descriptor = descriptor, .finish = finish, .stream = cuda_stream, \
     .enter = cuda_stream_enter, .stream_new = cuda_stream_new, \
     .stream_free = cuda_stream_free, .stream_record = cuda_stream_record, \
-    .stream_wait = cuda_stream_wait, .code_new = code_new, \
+    .stream_wait = cuda_stream_wait, .module_new = cuda_module_new, \
+    .code_new = code_new, \
     .code_free = code_free, .code_cached = code_cached, \
     .cache = cuda_cache_used, .code_entry = code_entry, .launch = launch, \
     .product_new = cuda_product_new, .product_run = cuda_product_run, \

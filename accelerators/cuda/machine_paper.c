@@ -204,10 +204,19 @@ static int notify(void *self, pl_event_t *event, pl_error_t *err)
 
 /* ---- Kernels and products ---- */
 
+static int module_new(void *self, const char *text, void **module, pl_error_t *err)
+{
+    cuda_code_t made = {0};
+    const int failed = cuda_build(self, text, false, &made, err);
+    pl_free(made.image);
+    *module = NULL;
+    return failed;
+}
+
 static int code_new(void *self, const char *text, pl_binary_t **code, pl_error_t *err)
 {
     cuda_code_t made = {0};
-    const int failed = cuda_build(self, text, &made, err);
+    const int failed = cuda_build(self, text, false, &made, err);
     pl_free(made.image);
     pl_binary_t *fresh = failed == PL_OK ? pl_alloc(sizeof *fresh) : NULL;
     if (!fresh)
@@ -339,6 +348,7 @@ const pl_machine_ops_t cuda_paper_machine = {
     .code_new = code_new,
     .code_free = code_free,
     .code_cached = code_cached,
+    .module_new = module_new,
     .cache = cuda_cache_used,
     .code_entry = code_entry,
     .launch = launch,

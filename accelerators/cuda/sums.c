@@ -8,7 +8,6 @@
 
 #include "accelerators/cuda/sums.h"
 
-#include "accelerators/cuda/cuda.h"
 #include "base/alloc.h"
 #include "base/error.h"
 
@@ -23,7 +22,8 @@ typedef struct kernel {
 } kernel_t;
 
 struct cuda_sums {
-    cuda_t *cuda; /* for the compiler */
+    const cuda_driver_t *call;
+    pl_device_memory_t device; /* which compiles */
     int ranks;
     int (*left)(int n);
     kernel_t kernel[KINDS][2][WIDE + 1];
@@ -43,37 +43,26 @@ struct cuda_sums {
 static int check(const cuda_sums_t *s, cu_result_t result, const char *what,
                  pl_error_t *err)
 {
-    return cuda_driver_check(s->cuda->call, s->cuda->card.number, result, what, err);
+    return cuda_driver_check(s->call, s->device.ordinal, result, what, err);
 }
 
-static int open(cuda_sums_t *s, const cuda_library_t *driver, int ordinal,
-                pl_error_t *err)
-{
-    s->cuda = pl_alloc(sizeof *s->cuda);
-    s->in = pl_alloc_array((size_t)s->ranks, sizeof *s->in);
-    s->room = pl_alloc_array((size_t)s->ranks, sizeof *s->room);
-    if (!s->cuda || !s->in || !s->room)
-        return pl_no_memory(err);
-    s->cuda->library = driver;
-    s->cuda->call = &driver->call;
-    s->cuda->compiler = cuda_compiler_open(driver->version, err);
-    if (!s->cuda->compiler)
-        return PL_EUNSUPPORTED;
-    return cuda_card_describe(&driver->call, ordinal, &s->cuda->card, err);
-}
-
-cuda_sums_t *cuda_sums_new(const cuda_library_t *driver, int ordinal, int ranks,
-                           int (*left)(int n), pl_error_t *err)
+cuda_sums_t *cuda_sums_new(const cuda_library_t *driver, const pl_device_memory_t *device,
+                           int ranks, int (*left)(int n), pl_error_t *err)
 {
     cuda_sums_t *s = pl_alloc(sizeof *s);
     if (!s) {
         pl_no_memory(err);
         return NULL;
     }
-    s->ranks = ranks;
-    s->left = left;
-    if (open(s, driver, ordinal, err) == PL_OK)
+    *s = (cuda_sums_t){.call = driver ? &driver->call : NULL,
+                       .device = *device,
+                       .ranks = ranks,
+                       .left = left,
+                       .in = pl_alloc_array((size_t)ranks, sizeof *s->in),
+                       .room = pl_alloc_array((size_t)ranks, sizeof *s->room)};
+    if (s->in && s->room)
         return s;
+    pl_no_memory(err);
     cuda_sums_free(s);
     return NULL;
 }
@@ -85,14 +74,13 @@ void cuda_sums_free(cuda_sums_t *s)
     kernel_t *kernel = &s->kernel[0][0][0];
     for (size_t k = 0; k < sizeof s->kernel / sizeof *kernel; k++)
         if (kernel[k].module)
-            s->cuda->call->module_free(kernel[k].module);
+            s->call->module_free(kernel[k].module);
     while (s->blocks)
-        s->cuda->call->memory_free(s->block[--s->blocks]);
+        s->call->memory_free(s->block[--s->blocks]);
     while (s->tables)
-        s->cuda->call->memory_free(s->table[--s->tables]);
+        s->call->memory_free(s->table[--s->tables]);
     if (s->upload)
-        s->cuda->call->stream_free(s->upload);
-    pl_free(s->cuda);
+        s->call->stream_free(s->upload);
     pl_free(s->in);
     pl_free(s->room);
     pl_free(s);
@@ -107,13 +95,13 @@ void cuda_sums_free(cuda_sums_t *s)
  * all old ones together have fewer than the newest, unless the card is nearly full. */
 static int room_grow(cuda_sums_t *s, size_t bytes, pl_error_t *err)
 {
-    const cuda_driver_t *call = s->cuda->call;
+    const cuda_driver_t *call = s->call;
     const size_t wanted = bytes > 2 * s->bytes ? bytes : 2 * s->bytes;
     if (s->blocks == BLOCKS)
         return pl_fail(err, PL_ENOMEM,
                        "out of memory on cuda:%d: sums over ranks have grown %d times; "
                        "set the strategy's bucket_mb lower",
-                       s->cuda->card.number, BLOCKS);
+                       s->device.ordinal, BLOCKS);
     cu_result_t result = call->memory_new(&s->block[s->blocks], wanted);
     size_t got = wanted;
     if (result == CU_OUT_OF_MEMORY && wanted > bytes)
@@ -124,7 +112,7 @@ static int room_grow(cuda_sums_t *s, size_t bytes, pl_error_t *err)
         return pl_fail(err, PL_ENOMEM,
                        "out of memory on cuda:%d: %zu MiB requested for sums over ranks, "
                        "%zu of %zu MiB free; set the strategy's bucket_mb lower",
-                       s->cuda->card.number, (bytes >> 20) + 1, left >> 20, all >> 20);
+                       s->device.ordinal, (bytes >> 20) + 1, left >> 20, all >> 20);
     }
     if (result != CU_OK)
         return check(s, result, "allocating memory for sums over ranks", err);
@@ -199,22 +187,19 @@ static void put_kernel(text_t *t, const cuda_sums_t *s, int kind, bool is_max, i
 static int kernel_make(cuda_sums_t *s, kernel_t *kernel, int kind, bool is_max, int ranks,
                        pl_error_t *err)
 {
-    const cuda_driver_t *call = s->cuda->call;
+    const cuda_driver_t *call = s->call;
     text_t text = {.length = 0};
-    cuda_code_t code = {0};
-    put_kernel(&text, s, kind, is_max, ranks);
-    const int failed = cuda_build(s->cuda, text.at, &code, err);
-    if (failed != PL_OK)
-        return failed;
-    CUmodule module = NULL;
+    void *module = NULL;
     CUfunction function = NULL;
-    cu_result_t result = call->module_load(&module, code.image);
-    pl_free(code.image);
-    if (result == CU_OK)
-        result = call->module_function(&function, module, "ranks");
+    put_kernel(&text, s, kind, is_max, ranks);
+    const int failed =
+        s->device.ops->module_new(s->device.device, text.at, &module, err);
+    if (failed != PL_OK || !module)
+        return failed;
+    const cu_result_t result = call->module_function(&function, module, "ranks");
     if (result == CU_OK)
         *kernel = (kernel_t){module, function};
-    else if (module)
+    else
         call->module_free(module);
     return check(s, result, "loading a kernel", err);
 }
@@ -259,9 +244,9 @@ static int launch(cuda_sums_t *s, const sum_t *sum, CUdeviceptr to, const CUdevi
         argument[k] = &address[k];
     const uint64_t groups = (sum->elements + THREADS - 1) / THREADS;
     const cu_result_t result =
-        s->cuda->call->launch(kernel->function,
-                              (unsigned)(groups < GROUPS ? groups : GROUPS), 1, 1,
-                              THREADS, 1, 1, 0, sum->stream, argument, NULL);
+        s->call->launch(kernel->function,
+                        (unsigned)(groups < GROUPS ? groups : GROUPS), 1, 1, THREADS, 1,
+                        1, 0, sum->stream, argument, NULL);
     return check(s, result, "launching a kernel", err);
 }
 
@@ -296,7 +281,7 @@ int cuda_sums_prepare(cuda_sums_t *s, pl_dtype_t dtype, bool is_max, pl_error_t 
  * what is on its stream, so it has a stream of its own.  0: an error. */
 static CUdeviceptr count_place(cuda_sums_t *s, uint64_t count, pl_error_t *err)
 {
-    const cuda_driver_t *call = s->cuda->call;
+    const cuda_driver_t *call = s->call;
     cu_result_t result = CU_OK;
     int at = 0;
     while (at < s->counts && s->known[at] != (int64_t)count)

@@ -3,6 +3,7 @@
 #define PL_CUDA_SUMS_H
 
 #include "accelerators/cuda/load.h"
+#include "runtime/fence.h"
 
 typedef struct cuda_sums cuda_sums_t;
 
@@ -16,10 +17,12 @@ typedef struct cuda_sum {
     bool is_max;      /* the largest, not the sum */
 } cuda_sum_t;
 
-/* For so many ranks; left(n) of n of them are a subtree of their own, the rest another.
- * Here and below the card's context is current. */
-cuda_sums_t *cuda_sums_new(const cuda_library_t *driver, int ordinal, int ranks,
-                           int (*left)(int n), pl_error_t *err);
+/* For so many ranks, on the device of that memory, which compiles; left(n) of n of them
+ * are a subtree of their own, the rest another.  Here and below the card's context is
+ * current.  Without a driver  [NULL] kernels are compiled alone, for a card that is not
+ * there. */
+cuda_sums_t *cuda_sums_new(const cuda_library_t *driver, const pl_device_memory_t *device,
+                           int ranks, int (*left)(int n), pl_error_t *err);
 /* When no kernel runs any more. */
 void cuda_sums_free(cuda_sums_t *sums);
 /* Loads the kernels for that: at another time loading one may wait for kernels that run.

@@ -204,8 +204,19 @@ static int device_fence_new(void *device, void *stream, pl_fence_t **fence,
     return fence_record(device, stream, fence, err);
 }
 
+static int device_module_new(void *device, const char *text, void **module,
+                             pl_error_t *err)
+{
+    pl_gpu_t *gpu = device;
+    if (!gpu->machine->module_new)
+        return pl_fail(err, PL_EUNSUPPORTED, "%s compiles no kernels of others",
+                       gpu->machine->name);
+    return gpu->machine->module_new(gpu, text, module, err);
+}
+
 static const pl_device_ops_t device_ops = {device_enter, device_stream_new,
-                                           device_stream_free, device_fence_new};
+                                           device_stream_free, device_fence_new,
+                                           device_module_new};
 
 typedef struct lent {
     pl_lent_t lent; /* first */

@@ -209,6 +209,9 @@ typedef struct pl_machine_ops {
     int (*stream_record)(void *self, void *stream, pl_event_t *event, pl_error_t *err);
     int (*stream_wait)(void *self, void *stream, pl_event_t *event, pl_error_t *err);
 
+    /* A module for others, as fence.h has it  [NULL: others launch no kernels]. */
+    int (*module_new)(void *self, const char *text, void **module, pl_error_t *err);
+
     /* Makes kernels of a text in the dialect (kernels/dialect.h), which the text includes
      * by name.  From any thread, several at once.  PL_ECANCELLED: pl_gpu_stops(). */
     int (*code_new)(void *self, const char *text, pl_binary_t **code, pl_error_t *err);

@@ -38,6 +38,10 @@ typedef struct pl_device_ops {
     void (*stream_free)(void *device, void *stream);
     /* Of all that is on the stream; counted, the caller's. */
     int (*fence_new)(void *device, void *stream, pl_fence_t **fence, pl_error_t *err);
+    /* Kernels of a text, compiled and kept as the device's own are: the vendor's handle
+     * of the module, which the caller frees  [NULL: the device is not there].  Any
+     * thread. */
+    int (*module_new)(void *device, const char *text, void **module, pl_error_t *err);
 } pl_device_ops_t;
 
 /* Memory of a device.  The kind says what addresses and streams are: of "cuda" they are

@@ -366,6 +366,20 @@ static int on_share_memory(void *self, pl_call_t *call, const pl_body_t *body,
     return enqueue(self, call, &want, body->share_memory.memory, NULL, err);
 }
 
+static int on_compile_sums(void *self, pl_call_t *call, const pl_body_t *body,
+                           pl_error_t *err)
+{
+    collective_t *c = self;
+    const pl_lent_t *memory = (const pl_lent_t *)body->compile_sums.memory;
+    const int code =
+        c->ops->compile_sums
+            ? c->ops->compile_sums(c->part->part.self, memory->device,
+                                   (pl_dtype_t)body->compile_sums.dtype, err)
+            : PL_OK;
+    return code == PL_OK ? pl_reply_compile_sums(call, &(pl_compile_sums_reply_t){0})
+                         : code;
+}
+
 static int on_all_reduce(void *self, pl_call_t *call, const pl_body_t *body,
                          pl_error_t *err)
 {
@@ -459,6 +473,7 @@ static const pl_handler_t collective_handlers[] = {
     PL_ON(join, on_join),
     PL_ON(lend_memory, on_lend_memory),
     PL_ON(share_memory, on_share_memory),
+    PL_ON(compile_sums, on_compile_sums),
     PL_ON(all_reduce, on_all_reduce),
     PL_ON(reduce_scatter, on_reduce_scatter),
     PL_ON(all_gather, on_all_gather),

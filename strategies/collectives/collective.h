@@ -135,6 +135,10 @@ typedef struct pl_collective_ops {
     /* op->memory, a device's, is for operations of this collective from now on; sets its
      * number.  As many bytes on all ranks.  [where `device` is] */
     int (*share_memory)(void *self, pl_operation_t *op, pl_error_t *err);
+    /* Compiles what sums of such memory of a device need, so that a later run finds that
+     * kept; after join(), without other ranks.  [nothing is compiled] */
+    int (*compile_sums)(void *self, const pl_device_memory_t *memory, pl_dtype_t dtype,
+                        pl_error_t *err);
     /* Afterwards all ranks have the reduced elements.  [PL_EUNSUPPORTED; so below] */
     int (*all_reduce)(void *self, pl_operation_t *op, pl_error_t *err);
     /* The same, but each rank has its pl_want_chunk() alone; the rest is undefined, of a

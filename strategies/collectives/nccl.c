@@ -461,6 +461,7 @@ static const pl_collective_ops_t nccl_collective = {
     .join = nccl_join,
     .lend_memory = nccl_lend_memory,
     .share_memory = nccl_share_memory,
+    .compile_sums = nccl_compile_sums,
     .all_reduce = nccl_all_reduce,
     .reduce_scatter = nccl_reduce_scatter,
     .all_gather = nccl_all_gather,

@@ -94,6 +94,9 @@ int nccl_join(void *self, pl_operation_t *op, pl_error_t *err);
 /* All have shared memory of a device for the first time: ends or breaks the operation
  * under way once the communicator is there. */
 void nccl_connect(nccl_t *n);
+/* As the table has it. */
+int nccl_compile_sums(void *self, const pl_device_memory_t *memory, pl_dtype_t dtype,
+                      pl_error_t *err);
 /* Looks how far it is. */
 void nccl_connect_poll(nccl_t *n);
 /* Lets go of the communicator and all on the card; waits for the ranks' operations for a

@@ -174,7 +174,7 @@ static int card_open(nccl_t *n, pl_error_t *err)
     const int code = nccl_check_driver(n, result, "opening the card", err);
     if (code != PL_OK || n->world.size == 1)
         return code;
-    n->sums = cuda_sums_new(n->driver, n->device.ordinal, n->world.size, pl_tree_left,
+    n->sums = cuda_sums_new(n->driver, &n->device, n->world.size, pl_tree_left,
                             err);
     if (!n->sums)
         return err->code;
@@ -197,6 +197,20 @@ void nccl_connect(nccl_t *n)
         code = n->side->lend_memory(n->part[1].self, &n->step, &err);
     if (code != PL_OK)
         nccl_break(n, &err);
+}
+
+int nccl_compile_sums(void *self, const pl_device_memory_t *memory, pl_dtype_t dtype,
+                      pl_error_t *err)
+{
+    const nccl_t *n = self;
+    if (n->world.size == 1 || !nccl_is_canonical(n))
+        return PL_OK;
+    /* Of a card that is not there nothing is loaded, so no driver is needed. */
+    cuda_sums_t *sums = cuda_sums_new(cuda_library_open(NULL), memory, n->world.size,
+                                      pl_tree_left, err);
+    const int code = sums ? cuda_sums_prepare(sums, dtype, false, err) : PL_ENOMEM;
+    cuda_sums_free(sums);
+    return code;
 }
 
 static void connected_tell(const nccl_t *n)
