@@ -218,6 +218,9 @@ typedef struct pl_accelerator_ops {
      * missing.  Asked when "auto" selects the accelerator; on any thread, and without a
      * device  ["auto" does not select it] */
     int (*count)(pl_error_t *why);
+    /* Whether the device of that number can be opened now and has memory: PL_OK, or why
+     * not.  The same.  [it can] */
+    int (*probe)(int device, pl_error_t *why);
     /* Sets what is known of the open device; the rest is NaN already.  Called once a
      * second, between replays: it has to return soon  [nothing is known] */
     void (*stats)(void *self, pl_device_stats_t *stats);

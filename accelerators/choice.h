@@ -3,8 +3,13 @@
 #define PL_ACCELERATORS_CHOICE_H
 
 #include "base/options.h"
+#include "runtime/cargo.h"
 
 /* What "auto" stands for in a run: a GPU where one can be used, else "cpu". */
 const char *pl_accelerator_automatic(const pl_options_t *o);
+/* Whether the device works that a rank of this run would use by "auto": what that stands
+ * for in this process until the next run.  The first of several ranks of a process
+ * decides for all. */
+void pl_accelerator_probe(pl_job_t *job, int local_rank);
 
 #endif

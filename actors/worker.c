@@ -211,6 +211,7 @@ static int spawn_parts(pl_worker_t *w, pl_error_t *err)
                         .context = &w->job->object,
                         .ranks = w->ranks,
                         .local_rank = w->local_rank};
+    pl_accelerator_probe(w->job, (int)w->local_rank);
     const char *device = pl_options_choice(
         w->job->options, "trainer.accelerator",
         pl_accelerator_automatic(w->job->options));

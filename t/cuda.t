@@ -179,6 +179,25 @@ auto_uses_a_card_that_works() {
     ok "on that" test ! -e "$folder/cache"
 }
 
+auto_uses_the_processor_where_a_card_does_not_work() {
+    local fault pattern
+    while read -r fault pattern; do
+        with "devices=2 $fault" fit run.json
+        is "$status" 0 "$fault: a run trains"
+        like "$err" "trainer.accelerator auto: the run uses the CPU: cuda:[01].*$pattern" "on the processor, and a line says why"
+        with "devices=2 $fault" fit run.json --set trainer.devices=2
+        is "$status" 0 "two ranks train"
+        is "$(grep -c 'uses the CPU' <<<"$err")" 1 "and one line says why"
+        with "devices=1 $fault" fit run.json --set trainer.accelerator=cuda
+        ok "a run that names the card fails" test "$status" -ne 0
+        is "$(grep -c 'uses the CPU' <<<"$err")" 0 "without that line"
+    done <<'END'
+capability=50 has compute capability 5\.0, and NVRTC 13\.99 compiles for 7\.5 and later
+cuDevicePrimaryCtxRetain=1:46 opening the card failed
+memory_mb=0 allocating memory failed
+END
+}
+
 # train_on_card FOLDER - a run with a dashboard on a machine that has the libraries of that folder
 train_on_card() {
     local -x STAND_IN="no_power" PACELINE_CUDA_PATH="$stand_in" LD_LIBRARY_PATH="$1"
@@ -413,6 +432,7 @@ run a_machine_with_cards_is_described
 run what_is_wrong_with_a_driver_is_a_warning trains
 run what_nccl_lacks_is_a_warning
 run auto_uses_a_card_that_works trains
+run auto_uses_the_processor_where_a_card_does_not_work trains
 run what_a_card_does_is_shown trains
 run without_nvml_the_driver_tells_the_memory trains
 run kernels_are_compiled_ahead trains

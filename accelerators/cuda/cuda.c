@@ -14,6 +14,8 @@
 
 #include "base/error.h"
 
+enum { PROBE = 1 << 20 };                          /* bytes; each run needs more */
+
 static const pl_option_t cuda_options[] = {
     PL_BOOL(cuda_t, cache, "true", "keep compiled kernels on disk for the next start"),
     PL_TEXT(cuda_t, cache_dir, "\"\"", NULL,
@@ -75,6 +77,40 @@ static int cuda_count(pl_error_t *why)
     if (count > 0 && !cuda_compiler_open(library->version, why))
         return 0;
     return count > 0 ? count : 0;
+}
+
+/* What opening a card for a run needs of it; a number that it does not have is an error
+ * there. */
+static int cuda_probe(int device, pl_error_t *why)
+{
+    cuda_card_t card;
+    CUcontext context;
+    CUdeviceptr memory;
+    int count = 0;
+    const cuda_library_t *library = cuda_library_open(why);
+    const cuda_compiler_t *compiler = library ? cuda_compiler_open(library->version, why)
+                                              : NULL;
+    if (!compiler)
+        return PL_EUNSUPPORTED;
+    const cuda_driver_t *call = &library->call;
+    if (call->device_count(&count) == CU_OK && device >= count)
+        return PL_OK;
+    int code = cuda_card_describe(call, device, &card, why);
+    if (code == PL_OK)
+        code = cuda_compiler_check(compiler, &card, why);
+    if (code != PL_OK)
+        return code;
+    cu_result_t result = call->context_retain(&context, card.device);
+    if (result != CU_OK)
+        return cuda_driver_check(call, device, result, "opening the card", why);
+    result = call->context_use(context);
+    if (result == CU_OK)
+        result = call->memory_new(&memory, PROBE);
+    if (result == CU_OK)
+        call->memory_free(memory);
+    call->context_use(NULL);
+    call->context_release(card.device);
+    return cuda_driver_check(call, device, result, "allocating memory", why);
 }
 
 /* ---- What it says of this machine ---- */
@@ -374,6 +410,7 @@ static const pl_accelerator_ops_t cuda_accelerator = {
     .options = cuda_options,
     .open = cuda_open,
     .count = cuda_count,
+    .probe = cuda_probe,
     .stats = cuda_stats,
     .report = cuda_report,
     .memory_kind = "cuda",

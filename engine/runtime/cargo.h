@@ -55,6 +55,8 @@ typedef struct pl_job {
     int64_t tokens;                             /* to write after the prompt */
     double temperature;                         /* 0: always the likeliest */
     int64_t top_k;                              /* choose among the k likeliest; 0: all */
+    bool is_probed;                             /* a rank of this process has tried what
+                                                   "auto" stands for: its device */
     /* Filled in by a launcher, in each process, before it has a rank there: */
     char *host;                                   /* address of this machine, as the ranks
                                                      reach it [all are on this machine] */
