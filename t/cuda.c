@@ -2,6 +2,7 @@
  * cuBLASLt: what it computes, what is refused, and what happens when the card fails */
 #include <dirent.h>
 #include <event2/event.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -775,6 +776,71 @@ static void operators_of_users_are_compiled_ahead(void)
     accelerator->close(&device);
 }
 
+static void put_new(cuda_cache_t *cache, const char *key, const char *sentence)
+{
+    static const char code[300 * 1024];
+    void *got = NULL;
+    size_t size = 0;
+    cuda_cache_put(cache, key, code, sizeof code);
+    ok(cuda_cache_get(cache, key, &got, &size) && size == sizeof code, "%s", sentence);
+    free(got);
+}
+
+/* Each entry is of another year, as where a clock was wrong. */
+static int dated(const char *folder, int year)
+{
+    char path[512];
+    int count = 0;
+    DIR *of = opendir(folder);
+    for (struct dirent *found; of && (found = readdir(of)); count++) {
+        const struct timespec at[2] = {{(year - 1970) * 31556952L, 0},
+                                       {(year - 1970) * 31556952L, 0}};
+        snprintf(path, sizeof path, "%s/%s", folder, found->d_name);
+        utimensat(AT_FDCWD, path, at, 0);
+    }
+    if (of)
+        closedir(of);
+    return count - 2;
+}
+
+static void a_folder_that_others_use_too_is_no_obstacle(void)
+{
+    char folder[256], path[512], name[64];
+    void *got = NULL;
+    size_t size;
+    DIR *of;
+    snprintf(folder, sizeof folder, "%s/shared", tap_folder());
+    cuda_cache_t *cache = cuda_cache_new(folder, 1);
+    mkdir(folder, 0700);
+    for (int k = 0; k < 300; k++) {        /* names that another process might have used */
+        snprintf(path, sizeof path, "%s/%d-%d.part", folder, (int)getpid(), k);
+        fclose(fopen(path, "w"));
+    }
+    put_new(cache, "key", "what others write aside does not matter");
+    ok(access(path, F_OK) == 0, "and stays");
+    is_int(dated(folder, 2040), 301, "a clock was wrong");
+    for (int k = 0; k < 4; k++) {
+        snprintf(name, sizeof name, "new %d", k);
+        put_new(cache, name, "a new entry stays beside those of the future");
+    }
+    ok(!cuda_cache_get(cache, "key", &got, &size), "which go first");
+    dated(folder, 2001);
+    put_new(cache, "newest", "one more");
+    ok(access(path, F_OK) != 0, "what was left aside is removed after a day");
+    of = opendir(folder);
+    for (struct dirent *found; (found = readdir(of));)
+        if (strstr(found->d_name, ".kernels")) {
+            snprintf(path, sizeof path, "%s/%s", folder, found->d_name);
+            unlink(path);
+            mkfifo(path, 0600);
+        }
+    closedir(of);
+    alarm(20);                                              /* instead of waiting */
+    ok(!cuda_cache_get(cache, "newest", &got, &size), "what is no file is no entry");
+    alarm(0);
+    cuda_cache_free(cache);
+}
+
 static void nothing_is_left_on_the_card(void)
 {
     is_int(*left, 0, "no memory, stream, event, module or recording");
@@ -834,6 +900,7 @@ int main(int argc, char **argv)
     run(the_cache_is_bounded);
     run(a_run_is_stopped_while_kernels_compile);
     run(operators_of_users_are_compiled_ahead);
+    run(a_folder_that_others_use_too_is_no_obstacle);
     run(nothing_is_left_on_the_card);
     return tap_done();
 }

@@ -22,7 +22,7 @@
 #define SUFFIX ".kernels"
 #define ASIDE ".part"
 
-enum { HOUR = 3600, BYTES_MOST = 1 << 30 };
+enum { DAY = 24 * 3600, BYTES_MOST = 1 << 30 };
 
 static const char magic[16] = "paceline cuda 1";
 
@@ -113,7 +113,8 @@ static bool read_all(int file, void *to, size_t bytes)
 static char *entry_read(int file, const char *key, head_t *head)
 {
     struct stat facts;
-    if (!read_all(file, head, sizeof *head) || fstat(file, &facts) != 0
+    if (fstat(file, &facts) != 0 || !S_ISREG(facts.st_mode)
+        || !read_all(file, head, sizeof *head)
         || memcmp(head->magic, magic, sizeof magic) != 0 || head->key != strlen(key)
         || head->code == 0 || head->code > BYTES_MOST
         || (uint64_t)facts.st_size != sizeof *head + head->key + head->code)
@@ -131,7 +132,10 @@ bool cuda_cache_get(cuda_cache_t *cache, const char *key, void **code, size_t *b
 {
     char path[PATH_MAX];
     head_t head;
-    const int file = file_of(cache, key, path) ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    /* What is no file is no entry, and does not block. */
+    const int file = file_of(cache, key, path)
+                         ? open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
+                         : -1;
     char *data = file >= 0 ? entry_read(file, key, &head) : NULL;
     if (data) {
         futimens(file, NULL);                     /* what was used last is kept longest */
@@ -169,17 +173,14 @@ static bool write_all(int file, const void *from, size_t bytes)
     return true;
 }
 
-static bool entry_write(const char *aside, const char *key, const void *code,
-                        size_t bytes)
+/* The file, which is closed then, has all of it. */
+static bool entry_write(int file, const char *key, const void *code, size_t bytes)
 {
     const size_t length = strlen(key);
     head_t head = {.key = length,
                    .code = bytes,
                    .sum = hash(hash(0, key, length), code, bytes)};
     memcpy(head.magic, magic, sizeof magic);
-    const int file = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (file < 0)
-        return false;
     const bool written = write_all(file, &head, sizeof head)
                          && write_all(file, key, length) && write_all(file, code, bytes);
     return close(file) == 0 && written;
@@ -210,6 +211,7 @@ static bool ends_with(const char *name, const char *end)
 static void entries_read(const char *folder, entries_t *all)
 {
     DIR *of = opendir(folder);
+    const time_t now = time(NULL);
     *all = (entries_t){0};
     for (struct dirent *found; of && (found = readdir(of));) {
         struct stat facts;
@@ -218,7 +220,10 @@ static void entries_read(const char *folder, entries_t *all)
             || fstatat(dirfd(of), found->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0
             || !S_ISREG(facts.st_mode))
             continue;
-        if (!is_entry && facts.st_mtim.tv_sec < time(NULL) - HOUR)
+        /* Of the future: the clock was set back, so nothing newer than now is. */
+        if (facts.st_mtim.tv_sec > now + DAY)
+            facts.st_mtim.tv_sec = 0;
+        if (!is_entry && facts.st_mtim.tv_sec < now - DAY)
             unlinkat(dirfd(of), found->d_name, 0);
         if (!is_entry || PL_GROW(all->entry, all->count, all->room) != PL_OK)
             continue;
@@ -267,20 +272,21 @@ static void trim(const cuda_cache_t *cache)
 
 bool cuda_cache_put(cuda_cache_t *cache, const char *key, const void *code, size_t bytes)
 {
-    static atomic_uint number;
     char path[PATH_MAX], aside[PATH_MAX];
     if (!file_of(cache, key, path)
-        || snprintf(aside, sizeof aside, "%s/%d-%u" ASIDE, cache->folder, (int)getpid(),
-                    atomic_fetch_add(&number, 1))
-               >= PATH_MAX)
+        || snprintf(aside, sizeof aside, "%s/XXXXXX" ASIDE, cache->folder) >= PATH_MAX)
         return false;
-    if (folder_make(cache->folder) && entry_write(aside, key, code, bytes)
-        && rename(aside, path) == 0) {
+    /* Not by number of the process: others of that number may share the folder. */
+    const int file = folder_make(cache->folder)
+                         ? mkostemps(aside, (int)strlen(ASIDE), O_CLOEXEC)
+                         : -1;
+    if (file >= 0 && entry_write(file, key, code, bytes) && rename(aside, path) == 0) {
         trim(cache);
         return true;
     }
     const int why = errno;
-    unlink(aside);
+    if (file >= 0)
+        unlink(aside);
     if (!atomic_exchange(&cache->is_logged, true))
         pl_log_line(PL_LOG_WARNING, -1, "",
                     "compiled kernels cannot be kept in %s (%s): each start compiles "
