@@ -812,7 +812,7 @@ static void a_folder_that_others_use_too_is_no_obstacle(void)
     snprintf(folder, sizeof folder, "%s/shared", tap_folder());
     cuda_cache_t *cache = cuda_cache_new(folder, 1);
     mkdir(folder, 0700);
-    for (int k = 0; k < 300; k++) {        /* names that another process might have used */
+    for (int k = 0; k < 300; k++) { /* names that another process might have used */
         snprintf(path, sizeof path, "%s/%d-%d.part", folder, (int)getpid(), k);
         fclose(fopen(path, "w"));
     }
