@@ -68,7 +68,7 @@ static bool must_stay(const pl_graph_t *g, int op, const pl_value_t *target, voi
 static gpu_piece_t *piece_add(compiler_t *c)
 {
     pl_plan_t *p = c->plan;
-    gpu_small_close(&c->text);
+    gpu_parts_close(&c->text);
     if (c->text.error.code == PL_OK
         && PL_GROW(p->piece, p->pieces, p->piece_room) != PL_OK)
         pl_no_memory(&c->text.error);

@@ -365,7 +365,7 @@ bool gpu_layer_put(gpu_text_t *t, const pl_plan_t *plan, int i)
         spot[k] = k < PL_LAYER_WORKSPACE && o.value[k] >= 0
                       ? spot_of(t, op, &o, kind, k)
                       : (gpu_spot_t){.at = GPU_AT_SCRATCH};
-    gpu_small_close(t);
+    gpu_parts_close(t);
     if (t->error.code == PL_OK && !gpu_library_may_use(plan, spot, PL_LAYER_ADDRESSES))
         pl_fail(&t->error, PL_EBUG,
                 "%s: its operands do not lie as the library of the machine needs them",

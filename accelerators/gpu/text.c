@@ -96,12 +96,12 @@ void gpu_text_release(gpu_text_t *t)
 
 void gpu_kernel_begin(gpu_text_t *t, const char *what)
 {
-    gpu_small_close(t);
+    gpu_parts_close(t);
     if (t->error.code == PL_OK && PL_GROW(t->kernel, t->kernels, t->room) != PL_OK)
         no_memory(t);
     if (t->error.code != PL_OK)
         return;
-    if (!t->texts || t->text_kernels == TEXT_KERNELS)
+    if (!t->texts || t->text_kernels >= TEXT_KERNELS)
         text_begin(t);
     t->text_kernels++;
     gpu_kernel_t *kernel = &t->kernel[t->kernels++];

@@ -100,7 +100,10 @@ typedef struct gpu_text {
     gpu_string_t ahead;   /* what stands before the kernel at hand */
     gpu_string_t body;    /* of the kernel at hand; indented when it is whole */
     bool is_small;        /* the kernel at hand has parts, and may have more */
-    int small_from, small_to;
+    int64_t beside;       /* groups of the kernel at hand, whose parts run side by side
+                             and may become more  [0: it is none of these] */
+    bool beside_changes;  /* its parts change regions */
+    int parts_from, parts_to; /* of the first part */
     size_t small_at;      /* where its newest part begins in the body */
     gpu_kernel_t *kernel; /* [kernels] */
     int kernels, room;
@@ -134,7 +137,7 @@ int gpu_argument(gpu_text_t *t, const gpu_spot_t *spot, const char *type, bool w
 void gpu_small_begin(gpu_text_t *t, const char *what, int arguments);
 void gpu_small_end(gpu_text_t *t, bool changes);
 /* The next part is in another kernel. */
-void gpu_small_close(gpu_text_t *t);
+void gpu_parts_close(gpu_text_t *t);
 /* Adds to the kernel at hand. */
 void gpu_print(gpu_text_t *t, const char *format, ...) PL_PRINTF(2, 3);
 void gpu_kernel_end(gpu_text_t *t, int64_t groups, int threads);

@@ -23,8 +23,8 @@ void gpu_small_begin(gpu_text_t *t, const char *what, int arguments)
         gpu_print(t, "SYNC();\n");
     } else {
         gpu_kernel_begin(t, what);
-        t->small_from = t->from;
-        t->small_to = t->to;
+        t->parts_from = t->from;
+        t->parts_to = t->to;
         t->is_small = true;
     }
     t->small_at = t->body.length;
@@ -47,15 +47,17 @@ void gpu_small_end(gpu_text_t *t, bool changes)
     pl_free(body.text);
 }
 
-void gpu_small_close(gpu_text_t *t)
+void gpu_parts_close(gpu_text_t *t)
 {
     const int from = t->from, to = t->to;
-    if (!t->is_small)
+    const int64_t groups = t->is_small ? 1 : t->beside;
+    if (!groups)
         return;
-    t->from = t->small_from;
-    t->to = t->small_to;
-    gpu_kernel_end(t, 1, THREADS);
+    t->from = t->parts_from;
+    t->to = t->parts_to;
+    gpu_kernel_end(t, groups, THREADS);
     t->is_small = false;
+    t->beside = 0;
     t->from = from;
     t->to = to;
 }

@@ -1,10 +1,12 @@
 /* text_element.c - units of element-wise operations as kernels
  *
  * A thread takes four elements at a time, or one where their number or place does not
- * allow it.  Totals are added up in blocks of a fixed number of elements, a group each,
- * and the sums of the blocks in order by the last group: the bits follow from the sizes
- * alone. */
+ * allow it.  Units that follow each other and do not need each other are parts of one
+ * kernel, side by side: an optimizer has one for each range of parameters.  Totals are
+ * added up in blocks of a fixed number of elements, a group each, and the sums of the
+ * blocks in order by the last group: the bits follow from the sizes alone. */
 #include <stdio.h>
+#include <string.h>
 
 #include "accelerators/gpu/text_unit.h"
 #include "base/alloc.h"
@@ -123,6 +125,18 @@ static int width_of(const gpu_unit_t *u)
     return 4;
 }
 
+/* The loop of a thread, in groups [first, first + groups) of a kernel. */
+static void print_loop(gpu_unit_t *u, int64_t first, int64_t groups)
+{
+    const int step = THREADS * u->width;
+    gpu_print(u->t,
+              "if (GROUP >= %lld && GROUP < %lld) {\n"
+              "for (int64_t i = (GROUP - %lld) * %d + THREAD * %d; i < %lld; i += %lld) "
+              "{\n",
+              (long long)first, (long long)(first + groups), (long long)first, step,
+              u->width, (long long)u->n, (long long)groups * step);
+}
+
 static void print_head(gpu_unit_t *u, int threads)
 {
     gpu_text_t *t = u->t;
@@ -131,16 +145,6 @@ static void print_head(gpu_unit_t *u, int threads)
         gpu_print(t,
                   "for (int64_t i = THREAD * %d; i < %lld; i += THREADS * %d) {\n",
                   u->width, (long long)u->n, u->width);
-        return;
-    }
-    if (!u->totals_ahead) {
-        gpu_print(t,
-                  u->width == 1
-                      ? "for (int64_t i = GROUP * %d + THREAD; i < %lld; i += GROUPS * "
-                        "%d) {\n"
-                      : "for (int64_t i = (GROUP * %d + THREAD) * 4; i < %lld; i += "
-                        "GROUPS * %d) {\n",
-                  threads, (long long)u->n, step);
         return;
     }
     gpu_print(t,
@@ -166,47 +170,174 @@ static void print_ops(gpu_unit_t *u)
     gpu_unit_print(u);
 }
 
-static void print_unit(gpu_unit_t *u)
+static int64_t groups_of(int64_t groups)
+{
+    return groups < GROUPS_MOST ? groups : GROUPS_MOST;
+}
+
+static void print_with_totals(gpu_unit_t *u)
 {
     gpu_text_t *t = u->t;
-    const int64_t pieces = (u->n + u->width - 1) / u->width;
-    const int threads = pieces <= 32 ? 32 : THREADS;
-    int64_t groups = u->totals_ahead ? blocks_of(u) : (pieces + threads - 1) / threads;
+    const int threads = u->n <= 32 * u->width ? 32 : THREADS;
     gpu_kernel_begin(t, "element");
-    if (u->totals_ahead && blocks_of(u) > 1)
+    if (blocks_of(u) > 1)
         gpu_define_counters(t, "COUNTER", 1);
     print_head(u, threads);
     print_ops(u);
     gpu_print(t, "}\n");
-    if (u->totals) {
-        print_block_end(u);
-        gpu_print(t, "}\n");
-        if (blocks_of(u) > 1)
-            print_totals(u);
+    print_block_end(u);
+    gpu_print(t, "}\n");
+    if (blocks_of(u) > 1)
+        print_totals(u);
+    gpu_kernel_end(t, groups_of(blocks_of(u)), threads);
+}
+
+/* ---- What a unit reads and writes ---- */
+
+typedef struct operand {
+    gpu_spot_t spot;
+    const char *type;
+    bool is_written;
+} operand_t;
+
+typedef struct operands {
+    operand_t *list; /* [count] places in memory, each once */
+    int count;
+    bool changes; /* a region */
+} operands_t;
+
+static void operand_put(operands_t *o, const gpu_spot_t *spot, pl_dtype_t dtype,
+                        bool is_written)
+{
+    int k = 0;
+    while (k < o->count
+           && (o->list[k].spot.at != spot->at || o->list[k].spot.index != spot->index
+               || o->list[k].spot.offset != spot->offset))
+        k++;
+    if (k == o->count)
+        o->list[o->count++] = (operand_t){*spot, gpu_type(dtype), is_written};
+    o->list[k].is_written |= is_written;
+    o->changes |= is_written && spot->at == GPU_AT_REGION;
+}
+
+static void operand_add(operands_t *o, const gpu_text_t *t, int32_t value,
+                        bool is_written)
+{
+    const int32_t root = t->fusion->root[value];
+    const pl_value_t *v = &t->g->value[root];
+    if (v->source == PL_FROM_CONSTANT || v->source == PL_FROM_SCALAR
+        || t->home[root].place == PL_PLACE_NOWHERE
+        || (v->source == PL_FROM_OP && t->fusion->inside[root]))
+        return;
+    const gpu_spot_t spot = gpu_spot_of(t, root);
+    operand_put(o, &spot, v->dtype, is_written);
+    if (!is_written || !t->low || spot.at != GPU_AT_REGION
+        || spot.index != PL_REGION_PARAMS)
+        return;
+    const gpu_spot_t low = gpu_low_of(t, &spot, v->dtype);
+    operand_put(o, &low, t->low_dtype, true);
+}
+
+static int operands_find(operands_t *o, const gpu_text_t *t, int from, int to)
+{
+    const size_t most = (size_t)(to - from) * 2 * (PL_OP_INPUTS + PL_OP_OUTPUTS);
+    *o = (operands_t){.list = pl_alloc_array(most, sizeof *o->list)};
+    for (int i = from; i < to && o->list; i++) {
+        const pl_op_t *op = &t->g->op[i];
+        if (op->code == PL_OP_reshape)
+            continue;
+        for (int k = 0; k < op->input_count; k++)
+            operand_add(o, t, op->input[k], op->code == PL_OP_assign && k == 0);
+        for (int k = 0; k < op->output_count; k++)
+            operand_add(o, t, op->output[k], true);
     }
-    gpu_kernel_end(t, groups < GROUPS_MOST ? groups : GROUPS_MOST, threads);
+    return o->list ? PL_OK : PL_ENOMEM;
+}
+
+/* ---- Units side by side ---- */
+
+enum { BLOCKS = 2 }; /* arguments besides: of the step, and of control */
+
+static bool meet(const gpu_spot_t *a, const gpu_spot_t *b)
+{
+    return a->at == b->at && a->index == b->index && a->offset < b->offset + b->reach
+           && b->offset < a->offset + a->reach;
+}
+
+/* Whether a unit can be a part of the kernel at hand: there is room for its arguments,
+ * and neither changes what the other one reads or writes. */
+static bool goes_beside(const gpu_text_t *t, const operands_t *o)
+{
+    if (!t->beside || t->beside_changes != o->changes || t->error.code != PL_OK)
+        return false;
+    const gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
+    int arguments = kernel->launch[0].count + BLOCKS;
+    for (int k = 0; k < o->count; k++) {
+        bool is_there = false;
+        for (int i = 0; i < kernel->launch[0].count; i++) {
+            const gpu_spot_t *spot = &kernel->spot[i];
+            if (!meet(spot, &o->list[k].spot))
+                continue;
+            if (spot->writes || o->list[k].is_written)
+                return false;
+            is_there |= spot->offset == o->list[k].spot.offset;
+        }
+        arguments += !is_there;
+    }
+    return arguments <= PL_LAUNCH_ADDRESSES;
+}
+
+/* As a part of the kernel at hand, or of a new one. */
+static void print_beside(gpu_unit_t *u, const operands_t *o, bool goes)
+{
+    gpu_text_t *t = u->t;
+    const int step = THREADS * u->width;
+    const int64_t groups = groups_of((u->n + step - 1) / step);
+    if (!goes) {
+        gpu_kernel_begin(t, "element");
+        t->parts_from = t->from;
+        t->parts_to = t->to;
+        t->beside_changes = o->changes;
+    } else {
+        t->text_kernels++;
+    }
+    print_loop(u, t->beside, groups);
+    print_ops(u);
+    gpu_print(t, "}\n}\n");
+    t->beside += groups;
+}
+
+/* Whether an operand lies where the kernel at hand has something else: it could not be
+ * told which of both is there at the end. */
+static bool is_elsewhere(const gpu_text_t *t, const operands_t *o)
+{
+    const gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
+    for (int k = 0; k < o->count; k++)
+        for (int i = 0; i < kernel->launch[0].count; i++)
+            if (meet(&kernel->spot[i], &o->list[k].spot)
+                && (kernel->spot[i].offset != o->list[k].spot.offset
+                    || strcmp(t->type[i], o->list[k].type)))
+                return true;
+    return false;
 }
 
 /* Few elements: a part of a small kernel. */
-static void print_small(gpu_unit_t *u)
+static void print_small(gpu_unit_t *u, const operands_t *o)
 {
     gpu_text_t *t = u->t;
-    int arguments = 2;
-    for (int i = u->from; i < u->to; i++)
-        arguments += t->g->op[i].input_count + t->g->op[i].output_count;
-    gpu_small_begin(t, "element", arguments);
+    if (t->is_small && t->error.code == PL_OK && is_elsewhere(t, o))
+        gpu_parts_close(t);
+    gpu_small_begin(t, "element", o->count + BLOCKS);
     print_head(u, 0);
     print_ops(u);
     gpu_print(t, "}\n");
-    bool changes = false;
-    for (int k = 0; k < u->stores; k++)
-        changes |= u->store[k].spot.at == GPU_AT_REGION;
-    gpu_small_end(t, changes);
+    gpu_small_end(t, o->changes);
 }
 
 void gpu_print_element(gpu_text_t *t, int from, int to)
 {
     gpu_unit_t *u = pl_alloc(sizeof *u);
+    operands_t operands;
     if (u)
         *u = (gpu_unit_t){.t = t, .from = from, .to = to};
     if (!u) {
@@ -219,10 +350,18 @@ void gpu_print_element(gpu_text_t *t, int from, int to)
         u->totals_ahead += pl_is_total(t->g, &t->g->op[i]);
     }
     u->width = width_of(u);
-    if (!u->totals_ahead && u->n <= (int64_t)THREADS * u->width)
-        print_small(u);
-    else
-        print_unit(u);
+    if (operands_find(&operands, t, from, to) != PL_OK) {
+        pl_no_memory(&t->error);
+    } else if (u->totals_ahead) {
+        print_with_totals(u);
+    } else {
+        const bool goes = goes_beside(t, &operands);
+        if (!goes && u->n <= (int64_t)THREADS * u->width)
+            print_small(u, &operands);
+        else
+            print_beside(u, &operands, goes);
+    }
+    pl_free(operands.list);
     pl_free(u->loop.text);
     pl_free(u);
 }

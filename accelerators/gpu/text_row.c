@@ -1,4 +1,6 @@
 /* text_row.c - operators along rows as kernels: softmax, norms, tables, losses, counts */
+#include <stdio.h>
+
 #include "accelerators/gpu/text.h"
 
 static pl_shape_t shape_of(const gpu_text_t *t, int32_t value)
@@ -112,7 +114,7 @@ static void print_layer_norm_sums(gpu_text_t *t, const pl_op_t *op, int64_t rows
 }
 
 /* Sums of rows by few groups, as each leaves its own behind. */
-enum { SUM_GROUPS = 264, BUNDLE = 16 };
+enum { SUM_GROUPS = 792, BUNDLE = 32 };
 
 static void print_layer_norm_grad(gpu_text_t *t, const pl_op_t *op)
 {
@@ -364,6 +366,42 @@ static const pl_op_t *gradient_beside(const gpu_text_t *t, int number)
     return NULL;
 }
 
+/* Whether a value lies in memory where four elements are moved at once, and nothing of
+ * its unit stands between. */
+static bool moves_by_four(const gpu_text_t *t, int32_t value, gpu_spot_t *spot)
+{
+    const int32_t root = t->home[value].root;
+    const pl_value_t *v = &t->g->value[root];
+    if (t->error.code != PL_OK || v->source == PL_FROM_CONSTANT
+        || v->source == PL_FROM_SCALAR || !gpu_is_wanted(t, value)
+        || (v->source == PL_FROM_OP && v->op >= t->from && v->op < t->core))
+        return false;
+    *spot = gpu_spot_of(t, value);
+    return spot->offset % (4 * pl_dtype_size(v->dtype)) == 0;
+}
+
+/* LOAD(i) and STORE(i, v) of four elements from i on, a multiple of four  [STORE NULL:
+ * none]; false: they are not moved at once. */
+static bool define_four(gpu_text_t *t, const char *load, int32_t from, const char *store,
+                        int32_t to)
+{
+    gpu_spot_t in, out;
+    char word[24];
+    if (!moves_by_four(t, from, &in) || (store && !moves_by_four(t, to, &out)))
+        return false;
+    const pl_dtype_t in_type = t->g->value[t->home[from].root].dtype;
+    snprintf(word, sizeof word, "%.16s(i)", load);
+    gpu_define(t, word, "load4_%s(a%d, i)", gpu_suffix(in_type),
+               gpu_argument(t, &in, gpu_type(in_type), false));
+    if (!store)
+        return true;
+    const pl_dtype_t out_type = t->g->value[to].dtype;
+    snprintf(word, sizeof word, "%.16s(i, v)", store);
+    gpu_define(t, word, "store4_%s(a%d, i, v)", gpu_suffix(out_type),
+               gpu_argument(t, &out, gpu_type(out_type), true));
+    return true;
+}
+
 static void print_cross_entropy(gpu_text_t *t, const pl_op_t *op, int number)
 {
     const pl_shape_t x = shape_of(t, op->input[0]);
@@ -385,6 +423,11 @@ static void print_cross_entropy(gpu_text_t *t, const pl_op_t *op, int number)
             gpu_define_load(t, "DSUM", gradient->input[0]);
             gpu_define_store(t, "DX", gradient->output[0]);
         }
+        gpu_define_number(t, "FOURS",
+                          x.dim[1] % 4 == 0
+                              && define_four(t, "X4", op->input[0],
+                                             gradient ? "DX4" : NULL,
+                                             gradient ? gradient->output[0] : 0));
     }
     gpu_include(t, hits ? "correct" : "cross_entropy");
     end_rows(t, "row_totals", x.dim[0], x.dim[1]);

@@ -207,17 +207,25 @@ static void store_add(gpu_unit_t *u, const gpu_spot_t *spot, pl_dtype_t dtype, i
         u->store[u->stores++] = (gpu_store_t){*spot, dtype, number};
 }
 
+gpu_spot_t gpu_low_of(const gpu_text_t *t, const gpu_spot_t *spot, pl_dtype_t dtype)
+{
+    const size_t from = pl_dtype_size(dtype), to = pl_dtype_size(t->low_dtype);
+    gpu_spot_t low = *spot;
+    low.index = t->low;
+    low.offset = spot->offset / from * to;
+    low.bytes = spot->bytes / from * to;
+    low.reach = spot->reach / from * to;
+    return low;
+}
+
 /* Parameters are kept as halves, too. */
 static void add_store(gpu_unit_t *u, const gpu_spot_t *spot, pl_dtype_t dtype, int number)
 {
     const gpu_text_t *t = u->t;
-    gpu_spot_t low = *spot;
     store_add(u, spot, dtype, number);
     if (!t->low || spot->at != GPU_AT_REGION || spot->index != PL_REGION_PARAMS)
         return;
-    low.index = t->low;
-    low.offset = spot->offset / pl_dtype_size(dtype) * pl_dtype_size(t->low_dtype);
-    low.bytes = spot->bytes / pl_dtype_size(dtype) * pl_dtype_size(t->low_dtype);
+    const gpu_spot_t low = gpu_low_of(t, spot, dtype);
     store_add(u, &low, t->low_dtype, number);
 }
 

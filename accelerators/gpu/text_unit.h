@@ -46,6 +46,8 @@ int gpu_unit_register(gpu_unit_t *u, int32_t value);
 void gpu_unit_keep(gpu_unit_t *u, int32_t value, int number);
 /* What was kept: the lines, and then the stores. */
 void gpu_unit_print(gpu_unit_t *u);
+/* Where halves lie of parameters at a spot. */
+gpu_spot_t gpu_low_of(const gpu_text_t *t, const gpu_spot_t *spot, pl_dtype_t dtype);
 /* Whether a value lies where four elements are loaded at once. */
 bool gpu_is_aligned(const gpu_spot_t *spot, pl_dtype_t dtype);
 

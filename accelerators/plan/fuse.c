@@ -226,8 +226,8 @@ static bool unit_knows(const fuser_t *f, int u, int32_t root)
 }
 
 /* How many entries unit u would need for the inputs of operation i; -1 when it knows none
- * of them and nothing would be gained.  What is repeated, other than a scalar, may need
- * one for each way of repeating it. */
+ * of them, or only what is repeated: nothing would be gained.  What is repeated, other
+ * than a scalar, may need one for each way of repeating it. */
 static int strangers(const fuser_t *f, int u, int i)
 {
     const pl_op_t *op = &f->g->op[i];
@@ -236,8 +236,9 @@ static int strangers(const fuser_t *f, int u, int i)
         const int32_t root = f->fusion->root[op->input[k]];
         const int64_t elements = pl_elements(f->g->value[root].shape);
         const bool knows = unit_knows(f, u, root);
-        known += knows && f->g->value[root].source != PL_FROM_CONSTANT;
-        count += !knows || (elements != 1 && elements != pl_op_elements(f->g, op));
+        const bool repeats = elements != pl_op_elements(f->g, op);
+        known += knows && !repeats && f->g->value[root].source != PL_FROM_CONSTANT;
+        count += !knows || (elements != 1 && repeats);
     }
     return known ? count : -1;
 }
