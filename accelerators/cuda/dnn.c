@@ -296,13 +296,12 @@ static cu_result_t plan_make(cuda_t *cuda, pl_layer_plan_t *plan)
     size_t bytes = 0;
     const bool was_kept = key && cuda_cache_get(cuda->store, key, &kept, &bytes)
                           && dnn_plan_load(&plan->plan, call, layers->device, &plan->part,
-                                           kept, bytes);
+                                           kept, bytes)
+                                 == DNN_OK;
     cu_result_t status = was_kept ? DNN_OK
                                   : dnn_plan_make(&plan->plan, call, layers->device,
-                                                  &plan->part, cuda->tf32);
-    if (status == DNN_OK && !was_kept && key)
-        text = dnn_plan_save(&plan->plan, &bytes);
-    if (text)
+                                                  &plan->part, cuda->tf32, &text, &bytes);
+    if (text && key)
         cuda_cache_put(cuda->store, key, text, bytes);
     pl_free(text);
     pl_free(kept);

@@ -90,15 +90,14 @@ cudnnBackendDescriptor_t dnn_device_new(const cuda_dnn_t *call, cudnnHandle_t ha
                                         const char *json, cu_result_t *status);
 /* Describes a layer and finds an engine that computes it with equal bits each time, and
  * in float32 without TF32 unless that is asked for.  An unsupported status: there is
- * none; another: cuDNN failed. */
+ * none; another: cuDNN failed.  *text, for dnn_plan_load(), is from pl_alloc()  [NULL
+ * after a failure]. */
 cu_result_t dnn_plan_make(dnn_plan_t *plan, const cuda_dnn_t *call,
                           cudnnBackendDescriptor_t device, const pl_layer_t *layer,
-                          bool tf32);
-/* The plan as text, from pl_alloc(), and from it  [NULL, false: not possible]. */
-char *dnn_plan_save(const dnn_plan_t *plan, size_t *bytes);
-bool dnn_plan_load(dnn_plan_t *plan, const cuda_dnn_t *call,
-                   cudnnBackendDescriptor_t device, const pl_layer_t *layer,
-                   const char *text, size_t bytes);
+                          bool tf32, char **text, size_t *bytes);
+cu_result_t dnn_plan_load(dnn_plan_t *plan, const cuda_dnn_t *call,
+                          cudnnBackendDescriptor_t device, const pl_layer_t *layer,
+                          const char *text, size_t bytes);
 /* For addresses as machine.h has them. */
 cu_result_t dnn_plan_run(const dnn_plan_t *plan, cudnnHandle_t handle,
                          const pl_layer_t *layer,

@@ -324,30 +324,6 @@ static void describe(dnn_graph_t *graph, const pl_layer_t *layer)
         dnn_convolution(graph, layer);
 }
 
-cu_result_t dnn_plan_make(dnn_plan_t *plan, const cuda_dnn_t *call,
-                          cudnnBackendDescriptor_t device, const pl_layer_t *layer,
-                          bool tf32)
-{
-    *plan = (dnn_plan_t){.graph = {.call = call}, .engine = -1};
-    dnn_graph_t *graph = &plan->graph;
-    describe(graph, layer);
-    cudnnBackendDescriptor_t all = dnn_descriptor(graph, DNN_GRAPH);
-    dnn_set(graph, all, DNN_GRAPH_OPS, DNN_TYPE_DESCRIPTOR, graph->operations,
-            graph->operation);
-    dnn_finalize(graph, all);
-    cu_result_t status = graph->status;
-    if (status == DNN_OK)
-        status = search(plan, device, all, DNN_BY_MODEL, layer, tf32);
-    if (graph->status == DNN_OK && may_try_more(status))
-        status = either(status,
-                        search(plan, device, all, DNN_BY_FALLBACK, layer, tf32));
-    if (status == DNN_OK)
-        rows_add(plan, layer);
-    else
-        dnn_plan_release(plan);
-    return status;
-}
-
 void dnn_plan_release(dnn_plan_t *plan)
 {
     if (plan->plan)
@@ -358,27 +334,30 @@ void dnn_plan_release(dnn_plan_t *plan)
 
 /* ---- Plans as text ---- */
 
-char *dnn_plan_save(const dnn_plan_t *plan, size_t *bytes)
+static cu_result_t plan_save(const dnn_plan_t *plan, char **text, size_t *bytes)
 {
     const cuda_dnn_t *call = plan->graph.call;
     int64_t count = 0;
-    if (call->get(plan->plan, DNN_PLAN_JSON, DNN_TYPE_CHAR, 0, &count, NULL) != DNN_OK
-        || count < 1)
-        return NULL;
-    char *text = pl_alloc((size_t)count + 1);
-    if (text
-        && call->get(plan->plan, DNN_PLAN_JSON, DNN_TYPE_CHAR, count, &count, text)
-               == DNN_OK) {
-        *bytes = (size_t)count;
-        return text;
-    }
-    pl_free(text);
-    return NULL;
+    *text = NULL;
+    cu_result_t status = call->get(plan->plan, DNN_PLAN_JSON, DNN_TYPE_CHAR, 0, &count,
+                                   NULL);
+    if (status != DNN_OK || count < 1)
+        return status != DNN_OK ? status : DNN_NOT_SUPPORTED;
+    char *made = pl_alloc((size_t)count + 1);
+    status = made ? call->get(plan->plan, DNN_PLAN_JSON, DNN_TYPE_CHAR, count, &count,
+                              made)
+                  : DNN_NO_MEMORY;
+    *bytes = (size_t)count;
+    if (status == DNN_OK)
+        *text = made;
+    else
+        pl_free(made);
+    return status;
 }
 
-bool dnn_plan_load(dnn_plan_t *plan, const cuda_dnn_t *call,
-                   cudnnBackendDescriptor_t device, const pl_layer_t *layer,
-                   const char *text, size_t bytes)
+cu_result_t dnn_plan_load(dnn_plan_t *plan, const cuda_dnn_t *call,
+                          cudnnBackendDescriptor_t device, const pl_layer_t *layer,
+                          const char *text, size_t bytes)
 {
     int64_t count = 0;
     *plan = (dnn_plan_t){.graph = {.call = call}, .engine = -1};
@@ -399,5 +378,52 @@ bool dnn_plan_load(dnn_plan_t *plan, const cuda_dnn_t *call,
         rows_add(plan, layer);
     else
         dnn_plan_release(plan);
-    return status == DNN_OK;
+    return status;
+}
+
+/* ---- Making ---- */
+
+/* A plan that is made for a description of a device computes nothing with some engines of
+ * cuDNN 9.19, and says that all is well; one that was loaded from its text computes. */
+static cu_result_t plan_renew(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
+                              const pl_layer_t *layer, char **text, size_t *bytes)
+{
+    dnn_plan_t loaded;
+    cu_result_t status = plan_save(plan, text, bytes);
+    if (status == DNN_OK)
+        status = dnn_plan_load(&loaded, plan->graph.call, device, layer, *text, *bytes);
+    if (status != DNN_OK) {
+        pl_free(*text);
+        *text = NULL;
+        return status;
+    }
+    loaded.engine = plan->engine;
+    dnn_plan_release(plan);
+    *plan = loaded;
+    return DNN_OK;
+}
+
+cu_result_t dnn_plan_make(dnn_plan_t *plan, const cuda_dnn_t *call,
+                          cudnnBackendDescriptor_t device, const pl_layer_t *layer,
+                          bool tf32, char **text, size_t *bytes)
+{
+    *text = NULL;
+    *plan = (dnn_plan_t){.graph = {.call = call}, .engine = -1};
+    dnn_graph_t *graph = &plan->graph;
+    describe(graph, layer);
+    cudnnBackendDescriptor_t all = dnn_descriptor(graph, DNN_GRAPH);
+    dnn_set(graph, all, DNN_GRAPH_OPS, DNN_TYPE_DESCRIPTOR, graph->operations,
+            graph->operation);
+    dnn_finalize(graph, all);
+    cu_result_t status = graph->status;
+    if (status == DNN_OK)
+        status = search(plan, device, all, DNN_BY_MODEL, layer, tf32);
+    if (graph->status == DNN_OK && may_try_more(status))
+        status = either(status,
+                        search(plan, device, all, DNN_BY_FALLBACK, layer, tf32));
+    if (status == DNN_OK)
+        status = plan_renew(plan, device, layer, text, bytes);
+    if (status != DNN_OK)
+        dnn_plan_release(plan);
+    return status;
 }
