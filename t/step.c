@@ -74,12 +74,12 @@ static const char *sending_to(const char *state, const char *event)
  * stages are owed then. */
 static const char *expected(const char *state, const char *event, unsigned *owed)
 {
-    char what[16] = "";
+    const char *what = "";
     int stage = -1;
     for (int k = 0; k < 4; k++)
         if (!strncmp(event, stages[k], strlen(stages[k]))) {
             stage = k;
-            snprintf(what, sizeof what, "%s", event + strlen(stages[k]) + 1);
+            what = event + strlen(stages[k]) + 1;
         }
     const unsigned bit = stage < 0 ? 0 : 1u << stage;
     const bool owes = *owed & bit, failed = !strcmp(state, "failed");

@@ -9,15 +9,16 @@
  *     device bench SECONDS WORKLOAD PRECISION BATCH
  *
  * Each prints objects of JSON, one a line, as soon as they are known.  What does not fit
- * in the seconds is left out and counted.  STRICT and TF32 in the environment set the
- * options of these names; HASHES is a file of a hash for each case.  The status is 1
- * when something is wrong. */
+ * in the seconds is left out and counted.  In the environment, STRICT and TF32 set the
+ * options of these names, and CASES is a part of the names of cases.  HASHES is a file of
+ * a hash for each case.  The status is 1 when something is wrong. */
 #include <jansson.h>
 #include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "accelerators/reference/reference.h"
 #include "base/alloc.h"
@@ -186,8 +187,11 @@ static void operators(const char *precision, const char *file)
     FILE *hashes = file ? fopen(file, "w") : NULL;
     if (!device_open(&rig, &info, true))
         return;
+    const char *only = getenv("CASES");
     for (int i = 0; i < operator_case_count; i++)
-        if (is_late())
+        if (only && !strstr(operator_cases[i].name, only))
+            continue;
+        else if (is_late())
             tally.left++;
         else
             check_case(&rig, &operator_cases[i], precision, hashes, &tally);
@@ -207,6 +211,9 @@ typedef struct trainer {
     device_rig_t rig;
     training_t t;
     pl_plan_t *step, *update;
+    bool is_watched;                                        /* launch by launch */
+    bool is_measured;                           /* all batches are one, made at first */
+    const void *input[2];
     int flying;                                       /* replays whose end was not told */
     pl_error_t failed;                                /* the first */
 } trainer_t;
@@ -225,14 +232,24 @@ static void on_done(pl_replay_t *replay, const pl_error_t *err)
         flight->of->failed = *err;
 }
 
+/* A region is zero where nothing is written. */
 static bool region_fill(trainer_t *r, pl_region_t region)
 {
     const pl_model_t *model = r->t.model;
     const pl_dtype_t dtype = pl_region_dtype(model->precision, region);
     const size_t n = (size_t)(model->params + model->state) + PL_SCALING_COUNT;
+    const bool has_values = region == PL_REGION_PARAMS || region == PL_REGION_MASTER
+                            || region == PL_REGION_STATE;
+    if (!has_values)
+        return r->rig.ops->region(r->rig.self, region, dtype, n, &r->rig.err) == PL_OK;
     double *wide = pl_alloc_array(n, sizeof *wide);
     float *data = pl_alloc_array(n, sizeof *data);
-    training_fill(&r->t, region == PL_REGION_MASTER ? PL_REGION_PARAMS : region, wide);
+    if (r->is_measured) /* by a formula that takes no time */
+        for (size_t i = 0; i < n; i++)
+            wide[i] = (double)(i * 2654435761u >> 16 & 1023) / 25600 - 0.02;
+    else
+        training_fill(&r->t, region == PL_REGION_MASTER ? PL_REGION_PARAMS : region,
+                      wide);
     for (size_t i = 0; i < n; i++)
         data[i] = (float)wide[i];
     const pl_accelerator_ops_t *ops = r->rig.ops;
@@ -248,7 +265,7 @@ static bool region_fill(trainer_t *r, pl_region_t region)
 static bool trainer_open(trainer_t *r, const training_case_t *c, bool recordings)
 {
     pl_device_info_t info;
-    *r = (trainer_t){0};
+    *r = (trainer_t){.is_measured = r->is_measured};
     if (!device_open(&r->rig, &info, recordings))
         return false;
     bool is_good = training_init(&r->t, c, &r->rig.err) == PL_OK;
@@ -285,6 +302,28 @@ static bool trainer_wait(trainer_t *r, int flying)
     return r->failed.code == PL_OK;
 }
 
+typedef struct share {
+    char what[64];
+    double ms;
+    int count;
+} share_t;
+
+enum { SHARES = 64 };
+static share_t share[SHARES];
+
+static void on_measured(pl_replay_t *replay, const pl_device_span_t *span, int count)
+{
+    (void)replay;
+    for (int i = 0; i < count; i++) {
+        int k = 0;
+        while (k < SHARES - 1 && *share[k].what && strcmp(share[k].what, span[i].what))
+            k++;
+        snprintf(share[k].what, sizeof share[k].what, "%s", span[i].what);
+        share[k].ms += (span[i].end - span[i].begin) * 1e3;
+        share[k].count++;
+    }
+}
+
 static bool trainer_put(trainer_t *r, pl_plan_t *plan, flight_t *flight)
 {
     flight->of = r;
@@ -302,14 +341,18 @@ static bool trainer_step(trainer_t *r, int step, flight_t flight[2])
 {
     flight[0].replay = (pl_replay_t){.seed = 1, .step = (uint64_t)step + 1};
     flight[1].replay = (pl_replay_t){.seed = 1, .step = (uint64_t)step + 1};
-    training_batch(&r->t, step, flight[0].replay.input);
+    if (!r->is_measured || !r->input[0])
+        training_batch(&r->t, step, r->input);
+    memcpy(flight[0].replay.input, r->input, sizeof r->input);
     training_scalars(&r->t, step, flight[1].replay.scalar);
+    if (r->is_watched)
+        flight[0].replay.measured = flight[1].replay.measured = on_measured;
     return trainer_put(r, r->step, &flight[0]) && trainer_put(r, r->update, &flight[1]);
 }
 
 static void check_training(const training_case_t *c, const json_t *want)
 {
-    trainer_t r;
+    trainer_t r = {.is_measured = false};
     flight_t flight[2];
     double loss = 0, norm = 0;
     const bool is_open = trainer_open(&r, c, true);
@@ -360,7 +403,7 @@ enum { BITS_STEPS = 8 };
  * printed. */
 static uint64_t bits_of(const training_case_t *c, bool recordings, int depth)
 {
-    trainer_t r;
+    trainer_t r = {.is_measured = false};
     flight_t flight[BITS_STEPS][2];
     uint64_t of = 0;
     bool is_good = trainer_open(&r, c, recordings);
@@ -478,12 +521,45 @@ static const training_case_t *workload_find(const char *name)
     return NULL;
 }
 
-/* Milliseconds of a step, from end to end: the median of pieces of about 50 ms. */
+/* ---- Where a step takes its time ---- */
+
+static int by_time(const void *a, const void *b)
+{
+    const double x = ((const share_t *)a)->ms, y = ((const share_t *)b)->ms;
+    return (x < y) - (x > y);
+}
+
+/* Milliseconds of one step by kind of launch, each launched by itself. */
+static void measure(trainer_t *r, int step)
+{
+    flight_t flight[2];
+    json_t *shares = json_array();
+    r->is_watched = true;
+    if (!trainer_step(r, step, flight) || !trainer_wait(r, 0))
+        print_error("measure", "step", r->failed.text);
+    qsort(share, SHARES, sizeof *share, by_time);
+    for (int k = 0; k < SHARES && *share[k].what && share[k].ms > 0; k++)
+        json_array_append_new(shares, json_pack("[s, i, f]", share[k].what,
+                                                share[k].count, share[k].ms));
+    print(json_pack("{s:s, s:o}", "stage", "measure", "launches_ms", shares));
+}
+
+/* Of all threads. */
+static double processor_seconds(void)
+{
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec)
+           + (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+}
+
+/* Milliseconds of a step, from end to end: the median of pieces of about 50 ms; and the
+ * processor time of one. */
 static void bench(const char *name, const char *precision, int batch)
 {
     double piece[PIECES];
     int pieces = 0, step = 0;
-    trainer_t r;
+    trainer_t r = {.is_measured = true};
     const training_case_t *found = workload_find(name);
     training_case_t c = found ? *found : (training_case_t){0};
     c.precision = device_precision(precision);
@@ -497,18 +573,23 @@ static void bench(const char *name, const char *precision, int batch)
     bool is_good = trainer_open(&r, &c, true) && piece_run(&r, 4, &step) > 0;
     const double ready = (double)(pl_now() - start) / 1e9,
                  usual = is_good ? piece_run(&r, 4, &step) : -1;
-    const int steps = usual > 50 ? 1 : (int)(50 / (usual + 0.1)) + 1;
+    const int steps = usual > 50 ? 1 : (int)(50 / (usual + 0.1)) + 1, first = step;
+    const double busy = processor_seconds();
     for (is_good = usual > 0; is_good && pieces < PIECES && !(pieces > 2 && is_late());
          is_good = piece[pieces++] > 0)
         piece[pieces] = piece_run(&r, steps, &step);
     qsort(piece, (size_t)pieces, sizeof *piece, by_size);
     if (is_good && pieces)
-        print(json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:i, s:f}", "stage", "bench",
-                        "workload", name, "precision", precision, "batch",
+        print(json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:i, s:f, s:f}", "stage",
+                        "bench", "workload", name, "precision", precision, "batch",
                         (int)c.shape.dim[0], "ms", piece[pieces / 2], "least", piece[0],
-                        "most", piece[pieces - 1], "steps", step, "ready_s", ready));
+                        "most", piece[pieces - 1], "steps", step, "ready_s", ready,
+                        "processor_us",
+                        (processor_seconds() - busy) * 1e6 / (step - first)));
     else
         print_error("bench", name, r.failed.code ? r.failed.text : r.rig.err.text);
+    if (is_good)
+        measure(&r, step);
     trainer_close(&r);
 }
 
