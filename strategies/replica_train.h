@@ -92,14 +92,13 @@ static inline bool pl_train_follows(const pl_replica_t *r, const pl_objective_st
 /* An event that cannot come ends the strategy with PL_EBUG; false then. */
 bool pl_train_take(pl_replica_t *r, pl_objective_state_t *o, pl_step_event_t event);
 void pl_train_pipeline_take(pl_replica_t *r, pl_pipeline_event_t event);
-/* The step fails; what was sent comes back first. */
+/* The step fails, or one of its stages; what was sent comes back first. */
 void pl_train_fail(pl_replica_t *r, pl_inflight_t *inflight, const pl_error_t *failure);
+void pl_train_stage_fail(pl_replica_t *r, pl_objective_state_t *o, pl_step_stage_t stage,
+                         const pl_error_t *failure);
 /* Sends the steps that did not run or that came since: the first from one of the
  * module's objectives on  [0: whole], the others whole. */
 void pl_train_again(pl_replica_t *r, int objective);
-/* The same of one of its stages. */
-void pl_train_stage_fail(pl_replica_t *r, pl_objective_state_t *o, pl_step_stage_t stage,
-                         const pl_error_t *failure);
 /* Sends what may be sent. */
 void pl_train_advance(pl_replica_t *r);
 /* Forward and backward, up to the first exchange; or what is behind the newest. */

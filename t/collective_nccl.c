@@ -388,12 +388,33 @@ static void other_counts(member_t *m, void *user)
     reduce_on(m, m->rank, 64 + (uint64_t)m->rank, 1);
 }
 
+static void other_moves(member_t *m, void *user)
+{
+    (void)user;
+    card_t c;
+    int code = card_open(&c, m, m->rank);
+    card_fill(&c, m->rank, 64);
+    if (code == PL_OK)
+        card_move(&c, m,
+                  (pl_want_t){.move = m->rank ? PL_MOVE_all_gather : PL_MOVE_all_reduce,
+                              .count = 64});
+    m->ops->close(m->part.self);
+    m->ops = NULL;
+    card_close(&c);
+}
+
 static void ranks_that_do_not_want_the_same_are_told(void)
 {
     members_run("\"nccl\"", 2, other_counts, NULL);
     is_int(members_error.code, PL_EPROTOCOL, "an error");
     like(members_error.text, "the ranks do different operations: rank [01] .* 6[45] ",
          "that names a rank and both counts");
+    members_run("\"nccl\"", 2, other_moves, NULL);
+    is_int(members_error.code, PL_EPROTOCOL, "an error");
+    like(members_error.text,
+         "rank (0 begins all_reduce .*begins all_gather|1 begins all_gather "
+         ".*begins all_reduce) ",
+         "that names both operations");
 }
 
 static void no_share(member_t *m, void *user)

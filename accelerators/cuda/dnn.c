@@ -19,7 +19,7 @@
 #include "base/error.h"
 #include "base/log.h"
 
-enum { WIDTH_STEP = 8, WIDTH_MOST = 256, TEXT = 640 };
+enum { WIDTH_STEP = 8, WIDTH_MOST = 256 };
 int64_t dnn_part_most = (int64_t)256 << 20;
 
 struct pl_layer_plan {
@@ -27,7 +27,7 @@ struct pl_layer_plan {
     pl_layer_t part;
     int64_t batches, heads; /* parts */
     int64_t step[PL_LAYER_WORKSPACE][2]; /* bytes from one part to the next */
-    char text[TEXT];
+    char text[DNN_TEXT];
     enum { NEW, BUILDING, READY, REFUSED } state;
     dnn_plan_t plan;
 };
@@ -77,18 +77,18 @@ pl_layer_t dnn_part(const pl_layer_t *layer, int64_t *batches, int64_t *heads)
     return part;
 }
 
-void dnn_text(const pl_layer_t *layer, char text[TEXT])
+void dnn_text(const pl_layer_t *layer, char text[DNN_TEXT])
 {
     static const char *const kinds[] = {"attention", "attention_grad", "convolution",
                                         "convolution_grad_x", "convolution_grad_w"};
     const __typeof__(layer->attention) *a = &layer->attention;
     const __typeof__(layer->convolution) *c = &layer->convolution;
-    int at = snprintf(text, TEXT, "%s %s", kinds[layer->kind],
+    int at = snprintf(text, DNN_TEXT, "%s %s", kinds[layer->kind],
                       layer->dtype == PL_BF16  ? "bf16"
                       : layer->dtype == PL_F16 ? "f16"
                                                : "f32");
     if (layer->kind >= PL_LAYER_CONVOLUTION) {
-        snprintf(text + at, (size_t)(TEXT - at),
+        snprintf(text + at, (size_t)(DNN_TEXT - at),
                  " [%lld, %lld, %lld, %lld] by [%lld, %lld, %lld, %lld] stride %lld "
                  "padding %lld%s",
                  (long long)c->batches, (long long)c->height, (long long)c->width,
@@ -97,12 +97,12 @@ void dnn_text(const pl_layer_t *layer, char text[TEXT])
                  (long long)c->padding, c->has_bias ? " bias" : "");
         return;
     }
-    at += snprintf(text + at, (size_t)(TEXT - at), " [%lld, %lld, %lld, %lld]%s",
+    at += snprintf(text + at, (size_t)(DNN_TEXT - at), " [%lld, %lld, %lld, %lld]%s",
                    (long long)a->batches, (long long)a->heads, (long long)a->tokens,
                    (long long)a->width, a->causal ? " causal" : "");
-    at += snprintf(text + at, (size_t)(TEXT - at), " scale %a strides", a->scale);
-    for (int k = 0; k < PL_LAYER_WORKSPACE && at < TEXT; k++)
-        at += snprintf(text + at, (size_t)(TEXT - at), " %lld,%lld,%lld",
+    at += snprintf(text + at, (size_t)(DNN_TEXT - at), " scale %a strides", a->scale);
+    for (int k = 0; k < PL_LAYER_WORKSPACE && at < DNN_TEXT; k++)
+        at += snprintf(text + at, (size_t)(DNN_TEXT - at), " %lld,%lld,%lld",
                        (long long)a->stride[k][0], (long long)a->stride[k][1],
                        (long long)a->stride[k][2]);
 }
@@ -240,7 +240,7 @@ int cuda_layer_new(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,
                    pl_error_t *err)
 {
     cuda_t *cuda = self;
-    char text[TEXT];
+    char text[DNN_TEXT];
     if (!dnn_fits(layer) || !library_of(cuda))
         return PL_EUNSUPPORTED;
     dnn_text(layer, text);
@@ -272,8 +272,8 @@ void cuda_layer_free(void *self, pl_layer_plan_t *plan)
 /* All that a plan depends on, from pl_alloc(). */
 static char *key_of(const cuda_t *cuda, const pl_layer_plan_t *plan)
 {
-    enum { ROOM = 2 * TEXT };
-    char *key = pl_alloc(ROOM), part[TEXT];
+    enum { ROOM = 2 * DNN_TEXT };
+    char *key = pl_alloc(ROOM), part[DNN_TEXT];
     int multiprocessors = 0;
     cuda->call->device_attribute(&multiprocessors, CU_MULTIPROCESSORS, cuda->card.device);
     dnn_text(&plan->part, part);

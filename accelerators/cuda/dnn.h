@@ -116,7 +116,8 @@ bool dnn_fits(const pl_layer_t *layer);
  * of a gradient of attention needs so many bytes of workspace at most, if it can. */
 extern int64_t dnn_part_most;
 pl_layer_t dnn_part(const pl_layer_t *layer, int64_t *batches, int64_t *heads);
+enum { DNN_TEXT = 640 };
 /* All of it as text. */
-void dnn_text(const pl_layer_t *layer, char text[640]);
+void dnn_text(const pl_layer_t *layer, char text[DNN_TEXT]);
 
 #endif

@@ -456,6 +456,7 @@ static void ranks_clear(pl_ranks_t *ranks)
     for (int k = 0; k < ranks->started; k++) {
         pl_free(ranks->rank[k].address);
         pl_free(ranks->rank[k].device);
+        ranks->rank[k].address = ranks->rank[k].device = NULL;
     }
     pl_object_unref(ranks->outcome);
     ranks->outcome = NULL;

@@ -204,6 +204,12 @@ const char *pl_arrived_text(const unsigned char *arrived, int size,
     return text;
 }
 
+/* Of the operation that a barrier is before, or of the own one. */
+static const char *want_name(const pl_want_t *want)
+{
+    return pl_move_name(want->agrees ? (uint32_t)(want->agrees - 1) : want->move);
+}
+
 int pl_want_compare(const pl_want_t *own, int rank, const pl_want_t *theirs,
                     pl_error_t *err)
 {
@@ -212,8 +218,8 @@ int pl_want_compare(const pl_want_t *own, int rank, const pl_want_t *theirs,
     return pl_fail(err, PL_EPROTOCOL,
                    "the ranks do different operations: rank %d begins %s of %llu "
                    "elements of type %u, this rank begins %s of %llu elements of type %u",
-                   rank, pl_move_name(theirs->move), (unsigned long long)theirs->count,
-                   theirs->dtype, pl_move_name(own->move), (unsigned long long)own->count,
+                   rank, want_name(theirs), (unsigned long long)theirs->count,
+                   theirs->dtype, want_name(own), (unsigned long long)own->count,
                    own->dtype);
 }
 

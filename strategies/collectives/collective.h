@@ -64,6 +64,8 @@ typedef struct pl_want {
                                                                share_memory: bytes */
     uint64_t step;                                          /* chunks begin at multiples
                                                                of it  [PL_CHUNK_STEP] */
+    uint64_t agrees;                                        /* 1 + the pl_move_t that a
+                                                               barrier is before  [0] */
 } pl_want_t;
 
 /* Who meets whom. */

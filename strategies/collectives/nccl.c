@@ -249,7 +249,7 @@ static int agree(nccl_t *n, pl_operation_t *op, pl_error_t *err)
     n->step = (pl_operation_t){.want = op->want, .arrived = op->arrived, .done = agreed};
     n->step.want.move = PL_MOVE_barrier;
     n->step.want.is_device = 0;
-    n->step.want.memory = op->want.memory << 8 | op->want.move;
+    n->step.want.agrees = op->want.move + 1;
     const int code = n->side->barrier(n->part[1].self, &n->step, err);
     if (code == PL_OK)
         return PL_OK;

@@ -15,13 +15,13 @@
 #include "base/error.h"
 
 /* What a rank gives; chunks of all_gather are multiples of PL_CHUNK_STEP. */
-typedef struct card {
+typedef struct entry {
     char address[PL_ADDRESS_TEXT];
     char cause[PL_ERROR_TEXT];                     /* of a rank that has no group  [""] */
     int32_t color, unused[3];
-} card_t;
+} entry_t;
 
-_Static_assert(sizeof(card_t) % PL_CHUNK_STEP == 0, "a card is a chunk");
+_Static_assert(sizeof(entry_t) % PL_CHUNK_STEP == 0, "an entry is a chunk");
 
 static void split_end(void *self, pl_split_t *split)
 {
@@ -72,29 +72,29 @@ static void joined(void *self, pl_split_t *split, const pl_body_t *body)
 /* Those of this rank's color; a line for each. */
 static char *members_list(pl_split_t *split)
 {
-    const card_t *card = split->lent->data;
+    const entry_t *entry = split->lent->data;
     const size_t room = (size_t)split->size * (PL_ADDRESS_TEXT + 1);
     char *text = pl_alloc(room);
     size_t at = 0;
     split->group_size = 0;
     for (int rank = 0; rank < split->size && text; rank++) {
-        if (card[rank].color != split->color)
+        if (entry[rank].color != split->color)
             continue;
         if (rank == split->rank)
             split->group_rank = split->group_size;
         split->group_size++;
         at += (size_t)snprintf(text + at, room - at, "%.*s\n", PL_ADDRESS_TEXT - 1,
-                               card[rank].address);
+                               entry[rank].address);
     }
     return text;
 }
 
 /* The first rank that has no group; this one's may have ended after it was given. */
-static int cards_check(const pl_split_t *split, pl_error_t *err)
+static int entries_check(const pl_split_t *split, pl_error_t *err)
 {
-    const card_t *card = split->lent->data;
+    const entry_t *entry = split->lent->data;
     int rank = 0;
-    while (rank < split->size && !*card[rank].cause)
+    while (rank < split->size && !*entry[rank].cause)
         rank++;
     if (rank == split->size && !split->failure.code)
         return PL_OK;
@@ -102,7 +102,7 @@ static int cards_check(const pl_split_t *split, pl_error_t *err)
     return pl_fail(err, is_own ? split->failure.code : PL_EPEER,
                    "rank %d cannot open the collective of its group: %.*s",
                    is_own ? split->rank : rank, PL_ERROR_TEXT - 1,
-                   is_own ? split->failure.text : card[rank].cause);
+                   is_own ? split->failure.text : entry[rank].cause);
 }
 
 static void gathered(void *self, pl_split_t *split, const pl_body_t *body)
@@ -110,7 +110,7 @@ static void gathered(void *self, pl_split_t *split, const pl_body_t *body)
     (void)body;
     pl_error_t err = {0};
     char *members = NULL;
-    int code = cards_check(split, &err);
+    int code = entries_check(split, &err);
     if (code == PL_OK) {
         members = members_list(split);
         code = members ? PL_OK : pl_no_memory(&err);
@@ -128,20 +128,20 @@ static void gathered(void *self, pl_split_t *split, const pl_body_t *body)
 
 /* ---- what this rank gives ---- */
 
-/* Once there is memory for the card, and something to say. */
-static void card_give(void *self, pl_split_t *split)
+/* Once there is memory for the entry, and something to say. */
+static void entry_give(void *self, pl_split_t *split)
 {
     pl_error_t err = {0};
     if (split->is_given || !split->lent || (!*split->address && !split->failure.code))
         return;
-    card_t *own = (card_t *)split->lent->data + split->rank;
+    entry_t *own = (entry_t *)split->lent->data + split->rank;
     split->is_given = true;
     own->color = split->color;
     strcpy(own->address, split->address);
     if (split->failure.code)
         strcpy(own->cause, split->failure.text);
     const pl_all_gather_t msg = {.memory = &split->lent->object,
-                                 .count = (uint64_t)split->size * sizeof(card_t),
+                                 .count = (uint64_t)split->size * sizeof(entry_t),
                                  .dtype = PL_U8};
     if (pl_call_all_gather(self, split->from, &msg, then(split, gathered), &err))
         return;
@@ -153,7 +153,7 @@ static void card_give(void *self, pl_split_t *split)
 static void lent(void *self, pl_split_t *split, const pl_body_t *body)
 {
     split->lent = pl_object_ref(body->lend_memory_reply.memory);
-    card_give(self, split);
+    entry_give(self, split);
 }
 
 /* Answers to `start` of the group's collective. */
@@ -165,7 +165,7 @@ static void lived(void *self, const pl_answer_t *answer)
     if (answer->kind == PL_ANSWER_PROGRESS) {
         snprintf(split->address, sizeof split->address, "%s",
                  answer->body->start_progress.address);
-        card_give(self, split);
+        entry_give(self, split);
         return;
     }
     split->has_ended = true;
@@ -179,7 +179,7 @@ static void lived(void *self, const pl_answer_t *answer)
     if (split->end.code)
         split->failure = split->end;
     if (!split->joining) {
-        card_give(self, split);
+        entry_give(self, split);
         return;
     }
     pl_abandon(self, split->joining);   /* its thread has ended, perhaps before it came */
@@ -213,7 +213,7 @@ static bool is_splitting(void *self, pl_address_t from)
 
 int pl_collective_split(void *self, pl_split_t *split, pl_error_t *err)
 {
-    const pl_lend_memory_t msg = {.bytes = (uint64_t)split->size * sizeof(card_t)};
+    const pl_lend_memory_t msg = {.bytes = (uint64_t)split->size * sizeof(entry_t)};
     if (split->rank < 0 || split->size > PL_RANKS_MOST || split->rank >= split->size)
         return pl_fail(err, PL_EINVAL, "rank %d of %d: at most %d ranks are possible",
                        split->rank, split->size, PL_RANKS_MOST);
