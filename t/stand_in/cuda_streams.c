@@ -240,11 +240,25 @@ API cu_result_t cuStreamCreate(CUstream *stream, unsigned flags)
     return CU_OK;
 }
 
+static void graph_free(graph_t *graph)
+{
+    while (graph->first) {
+        call_t *next = graph->first->next;
+        free(graph->first);
+        graph->first = next;
+    }
+    stand_in_thing_free(graph);
+}
+
 API cu_result_t cuStreamDestroy_v2(CUstream stream)
 {
     if (!stream || stream->thing.kind != A_STREAM)
         return CU_INVALID_HANDLE;
     stream->thing.of->is_stream[stream->number] = false;
+    if (stream->capturing) { /* the card was lost before the recording ended */
+        stand_in_captures(stream, false);
+        graph_free(stream->capturing);
+    }
     stand_in_thing_free(stream);
     return CU_OK;
 }
@@ -423,16 +437,6 @@ API cu_result_t cuStreamBeginCapture_v2(CUstream stream, cu_choice_t mode)
     stream->is_invalid = false;
     stand_in_captures(stream, true);
     return CU_OK;
-}
-
-static void graph_free(graph_t *graph)
-{
-    while (graph->first) {
-        call_t *next = graph->first->next;
-        free(graph->first);
-        graph->first = next;
-    }
-    stand_in_thing_free(graph);
 }
 
 API cu_result_t cuStreamEndCapture(CUstream stream, CUgraph *graph)
