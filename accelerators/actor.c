@@ -144,7 +144,7 @@ static void watch_later(pl_device_t *device)
     pl_after(device, part < WATCH_MS ? part : WATCH_MS, device_watch, NULL);
 }
 
-/* A device that ends computes what it was given: whoever ends it waits as long as
+/* A device that ends still computes what it was given.  The actor above waits as long as
  * launches end, and at first as long as for a step. */
 static void device_look(pl_device_t *device)
 {

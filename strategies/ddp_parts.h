@@ -107,7 +107,7 @@ typedef struct pl_ddp {
     pl_meeting_t *first, **last, *spare;
     pl_meeting_t *under_way;
     pl_replica_sums_t ended;                   /* of the step that ranks met over last, */
-    bool halts;                                /* which is told with that */
+    bool halts;                                /* reported with that */
     double bucket_mb;                                       /* options */
     bool drop_last, replace_sampler;
     const char *device_kind;                /* of memory that the collective moves besides

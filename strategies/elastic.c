@@ -100,7 +100,7 @@ static void rows_free(pl_elastic_rows_t *rows)
 
 static int batch_begin(pl_elastic_t *e, pl_error_t *err);
 
-/* The next one may have come meanwhile. */
+/* The next batch may be here already. */
 static void compute_ended(pl_elastic_t *e)
 {
     pl_replica_t *r = &e->ddp.replica;

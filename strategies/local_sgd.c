@@ -9,8 +9,8 @@
  * it.
  *
  * Built upon ddp.  Whatever is to read the weights has the ranks come together first
- * (settle); figures of steps in between are told then.  Where gradients stay on devices,
- * what is averaged does, too. */
+ * (settle); the figures of the steps in between are reported then.  Where gradients stay
+ * on devices, what is averaged does, too. */
 #include <math.h>
 #include <string.h>
 

@@ -158,7 +158,7 @@ static int compile(cuda_t *cuda, const char *text, const target_t *target,
     return failed;
 }
 
-int cuda_build(cuda_t *cuda, const char *text, bool anew, cuda_code_t *code,
+int cuda_build(cuda_t *cuda, const char *text, bool again, cuda_code_t *code,
                pl_error_t *err)
 {
     target_t target;
@@ -169,7 +169,7 @@ int cuda_build(cuda_t *cuda, const char *text, bool anew, cuda_code_t *code,
                                          cuda->strict ? "--fmad=false" : "--fmad=true",
                                          "--diag-suppress=39,177,550"};
     char *key = cuda->store ? key_of(cuda, option, text) : NULL;
-    code->was_kept = key && !anew
+    code->was_kept = key && !again
                      && cuda_cache_get(cuda->store, key, &code->image, &code->bytes);
     if (!code->was_kept)
         failed = compile(cuda, text, &target, option, &code->image, &code->bytes, err);
@@ -185,10 +185,11 @@ int cuda_module_load(cuda_t *cuda, const char *text, CUmodule *module, cuda_code
 {
     cu_result_t result = CU_UNKNOWN;
     *made = (cuda_code_t){.was_kept = true};
-    for (bool anew = false; result != CU_OK && result != CU_OUT_OF_MEMORY; anew = true) {
+    for (bool again = false; result != CU_OK && result != CU_OUT_OF_MEMORY;
+         again = true) {
         if (!made->was_kept)
             return cuda_check(cuda, err, result, "loading kernels");
-        int failed = cuda_build(cuda, text, anew, made, err);
+        int failed = cuda_build(cuda, text, again, made, err);
         if (failed == PL_OK)
             failed = cuda_enter(cuda, err);
         if (failed == PL_OK)

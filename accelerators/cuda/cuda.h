@@ -117,9 +117,9 @@ typedef struct cuda_code {
 /* Whether the compiler knows cards of that kind, or older ones. */
 int cuda_compiler_check(const cuda_compiler_t *compiler, const cuda_card_t *card,
                         pl_error_t *err);
-/* The machine code of a text for the device's card; anew: what an earlier run kept cannot
- * be used.  Any thread. */
-int cuda_build(cuda_t *cuda, const char *text, bool anew, cuda_code_t *code,
+/* The machine code of a text for the device's card; again: what an earlier run kept
+ * cannot be used.  Any thread. */
+int cuda_build(cuda_t *cuda, const char *text, bool again, cuda_code_t *code,
                pl_error_t *err);
 /* Loads it, and says where it came from; what an earlier run kept and the driver does not
  * take is compiled again. */

@@ -157,7 +157,7 @@ static char *outputs_of(const flight_t *f)
     return batch_of(f) + batch_bytes(f->plan);
 }
 
-/* Outputs that nobody wants have no place. */
+/* Outputs that the caller does not want take no memory. */
 static size_t flight_bytes(const pl_plan_t *p, const pl_replay_t *replay)
 {
     size_t bytes = aligned(sizeof(gpu_step_t)) + aligned(record_bytes(p))

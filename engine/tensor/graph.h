@@ -173,7 +173,7 @@ typedef struct pl_fetch {
 
 struct pl_model;
 
-/* Ranges of gradients, or parameters, that are told as soon as they are there. */
+/* Ranges of gradients, or parameters, that are reported as soon as they are ready. */
 enum { PL_GRAD_BUCKETS_MOST = 64 };
 
 struct pl_graph {

@@ -41,7 +41,7 @@ typedef struct pl_split {
  * registers memory there at once, and gathers when the group can be joined.  So no other
  * operation of `from` may be requested until done(), and no other split: that is
  * PL_EBUSY.  After an error nothing has begun on this rank, and done() is not called;
- * what fails later is told by done(). */
+ * done() reports what fails later. */
 PL_API int pl_collective_split(void *self, pl_split_t *split, pl_error_t *err);
 
 #ifdef __cplusplus

@@ -101,8 +101,8 @@ pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t
 
 /* Elements of a block of a model's gradients, a power of two, so that there are not too
  * many for each rank to have the norms of all; and how many norms those of a step have.
- * Blocks are counted from the first of neighbouring parameters of one step.  So whoever
- * has whole blocks comes to the same norms, whatever else is on that rank. */
+ * Blocks are counted from the first of neighbouring parameters of one step.  So a
+ * rank that has whole blocks gets the same norms, whatever else it has. */
 int64_t pl_norm_block(const pl_model_t *model);
 int64_t pl_norm_count(const pl_model_t *model, int step, int64_t block);
 
