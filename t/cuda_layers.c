@@ -88,18 +88,38 @@ static void float32_is_not_rounded_to_tf32_unless_asked_for(void)
     ok(off > 1e-5 && off < 1e-2 && by > 0, "with the option off by %g", off);
 }
 
-/* As where batches and heads are so many that the workspace would grow with them. */
-static void a_gradient_of_attention_is_computed_in_parts(void)
+/* As where batches and heads are so many that the workspace would grow with them: parts
+ * that need so many bytes at most; *parts: how many there were. */
+static double parts_off(const char *word, int64_t most, const format_t *format,
+                        int *parts)
 {
     const int64_t whole = dnn_part_most;
     int by, all;
-    cases_off(&(cuda_t){.cudnn = true}, "attention, width 8", &formats[2], &all);
-    dnn_part_most = 1;
-    const double off = cases_off(&(cuda_t){.cudnn = true}, "attention, width 8",
-                                 &formats[2], &by);
+    cases_off(&(cuda_t){.cudnn = true}, word, format, &all);
+    dnn_part_most = most;
+    const double off = cases_off(&(cuda_t){.cudnn = true}, word, format, &by);
     dnn_part_most = whole;
+    *parts = by - all + 1;
+    return off;
+}
+
+static void a_gradient_of_attention_is_computed_in_parts(void)
+{
+    static const char name[] = "attention, four batches of four heads";
+    const int64_t head = 2 * 5 * 5;
+    int parts;
+    double off = parts_off("attention, width 8", 1, &formats[2], &parts);
     ok(off < formats[2].tolerance, "a batch and a head at a time, off by %g", off);
-    is_int(by - all, 3, "two batches of two heads in four parts, not in one");
+    is_int(parts, 4, "two batches of two heads in four parts");
+    for (int f = 2; f < 4; f++) {
+        off = parts_off(name, 2 * head, &formats[f], &parts);
+        ok(off < formats[f].tolerance, "%s: two heads of four at a time, off by %g",
+           formats[f].precision, off);
+        is_int(parts, 8, "four batches of four heads in eight parts");
+        off = parts_off(name, 2 * 4 * head, &formats[f], &parts);
+        ok(off < formats[f].tolerance, "two batches of four at a time, off by %g", off);
+        is_int(parts, 2, "in two parts");
+    }
     pl_layer_t layer = {.kind = PL_LAYER_ATTENTION_GRAD,
                         .attention = {.batches = 32, .heads = 12, .tokens = 1024}};
     int64_t batches, heads;

@@ -626,6 +626,8 @@ const operator_case_t operator_cases[] = {
     {CASE("attention, heads cut out", self_attention, 1, S(2, 5, 24)), .arg = {2, true}},
     {CASE("attention, width 8, heads cut out", self_attention, 1, S(2, 7, 48)),
      .arg = {2, true}},
+    {CASE("attention, four batches of four heads", self_attention, 1, S(4, 5, 96)),
+     .arg = {4, true}},
     {CASE("attention, width 16", attention, 3, S(2, 2, 5, 16), S(2, 2, 5, 16),
           S(2, 2, 5, 16))},
     {CASE("attention, width 24", self_attention, 1, S(1, 6, 72)), .arg = {1, false}},

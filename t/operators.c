@@ -201,6 +201,7 @@ static const char *const without_result[] = {
     "block_norms, of one block",
     /* of another size than a case that has one */
     "attention, width 8, heads cut out",
+    "attention, four batches of four heads",
     "attention, width 16",
     "attention, width 24",
     "embedding, many positions",
