@@ -54,6 +54,53 @@ const pl_module_ops_t gpu_ranks_pair = {.name = "pair",
                                         .step = pair_step,
                                         .steps = pair_steps};
 
+/* The same sides; one objective has the weights and the other the biases. */
+static const pl_module_step_t zip_steps[] = {
+    {.name = "first", .parameters = "*.weight", .describe = second_step},
+    {.name = "second", .parameters = "*.bias", .describe = second_step},
+    PL_STEPS_END,
+};
+
+const pl_module_ops_t gpu_ranks_zip = {.name = "zip",
+                                       .size = 1,
+                                       .step = pair_step,
+                                       .steps = zip_steps};
+
+/* So many parameters that blocks are of more than a cache line, and neither buckets nor
+ * objectives begin where one does. */
+static pl_node_t wide_part(pl_graph_t *g, const char *name)
+{
+    pl_node_t x = pl_param(g, name, PL_SHAPE(270000), pl_normal(0.001));
+    return pl_scale(g, pl_sum(g, pl_mul(g, x, x), (int[]){0}, 1, false), 2);
+}
+
+static void wide_step(pl_graph_t *g, const void *self)
+{
+    (void)self;
+    pl_node_t factor = wide_part(g, "c.weight");
+    factor = pl_add(g, factor, wide_part(g, "c.bias"));
+    pl_loss(g, pl_cross_entropy(g, pl_mul(g, first_side(g), factor), pl_input(g, "y"),
+                                NULL));
+}
+
+static void wide_stage(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)stage;
+    wide_step(g, self);
+}
+
+static const pl_module_step_t wide_steps[] = {
+    {.name = "first", .parameters = "*.weight", .describe = wide_step},
+    {.name = "second", .parameters = "*.bias", .describe = wide_step},
+    PL_STEPS_END,
+};
+
+const pl_module_ops_t gpu_ranks_wide = {.name = "wide", .size = 1, .step = wide_stage};
+const pl_module_ops_t gpu_ranks_wide_zip = {.name = "wide_zip",
+                                            .size = 1,
+                                            .step = wide_stage,
+                                            .steps = wide_steps};
+
 /* ---- A batch norm for which one sample is enough ---- */
 
 static void spaced_step(pl_graph_t *g, const void *self, pl_stage_t stage)

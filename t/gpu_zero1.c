@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "gpu_ranks_parts.h"
 #include "machine_emulated.h"
 #include "mover.h"
 #include "rig.h"
@@ -148,103 +149,6 @@ static const one_t runs[] = {
      .by = "zero1",
      .module = "\"normed\""},
 };
-
-/* ---- Two objectives, the second of which comes with every other step ---- */
-
-static pl_node_t first_side(pl_graph_t *g)
-{
-    return pl_linear(g, "a.fc", pl_flatten(g, pl_input(g, "x"), 1), RIG_CLASSES);
-}
-
-static pl_node_t second_side(pl_graph_t *g)
-{
-    return pl_linear(g, "b.fc", pl_tanh(g, first_side(g)), RIG_CLASSES);
-}
-
-static void first_step(pl_graph_t *g, const void *self)
-{
-    (void)self;
-    pl_loss(g, pl_cross_entropy(g, first_side(g), pl_input(g, "y"), NULL));
-}
-
-static void second_step(pl_graph_t *g, const void *self)
-{
-    (void)self;
-    pl_loss(g, pl_cross_entropy(g, second_side(g), pl_input(g, "y"), NULL));
-}
-
-static int64_t second_every(const void *self)
-{
-    (void)self;
-    return 2;
-}
-
-static void pair_step(pl_graph_t *g, const void *self, pl_stage_t stage)
-{
-    (void)self, (void)stage;
-    pl_loss(g, pl_cross_entropy(g, second_side(g), pl_input(g, "y"), NULL));
-}
-
-static const pl_module_step_t pair_steps[] = {
-    {.name = "first", .parameters = "a.*", .describe = first_step},
-    {.name = "second",
-     .parameters = "b.*",
-     .describe = second_step,
-     .every_n_steps = second_every},
-    PL_STEPS_END,
-};
-
-/* The same sides; one objective has the weights and the other the biases. */
-static const pl_module_step_t zip_steps[] = {
-    {.name = "first", .parameters = "*.weight", .describe = second_step},
-    {.name = "second", .parameters = "*.bias", .describe = second_step},
-    PL_STEPS_END,
-};
-
-/* So many parameters that blocks are of more than a cache line, and neither buckets nor
- * objectives begin where one does. */
-static pl_node_t wide_part(pl_graph_t *g, const char *name)
-{
-    pl_node_t x = pl_param(g, name, PL_SHAPE(270000), pl_normal(0.001));
-    return pl_scale(g, pl_sum(g, pl_mul(g, x, x), (int[]){0}, 1, false), 2);
-}
-
-static void wide_step(pl_graph_t *g, const void *self)
-{
-    (void)self;
-    pl_node_t factor = wide_part(g, "c.weight");
-    factor = pl_add(g, factor, wide_part(g, "c.bias"));
-    pl_loss(g, pl_cross_entropy(g, pl_mul(g, first_side(g), factor), pl_input(g, "y"),
-                                NULL));
-}
-
-static void wide_stage(pl_graph_t *g, const void *self, pl_stage_t stage)
-{
-    (void)stage;
-    wide_step(g, self);
-}
-
-static const pl_module_step_t wide_steps[] = {
-    {.name = "first", .parameters = "*.weight", .describe = wide_step},
-    {.name = "second", .parameters = "*.bias", .describe = wide_step},
-    PL_STEPS_END,
-};
-
-static const pl_module_ops_t wide = {.name = "wide", .size = 1, .step = wide_stage};
-static const pl_module_ops_t wide_zip = {.name = "wide_zip",
-                                         .size = 1,
-                                         .step = wide_stage,
-                                         .steps = wide_steps};
-
-static const pl_module_ops_t zip = {.name = "zip",
-                                    .size = 1,
-                                    .step = pair_step,
-                                    .steps = zip_steps};
-
-static const pl_module_ops_t pair = {.name = "pair",
-                                     .size = 1,
-                                     .step = pair_step,
-                                     .steps = pair_steps};
 
 /* ---- Runs ---- */
 
@@ -493,10 +397,10 @@ static void what_cannot_be_moved_ends_the_run(void)
 static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator},
                                           {"accelerator", &emulated_library_accelerator},
                                           {"collective", &mover_collective},
-                                          {"module", &pair},
-                                          {"module", &zip},
-                                          {"module", &wide},
-                                          {"module", &wide_zip},
+                                          {"module", &gpu_ranks_pair},
+                                          {"module", &gpu_ranks_zip},
+                                          {"module", &gpu_ranks_wide},
+                                          {"module", &gpu_ranks_wide_zip},
                                           {"module", &rig_normed},
                                           PL_REGISTRATIONS_END};
 
