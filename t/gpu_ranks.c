@@ -345,6 +345,34 @@ static void sums_overlap_backward(void)
     }
 }
 
+/* Of a step behind one that is skipped nothing is reduced, also by a rank that hears of
+ * that when its next batch is in order long since.  The first step is skipped, and one of
+ * the second epoch; none that is the last of an epoch, behind which no batch comes. */
+static void a_rank_that_hears_late_reduces_what_the_others_do(void)
+{
+    static const char trainer[] = "\"devices\": 2, \"depth\": 4, \"step_timeout\": 10, "
+                                  "\"nan_policy\": \"skip\"";
+    static const one_t ones[] = {
+        {.name = "ddp", .trainer = trainer, .strategy = SMALL, .nan = 1},
+        {.name = "zero1", .trainer = trainer, .by = "zero1", .strategy = SMALL, .nan = 1},
+        {.name = "two objectives", .trainer = trainer, .module = "\"pair\"", .nan = 1}};
+    for (size_t k = 0; k < sizeof ones / sizeof *ones; k++) {
+        one_t one = ones[k];
+        moved();
+        rig_result_t *even = train(&one, "mover");
+        const int operations = moved();
+        gpu_ranks_late = 0;
+        one.accelerator = "uneven";
+        rig_result_t *result = train(&one, "mover");
+        is_text(result->status, "ok", "%s: %s", one.name, result->error.text);
+        ok(rig_same_bits(even, result), "to the bits of ranks that hear at once");
+        is_int(moved(), operations, "by as many operations");
+        ok(gpu_ranks_late >= 2, "%d batches were in order before the news of an update",
+           gpu_ranks_late);
+        rig_result_free(even), rig_result_free(result);
+    }
+}
+
 /* Whether some run ends with other weights than the right ones. */
 static bool differs(const one_t *one, bool *fault)
 {
@@ -496,6 +524,7 @@ static void a_replay_that_fails_behind_its_fence_ends_the_run(void)
 static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator},
                                           {"accelerator", &emulated_library_accelerator},
                                           {"accelerator", &failing},
+                                          {"accelerator", &gpu_ranks_uneven},
                                           {"collective", &mover_collective},
                                           {"strategy", &gpu_ranks_reading},
                                           {"module", &gpu_ranks_pair},
@@ -508,12 +537,14 @@ int main(void)
     failing = emulated_accelerator;
     failing.name = "failing";
     failing.replay = failing_replay;
+    gpu_ranks_uneven_make();
     rig_init(parts);
     run(gradients_that_stay_on_devices_have_the_same_bits);
     run(a_strategy_that_reads_gradients_gets_them_on_the_host);
     run(a_device_that_is_slow_changes_no_bits);
     run(any_number_of_ranks_comes_to_the_same_bits);
     run(a_run_that_goes_on_comes_to_the_same_bits);
+    run(a_rank_that_hears_late_reduces_what_the_others_do);
     run(sums_overlap_backward);
     run(a_wait_that_is_missing_is_found);
     run(what_cannot_be_moved_ends_the_run);

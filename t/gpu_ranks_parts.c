@@ -1,6 +1,8 @@
-/* gpu_ranks_parts.c - modules and a strategy for the tests of ranks on GPUs */
+/* gpu_ranks_parts.c - modules, a strategy and an accelerator for the tests of ranks on
+ * GPUs */
 #include "gpu_ranks_parts.h"
 
+#include "machine_emulated.h"
 #include "rig.h"
 #include "strategies/ddp_parts.h"
 
@@ -147,3 +149,81 @@ const pl_actor_ops_t gpu_ranks_reading = {.name = "reading",
                                           .level = PL_LEVEL_STRATEGY,
                                           .handlers = read_handlers,
                                           .base = &pl_ddp_strategy};
+
+/* ---- A GPU of which one rank hears before the other does ---- */
+
+pl_accelerator_ops_t gpu_ranks_uneven;
+int gpu_ranks_late;
+
+/* Of the rank whose accelerator has the thread. */
+static _Thread_local struct uneven {
+    int rank;
+    pl_replay_t *update; /* that is not told  [NULL] */
+    void (*done)(pl_replay_t *replay, const pl_error_t *err);
+    bool is_skipped;    /* it is over, too */
+    bool is_followed;   /* a batch behind it is in order */
+    pl_replay_t *batch; /* that is in order, which is not told  [NULL] */
+    void (*ordered)(pl_replay_t *replay, pl_fence_t *fence);
+    pl_fence_t *fence;
+} uneven;
+
+static int uneven_open(void *self, pl_device_info_t *info, pl_error_t *err)
+{
+    uneven = (struct uneven){.rank = info->local_rank};
+    return emulated_accelerator.open(self, info, err);
+}
+
+static void update_tell(const pl_error_t *err)
+{
+    pl_replay_t *update = uneven.update, *batch = uneven.batch;
+    uneven.update = uneven.batch = NULL;
+    uneven.done(update, err);
+    if (!batch)
+        return;
+    uneven.ordered(batch, uneven.fence);
+    pl_object_unref(uneven.fence);
+}
+
+static void update_done(pl_replay_t *replay, const pl_error_t *err)
+{
+    uneven.is_skipped = replay->guarded && !err;
+    if (uneven.rank == 0 || !uneven.is_skipped || uneven.is_followed)
+        update_tell(err);
+}
+
+static void batch_ordered(pl_replay_t *replay, pl_fence_t *fence)
+{
+    uneven.batch = replay;
+    uneven.fence = pl_object_ref(fence);
+}
+
+static int uneven_replay(void *self, pl_plan_t *plan, pl_replay_t *replay,
+                         pl_error_t *err)
+{
+    const bool is_batch = replay->ordered && replay->halts && replay->input[0],
+               is_update = replay->ordered && replay->halts && !replay->input[0];
+    if (is_update && !uneven.update) {
+        uneven.update = replay, uneven.done = replay->done;
+        uneven.is_skipped = uneven.is_followed = false;
+        replay->done = update_done;
+    } else if (is_batch && uneven.rank == 0 && uneven.update) {
+        uneven.ordered = replay->ordered;
+        replay->ordered = batch_ordered;
+    }
+    const int code = emulated_accelerator.replay(self, plan, replay, err);
+    if (!is_batch || uneven.rank == 0 || !uneven.update)
+        return code;
+    uneven.is_followed = true;
+    if (uneven.is_skipped)
+        update_tell(NULL);
+    __atomic_add_fetch(&gpu_ranks_late, 1, __ATOMIC_RELAXED);
+    return code;
+}
+
+void gpu_ranks_uneven_make(void)
+{
+    gpu_ranks_uneven = emulated_accelerator;
+    gpu_ranks_uneven.name = "uneven";
+    gpu_ranks_uneven.open = uneven_open;
+    gpu_ranks_uneven.replay = uneven_replay;
+}
