@@ -224,6 +224,9 @@ typedef struct pl_accelerator_ops {
     /* Sets what is known of the open device; the rest is NaN already.  Called once a
      * second, between replays: it has to return soon  [nothing is known] */
     void (*stats)(void *self, pl_device_stats_t *stats);
+    /* Bytes of the device's own memory that are allocated here  [its memory is the
+     * host's] */
+    size_t (*held)(const void *self);
     /* Reports devices, drivers and libraries of this machine, and what to install; on any
      * thread, and without a device  [nothing] */
     void (*report)(pl_fact_t tell, void *user);

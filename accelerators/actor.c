@@ -429,6 +429,15 @@ static int device_measure(void *self, pl_call_t *call, const pl_body_t *body,
                                      .temperature = s.temperature});
 }
 
+static int device_count_memory(void *self, pl_call_t *call, const pl_body_t *body,
+                               pl_error_t *err)
+{
+    (void)body, (void)err;
+    const pl_device_t *device = self;
+    const size_t held = device->ops->held ? device->ops->held(device->part.self) : 0;
+    return pl_reply_count_memory(call, &(pl_count_memory_reply_t){.bytes = held});
+}
+
 /* ---- the end ---- */
 
 /* Replays that were started complete first: they write into memory that others hold. */
@@ -473,7 +482,7 @@ static const pl_handler_t device_handlers[] = {
     PL_ON(replay_plan, device_replay), PL_ON(measure_peak, device_measure_peak),
     PL_ON(write_region, pl_device_write), PL_ON(prepare_reads, pl_device_prepare),
     PL_ON(read_region, pl_device_read),   PL_ON(measure_device, device_measure),
-    PL_ON(describe_plans, pl_device_describe),
+    PL_ON(describe_plans, pl_device_describe), PL_ON(count_memory, device_count_memory),
     PL_HANDLERS_END,
 };
 

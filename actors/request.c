@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "accelerators/actor.h"
 #include "actors/connectors/writer.h"
 #include "actors/launchers/environment.h"
 #include "actors/monitors.h"
@@ -319,31 +320,42 @@ static int resume_check(const pl_job_t *job, pl_error_t *err)
                    job->resume);
 }
 
-/* Threads and files of the ranks of this process: what the worker, data and loggers
- * start; a save, a directory that is held, and a collective, with both ends of the
- * connections between two ranks, take some.  A rank that is another process takes a
- * handle of it, its standard error and links. */
-static int descriptors_check(const pl_job_t *job, pl_error_t *err)
+/* Threads and files of a process that has so many of the ranks: what the worker, data and
+ * loggers start; a save, a directory that is held, and a collective, with both ends of
+ * the connections between two ranks, take some, and one that moves a device's memory a
+ * thread.  A rank that is another process takes a handle of it, its standard error and
+ * links. */
+static int process_check(const pl_job_t *job, int64_t ranks, pl_error_t *err)
 {
     enum { OF_REMOTE = 8 };
-    const pl_actor_ops_t *launcher = pl_request_launcher(job, err);
-    if (!launcher)
-        return err->code;
-    const int64_t workers = job->data->workers, world = pl_request_ranks(job),
-                  ranks = !launcher->here   ? 0
-                          : launcher->joins ? 1
-                                            : world;
+    const int64_t workers = job->data->workers, world = pl_request_ranks(job);
     const bool listed = pl_options_value(job->options, "loggers") != NULL,
-               trains = job->stage == PL_TRAIN, writes = pl_request_writes(job);
+               trains = job->stage == PL_TRAIN, writes = pl_request_writes(job),
+               lends = pl_accelerator_memory_kind(
+                           pl_options_choice(job->options, "trainer.accelerator", "cpu"))
+                       != NULL;
     const int64_t loggers = !writes  ? 0
                             : listed ? pl_options_count(job->options, "loggers")
                                      : 1,
-                  others = 3 + trains + (world > 1),
+                  others = 3 + trains + (world > 1) + (world > 1 && lends),
                   meeting = world > 1 ? ranks * (6 + 2 * world) : 0;
     return pl_descriptors_for(ranks * (others + workers) + loggers,
                               ranks * workers + loggers + 4 * writes + meeting
                                   + OF_REMOTE * (world - ranks),
                               err);
+}
+
+/* The limit of this process is that of those which it starts. */
+static int descriptors_check(const pl_job_t *job, pl_error_t *err)
+{
+    const pl_actor_ops_t *launcher = pl_request_launcher(job, err);
+    if (!launcher)
+        return err->code;
+    const int64_t ranks = !launcher->here   ? 0
+                          : launcher->joins ? 1
+                                            : pl_request_ranks(job);
+    const int code = process_check(job, ranks, err);
+    return code == PL_OK && !ranks ? process_check(job, 1, err) : code;
 }
 
 int pl_request_check(const pl_job_t *job, pl_error_t *err)

@@ -6,11 +6,9 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/memory.h"
 #include "base/options.h"
 
 enum { COUNT_MOST = 1000000 };
-#define MEMORY_SHARE 0.9                          /* of what is free, unless it is said */
 
 static int rates_check(const pl_tuning_t *what, pl_error_t *err)
 {
@@ -58,8 +56,6 @@ int pl_tuning_settle(pl_tuning_t *what, pl_error_t *err)
     what->steps_per_trial = what->steps_per_trial ? what->steps_per_trial : 5;
     what->init_val = what->init_val ? what->init_val : 2;
     what->max_trials = what->max_trials ? what->max_trials : 25;
-    if (!what->max_memory)
-        what->max_memory = (int64_t)((double)pl_memory_free() * MEMORY_SHARE);
     int code = rates_check(what, err);
     if (code == PL_OK)
         code = count_check("num_training", what->num_training, err);

@@ -648,8 +648,9 @@ typedef struct pl_tuning {
                                         step, or as many as last 40 ms  [5] */
     int64_t init_val;                /* first batch size  [2] */
     int64_t max_trials;              /* maximum number of sizes  [25] */
-    int64_t max_memory;              /* bytes by which the process may grow  [nine tenths
-                                        of the machine's free memory] */
+    int64_t max_memory;              /* bytes by which the process may grow, or what it
+                                        holds of a device's own memory  [nine tenths of
+                                        the machine's free memory; of a device's, all] */
 } pl_tuning_t;
 
 /* Trains a separate module and suggests a value.

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "strategies/ddp_parts.h"
+#include "strategies/optimizers/optimizer.h"
 #include "strategies/replica_parts.h"
 #include "tensor/model.h"
 #include "tensor/precision.h"
@@ -103,7 +104,7 @@ static bool is_bulk(const pl_ddp_t *ddp, pl_region_t region)
     if (region == PL_REGION_GRADS || region == PL_REGION_EXCHANGE
         || (region == PL_REGION_STATE && (ddp->agrees || !ddp->on_device))
         || (region == PL_REGION_STRATEGY0 && ddp->agrees)
-        || (region == PL_REGION_STRATEGY0 + 1 && ddp->scatters))
+        || (region == PL_REGION_NORMS && ddp->scatters))
         return pl_replica_region_count(r, region) > 0;
     return ddp->ways && ddp->ways->shares && ddp->ways->shares(ddp, region);
 }

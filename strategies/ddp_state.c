@@ -144,7 +144,7 @@ static void given(void *self, const pl_answer_t *answer)
     ddp->after = (pl_fence_t *)answer->body->replay_plan_progress.fence;
     const int code = is_given == &ddp->state_given
                          ? pl_ddp_state_sum(ddp, &err)
-                         : pl_ddp_device_sum(ddp, PL_REGION_STRATEGY0 + 1, 0,
+                         : pl_ddp_device_sum(ddp, PL_REGION_NORMS, 0,
                                              norms_count(ddp), &err);
     pl_ddp_device_moved(ddp, code == PL_OK ? NULL : &err);
 }

@@ -430,6 +430,25 @@ static int replica_synchronize(void *self, pl_call_t *call, const pl_body_t *bod
     return pl_reply_synchronize(call, &(pl_synchronize_reply_t){0});
 }
 
+static void memory_counted(void *self, const pl_answer_t *answer)
+{
+    (void)self;
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_call_fail(answer->context, answer->error);
+    else if (answer->kind == PL_ANSWER_REPLY)
+        pl_reply_count_memory(answer->context, &answer->body->count_memory_reply);
+}
+
+static int replica_count_memory(void *self, pl_call_t *call, const pl_body_t *body,
+                                pl_error_t *err)
+{
+    const pl_replica_t *r = self;
+    const pl_how_t how = {.on_answer = memory_counted, .context = call};
+    return pl_call_count_memory(self, r->accelerator, &body->count_memory, how, err)
+               ? PL_OK
+               : err->code;
+}
+
 static void replica_release(void *self)
 {
     pl_replica_release(self);
@@ -448,6 +467,7 @@ static const pl_handler_t replica_handlers[] = {
     PL_ON(freeze, replica_freeze),
     PL_ON(set_rate, replica_set_rate),
     PL_ON(synchronize, replica_synchronize),
+    PL_ON(count_memory, replica_count_memory),
     PL_HANDLERS_END,
 };
 

@@ -200,7 +200,7 @@ typedef struct pl_replica_meets {
      * order in which those lie; PL_GRAD_BUCKETS_MOST at most; false: there are no more.
      * [all] */
     bool (*partition)(const pl_replica_t *r, int k, int64_t *first, int64_t *count);
-    /* With a partition: how many elements of PL_REGION_STRATEGY0 + 1 have norms of blocks
+    /* With a partition: how many elements of PL_REGION_NORMS have norms of blocks
      * of the gradients before an update, of all ranks, at most; then a graph of its own
      * for each of the module's steps is pl_optimizer_norms(), and its graphs are made
      * anew when parameters are frozen.  [0: gradients are whole] */

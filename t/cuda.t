@@ -387,6 +387,14 @@ tune_finds_what_fits_on_a_card() {
     like "$out" '^[0-9]+ +does not fit$' "a size does not fit"
     largest=$(sed -n 's/.*batches of up to \([0-9]*\) fit$/\1/p' <<<"$out")
     ok "others do, up to $largest" test "$largest" -ge 16
+    ok "the memory is that of the card: $out" \
+        awk '$4 == "MiB" && $3 > 0.2 && $3 < 8 { known++ } $4 == "GiB" || $3 > 8 && $4 == "MiB" { bad++ }
+             END { exit !(known && !bad) }' <<<"$out"
+    with 'devices=1 memory_mb=8' tune run.json --set trainer.accelerator=cuda --set data.path=more.csv \
+        --batch-size power --init-val 16 --steps-per-trial 1 --max-memory 1
+    is "$status" 0 "a search with a limit ends well: $err"
+    ok "a limit below the card's holds: $out" \
+        test "$(sed -n 's/.*batches of up to \([0-9]*\) fit$/\1/p' <<<"$out")" -lt "$largest"
     with 'devices=1 memory_mb=8' fit run.json --set trainer.accelerator=cuda --set data.path=more.csv \
         --set data.batch_size="$largest"
     is "$status" 0 "a run trains with the largest: $err"

@@ -35,6 +35,7 @@ static void device_open(void)
 static void device_close(void)
 {
     is_int(device.stale, 0, "(nothing used memory that was freed)");
+    is_int(rig.ops->held(&device), device.used, "(it knows what it holds)");
     rig.ops->close(&device);
     is_int(device.used + device.pinned, 0, "(and all of it is freed)");
 }
@@ -111,6 +112,7 @@ static void what_fits_does_not_depend_on_what_was_there(void)
            "%s", rig.err.text);
     is_int(device.gpu.memory->region[PL_REGION_GRADS].count, 0, "a larger one is not");
     device.gpu.machine->memory_free(&device, block.address);
+    device.gpu.memory->held -= block.bytes;
     device_close();
 }
 

@@ -369,13 +369,13 @@ static void rig_by_blocks(rig_t *rig, int64_t block, int64_t norms)
 /* Adds the norms of the blocks in some pieces to those that there are. */
 static void norms_add(rig_t *rig, const pl_piece_t *piece, int pieces)
 {
-    double *sum = rig->region[PL_REGION_STRATEGY0 + 1], own[64];
+    double *sum = rig->region[PL_REGION_NORMS], own[64];
     pl_reference_replay_t replay = {0};
     pl_optimizer_t *o = rig->optimizer;
     o->pieces = pieces;
     memcpy(o->piece, piece, (size_t)pieces * sizeof *piece);
     memcpy(replay.region, rig->region, sizeof replay.region);
-    replay.region[PL_REGION_STRATEGY0 + 1] = own;
+    replay.region[PL_REGION_NORMS] = own;
     for (int k = 0; k < 64; k++)
         own[k] = NAN;
     pl_graph_t *g = pl_optimizer_norms(o, rig->model, &failure);

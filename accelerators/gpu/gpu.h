@@ -41,7 +41,7 @@ typedef struct pl_gpu {
     .pin = pl_gpu_pin, .unpin = pl_gpu_unpin, .compile = pl_gpu_compile, \
     .compile_later = pl_gpu_compile_later, .compile_stop = pl_gpu_compile_stop, \
     .discard = pl_gpu_discard, \
-    .describe = pl_gpu_describe, .cache = pl_gpu_cache, \
+    .describe = pl_gpu_describe, .cache = pl_gpu_cache, .held = pl_gpu_held, \
     .replay = pl_gpu_replay, .descriptor = pl_gpu_descriptor, .collect = pl_gpu_collect
 
 /* And of a machine that lets others use its memory: .memory_kind, which is the
@@ -79,6 +79,7 @@ PL_API void pl_gpu_discard(void *self, pl_plan_t *plan);
 PL_API void pl_gpu_describe(const void *self, const pl_plan_t *plan,
                             pl_plan_facts_t *facts);
 PL_API const char *pl_gpu_cache(const void *self);
+PL_API size_t pl_gpu_held(const void *self);
 PL_API int pl_gpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay,
                          pl_error_t *err);
 PL_API int pl_gpu_descriptor(const void *self);

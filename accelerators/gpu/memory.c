@@ -27,6 +27,7 @@ static void block_free(pl_gpu_t *gpu, gpu_block_t *block)
         return;
     gpu->machine->memory_free(gpu, block->address);
     gpu->memory->generation++;
+    gpu->memory->held -= block->bytes;
     *block = (gpu_block_t){0};
 }
 
@@ -39,6 +40,7 @@ static int block_new(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, bool zeroe
         code = gpu->machine->memory_new(gpu, bytes, &fresh, err);
     if (code != PL_OK)
         return code;
+    gpu->memory->held += bytes;
     *block = (gpu_block_t){fresh, bytes};
     return zeroed ? gpu->machine->zero(gpu, PL_STREAM_MAIN, fresh, bytes, err) : PL_OK;
 }
@@ -239,6 +241,12 @@ void gpu_memory_close(pl_gpu_t *gpu)
     pl_free(m->staging);
     pl_free(m);
     gpu->memory = NULL;
+}
+
+size_t pl_gpu_held(const void *self)
+{
+    const pl_gpu_memory_t *m = ((const pl_gpu_t *)self)->memory;
+    return m ? m->held : 0;
 }
 
 pl_device_ptr_t gpu_address(const pl_gpu_t *gpu, const gpu_spot_t *spot, int set)

@@ -39,6 +39,7 @@ typedef struct pl_gpu_memory {
     void *staging; /* of the host, for what is converted */
     size_t staging_bytes;
     unsigned generation; /* grows when memory moves */
+    size_t held;         /* bytes of all blocks */
 } pl_gpu_memory_t;
 
 enum { GPU_GUARDED = 1, GPU_ENOUGH, GPU_WRONG_INDEX, GPU_NOT_FINITE };

@@ -5,8 +5,9 @@
  * search then goes on between the largest that fits and the smallest that does not.
  * Where the first does not fit, half as many samples are next, until some do.
  * Linux promises more memory than there is and ends who takes it, so what the next size
- * would need is estimated from those before.  What is trained is this run's own and ends
- * with it.
+ * would need is estimated from those before.  Where the device has memory of its own,
+ * that is what is measured, and a size that it has no memory for fails by itself.  What
+ * is trained is this run's own and ends with it.
  *
  * The speed of a size is the median of several timings, each from nothing under way to
  * nothing under way, and long enough that the clock and the messages do not matter.
@@ -30,10 +31,7 @@
 #include "base/memory.h"
 
 enum { END = 0, AGAIN = -1 };                     /* what comes next, instead of a size */
-/* Shares of a rate: below the first sizes are not told apart, and one timing that went
- * astray says nothing of the others. */
-static const double NOISE_LEAST = 0.05, NOISE_MOST = 0.1;
-static const double GAIN = 0.1;           /* for which a larger batch is worth its size */
+static const double MEMORY_SHARE = 0.9;   /* of the host's that is free, unless given */
 static const int64_t TIMING = PL_SECOND / 25;  /* at least, unless one step is longer */
 
 typedef struct finder {
@@ -50,7 +48,8 @@ typedef struct finder {
     int64_t timings;
     uint32_t sent;                 /* steps of the trial */
     int64_t memory, peak;          /* bytes in use before the first; at most so far, which
-                                      stay */
+                                      stay: of the device, or of this process */
+    int64_t limit;                 /* by which they may grow; 0: none */
     int64_t began;
     bool stopping;
     pl_outcome_t *outcome;
@@ -78,59 +77,6 @@ static json_t *trials_json(const finder_t *f)
     for (int64_t k = 0; k < f->tried; k++)
         trials = pl_json_append(trials, trial_json(f, &f->trial[k]));
     return trials;
-}
-
-static bool is_as_quick(const pl_size_trial_t *trial, const pl_size_trial_t *quickest)
-{
-    const double noise = fmax(fmax(trial->noise, quickest->noise), NOISE_LEAST);
-    return trial->rate >= quickest->rate * (1 - fmin(noise, NOISE_MOST));
-}
-
-const pl_size_trial_t *pl_size_quickest(const pl_size_trial_t *trial, int64_t count)
-{
-    const pl_size_trial_t *best = NULL, *smallest = NULL;
-    for (int64_t k = 0; k < count; k++)
-        if (trial[k].fits && (!best || trial[k].rate > best->rate))
-            best = &trial[k];
-    for (int64_t k = 0; k < count; k++)
-        if (trial[k].fits && (!smallest || trial[k].size < smallest->size)
-            && is_as_quick(&trial[k], best))
-            smallest = &trial[k];
-    return smallest;
-}
-
-/* Generalisation needs steps: at least 50 an epoch, unless the batches would be smaller
- * than the usual ones of 32 samples, and of those at least 4. */
-static int64_t size_most(int64_t samples)
-{
-    enum { STEPS = 50, STEPS_LEAST = 4, USUAL = 32 };
-    const int64_t few = samples / STEPS_LEAST < USUAL ? samples / STEPS_LEAST : USUAL;
-    if (!samples)
-        return INT64_MAX;
-    return samples / STEPS > few ? samples / STEPS : few;
-}
-
-static const pl_size_trial_t *smallest_of(const pl_size_trial_t *trial, int64_t count,
-                                          int64_t most, double rate)
-{
-    const pl_size_trial_t *smallest = NULL;
-    for (int64_t k = 0; k < count; k++)
-        if (trial[k].fits && trial[k].size <= most && trial[k].rate >= rate
-            && (!smallest || trial[k].size < smallest->size))
-            smallest = &trial[k];
-    return smallest;
-}
-
-const pl_size_trial_t *pl_size_suggested(const pl_size_trial_t *trial, int64_t count,
-                                         int64_t samples)
-{
-    const int64_t most = size_most(samples);
-    double best = 0;
-    for (int64_t k = 0; k < count; k++)
-        if (trial[k].fits && trial[k].size <= most)
-            best = fmax(best, trial[k].rate);
-    const pl_size_trial_t *found = smallest_of(trial, count, most, best * (1 - GAIN));
-    return found ? found : smallest_of(trial, count, INT64_MAX, 0);
 }
 
 static json_t *size_or_null(int64_t size)
@@ -170,7 +116,6 @@ static void finder_end(finder_t *f)
 /* What a size would need: a line through the two largest that fit. */
 static bool is_too_much(const finder_t *f, int64_t size)
 {
-    const int64_t limit = what_of(f)->max_memory;
     const pl_size_trial_t *a = NULL, *b = NULL;
     for (int64_t k = 0; k < f->tried; k++)
         if (f->trial[k].fits && f->trial[k].memory
@@ -178,17 +123,11 @@ static bool is_too_much(const finder_t *f, int64_t size)
             a = b;
             b = &f->trial[k];
         }
-    if (!a || !limit || b->memory <= a->memory)
+    if (!a || !f->limit || b->memory <= a->memory)
         return false;
     const double each = (double)(b->memory - a->memory) / (double)(b->size - a->size);
     return (double)(b->memory - f->memory) + each * (double)(size - b->size)
-           > (double)limit;
-}
-
-static bool is_above_limit(const finder_t *f, int64_t memory)
-{
-    const int64_t limit = what_of(f)->max_memory;
-    return limit && memory - f->memory > limit;
+           > (double)f->limit;
 }
 
 static void trial_keep(finder_t *f, const pl_size_trial_t *trial)
@@ -370,20 +309,56 @@ static void timing_stop(finder_t *f)
     f->ends = false;
 }
 
-static void trial_end(finder_t *f)
+static void trial_end(finder_t *f, int64_t memory)
 {
-    const int64_t memory = pl_memory_used();
     const bool grown = memory > f->peak;
     f->peak = grown ? memory : f->peak;
     pl_size_trial_t trial = {.size = f->size,
                              .memory = grown ? memory : 0,
                              .rate = median_of(f->rate, f->timings),
-                             .fits = !(grown && is_above_limit(f, memory))};
+                             .fits = !grown || !f->limit
+                                     || memory - f->memory <= f->limit};
     for (int64_t k = 0; k < f->timings; k++)
         f->rate[k] = fabs(f->rate[k] / trial.rate - 1);
     trial.noise = 2 * median_of(f->rate, f->timings);
     trial_keep(f, &trial);
     trial_report(f);
+}
+
+/* The host's memory ends without an error, the device's with one. */
+static void first_begin(finder_t *f, int64_t memory, bool on_device)
+{
+    f->memory = f->peak = memory;
+    f->limit = what_of(f)->max_memory;
+    if (!f->limit && !on_device)
+        f->limit = (int64_t)((double)pl_memory_free() * MEMORY_SHARE);
+    trial_begin(f);
+}
+
+/* Before the first trial, and behind each. */
+static void memory_counted(void *self, const pl_answer_t *answer)
+{
+    finder_t *f = self;
+    if (answer->kind == PL_ANSWER_ERROR)
+        finder_fail(f, answer->error);
+    if (answer->kind != PL_ANSWER_REPLY)
+        return;
+    const int64_t held = (int64_t)answer->body->count_memory_reply.bytes,
+                  memory = held ? held : pl_memory_used();
+    if (f->memory) {
+        trial_end(f, memory);
+        agree(f, next_of(f));
+    } else {
+        first_begin(f, memory, held > 0);
+    }
+}
+
+static void memory_count(finder_t *f)
+{
+    pl_error_t err = {0};
+    if (!pl_call_count_memory(f, f->pass.strategy, &(pl_count_memory_t){0},
+                              (pl_how_t){.on_answer = memory_counted}, &err))
+        finder_fail(f, &err);
 }
 
 /* Of a size that nothing is known of when the search is stopped nothing is told. */
@@ -392,11 +367,10 @@ static void finder_rest(pl_pass_t *pass)
     finder_t *f = (finder_t *)pass;
     timing_stop(f);
     f->run = pl_pass_call(pass);
-    const bool known = f->timings == what_of(f)->steps_per_trial
-                       || (f->stopping && f->timings);
-    if (known)
-        trial_end(f);
-    agree(f, known || f->stopping ? next_of(f) : AGAIN);
+    if (f->timings == what_of(f)->steps_per_trial || (f->stopping && f->timings))
+        memory_count(f);
+    else
+        agree(f, f->stopping ? next_of(f) : AGAIN);
 }
 
 /* Ranks of which one has failed in a step do not meet again. */
@@ -537,11 +511,10 @@ static int finder_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     if (!f->outcome)
         return pl_no_memory(err);
     f->began = pl_now();
-    f->memory = f->peak = pl_memory_used();
     f->run = call;
     f->size = what_of(f)->init_val;
     f->pass.stage = PL_TRAIN;
-    trial_begin(f);
+    memory_count(f);
     return PL_OK;
 }
 

@@ -264,8 +264,7 @@ static pl_node_t blocks_norms(pl_graph_t *g, const blocks_t *b, int64_t block,
 
 static pl_node_t norms_view(pl_graph_t *g, int64_t first, int64_t count)
 {
-    return pl_region_view(g, (pl_region_t)(PL_REGION_STRATEGY0 + 1), first,
-                          PL_SHAPE(count));
+    return pl_region_view(g, PL_REGION_NORMS, first, PL_SHAPE(count));
 }
 
 /* All that a step trains, in order. */

@@ -16,6 +16,9 @@
 #include "tensor/graph.h"
 #include "tensor/model.h"
 
+/* A strategy's region: norms of blocks of the gradients, of all ranks. */
+#define PL_REGION_NORMS ((pl_region_t)(PL_REGION_STRATEGY0 + 1))
+
 extern const pl_optimizer_ops_t pl_adagrad_optimizer, pl_adam_optimizer,
     pl_adamw_optimizer, pl_lion_optimizer, pl_muon_optimizer, pl_rmsprop_optimizer,
     pl_sgd_optimizer;
@@ -59,7 +62,7 @@ typedef struct pl_optimizer {
     int64_t block;                          /* elements of a block: the norm of the
                                                gradients is that of the norms of blocks
                                                [0: of ranges of them] */
-    int64_t norms;                          /* PL_REGION_STRATEGY0 + 1 has as many, which
+    int64_t norms;                          /* PL_REGION_NORMS has as many, which
                                                pl_optimizer_norms() left of blocks of all
                                                ranks  [0: the gradients are whole] */
 } pl_optimizer_t;
