@@ -100,16 +100,16 @@ typedef struct pl_transfer {
 enum { PL_PLAN_KINDS = 64 };
 typedef struct pl_plan_facts {
     struct {
-        char name[24];                            /* of a kind of launch: "layer_norm" */
-        int launches;                             /* of each replay */
-        double bytes;                             /* that they read and write, at most */
+        char name[24];                             /* of a kind of launch: "layer_norm" */
+        int launches;                              /* of each replay */
+        double bytes;                              /* that they read and write, at most */
     } kind[PL_PLAN_KINDS];
     int kinds;
-    size_t arena;                                 /* bytes for the values of a replay */
-    int pieces;                                   /* that were compiled */
-    int from_cache;                               /* of them: found there */
-    int stored;                                   /* of them: there for later runs */
-    double seconds;                               /* that threads compiled them */
+    size_t arena;                                   /* bytes for the values of a replay */
+    int pieces;                                     /* that were compiled */
+    int from_cache;                                 /* of them: found there */
+    int stored;                                     /* of them: there for later runs */
+    double seconds;                                 /* that threads compiled them */
 } pl_plan_facts_t;
 
 typedef struct pl_device_info {

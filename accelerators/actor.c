@@ -248,10 +248,10 @@ static void replay_done(pl_replay_t *replay, const pl_error_t *err)
 /* Whoever is asked for them later hears of them at the end. */
 static void replay_ready(pl_replay_t *replay, int buckets, pl_fence_t *fence)
 {
-    pl_progress_replay_plan(
-        ((half_t *)replay)->of->call,
-        &(pl_replay_plan_progress_t){.buckets = (uint32_t)buckets,
-                                     .fence = fence ? &fence->object : NULL});
+    pl_progress_replay_plan(((half_t *)replay)->of->call,
+                            &(pl_replay_plan_progress_t){.buckets = (uint32_t)buckets,
+                                                         .fence = fence ? &fence->object
+                                                                        : NULL});
 }
 
 static void replay_ordered(pl_replay_t *replay, pl_fence_t *fence)
@@ -301,9 +301,8 @@ static const pl_compiled_t *compiled_find(const pl_device_t *device, uint32_t nu
 }
 
 static int running_fill(running_t *running, const pl_device_t *device,
-                        const pl_replay_plan_t *msg,
-                        const pl_compiled_t *compiled, const pl_compiled_t *then,
-                        pl_error_t *err)
+                        const pl_replay_plan_t *msg, const pl_compiled_t *compiled,
+                        const pl_compiled_t *then, pl_error_t *err)
 {
     pl_replay_t *scaled = then ? &running->then.replay : &running->first.replay;
     if (msg->scalars.size > sizeof scaled->scalar)
@@ -421,12 +420,11 @@ static int device_measure(void *self, pl_call_t *call, const pl_body_t *body,
     if (device->ops->stats)
         device->ops->stats(device->part.self, &s);
     return pl_reply_measure_device(
-        call,
-        &(pl_measure_device_reply_t){.memory_used = s.memory_used,
-                                     .memory_total = s.memory_total,
-                                     .utilization = s.utilization,
-                                     .power = s.power,
-                                     .temperature = s.temperature});
+        call, &(pl_measure_device_reply_t){.memory_used = s.memory_used,
+                                           .memory_total = s.memory_total,
+                                           .utilization = s.utilization,
+                                           .power = s.power,
+                                           .temperature = s.temperature});
 }
 
 static int device_count_memory(void *self, pl_call_t *call, const pl_body_t *body,
@@ -477,12 +475,18 @@ static void device_release(void *self)
 }
 
 static const pl_handler_t device_handlers[] = {
-    PL_ON(start, device_start),        PL_ON(allocate, pl_device_allocate),
-    PL_ON(compile, pl_device_compile), PL_ON(discard_plan, pl_device_discard),
-    PL_ON(replay_plan, device_replay), PL_ON(measure_peak, device_measure_peak),
-    PL_ON(write_region, pl_device_write), PL_ON(prepare_reads, pl_device_prepare),
-    PL_ON(read_region, pl_device_read),   PL_ON(measure_device, device_measure),
-    PL_ON(describe_plans, pl_device_describe), PL_ON(count_memory, device_count_memory),
+    PL_ON(start, device_start),
+    PL_ON(allocate, pl_device_allocate),
+    PL_ON(compile, pl_device_compile),
+    PL_ON(discard_plan, pl_device_discard),
+    PL_ON(replay_plan, device_replay),
+    PL_ON(measure_peak, device_measure_peak),
+    PL_ON(write_region, pl_device_write),
+    PL_ON(prepare_reads, pl_device_prepare),
+    PL_ON(read_region, pl_device_read),
+    PL_ON(measure_device, device_measure),
+    PL_ON(describe_plans, pl_device_describe),
+    PL_ON(count_memory, device_count_memory),
     PL_HANDLERS_END,
 };
 

@@ -13,7 +13,7 @@
 
 typedef struct pl_compiled {
     char name[32];
-    int64_t samples;                             /* of a batch  [0: it reads none] */
+    int64_t samples;                                  /* of a batch  [0: it reads none] */
     pl_plan_t *plan;
     size_t sums;                                            /* numbers of all figures */
     int output_count, bucket_count;
@@ -26,8 +26,8 @@ typedef struct pl_time_row {
     char what[24], operator[64];
     int stream;
     uint64_t count;
-    double first;       /* s of the first call, in which a driver may compile */
-    double seconds;     /* of the others */
+    double first;                 /* s of the first call, in which a driver may compile */
+    double seconds;               /* of the others */
 } pl_time_row_t;
 
 /* Zeros: nothing was measured yet. */
@@ -37,7 +37,7 @@ typedef struct pl_device_times {
     int rows, room;
     pl_map_t known;                                         /* a row's number from 1 */
     uint64_t replays;
-    double before;                   /* s of the replays before in the same list */
+    double before;                          /* s of the replays before in the same list */
 } pl_device_times_t;
 
 typedef struct pl_device {
@@ -51,22 +51,22 @@ typedef struct pl_device {
     unsigned warned;                                /* emulated formats that were named */
     pl_compiled_t *plan;
     int plan_count, plan_room;
-    struct compile *compiles;                       /* under way: actor_plans.c */
+    struct compile *compiles;                               /* under way: actor_plans.c */
     struct running *spare;
     int running;                     /* replays and measurements under way */
     int readings;                    /* of regions */
     int64_t since;                   /* pl_now() when the newest replay began, or could */
     bool halted;                     /* a replay that halts could not begin */
     bool ending;
-    pl_call_t *life;                                /* the call of `start` */
-    pl_job_t *job;                                  /* counted */
-    bool watches;                                   /* its launches, while replays run */
-    uint64_t ended;                                 /* of them */
-    int64_t moved;                                  /* pl_now() when one ended, or
-                                                       replays began */
-    int64_t ending_since;                                   /* pl_now() */
-    bool told;                       /* that it waits for a compiler */
-    pl_call_t *measuring;                                   /* its peak  [NULL] */
+    pl_call_t *life;                                 /* the call of `start` */
+    pl_job_t *job;                                   /* counted */
+    bool watches;                                    /* its launches, while replays run */
+    uint64_t ended;                                  /* of them */
+    int64_t moved;                                   /* pl_now() when one ended, or
+                                                        replays began */
+    int64_t ending_since;                            /* pl_now() */
+    bool told;                                       /* that it waits for a compiler */
+    pl_call_t *measuring;                            /* its peak  [NULL] */
     pl_rooms_t rooms;
     pl_device_times_t times;
 } pl_device_t;

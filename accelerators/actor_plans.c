@@ -17,13 +17,13 @@ enum { BEAT_MS = 100 };
 
 /* A plan that is compiled in the background. */
 typedef struct compile {
-    pl_compiling_t compiling; /* first: done() gets it back */
+    pl_compiling_t compiling;                             /* first: done() gets it back */
     struct compile *next;
     pl_device_t *device;
     pl_call_t *call;
     pl_compiled_t compiled;
-    unsigned formats; /* of the graph: 1 << pl_dtype_t */
-    int64_t said; /* pl_now() of the last line */
+    unsigned formats;                                  /* of the graph: 1 << pl_dtype_t */
+    int64_t said;                                      /* pl_now() of the last line */
 } compile_t;
 
 static size_t bytes_of(const pl_graph_t *g, const pl_value_t *v)
@@ -212,10 +212,10 @@ static json_t *facts_json(const pl_compiled_t *compiled, const pl_plan_facts_t *
     int launches = 0;
     double bytes = 0;
     for (int k = 0; k < facts->kinds; k++) {
-        kinds = pl_json_append(kinds, json_pack("{s:s,s:i,s:I}", "name",
-                                                facts->kind[k].name, "launches",
-                                                facts->kind[k].launches, "bytes",
-                                                (json_int_t)facts->kind[k].bytes));
+        kinds = pl_json_append(kinds,
+                               json_pack("{s:s,s:i,s:I}", "name", facts->kind[k].name,
+                                         "launches", facts->kind[k].launches, "bytes",
+                                         (json_int_t)facts->kind[k].bytes));
         launches += facts->kind[k].launches;
         bytes += facts->kind[k].bytes;
     }

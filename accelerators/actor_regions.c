@@ -9,7 +9,7 @@
 #include "tensor/operators.h"
 
 int pl_device_allocate(void *self, pl_call_t *call, const pl_body_t *body,
-                           pl_error_t *err)
+                       pl_error_t *err)
 {
     pl_device_t *device = self;
     const uint32_t region = body->allocate.region;
@@ -29,18 +29,18 @@ int pl_device_allocate(void *self, pl_call_t *call, const pl_body_t *body,
                                           (char *)lent->data + body->allocate.offset, err)
                     : device->ops->region(part, region, dtype, count, err);
     if (code == PL_OK && body->allocate.lends)
-        code = device->ops->lend ? device->ops->lend(part, region, &own, err)
-                                 : pl_fail(err, PL_EUNSUPPORTED,
-                                           "accelerator \"%s\" lends no memory",
-                                           device->ops->name);
+        code = device->ops->lend
+                   ? device->ops->lend(part, region, &own, err)
+                   : pl_fail(err, PL_EUNSUPPORTED, "accelerator \"%s\" lends no memory",
+                             device->ops->name);
     if (code != PL_OK)
         return code;
     device->dtype[region] = dtype;
     device->lends |= own != NULL;
     pl_object_unref(device->borrowed[region]);
     device->borrowed[region] = pl_object_ref(body->allocate.memory);
-    code = pl_reply_allocate(
-        call, &(pl_allocate_reply_t){.memory = own ? &own->object : NULL});
+    code = pl_reply_allocate(call,
+                             &(pl_allocate_reply_t){.memory = own ? &own->object : NULL});
     pl_object_unref(own);
     return code;
 }
@@ -68,8 +68,7 @@ static bool region_adopt(pl_device_t *device, const pl_write_region_t *msg, void
     return true;
 }
 
-int pl_device_write(void *self, pl_call_t *call, const pl_body_t *body,
-                        pl_error_t *err)
+int pl_device_write(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     pl_device_t *device = self;
     const pl_floats_t *floats = (const pl_floats_t *)body->write_region.floats;
@@ -96,8 +95,7 @@ int pl_device_write(void *self, pl_call_t *call, const pl_body_t *body,
                          : code;
 }
 
-int pl_device_prepare(void *self, pl_call_t *call, const pl_body_t *body,
-                          pl_error_t *err)
+int pl_device_prepare(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     pl_device_t *device = self;
     uint64_t count[PL_REGIONS];
@@ -112,10 +110,10 @@ int pl_device_prepare(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* A read in the background. */
 typedef struct reading {
-    pl_transfer_t transfer;                             /* first: done() gets it back */
+    pl_transfer_t transfer;                               /* first: done() gets it back */
     pl_device_t *device;
     pl_call_t *call;
-    pl_floats_t *floats;                                /* counted */
+    pl_floats_t *floats;                                    /* counted */
 } reading_t;
 
 static void reading_end(reading_t *reading, const pl_error_t *err)
@@ -123,9 +121,8 @@ static void reading_end(reading_t *reading, const pl_error_t *err)
     if (err)
         pl_call_fail(reading->call, err);
     else
-        pl_reply_read_region(reading->call,
-                             &(pl_read_region_reply_t){.floats =
-                                                           &reading->floats->object});
+        pl_reply_read_region(reading->call, &(pl_read_region_reply_t){
+                                                .floats = &reading->floats->object});
     pl_object_unref(reading->floats);
     pl_free(reading);
 }
@@ -140,8 +137,7 @@ static void read_done(pl_transfer_t *transfer, const pl_error_t *err)
         pl_actor_end(device, NULL);
 }
 
-int pl_device_read(void *self, pl_call_t *call, const pl_body_t *body,
-                       pl_error_t *err)
+int pl_device_read(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     pl_device_t *device = self;
     const uint32_t region = body->read_region.region;

@@ -22,10 +22,10 @@ static uint64_t hash(uint64_t of, const char *text)
 
 static pl_time_row_t *row_of(pl_device_times_t *times, const pl_device_span_t *span)
 {
-    const uint64_t key = hash(hash(0xcbf29ce484222325u + (unsigned)span->stream,
-                                   span->what) * 31,
-                              span->path)
-                         | 1;
+    const uint64_t key =
+        hash(hash(0xcbf29ce484222325u + (unsigned)span->stream, span->what) * 31,
+             span->path)
+        | 1;
     const uintptr_t known = (uintptr_t)pl_map_get(&times->known, key);
     if (known)
         return &times->row[known - 1];
@@ -56,10 +56,10 @@ json_t *pl_device_times_add(pl_device_times_t *times, const pl_device_span_t *sp
             *(row->count++ ? &row->seconds : &row->first) += s.end - s.begin;
         }
         end = s.end > end ? s.end : end;
-        spans = pl_json_append(
-            spans, json_pack("[i,s,s,I,I]", s.stream, s.what, s.path,
-                             (json_int_t)((times->before + s.begin) * 1e9),
-                             (json_int_t)((times->before + s.end) * 1e9)));
+        spans = pl_json_append(spans,
+                               json_pack("[i,s,s,I,I]", s.stream, s.what, s.path,
+                                         (json_int_t)((times->before + s.begin) * 1e9),
+                                         (json_int_t)((times->before + s.end) * 1e9)));
     }
     times->replays++;
     times->before += end;
@@ -87,8 +87,13 @@ static const char *time_text(double seconds, char text[24])
 {
     const bool is_short = seconds < 1e-3;
     snprintf(text, 24, "%.1f %s",
-             seconds * (is_short ? 1e6 : seconds < 1 ? 1e3 : 1),
-             is_short ? "us" : seconds < 1 ? "ms" : "s");
+             seconds
+                 * (is_short      ? 1e6
+                    : seconds < 1 ? 1e3
+                                  : 1),
+             is_short      ? "us"
+             : seconds < 1 ? "ms"
+                           : "s");
     return text;
 }
 

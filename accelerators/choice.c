@@ -73,7 +73,7 @@ const char *pl_accelerator_automatic(const pl_options_t *o)
     for (size_t k = 0; is_automatic(o) && k < sizeof preferred / sizeof *preferred; k++)
         if (!atomic_load(&is_refused[k]) && offered(k, o))
             return preferred[k];
-    return "cpu"; /* or not asked for */
+    return "cpu";                                           /* or not asked for */
 }
 
 static void probe(const pl_options_t *o, int local_rank)

@@ -19,10 +19,10 @@ typedef struct peak {
     void *device;
     pl_plan_t *plan;
     pl_dtype_t dtype;
-    int64_t size, began, taken;          /* of the newest replay, ns */
-    int rounds;                          /* of that size */
-    double flops;                        /* the best so far */
-    bool inside, ended;                  /* replay() is called; and the replay is over */
+    int64_t size, began, taken;           /* of the newest replay, ns */
+    int rounds;                           /* of that size */
+    double flops;                         /* the best so far */
+    bool inside, ended;                   /* replay() is called; and the replay is over */
     pl_error_t failure;
     void (*then)(void *user, double flops, const pl_error_t *err);
     void *user;

@@ -18,13 +18,13 @@ enum { PL_ROOMS = 2 };
 
 /* What batches lie in. */
 typedef struct pl_pinned {
-    pl_pages_t *pages; /* counted */
-    bool is_pinned;    /* false: the device cannot */
+    pl_pages_t *pages;                                      /* counted */
+    bool is_pinned;                                         /* false: the device cannot */
 } pl_pinned_t;
 
 /* Starts as zeros, but for the device. */
 typedef struct pl_rooms {
-    const pl_accelerator_ops_t *ops;                   /* that reads, and pins [NULL] */
+    const pl_accelerator_ops_t *ops;                     /* that reads, and pins [NULL] */
     void *device;
     pl_floats_t *room[PL_ROOMS][PL_REGIONS];                /* counted  [NULL] */
     pl_pinned_t *pinned;

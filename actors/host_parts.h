@@ -72,13 +72,13 @@ struct pl_trainer {
 struct pl_engine {
     pl_runtime_t runtime;
     pl_reactor_t *reactor;
-    void *host;                                       /* the host actor; control thread */
-    pl_trainer_t *trainers;                           /* host's thread */
-    bool closing, closed;                             /* host's thread */
+    void *host;                             /* the host actor; control thread */
+    pl_trainer_t *trainers;                 /* host's thread */
+    bool closing, closed;                   /* host's thread */
     bool tells;                             /* host's thread, which is in notifications */
-    pl_wait_t *wait;                                  /* host's thread  [nobody waits] */
-    pl_trainer_t *living;                             /* control thread */
-    bool ending;                                      /* control thread */
+    pl_wait_t *wait;                        /* host's thread  [nobody waits] */
+    pl_trainer_t *living;                   /* control thread */
+    bool ending;                            /* control thread */
     void (*on_closed)(pl_engine_t *engine, void *user);
     void *closed_user;
     pl_note_t closed_note;

@@ -21,24 +21,15 @@ static const pl_registration_t own_parts[] = {
 #ifdef HAVE_ONEDNN
     {"accelerator", &pl_cpu_accelerator},
 #endif
-    {"collective", &pl_best_collective},
-    {"collective", &pl_shm_collective},
-    {"collective", &pl_tcp_collective},
-    {"strategy", &pl_ddp_strategy},
-    {"strategy", &pl_elastic_strategy},
-    {"strategy", &pl_local_sgd_strategy},
-    {"strategy", &pl_single_strategy},
-    {"strategy", &pl_zero1_strategy},
-    {"launcher", &pl_external_launcher},
-    {"launcher", &pl_inline_launcher},
-    {"launcher", &pl_script_launcher},
-    {"launcher", &pl_spawn_launcher},
-    {"dataset", &pl_csv_dataset},
-    {"dataset", &pl_idx_dataset},
-    {"dataset", &pl_lines_dataset},
-    {"dataset", &pl_npy_dataset},
-    {"dataset", &pl_text_dataset},
-    PL_REGISTRATIONS_END,
+    {"collective", &pl_best_collective},  {"collective", &pl_shm_collective},
+    {"collective", &pl_tcp_collective},   {"strategy", &pl_ddp_strategy},
+    {"strategy", &pl_elastic_strategy},   {"strategy", &pl_local_sgd_strategy},
+    {"strategy", &pl_single_strategy},    {"strategy", &pl_zero1_strategy},
+    {"launcher", &pl_external_launcher},  {"launcher", &pl_inline_launcher},
+    {"launcher", &pl_script_launcher},    {"launcher", &pl_spawn_launcher},
+    {"dataset", &pl_csv_dataset},         {"dataset", &pl_idx_dataset},
+    {"dataset", &pl_lines_dataset},       {"dataset", &pl_npy_dataset},
+    {"dataset", &pl_text_dataset},        PL_REGISTRATIONS_END,
 };
 
 /* What it reads lies in the memory of this process. */
@@ -54,7 +45,7 @@ int pl_init(int *argc, char ***argv, const pl_registration_t *registrations,
         own_parts,       pl_optimizer_parts, pl_callback_parts,
         pl_logger_parts, pl_precision_parts, registrations,
     };
-    (void)argc, (void)argv;              /* the system tells the same, and of all */
+    (void)argc, (void)argv;                    /* the system tells the same, and of all */
     pl_again_note();
     int code = pl_register(parts_here, err);
     for (size_t k = 0; k < sizeof all / sizeof *all && code == PL_OK; k++)

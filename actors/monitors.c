@@ -176,7 +176,7 @@ static bool a_callback_may_add(const pl_job_t *job, const char *monitor)
 
 typedef struct metrics {
     json_t *known;
-    bool validates;             /* else components themselves report a missing "val_…" */
+    bool validates;            /* else components themselves report a missing "val_…" */
 } metrics_t;
 
 static int monitor_find(const pl_job_t *job, const char *key, const char *monitor,
@@ -215,8 +215,8 @@ static int monitor_find(const pl_job_t *job, const char *key, const char *monito
 /* A name of words such as "val_head_acc". */
 static bool more_is_better(const char *monitor)
 {
-    static const char *const more[] = {"acc",       "accuracy", "auc", "auroc", "f1",
-                                       "precision", "recall",   "r2"};
+    static const char *const more[] = {"acc", "accuracy",  "auc",    "auroc",
+                                       "f1",  "precision", "recall", "r2"};
     static const char *const less[] = {"loss", "error"};
     bool is = false;
     for (const char *word = monitor; *word;) {

@@ -14,7 +14,7 @@ typedef struct pl_ending {
     uint32_t epoch;
     char *metrics;                                     /* JSON object  [none] */
     int64_t began;                                     /* ns; its loop  [0: it did not] */
-    bool begun;                                             /* a batch has been through */
+    bool begun;                                        /* a batch has been through */
     double seconds;
 } pl_ending_t;
 

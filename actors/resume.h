@@ -9,9 +9,9 @@
 /* All zero: the run begins afresh. */
 typedef struct pl_resume {
     json_t *manifest;
-    char *path;                                 /* of the checkpoint */
-    char *run_dir;                              /* that it goes on in  [one of its own] */
-    bool elsewhere;                       /* its own, because the user asks for it */
+    char *path;                                /* of the checkpoint */
+    char *run_dir;                             /* that it goes on in  [one of its own] */
+    bool elsewhere;                            /* its own, because the user asks for it */
 } pl_resume_t;
 
 /* What is to be looked for: what the ranks agreed on, or what the job says  [NULL]. */

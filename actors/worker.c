@@ -212,9 +212,8 @@ static int spawn_parts(pl_worker_t *w, pl_error_t *err)
                         .ranks = w->ranks,
                         .local_rank = w->local_rank};
     pl_accelerator_probe(w->job, (int)w->local_rank);
-    const char *device = pl_options_choice(
-        w->job->options, "trainer.accelerator",
-        pl_accelerator_automatic(w->job->options));
+    const char *device = pl_options_choice(w->job->options, "trainer.accelerator",
+                                           pl_accelerator_automatic(w->job->options));
     const pl_actor_ops_t *accelerator = pl_accelerator_actor(device, err);
     w->measures = pl_accelerator_measures(device);
     w->describes = pl_accelerator_describes(device);
@@ -270,8 +269,8 @@ static void device_measured(void *self, const pl_answer_t *answer)
                                     .power = reply->power,
                                     .temperature = reply->temperature};
     if (!pl_is_nobody(w->callback))
-        pl_call_show_device(w, w->callback, &shown,
-                            (pl_how_t){.on_answer = device_shown}, NULL);
+        pl_call_show_device(w, w->callback, &shown, (pl_how_t){.on_answer = device_shown},
+                            NULL);
     pl_after(w, DEVICE_MS, device_measure, NULL);
 }
 
@@ -280,7 +279,7 @@ static void device_measure(void *self)
     pl_worker_t *w = self;
     if (!w->run)
         return;
-    pl_actor_does(w, w->run);                            /* viewers see of which run */
+    pl_actor_does(w, w->run);                               /* viewers see of which run */
     pl_call_measure_device(w, w->accelerator, &(pl_measure_device_t){0},
                            (pl_how_t){.on_answer = device_measured}, NULL);
 }

@@ -1358,8 +1358,8 @@ typedef struct pl_kernel_call {
 } pl_kernel_call_t;
 
 typedef struct pl_kernel {
-    const char *accelerator;      /* "cpu"; "reference": float64, for precision 64-true;
-                                     "gpu": a text for all GPUs */
+    const char *accelerator;        /* "cpu"; "reference": float64, for precision 64-true;
+                                       "gpu": a text for all GPUs */
     /* Writes rows [from, to) of the output. Several threads call it at once with
      * different rows. The values of a row must not depend on the division into calls, so
      * that the same run gives the same bits  [a text] */
@@ -1717,11 +1717,11 @@ typedef enum pl_hook {
 
 /* What a device does, measured once a second; NaN: unknown. */
 typedef struct pl_device_stats {
-    double memory_used, memory_total;        /* bytes, of all processes */
-    double utilization;                      /* share of the time in which it computed, 0
-                                                to 1 */
-    double power;                            /* W */
-    double temperature;                      /* degrees Celsius */
+    double memory_used, memory_total;         /* bytes, of all processes */
+    double utilization;                       /* share of the time in which it computed, 0
+                                                 to 1 */
+    double power;                             /* W */
+    double temperature;                       /* degrees Celsius */
 } pl_device_stats_t;
 
 /* The arguments of a callback at a hook. */
@@ -1752,8 +1752,8 @@ typedef struct pl_hook_event {
                                         PREDICT_END; otherwise 0 */
     const pl_result_tensor_t *output;  /* outputs of the batch at PREDICT_BATCH_END, of
                                           all batches at PREDICT_END; [samples, …] each */
-    const pl_device_stats_t *device;   /* newest measurement of this rank's device  [NULL:
-                                          it measures nothing, or not yet] */
+    const pl_device_stats_t *device;  /* newest measurement of this rank's device  [NULL:
+                                         it measures nothing, or not yet] */
 } pl_hook_event_t;
 
 /* The newest value of a metric, such as "val_acc". Returns whether it is known; *value is

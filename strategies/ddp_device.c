@@ -197,8 +197,8 @@ static int share(pl_ddp_t *ddp, pl_error_t *err)
     const pl_replica_t *r = &ddp->replica;
     const pl_how_t how = {.on_answer = share_answered};
     for (int k = 0; k < PL_REGIONS && !ddp->shares; k++) {
-        const pl_share_memory_t msg = {
-            .memory = r->lends[k] ? &r->bulk[k].memory->object : NULL};
+        const pl_share_memory_t msg = {.memory = r->lends[k] ? &r->bulk[k].memory->object
+                                                             : NULL};
         if (!msg.memory)
             continue;
         if (!pl_call_share_memory(ddp, ddp->mover, &msg, how, err))
@@ -375,10 +375,9 @@ void pl_ddp_device_release(pl_ddp_t *ddp)
 }
 
 #define MEETS \
-    .prepare = pl_ddp_prepare, .compile = pl_ddp_device_compile, \
-    .ready = device_ready, .reduce = device_reduce, \
-    .computed = device_computed, .stays = true, .exchange = pl_ddp_exchange, \
-    .gather = pl_ddp_gather
+    .prepare = pl_ddp_prepare, .compile = pl_ddp_device_compile, .ready = device_ready, \
+    .reduce = device_reduce, .computed = device_computed, .stays = true, \
+    .exchange = pl_ddp_exchange, .gather = pl_ddp_gather
 
 const pl_replica_meets_t pl_ddp_device_meets = {MEETS};
 const pl_replica_meets_t pl_ddp_state_meets = {MEETS, .graphs = PL_DDP_STATE_GRAPHS,

@@ -74,8 +74,8 @@ typedef struct pl_ddp_ways {
  * The regions that ranks move are the replica's `bulk`. */
 typedef struct pl_ddp_places {
     size_t tail, moments, figures, outputs, end;
-    size_t scratch;               /* room for parameters, where gradients stay on devices
-                                     and each rank has a partition */
+    size_t scratch;                /* room for parameters, where gradients stay on devices
+                                      and each rank has a partition */
 } pl_ddp_places_t;
 
 /* Of the first so many buckets, behind what each is there; counted. */
@@ -108,14 +108,14 @@ typedef struct pl_ddp {
     pl_meeting_t *under_way;
     pl_replica_sums_t ended;                   /* of the step that ranks met over last, */
     bool halts;                                /* reported with that */
-    double bucket_mb;                                       /* options */
+    double bucket_mb;                          /* options */
     bool drop_last, replace_sampler;
     const char *device_kind;                /* of memory that the collective moves besides
                                                the host's  [NULL] */
     bool on_device;                         /* gradients stay there: ddp_device.c */
     bool agrees;                            /* there is state that ranks agree on */
-    pl_ddp_range_t scatter[PL_GRAD_BUCKETS_MOST];    /* zero1.c; with buckets these */
-    int scatters;                                    /* [0: each rank gets all sums] */
+    pl_ddp_range_t scatter[PL_GRAD_BUCKETS_MOST];  /* zero1.c; with buckets these */
+    int scatters;                           /* [0: each rank gets all sums] */
     bool shares;                            /* their memory was given to the collective */
     pl_ddp_fences_t computed, updated;      /* gradients of the step to come; parameters
                                                of the update under way */

@@ -144,8 +144,8 @@ static void given(void *self, const pl_answer_t *answer)
     ddp->after = (pl_fence_t *)answer->body->replay_plan_progress.fence;
     const int code = is_given == &ddp->state_given
                          ? pl_ddp_state_sum(ddp, &err)
-                         : pl_ddp_device_sum(ddp, PL_REGION_NORMS, 0,
-                                             norms_count(ddp), &err);
+                         : pl_ddp_device_sum(ddp, PL_REGION_NORMS, 0, norms_count(ddp),
+                                             &err);
     pl_ddp_device_moved(ddp, code == PL_OK ? NULL : &err);
 }
 
@@ -161,8 +161,8 @@ static int give(pl_ddp_t *ddp, int k, const char *what, pl_bytes_t scalars,
 
 int pl_ddp_state_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err)
 {
-    const double scalars[] = {[HAS_SAMPLES] = sums->has_samples,
-                              [IS_FIRST] = ddp->replica.rank == 0};
+    const double scalars[] = {
+        [HAS_SAMPLES] = sums->has_samples, [IS_FIRST] = ddp->replica.rank == 0};
     return give(ddp, GIVE, "state_give", (pl_bytes_t){scalars, sizeof scalars},
                 &ddp->state_given, err);
 }

@@ -37,8 +37,8 @@ typedef struct pl_elastic {
     pl_fold_t fold[PL_FOLDS_MOST];                /* that occur */
     int folds, combines;
 
-    pl_objective_state_t *of, *next_of;          /* the batch under way, and the next one
-                                                    [NULL]: */
+    pl_objective_state_t *of, *next_of;           /* the batch under way, and the next one
+                                                     [NULL]: */
     pl_replay_plan_t msg, next_msg;
     pl_stack_t stack;                                       /* of what is sent */
     int sent, back;                                         /* replays */

@@ -227,7 +227,6 @@ static pl_floats_t *tensor_block(const pl_weights_t *weights, const pl_output_t 
     return block;
 }
 
-
 static int floats_write(pl_replica_t *r, pl_write_region_t msg, pl_floats_t *floats,
                         pl_error_t *err)
 {

@@ -18,7 +18,7 @@ enum {
     DO_END_AND_REPLY = 7,
     DO_LINGER = 8,                      /* 12 ms, until the replies before are heard, then
                                            replies */
-    DO_FLOOD = 1000,                     /* so many less 1000 of progress, then replies */
+    DO_FLOOD = 1000,                    /* so many less 1000 of progress, then replies */
 };
 
 typedef struct bee {

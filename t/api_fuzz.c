@@ -25,7 +25,7 @@ enum { TRAINERS = 3, LOOPS = 1, TICKETS = 4096, CALLS = 200, ROUNDS = 10, WAIT_M
 
 /* What was taken, and is to be told of. */
 typedef struct ticket {
-    const char *what;                   /* the call */
+    const char *what;                                       /* the call */
     int told;
     bool dropped;                       /* its trainer was freed: nothing is told of it */
 } ticket_t;
@@ -497,13 +497,18 @@ static void wait_for_loop(void)
 
 static void wander(int calls)
 {
-    static void (*const all[])(void) = {
-        monitor,  control,      dashboard, file,  show, dispatch, close_it,  trainer_new,
-        begin,    trainer_free, predict,   tune,  stop, command,  loop_open, loop_use,
-        turn,     trainer_new,  begin,     begin, turn, command,  loop_use,  turn,
-        turn,     loop_close,   turn,      turn,  turn, command,  command,   loop_use,
-        loop_use, loop_use,     turn,      turn,  turn, command,  command,   loop_use,
-        wait_for_run, wait_for_command, wait_to_open, wait_for_loop};
+    static void (*const all[])(
+        void) = {monitor,      control,          dashboard,    file,
+                 show,         dispatch,         close_it,     trainer_new,
+                 begin,        trainer_free,     predict,      tune,
+                 stop,         command,          loop_open,    loop_use,
+                 turn,         trainer_new,      begin,        begin,
+                 turn,         command,          loop_use,     turn,
+                 turn,         loop_close,       turn,         turn,
+                 turn,         command,          command,      loop_use,
+                 loop_use,     loop_use,         turn,         turn,
+                 turn,         command,          command,      loop_use,
+                 wait_for_run, wait_for_command, wait_to_open, wait_for_loop};
     while (calls-- > 0)
         all[drawn_below(sizeof all / sizeof *all)]();
 }

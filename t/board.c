@@ -772,8 +772,7 @@ static void samples_belong_to_the_steps_that_they_are_trained_on_in(void)
     report(board, 100, (pl_run_progress_t){.event = "train", .global_step = 3});
     json_t *all = told_by(board);
     const json_t *run = run_of(all, 1);
-    ok(is_close(newest_of(run, "samples_per_second")
-                    / newest_of(run, "steps_per_second"),
+    ok(is_close(newest_of(run, "samples_per_second") / newest_of(run, "steps_per_second"),
                 96),
        "96 samples a step, not %g",
        newest_of(run, "samples_per_second") / newest_of(run, "steps_per_second"));

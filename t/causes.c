@@ -15,7 +15,7 @@ typedef struct heard {
     pl_map_t trained;                        /* batches that a replay was for */
     pl_map_t first;                          /* of each thread, the number of its first */
     int calls, astray, strangers, batches;
-    char text[160];                          /* the first that is wrong */
+    char text[160];                                         /* the first that is wrong */
 } heard_t;
 
 static uint64_t key_of(const pl_tap_record_t *record, uint64_t call)
@@ -128,8 +128,11 @@ static void a_step_is_the_cause_of_what_is_done_for_it(void)
     static const struct {
         const char *strategy, *more;
         int ranks;
-    } all[] = {{"single", "", 1},    {"ddp", "", 2},  {"zero1", "", 2},
-               {"local_sgd", "", 2}, {"elastic", ", \"deterministic\": \"elastic\"", 2},
+    } all[] = {{"single", "", 1},
+               {"ddp", "", 2},
+               {"zero1", "", 2},
+               {"local_sgd", "", 2},
+               {"elastic", ", \"deterministic\": \"elastic\"", 2},
                {"ddp", ", \"accumulate_grad_batches\": 2", 2}};
     if (!rig_has("cpu"))
         return;

@@ -72,8 +72,7 @@ static int (*slot_of(const pl_collective_ops_t *ops,
     switch (move) {
     case PL_MOVE_join: return ops->join;
     case PL_MOVE_lend_memory: return ops->lend_memory;
-    case PL_MOVE_share_memory:
-        return ops->share_memory ? ops->share_memory : unsupported;
+    case PL_MOVE_share_memory: return ops->share_memory ? ops->share_memory : unsupported;
     case PL_MOVE_all_reduce: return ops->all_reduce;
     case PL_MOVE_reduce_scatter: return ops->reduce_scatter;
     case PL_MOVE_all_gather: return ops->all_gather;

@@ -414,8 +414,7 @@ typedef struct fleet {
 
 enum { FLEET = 3, FLEET_ELEMENTS = 1 << 18 };
 
-static void fleet_open(fleet_t *f, const char *kind, const char *script,
-                       const char *last)
+static void fleet_open(fleet_t *f, const char *kind, const char *script, const char *last)
 {
     const char *address[FLEET] = {f->own.address};
     member_open(&f->own, kind, NULL);

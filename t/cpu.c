@@ -470,12 +470,12 @@ static double distance_in(const operator_run_t *run, pl_region_t region,
     const char *name;
     json_t *values;
     double worst = 0;
-    json_object_foreach((json_t *)want, name, values)
-    {
+    json_object_foreach((json_t *)want, name, values) {
         const pl_tensor_info_t *t = tensor_of(run, name);
-        const double off = !t    ? NAN
-                           : got ? distance(values, NULL, got->region[region] + t->offset)
-                           : distance(values, run->region[region] + t->offset, NULL);
+        const double off = !t ? NAN
+                           : got
+                               ? distance(values, NULL, got->region[region] + t->offset)
+                               : distance(values, run->region[region] + t->offset, NULL);
         worst = tap_larger(worst, off);
     }
     return worst;
@@ -504,8 +504,7 @@ static bool values_fill(operator_run_t *run, const json_t *data)
     const char *name;
     json_t *values, *one;
     size_t i;
-    json_object_foreach(json_object_get(data, "values"), name, values)
-    {
+    json_object_foreach(json_object_get(data, "values"), name, values) {
         const pl_tensor_info_t *t = tensor_of(run, name);
         if (!t || t->count != (int64_t)json_array_size(values))
             return false;

@@ -48,8 +48,9 @@ void cpu_trainer_close(cpu_trainer_t *r)
 bool cpu_train(cpu_trainer_t *r, int step, double figures[2][2])
 {
     device_rig_t device = device_of(r);
-    const bool done = device_training_step(
-        &device, &r->t, &(device_training_t){r->step, r->update}, step, figures);
+    const bool done = device_training_step(&device, &r->t,
+                                           &(device_training_t){r->step, r->update}, step,
+                                           figures);
     cpu_told = device.err;
     return done;
 }

@@ -127,8 +127,7 @@ static void operators_compute_what_the_reference_does(void)
         for (int f = 0; f < FORMATS; f++)
             if (is_long || i % (FORMATS * SHARE) == f * SHARE) {
                 checked++;
-                wrong += !device_is_right(&rig, &operator_cases[i],
-                                          formats[f].precision,
+                wrong += !device_is_right(&rig, &operator_cases[i], formats[f].precision,
                                           formats[f].tolerance);
             }
     ok(checked > 20 && wrong == 0, "of %d cases none is wrong", checked);
@@ -149,8 +148,8 @@ static void operators_of_users_are_computed_by_the_host(void)
         if (strstr(operator_cases[i].name, "user's operator")) {
             checked++;
             ok(device_is_right(&rig, &operator_cases[i], formats[0].precision,
-                               formats[0].tolerance), "%s",
-               operator_cases[i].name);
+                               formats[0].tolerance),
+               "%s", operator_cases[i].name);
         }
     ok(checked > 2, "%d cases", checked);
     accelerator->close(&device);
@@ -176,8 +175,8 @@ static double products_off(cuda_t *device, const format_t *format, int *by)
         return INFINITY;
     for (int i = 0; i < operator_case_count; i++)
         if (is_product(&operator_cases[i]))
-            worst = fmax(worst, device_case_off(&rig, &operator_cases[i],
-                                                format->precision));
+            worst = fmax(worst,
+                         device_case_off(&rig, &operator_cases[i], format->precision));
     accelerator->close(device);
     *by = *multiplied - before;
     return worst;
@@ -531,11 +530,11 @@ static void texts_that_cannot_be_compiled_are_told(void)
 static rig_result_t *fit_watched(const char *stand_in)
 {
     setenv("STAND_IN", stand_in, 1);
-    rig_result_t *result = rig_train(
-        &(rig_spec_t){.accelerator = "cuda",
-                      .trainer = "\"max_epochs\": 1",
-                      .callbacks = "[{\"name\": \"device_stats_monitor\", "
-                                   "\"every_n_steps\": 1}]"});
+    rig_result_t *result =
+        rig_train(&(rig_spec_t){.accelerator = "cuda",
+                                .trainer = "\"max_epochs\": 1",
+                                .callbacks = "[{\"name\": \"device_stats_monitor\", "
+                                             "\"every_n_steps\": 1}]"});
     setenv("STAND_IN", "", 1);
     is_text(result->status, "ok", "%s: a run trains: %s", stand_in, result->error.text);
     return result;
@@ -744,7 +743,7 @@ static void a_process_ends_when_no_compiler_runs(void)
     int status = 0;
     fflush(stdout);
     const pid_t child = fork();
-    if (child == 0)                     /* its threads are not stopped to look for leaks */
+    if (child == 0)                    /* its threads are not stopped to look for leaks */
         setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
     if (child == 0 && freopen("/dev/null", "w", stdout))
         execl("/proc/self/exe", "cuda", EXITS, NULL);
@@ -817,7 +816,7 @@ static void a_folder_that_others_use_too_is_no_obstacle(void)
     snprintf(folder, sizeof folder, "%s/shared", tap_folder());
     cuda_cache_t *cache = cuda_cache_new(folder, 1);
     mkdir(folder, 0700);
-    for (int k = 0; k < 300; k++) { /* names that another process might have used */
+    for (int k = 0; k < 300; k++) {       /* names that another process might have used */
         snprintf(path, sizeof path, "%s/%d-%d.part", folder, (int)getpid(), k);
         fclose(fopen(path, "w"));
     }
@@ -871,7 +870,7 @@ int main(int argc, char **argv)
     setenv("PACELINE_CUDA_PATH", text, 1);
     snprintf(text, sizeof text, "%s/around", tap_folder());
     setenv("XDG_CACHE_HOME", text, 1);
-    setenv("TMPDIR", tap_folder(), 1);               /* what a killed process leaves */
+    setenv("TMPDIR", tap_folder(), 1);                  /* what a killed process leaves */
     unsetenv("CUDA_VISIBLE_DEVICES");
     rig_init(cuda_plugin());
     accelerator = cuda_plugin()->table;

@@ -52,8 +52,7 @@ _Static_assert(sizeof(CUstreamCaptureMode) == sizeof(cu_choice_t), "enums are as
 #endif
 #ifdef NCCL_MAJOR
 #define NCCL_NUMBER(ours, theirs, value) NUMBER(ours, theirs, value)
-#define NCCL(member, symbol, result, parameters) \
-    SAME(((cuda_nccl_t *)0)->member, symbol)
+#define NCCL(member, symbol, result, parameters) SAME(((cuda_nccl_t *)0)->member, symbol)
 #endif
 #include "accelerators/cuda/names.def"
 
@@ -136,7 +135,8 @@ static void nccl_says_which_version_it_is(void)
     ncclUniqueId id[2] = {0};
     const cuda_communicator_t *nccl = cuda_communicator_open(&err);
     if (!nccl) {
-        like(err.text, "^NVIDIA's library of collectives .libnccl.so.2. is not found: "
+        like(err.text,
+             "^NVIDIA's library of collectives .libnccl.so.2. is not found: "
              "apt-get install libnccl2 .* or pip install nvidia-nccl-cu1[23], ",
              "without NCCL an error says how to get it");
         return;

@@ -125,7 +125,7 @@ static const char *name_of(const pl_layer_t *layer)
     return text;
 }
 
-static FILE *record; /* what was chosen */
+static FILE *record;                                        /* what was chosen */
 
 /* Of what cuDNN makes of a layer for a card, if all is well. */
 static bool is_accepted(const card_t *card, cudnnBackendDescriptor_t device,
@@ -187,8 +187,10 @@ static void other_attention_is_accepted(void)
 /* Those of the examples, and one with a stride. */
 static void convolution_is_accepted_for_four_cards(void)
 {
-    static const int64_t sizes[][5] = {
-        {28, 1, 16, 3, 1}, {14, 16, 32, 3, 1}, {32, 3, 64, 3, 1}, {32, 64, 128, 3, 2}};
+    static const int64_t sizes[][5] = {{28, 1, 16, 3, 1},
+                                       {14, 16, 32, 3, 1},
+                                       {32, 3, 64, 3, 1},
+                                       {32, 64, 128, 3, 2}};
     static const pl_dtype_t types[] = {PL_F32, PL_BF16, PL_F16};
     for (int c = 0; c < CARDS; c++) {
         cudnnBackendDescriptor_t device = card_describe(&cards[c]);
@@ -211,9 +213,10 @@ static void convolution_is_accepted_for_four_cards(void)
 
 static void a_plan_is_kept_as_text(void)
 {
-    const pl_layer_t layers[] = {
-        attention(PL_LAYER_ATTENTION, PL_BF16, 64, 1024, true, true),
-        convolution(PL_LAYER_CONVOLUTION, PL_F32, 28, 1, 16, 3, 1)};
+    const pl_layer_t layers[] = {attention(PL_LAYER_ATTENTION, PL_BF16, 64, 1024, true,
+                                           true),
+                                 convolution(PL_LAYER_CONVOLUTION, PL_F32, 28, 1, 16, 3,
+                                             1)};
     cudnnBackendDescriptor_t device = card_describe(&cards[0]),
                              other = card_describe(&cards[1]);
     for (int k = 0; k < 2 && device && other; k++) {

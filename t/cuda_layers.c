@@ -30,7 +30,7 @@ static const format_t formats[] = {{"32-true", 1e-5},
                                    {"bf16-true", 3 * 0x1p-8}};
 enum { FORMATS = sizeof formats / sizeof *formats };
 
-static pl_error_t failure; /* of the case that failed last */
+static pl_error_t failure;                              /* of the case that failed last */
 
 /* The most that any case whose name has the word is off; `by`: so many layers were
  * computed by cuDNN. */
@@ -178,8 +178,7 @@ static void recorded_layers_give_the_same_bits(void)
                "of seven replays four ask cuDNN");
         is_int(replays_of(names[k], false, 7, &launched), 7 * layers,
                "without recordings all do");
-        ok(device_results_same(&once, &recorded)
-               && device_results_same(&once, &launched),
+        ok(device_results_same(&once, &recorded) && device_results_same(&once, &launched),
            "to the same bits");
         device_results_release(&once);
         device_results_release(&recorded);
@@ -235,7 +234,7 @@ static void what_cudnn_fails_at_is_computed_by_kernels_with_a_warning(void)
                       &by),
            1, "an error of a description is no error of the run");
     ok(by > 0, "the other layers are by cuDNN");
-    for (int at = 30; at < 60; at += 3) { /* engines are looked at, and plans made */
+    for (int at = 30; at < 60; at += 3) {      /* engines are looked at, and plans made */
         char fault[32];
         snprintf(fault, sizeof fault, "dnn_new=%d:4001", at);
         const int warnings = lines_with(fault, "cuDNN failed to plan convolution", &by);
@@ -249,8 +248,8 @@ static void a_card_that_is_lost_while_plans_are_made_is_the_error(void)
     for (int k = 0, by; k < 2; k++) {
         setenv("STAND_IN", faults[k], 1);
         rig_listen("cuDNN");
-        ok(isinf(cases_off(&(cuda_t){.cudnn = true}, "conv2d, kernel 1", &formats[0],
-                           &by)),
+        ok(isinf(
+               cases_off(&(cuda_t){.cudnn = true}, "conv2d, kernel 1", &formats[0], &by)),
            "%s: a plan is not compiled: %s", faults[k], failure.text);
         is_int(rig_heard(), 0, "no line says that kernels compute it");
         rig_listen(NULL);

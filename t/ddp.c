@@ -481,8 +481,8 @@ static void what_is_not_finite_is_told_with_its_rank(void)
 int main(void)
 {
     static const pl_registration_t parts[] = {
-        {"module", &rig_normed},   {"module", &watcher},    {"module", &stubborn},
-        {"callback", &faints}, {"strategy", &separate}, PL_REGISTRATIONS_END};
+        {"module", &rig_normed}, {"module", &watcher},    {"module", &stubborn},
+        {"callback", &faints},   {"strategy", &separate}, PL_REGISTRATIONS_END};
     rig_init(parts);
     run(ranks_train_what_one_does);
     run(samples_that_do_not_come_out_even_count_once);

@@ -71,7 +71,7 @@ static const pl_value_t *output_value(const pl_graph_t *g)
     return &g->value[g->fetch[k].value];
 }
 
-typedef struct told { /* what done() said */
+typedef struct told {                                       /* what done() said */
     pl_replay_t replay;
     pl_error_t *err;
     int times;

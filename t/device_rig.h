@@ -9,18 +9,18 @@
 typedef struct device_rig {
     const pl_accelerator_ops_t *ops;
     void *self;
-    bool halts;       /* pl_replay_t.halts */
-    bool accumulates; /* cases add to the gradients that are there */
-    pl_error_t err;   /* of the call that failed last */
+    bool halts;                            /* pl_replay_t.halts */
+    bool accumulates;                      /* cases add to the gradients that are there */
+    pl_error_t err;                        /* of the call that failed last */
 } device_rig_t;
 
 /* What a replay left behind; all memory is the case's own. */
 typedef struct device_results {
     float *region[PL_REGIONS];
-    double *wide[PL_REGIONS]; /* of regions of float64, instead */
+    double *wide[PL_REGIONS];                         /* of regions of float64, instead */
     size_t size[PL_REGIONS];
-    double figures[PL_FIELDS][2]; /* NaN where nothing was handed out */
-    void *output;                 /* y, in its own type */
+    double figures[PL_FIELDS][2];                   /* NaN where nothing was handed out */
+    void *output;                                   /* y, in its own type */
     size_t output_bytes;
     bool guarded;
 } device_results_t;

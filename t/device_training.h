@@ -25,8 +25,7 @@ typedef struct device_training_off {
 } device_training_off_t;
 
 device_training_off_t device_training_run(device_rig_t *rig, training_t *t,
-                                          const device_training_t *d,
-                                          const json_t *want);
+                                          const device_training_t *d, const json_t *want);
 
 /* t/data/NAME.json; NULL when it cannot be read. */
 json_t *device_training_data(const char *name);

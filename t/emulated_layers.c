@@ -104,8 +104,8 @@ static void attend(const attending_t *a)
             put(a, PL_ATTENTION_Y, i, e, y);
         }
         if (a->is->attention.stride[PL_ATTENTION_SUMS][2])
-            emulated_set(a->at[PL_ATTENTION_SUMS], PL_F32,
-                         place(a, PL_ATTENTION_SUMS, i), sum);
+            emulated_set(a->at[PL_ATTENTION_SUMS], PL_F32, place(a, PL_ATTENTION_SUMS, i),
+                         sum);
     }
 }
 

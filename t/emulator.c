@@ -197,14 +197,14 @@ void *emulator_local(const char *name, size_t bytes)
     char *const memory = of->local + of->used;
     ASAN(__asan_unpoison_memory_region(memory, bytes));
     for (volatile char *at = memory; at < memory + bytes; at++)
-        *at = (char)0xff;                       /* a thread would be seen to memset() */
-    of->used += (bytes + 63) / 64 * 64 + 64;    /* and a gap that nothing may touch */
+        *at = (char)0xff;                         /* a thread would be seen to memset() */
+    of->used += (bytes + 63) / 64 * 64 + 64;      /* and a gap that nothing may touch */
     of->array[of->arrays++] = (array_t){name, memory};
     return memory;
 }
 
 const emulator_calls_t emulator_own_calls = {&emulator_self, emulator_barrier,
-                                              emulator_shuffle, emulator_local};
+                                             emulator_shuffle, emulator_local};
 
 /* ---- blocks ---- */
 

@@ -94,7 +94,7 @@ typedef struct {
         found; \
     })
 #define atomicAdd(at, x) __atomic_fetch_add(at, x, __ATOMIC_ACQ_REL)
-#define __threadfence() ((void)0) /* atomicAdd() has it */
+#define __threadfence() ((void)0)                           /* atomicAdd() has it */
 
 static inline float __uint_as_float(uint32_t bits)
 {

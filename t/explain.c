@@ -295,7 +295,7 @@ static void validation_is_no_part_of_the_steps(void)
     back(4.6, 40, PL_KIND_REPLY, &nothing);
     span(4.6, 4.8, 3, EPOCH, DATA, PL_MESSAGE_fetch_batch);
     compute(5.0, 5.4, 3, "training_step");
-    span(5.5, 5.9, 2, FIT, EPOCH, PL_MESSAGE_evaluate);   /* no batch for this rank */
+    span(5.5, 5.9, 2, FIT, EPOCH, PL_MESSAGE_evaluate);     /* no batch for this rank */
     compute(6.1, 6.2, 3, "training_step");
     compute(6.3, 6.5, 3, "optimizer_step");
     run_ends(7, 3);
@@ -456,8 +456,9 @@ static void a_wait_for_a_rank_elsewhere_is_that_of_its_process(void)
     json_t *answer = read_back(true), *waits = at(answer, "times", "waits");
     json_t *w = entry(waits, "caller", "launcher.spawn", 1);
     is_near(seconds(w, "whole"), 10, 1e-9, "the launcher waited for the rank");
-    is_near(seconds(w, "seconds"), 4, 1e-9, "for more than its process when it began, "
-                                            "and at the end");
+    is_near(seconds(w, "seconds"), 4, 1e-9,
+            "for more than its process when it began, "
+            "and at the end");
     w = entry(waits, "for", "strategy.ddp", 1);
     is_near(seconds(w, "seconds"), 8, 1e-9, "else for what is there");
     json_decref(answer);
@@ -583,7 +584,7 @@ static void a_death_that_was_mended_is_no_end(void)
     rank_trains(0, 1, 2);
     rank_trains(1, 1, 2);
     rank_is("died", 327, 1);
-    shift = -1;                          /* loop.epoch has the number of loop.fit */
+    shift = -1;                                /* loop.epoch has the number of loop.fit */
     rank_trains(0, 2, 330);
     rank_trains(1, 2, 330);
     shift = 0;

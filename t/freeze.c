@@ -125,9 +125,9 @@ static void a_callback_freezes_before_the_first_step(void)
     rig_result_t *option = fit("cpu", "[]",
                                "\"max_steps\": 5, \"freeze\": \"*.weight fc1.bias\"");
     rig_result_t *request = fit("cpu",
-                             "[{\"name\": \"thaw\", \"step\": 0, \"freeze\": \"*\", "
-                             "\"unfreeze\": \"fc2.bias\"}]",
-                             "\"max_steps\": 5");
+                                "[{\"name\": \"thaw\", \"step\": 0, \"freeze\": \"*\", "
+                                "\"unfreeze\": \"fc2.bias\"}]",
+                                "\"max_steps\": 5");
     ok(rig_same_bits(option, request), "as if the run file had said so");
     rig_result_free(option);
     rig_result_free(request);

@@ -12,7 +12,7 @@
 #include "tap.h"
 
 enum { SMALL = 16, LARGE = 64, PRODUCTS = 3 };
-static const float X = 1.0f / SMALL; /* every parameter: products are exact */
+static const float X = 1.0f / SMALL;             /* every parameter: products are exact */
 
 static emulated_t device;
 static device_rig_t rig = {.ops = &emulated_accelerator, .self = &device};
@@ -283,8 +283,8 @@ static void outputs_that_nobody_wants_take_no_memory_of_the_host(void)
     pl_replay_t replay = {.step = 0};
     is_int(device_replay_alone(&rig, plan, &replay), PL_OK, "a replay without outputs");
     ok(device.pinned < sizeof y, "%zu bytes", device.pinned);
-    ok(replays_right(plan, LARGE, false) && device.pinned > sizeof y,
-       "and with them %zu", device.pinned);
+    ok(replays_right(plan, LARGE, false) && device.pinned > sizeof y, "and with them %zu",
+       device.pinned);
     device_close();
 }
 
@@ -409,8 +409,8 @@ static void a_descriptor_that_cannot_be_written_to_is_an_error(void)
     is_int(rig.ops->compile_later(&device, g, &compiling, &rig.err), PL_OK, "a plan");
     ok(eventually(is_compiled()), "ends");
     is_int(compiling_error.code, PL_EIO, "with an error");
-    like(compiling_error.text, "^writing to the descriptor of the device: ",
-         "that says why");
+    like(compiling_error.text,
+         "^writing to the descriptor of the device: ", "that says why");
     close(device.descriptor);
     device.descriptor = was;
     pl_graph_free(g);

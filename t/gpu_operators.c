@@ -113,7 +113,7 @@ static const operator_case_t *case_named(const char *name)
     return &operator_cases[i];
 }
 
-static int compiled; /* times that a plan was reported */
+static int compiled;                                  /* times that a plan was reported */
 
 static void on_compiled(pl_compiling_t *c, const pl_error_t *err)
 {

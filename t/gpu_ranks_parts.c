@@ -158,11 +158,11 @@ int gpu_ranks_late;
 /* Of the rank whose accelerator has the thread. */
 static _Thread_local struct uneven {
     int rank;
-    pl_replay_t *update; /* that is not told  [NULL] */
+    pl_replay_t *update;                                    /* that is not told  [NULL] */
     void (*done)(pl_replay_t *replay, const pl_error_t *err);
-    bool is_skipped;    /* it is over, too */
-    bool is_followed;   /* a batch behind it is in order */
-    pl_replay_t *batch; /* that is in order, which is not told  [NULL] */
+    bool is_skipped;                     /* it is over, too */
+    bool is_followed;                    /* a batch behind it is in order */
+    pl_replay_t *batch;                  /* that is in order, which is not told  [NULL] */
     void (*ordered)(pl_replay_t *replay, pl_fence_t *fence);
     pl_fence_t *fence;
 } uneven;

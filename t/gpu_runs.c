@@ -18,7 +18,7 @@ typedef struct one {
     const char *name, *module, *trainer;
     double tolerance;
     int nan;
-    bool library; /* of products */
+    bool library;                                           /* of products */
 } one_t;
 
 /* ---- Runs ---- */

@@ -19,9 +19,9 @@ const pl_registration_t *gpt_plugin(void);
 /* ---- A machine that compiles nothing and has any memory ---- */
 
 typedef struct paper {
-    pl_gpu_t gpu; /* first */
+    pl_gpu_t gpu;                                           /* first */
     uint64_t next;
-    unsigned epilogues; /* of products */
+    unsigned epilogues;                                     /* of products */
 } paper_t;
 
 static int paper_open(void *self, pl_device_info_t *info, pl_error_t *err)

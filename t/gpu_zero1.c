@@ -21,11 +21,11 @@
 
 typedef struct one {
     const char *name;
-    const char *trainer, *strategy; /* members */
-    const char *by;                 /* ["ddp"] */
+    const char *trainer, *strategy;                         /* members */
+    const char *by;                                         /* ["ddp"] */
     const char *module, *accelerator, *averaging, *callbacks, *optimizer;
     int nan;
-    const char *loss; /* ["train_loss"] */
+    const char *loss;                                       /* ["train_loss"] */
 } one_t;
 
 static const one_t runs[] = {

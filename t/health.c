@@ -26,10 +26,10 @@ static pl_error_t err;
 static int client_open(const char *url)
 {
     const struct timeval most = {30, 0};
-    const struct sockaddr_in there = {
-        .sin_family = AF_INET,
-        .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-        .sin_port = htons((uint16_t)atoi(strrchr(url, ':') + 1))};
+    const struct sockaddr_in there = {.sin_family = AF_INET,
+                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                      .sin_port =
+                                          htons((uint16_t)atoi(strrchr(url, ':') + 1))};
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
     if (connect(fd, (const struct sockaddr *)&there, sizeof there) == 0)
@@ -47,9 +47,9 @@ static int get(const char *url, const char *path)
     size_t length = 0;
     int status = 0;
     const int fd = client_open(url);
-    const int size = snprintf(
-        request, sizeof request,
-        "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path);
+    const int size =
+        snprintf(request, sizeof request,
+                 "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path);
     ssize_t got = fd >= 0 && write(fd, request, (size_t)size) == size ? 1 : 0;
     while (got > 0 && length < sizeof answer - 1) {
         got = read(fd, answer + length, sizeof answer - 1 - length);
@@ -73,8 +73,8 @@ static int nothing_is_carried_out(void *self, const char *request, size_t size,
 static pl_dashboard_t *show(void)
 {
     const pl_commander_t commander = {.post = nothing_is_carried_out};
-    pl_dashboard_t *d =
-        pl_dashboard_start(rig.runtime, rig.reactor, &commander, NULL, "0", &err);
+    pl_dashboard_t *d = pl_dashboard_start(rig.runtime, rig.reactor, &commander, NULL,
+                                           "0", &err);
     ok(d, "a dashboard %s", err.text);
     return d;
 }
@@ -106,7 +106,7 @@ static void an_engine_whose_thread_is_silent_is_neither_healthy_nor_ready(void)
     like(answer, "\nok\ncontrol thread: ok\nhub: ok\nthreads of ranks: ok\n",
          "and says so");
     is_int(get(d->url, "/readyz"), 200, "and ready: 200");
-    rig_turn();                               /* what the server has asked is answered */
+    rig_turn();                                /* what the server has asked is answered */
     ok(eventually(__atomic_load_n(&d->is_asked, __ATOMIC_ACQUIRE)),
        "it is asked again, and turns no more");
     fall_silent(&d->control_pulse);

@@ -485,8 +485,7 @@ static void flood_ask(flood_t *flood, pl_trainer_t *trainer)
 }
 
 /* When it returns there is more to tell: who tells until nothing is left never ends. */
-static void flood_on(pl_trainer_t *trainer, const pl_command_result_t *result,
-                     void *user)
+static void flood_on(pl_trainer_t *trainer, const pl_command_result_t *result, void *user)
 {
     flood_t *flood = user;
     flood->told += result->error.code == PL_OK;

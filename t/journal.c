@@ -381,7 +381,7 @@ static long long records_of(const gate_t *gate)
 /* What a journal has of one rank. */
 typedef struct account {
     long long messages, missing, gaps;
-    bool in_place;                     /* numbers go on behind each gap where it says */
+    bool in_place;                       /* numbers go on behind each gap where it says */
 } account_t;
 
 static account_t account_of(const json_t *list)

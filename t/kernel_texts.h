@@ -10,11 +10,11 @@
 
 typedef struct kernel_text {
     char *name;
-    char *text; /* without its title, and with @ for its name */
+    char *text;                           /* without its title, and with @ for its name */
 } kernel_text_t;
 
 typedef struct kernel_texts {
-    char *head; /* what all need before them */
+    char *head;                                            /* what all need before them */
     kernel_text_t *kernel;
     int count;
 } kernel_texts_t;

@@ -380,8 +380,8 @@ static void an_engine_leaves_nothing_whatever_it_did(void)
 /* ---- one after the other ---- */
 
 typedef struct size {
-    long rss, own, in_use;         /* KiB; own: not of files, whose share of a process
-                                      grows when others end that have them too */
+    long rss, own, in_use;             /* KiB; own: not of files, whose share of a process
+                                          grows when others end that have them too */
     long blocks;
 } size_now_t;
 
@@ -476,7 +476,7 @@ int main(int argc, char **argv)
     snprintf(sockets, sizeof sockets, "%s/sockets", tap_folder());
     mkdir(sockets, 0700);
     setenv("TMPDIR", sockets, 1);
-    mallopt(M_ARENA_MAX, 2);            /* else what is kept goes by how threads meet */
+    mallopt(M_ARENA_MAX, 2);              /* else what is kept goes by how threads meet */
     begin_threads();
     pristine = traces_now();
     run(an_engine_leaves_nothing_whatever_it_did);

@@ -11,7 +11,7 @@
 
 typedef struct child {
     pid_t process;
-    int end; /* it ends when this is closed */
+    int end;                                             /* it ends when this is closed */
     char folder[64];
 } child_t;
 
@@ -48,8 +48,7 @@ static child_t child_begin(void)
         child_run(told[1], end[0]);
     }
     close(told[1]), close(end[0]);
-    ok(read(told[0], child.folder, sizeof child.folder - 1) > 0
-           && is_there(child.folder),
+    ok(read(told[0], child.folder, sizeof child.folder - 1) > 0 && is_there(child.folder),
        "a process has %s", child.folder);
     close(told[0]);
     child.end = end[1];

@@ -83,7 +83,7 @@ static int emulated_memory_new(void *self, size_t bytes, pl_device_ptr_t *addres
         free(memory), pl_free(block);
         return pl_fail(err, PL_ENOMEM, "out of memory: %zu bytes", bytes);
     }
-    memset(memory, 0xff, bytes); /* NaN */
+    memset(memory, 0xff, bytes);                            /* NaN */
     *address = (pl_device_ptr_t)(uintptr_t)memory;
     pthread_mutex_lock(&at_work);
     *block = (memory_t){e->memory, memory, bytes};
@@ -174,7 +174,7 @@ static void emulated_host_free(void *self, void *host)
 
 typedef struct copying {
     void *to;
-    const void *from; /* NULL: zeros */
+    const void *from;                                       /* NULL: zeros */
     size_t bytes;
     emulated_t *device;
 } copying_t;
@@ -478,8 +478,8 @@ static double left_element(const multiplying_t *w, int64_t b, int64_t m, int64_t
 {
     const pl_product_t *p = &w->is;
     return emulated_element(w->at[PL_PRODUCT_A], p->in,
-                   b * p->batch_a
-                       + (p->transpose_a ? k * p->row_a + m : m * p->row_a + k));
+                            b * p->batch_a
+                                + (p->transpose_a ? k * p->row_a + m : m * p->row_a + k));
 }
 
 /* Element (m, n) of batch b, added up in float64. */
@@ -490,8 +490,9 @@ static double product_element(const multiplying_t *w, int64_t b, int64_t m, int6
     for (int64_t k = 0; k < p->k; k++)
         sum += left_element(w, b, m, k)
                * emulated_element(w->at[PL_PRODUCT_B], p->in,
-                         b * p->batch_b
-                             + (p->transpose_b ? n * p->row_b + k : k * p->row_b + n));
+                                  b * p->batch_b
+                                      + (p->transpose_b ? n * p->row_b + k
+                                                        : k * p->row_b + n));
     return sum;
 }
 
@@ -538,7 +539,7 @@ static int product_run(void *work)
             for (int64_t n = 0; n < p->n; n++) {
                 const int64_t at = b * p->batch_c + m * p->row_c + n;
                 emulated_set(w->at[PL_PRODUCT_C], p->out, at,
-                            epilogue_of(w, product_element(w, b, m, n), at));
+                             epilogue_of(w, product_element(w, b, m, n), at));
             }
     if (p->epilogue == PL_EPILOGUE_BIAS_GRAD)
         sum_bias(w);
@@ -604,8 +605,8 @@ struct pl_layer_plan {
     bool is_built;
 };
 
-static int emulated_layer_new(void *self, const pl_layer_t *layer,
-                              pl_layer_plan_t **plan, pl_error_t *err)
+static int emulated_layer_new(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,
+                              pl_error_t *err)
 {
     emulated_t *e = self;
     const int64_t width = layer->attention.width;

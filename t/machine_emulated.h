@@ -9,27 +9,27 @@
 #include "t/streams.h"
 
 typedef struct emulated {
-    pl_gpu_t gpu;  /* first */
-    uint64_t seed; /* of the order of threads */
+    pl_gpu_t gpu;                                           /* first */
+    uint64_t seed;                                          /* of the order of threads */
     streams_t *streams;
     streams_handle_t stream[STREAMS_MOST];
-    int made; /* of others */
-    struct memory *memory; /* a list */
-    struct memory *freed;  /* kept until close, so that no address is used again */
-    int stale;             /* launches and copies that would have used it: did not run */
-    size_t limit;          /* bytes of one block  [0: any] */
-    size_t capacity;       /* and of all blocks  [0: any] */
-    size_t used, pinned;   /* bytes: of all blocks, of the host's memory */
-    int waiting;           /* finish() waits now */
-    int launches, fails_at; /* so many so far; the one that fails  [0: none] */
+    int made;               /* of others */
+    struct memory *memory;  /* a list */
+    struct memory *freed;   /* kept until close, so that no address is used again */
+    int stale;              /* launches and copies that would have used it: did not run */
+    size_t limit;           /* bytes of one block  [0: any] */
+    size_t capacity;        /* and of all blocks  [0: any] */
+    size_t used, pinned;    /* bytes: of all blocks, of the host's memory */
+    int waiting;            /* finish() waits now */
+    int launches, fails_at;  /* so many so far; the one that fails  [0: none] */
     int descriptor;
-    pl_recording_t *recording; /* under way  [NULL] */
-    int products;              /* and layers, that are prepared and not freed */
-    int multiplied;            /* that were put on a stream or recorded */
-    int followed, added;       /* of these with an epilogue; to what was there */
-    unsigned without;          /* epilogues that its library is not asked for */
-    int layered;               /* layers, likewise */
-    int refused;               /* layers that were not built */
+    pl_recording_t *recording;          /* under way  [NULL] */
+    int products;                       /* and layers, that are prepared and not freed */
+    int multiplied;                     /* that were put on a stream or recorded */
+    int followed, added;                /* of these with an epilogue; to what was there */
+    unsigned without;                   /* epilogues that its library is not asked for */
+    int layered;                        /* layers, likewise */
+    int refused;                        /* layers that were not built */
 } emulated_t;
 
 /* Microseconds that a launch takes longer. */

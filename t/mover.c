@@ -21,12 +21,12 @@ typedef struct group {
     struct group *next;
     char name[PL_ADDRESS_TEXT];
     int size, users;
-    struct meeting *first; /* that are not over on all ranks */
+    struct meeting *first;                            /* that are not over on all ranks */
     uint64_t begun[RANKS];
-    pl_fence_t *newest, *newest_gather; /* that an operation of rank 0 waits for, and one
-                                           that gathers; counted  [NULL] */
-    int update;                         /* other operations that rank 0 has begun: those
-                                           that gather between two are of one update */
+    pl_fence_t *newest, *newest_gather;  /* that an operation of rank 0 waits for, and one
+                                            that gathers; counted  [NULL] */
+    int update;                          /* other operations that rank 0 has begun: those
+                                            that gather between two are of one update */
 } group_t;
 
 /* One operation of all ranks. */
@@ -38,8 +38,8 @@ typedef struct meeting {
     int users, given, update;
     bool is_aborted;
     void *in[RANKS];
-    streams_event_t *gate[RANKS]; /* passes when all have given */
-    streams_t *streams[RANKS];    /* [not begun, or given up] */
+    streams_event_t *gate[RANKS];                         /* passes when all have given */
+    streams_t *streams[RANKS];                            /* [not begun, or given up] */
 } meeting_t;
 
 typedef struct mover {

@@ -11,8 +11,8 @@
 extern const struct pl_collective_ops mover_collective;
 
 /* Planted faults. */
-extern bool mover_forgets_after;  /* it does not wait for what is to be there before */
-extern bool mover_forgets_fence;  /* it does not say what is to be waited for */
+extern bool mover_forgets_after;     /* it does not wait for what is to be there before */
+extern bool mover_forgets_fence;     /* it does not say what is to be waited for */
 extern int mover_fails_at;           /* which operation of rank 1 fails  [0] */
 
 /* Operations on devices so far, and those that were over on rank 0 before what a later

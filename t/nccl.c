@@ -25,8 +25,8 @@ typedef struct rank {
     ncclComm_t comm;
     CUcontext context;
     CUstream stream;
-    CUdeviceptr in, out; /* [COUNT] float */
-    float *host;         /* [COUNT] */
+    CUdeviceptr in, out;                                    /* [COUNT] float */
+    float *host;                                            /* [COUNT] */
     cu_result_t result;
     bool is_right;
 } rank_t;

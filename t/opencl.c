@@ -15,7 +15,7 @@
 #include "tap.h"
 
 const pl_registration_t *opencl_plugin(void);
-const pl_registration_t *opencl_none_plugin(void); /* of a build without OpenCL */
+const pl_registration_t *opencl_none_plugin(void);         /* of a build without OpenCL */
 
 static const pl_accelerator_ops_t *accelerator;
 
@@ -150,7 +150,7 @@ static void a_block_that_is_too_large_is_told_with_the_limit(void)
     device_close(&d);
 }
 
-static char fact[512]; /* of the first device */
+static char fact[512];                                      /* of the first device */
 
 static void keep_fact(void *user, const char *name, const char *text)
 {

@@ -19,12 +19,12 @@ enum { TENSORS = 5, STEPS = 200 };
 /* A model of matrices and vectors, its regions, and an optimizer's step. */
 typedef struct rig {
     pl_optimizer_t *optimizer;
-    double factor; /* of the rate  [0: 1] */
+    double factor;                                          /* of the rate  [0: 1] */
     double average_share;
     pl_model_t *model;
     pl_graph_t *graph;
     double *region[PL_REGIONS];
-    double figures[2][2]; /* loss, grad_norm */
+    double figures[2][2];                                   /* loss, grad_norm */
     bool guarded;
 } rig_t;
 

@@ -26,9 +26,9 @@ typedef struct seen {
     int lines, deaths;
     char first[PL_PROCESS_LINE + 1], last[PL_PROCESS_LINE + 1], how[PL_DEATH_TEXT];
     pl_death_t death;
-    bool frees;                                             /* at its death */
-    int sends;                                      /* a signal, at its first line */
-    int64_t killed, died;                                   /* when; 0: not */
+    bool frees;                                          /* at its death */
+    int sends;                                           /* a signal, at its first line */
+    int64_t killed, died;                                /* when; 0: not */
 } seen_t;
 
 static seen_t seen;

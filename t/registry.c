@@ -124,18 +124,12 @@ static void operators_that_no_graph_can_hold_are_refused(void)
                                           PL_OPTIONS_END};
     static const pl_kernel_t gpu_function[] = {{"gpu", compute, NULL}, PL_KERNELS_END},
                              cpu_text[] = {{"cpu", NULL, "OUT(0, 1);"}, PL_KERNELS_END};
-    static const pl_operator_ops_t no_inputs = {.name = "bad"},
-                                   large = {.name = "bad", .inputs = 1, .size = 65},
-                                   optional = {.name = "bad",
-                                               .inputs = 1,
-                                               .size = 8,
-                                               .options = options},
-                                   function = {.name = "bad",
-                                               .inputs = 1,
-                                               .kernels = gpu_function},
-                                   text = {.name = "bad",
-                                           .inputs = 1,
-                                           .kernels = cpu_text};
+    static const pl_operator_ops_t
+        no_inputs = {.name = "bad"},
+        large = {.name = "bad", .inputs = 1, .size = 65},
+        optional = {.name = "bad", .inputs = 1, .size = 8, .options = options},
+        function = {.name = "bad", .inputs = 1, .kernels = gpu_function},
+        text = {.name = "bad", .inputs = 1, .kernels = cpu_text};
     refused("operator", (const pl_part_t *)&no_inputs,
             "operator \"bad\" takes 0 inputs: 1 to 8 are supported");
     refused("operator", (const pl_part_t *)&large,

@@ -108,8 +108,8 @@ static void other_data_are_refused(void)
     rig_result_free(result);
     result = fit(trainer, "[{\"name\": \"adder\", \"rows\": 35, \"classes\": 4}]");
     is_text(result->status, "failed", "or one class more");
-    like(result->error.text, "reloading the data after 1 epoch: .*the data changed",
-         "%s", result->error.text);
+    like(result->error.text, "reloading the data after 1 epoch: .*the data changed", "%s",
+         result->error.text);
     rig_result_free(result);
     result = fit(trainer, "[{\"name\": \"adder\", \"rows\": 0, \"anew\": 1}]");
     is_text(result->status, "failed", "or none at all");

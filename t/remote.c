@@ -30,7 +30,7 @@ typedef struct scene {
 
 /* ---- time, which stands still for who waits for the rest of a dead one's words ---- */
 
-static int64_t stopped;                             /* atomic: when  [it goes on] */
+static int64_t stopped;                                   /* atomic: when  [it goes on] */
 int64_t __real_pl_now(void);
 int64_t __wrap_pl_now(void);
 
@@ -177,9 +177,9 @@ static void scene_begin(scene_t *s, int join_ms)
     s->wires = pl_wires_new(rig.queen, &spec, NULL);
     const pl_start_t start = {.options = "{\"rank\": 0}",
                               .context = (pl_object_t *)s->wires};
-    s->life =
-        pl_spawn(rig.queen, &pl_remote, PL_SAME_THREAD, &start,
-                 (pl_how_t){.on_answer = life_answered, .context = s}, &s->at, NULL);
+    s->life = pl_spawn(rig.queen, &pl_remote, PL_SAME_THREAD, &start,
+                       (pl_how_t){.on_answer = life_answered, .context = s}, &s->at,
+                       NULL);
 }
 
 static void scene_watch(scene_t *s)

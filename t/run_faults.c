@@ -605,8 +605,7 @@ static void a_slow_device_is_not_stuck_while_launches_end(void)
     const rig_result_t *result = rig_fit(rig);
     is_text(result->status, "ok", "the run ends well: %s", result->error.text);
     rig_free(&rig);
-    rig = rig_new(.script = "replay 2 of forward_backward hangs",
-                  .launches = 12,
+    rig = rig_new(.script = "replay 2 of forward_backward hangs", .launches = 12,
                   .trainer = "\"step_timeout\": 0.4, \"max_steps\": 2, \"depth\": 1");
     result = rig_fit(rig);
     like(result->error.text,

@@ -101,8 +101,7 @@ static void a_key_that_means_another_is_refused_with_that(void)
         {"{\"trainer\": {\"logger\": true}}", "trainer.logger", "loggers"},
         {"{\"trainer\": {\"callbacks\": []}}", "trainer.callbacks", "callbacks"},
         {"{\"trainer\": {\"lr\": 1}}", "trainer.lr", "optimizer.lr"},
-        {"{\"trainer\": {\"device\": \"cpu\"}}", "trainer.device",
-         "trainer.accelerator"},
+        {"{\"trainer\": {\"device\": \"cpu\"}}", "trainer.device", "trainer.accelerator"},
         {"{\"num_epochs\": 1}", "num_epochs", "trainer.max_epochs"},
     };
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {

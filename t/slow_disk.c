@@ -241,7 +241,7 @@ static const pl_callback_ops_t listener = {.name = "listener",
 static rig_t *rig_that_blocks(const char *call, const char *callbacks,
                               const char *trainer)
 {
-    pthread_mutex_lock(&disk.lock);      /* what the last run wrote may still block */
+    pthread_mutex_lock(&disk.lock);          /* what the last run wrote may still block */
     disk.step = disk.ahead = disk.safe = disk.missing = disk.blocked = 0;
     disk.ended = true;
     disk.blocks = call;

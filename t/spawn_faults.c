@@ -207,7 +207,8 @@ static void a_death_while_ranks_start_ends_the_run_at_once(void)
         starting_t s = {.ranks = 3, .wait_ms = cases[k].wait_ms, .act = kill_rank_1};
         rig_t *rig = far_new(.ranks = 3, .data = cases[k].data,
                              .rig = {.accelerator = cases[k].accelerator,
-                                     .script = cases[k].script, .user = &s});
+                                     .script = cases[k].script,
+                                     .user = &s});
         const double seconds = fit_and_act(rig, &s, &result);
         is_text(result->error.where, "rank 1", "each rank %s: %s", cases[k].what,
                 result->error.text);
@@ -227,8 +228,8 @@ static void data_that_do_not_open_are_waited_for_no_longer_than_a_step(void)
     const int64_t began = pl_now();
     const rig_result_t *result = rig_fit(rig);
     is_text(pl_code_name(result->error.code), "PL_ESTUCK", "the run is stuck");
-    like(result->error.text, "^opening the data has not ended for 1 s",
-         "as is said: %s", result->error.text);
+    like(result->error.text, "^opening the data has not ended for 1 s", "as is said: %s",
+         result->error.text);
     like(result->error.where, "^rank 1( worker)?$", "the rank is named");
     ok(pl_now() - began < 20 * PL_SECOND, "soon");
     rig_free(&rig);
@@ -301,8 +302,10 @@ static void who_is_stopped_while_ranks_join_ends_at_once(void)
         const char *launcher, *late;
         event_callback_fn end;
     } cases[] = {
-        {"\"spawn\"", "FAR_EARLY", stop},      {"\"spawn\"", "FAR_EARLY_1_1", stop},
-        {"\"script\"", "FAR_EARLY", stop},     {"\"spawn\"", "FAR_EARLY", close_engine},
+        {"\"spawn\"", "FAR_EARLY", stop},
+        {"\"spawn\"", "FAR_EARLY_1_1", stop},
+        {"\"script\"", "FAR_EARLY", stop},
+        {"\"spawn\"", "FAR_EARLY", close_engine},
         {"\"script\"", "FAR_EARLY", close_engine},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {

@@ -47,8 +47,8 @@ typedef struct scene {
     bool pulses;
     int process;                                            /* of rank 1; 0: not yet */
     bool is_stopped;
-    int told, named;                        /* how often that was told, and it was */
-    double absent;                          /* of rank 1 when it was named; ms a step */
+    int told, named;                          /* how often that was told, and it was */
+    double absent;                            /* of rank 1 when it was named; ms a step */
 } scene_t;
 
 static void wait_for(rig_t *rig, int milliseconds);

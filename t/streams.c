@@ -8,16 +8,16 @@
 
 struct streams_event {
     int users;
-    uint64_t recorded, passed; /* numbers of records */
-    struct timespec when;      /* the latest that passed */
+    uint64_t recorded, passed;                              /* numbers of records */
+    struct timespec when;                                   /* the latest that passed */
 };
 
 typedef struct item {
     struct item *next;
-    int (*run)(void *data); /* NULL: of an event */
+    int (*run)(void *data);                                 /* NULL: of an event */
     streams_event_t *event;
-    uint64_t number; /* of the record */
-    bool waits;      /* for it; else it is the record */
+    uint64_t number;                                   /* of the record */
+    bool waits;                                        /* for it; else it is the record */
     _Alignas(max_align_t) char data[];
 } item_t;
 
@@ -34,7 +34,7 @@ struct streams {
     pthread_cond_t changed;
     pthread_t thread;
     item_t *first[STREAMS_MOST], **last[STREAMS_MOST];
-    int running; /* stream whose item runs  [-1] */
+    int running;                                        /* stream whose item runs  [-1] */
     notice_t *notices;
     uint64_t seed;
     int broken;

@@ -15,13 +15,13 @@
 /* What a tap was given. */
 typedef struct seen {
     long long records, calls, ends, bad, gaps, missing, ticks;  /* ticks: atomic */
-    long long accounted, unknown;            /* atomic: records and missing; gaps of 0 */
-    long long last;                                         /* atomic: "last" was said */
+    long long accounted, unknown;             /* atomic: records and missing; gaps of 0 */
+    long long last;                           /* atomic: "last" was said */
     uint32_t origin;
     uint64_t under;
     char kind[48], text[64], line[PL_TAP_LINE_MOST];
     bool run_ends;
-    bool is_closed, watched;                                /* watched: atomic */
+    bool is_closed, watched;                              /* watched: atomic */
     int64_t wait;                                         /* atomic: ns, of each record */
 } seen_t;
 
@@ -257,11 +257,11 @@ static void elsewhere_begin(elsewhere_t *there, uint64_t under)
            PL_OK, "a hub takes at %s", there->place);
     pl_runtime_init(&there->runtime, &err);
     there->rank = pl_reactor_new(&there->runtime, 3, &err);
-    is_int(pl_monitor_bring(
-               &there->runtime,
-               &(pl_monitor_bring_t){
-                   .endpoint = there->place, .run = 7, .is_awaited = true},
-               &err),
+    is_int(pl_monitor_bring(&there->runtime,
+                            &(pl_monitor_bring_t){.endpoint = there->place,
+                                                  .run = 7,
+                                                  .is_awaited = true},
+                            &err),
            PL_OK, "what another brings %s", err.text);
 }
 

@@ -8,7 +8,7 @@
 #include "tap.h"
 
 enum { SLICES = 20000 };
-static const double ROUNDING = 0.002;                 /* us: of a begin and an end */
+static const double ROUNDING = 0.002;                      /* us: of a begin and an end */
 
 /* A slice as a viewer draws it: of B and E, or of X. */
 typedef struct slice {
@@ -64,10 +64,10 @@ static int slices_draw(void)
     json_array_foreach(events, k, event) {
         const double time = time_of(event, "ts");
         if (is_phase(event, "BX") && slices < SLICES)
-            slice[slices++] = (slice_t){
-                number_of(event, "pid"), number_of(event, "tid"), time,
-                is_phase(event, "X") ? time + time_of(event, "dur") : -1,
-                text_of(event, "name")};
+            slice[slices++] =
+                (slice_t){number_of(event, "pid"), number_of(event, "tid"), time,
+                          is_phase(event, "X") ? time + time_of(event, "dur") : -1,
+                          text_of(event, "name")};
         slice_t *open = is_phase(event, "E") ? open_slice(event) : NULL;
         wrong += is_phase(event, "E") && (!open || time < open->begin);
         wrong += is_phase(event, "X") && time_of(event, "dur") < 0;
@@ -129,16 +129,15 @@ static void every_event_has_what_its_phase_asks_for(void)
     size_t k;
     int wrong = 0;
     json_array_foreach(events, k, event) {
-        const bool is_whole = is_phase(event, "BEXsfbeCiM")
-                              && json_is_integer(json_object_get(event, "pid"))
-                              && json_is_integer(json_object_get(event, "tid"))
-                              && json_is_number(json_object_get(event, "ts"))
-                              && (is_phase(event, "E") || *text_of(event, "name"))
-                              && (!is_phase(event, "X")
-                                  || json_is_number(json_object_get(event, "dur")))
-                              && (!is_phase(event, "sfbe") || *text_of(event, "cat"))
-                              && (!is_phase(event, "CM")
-                                  || json_is_object(json_object_get(event, "args")));
+        const bool is_whole =
+            is_phase(event, "BEXsfbeCiM")
+            && json_is_integer(json_object_get(event, "pid"))
+            && json_is_integer(json_object_get(event, "tid"))
+            && json_is_number(json_object_get(event, "ts"))
+            && (is_phase(event, "E") || *text_of(event, "name"))
+            && (!is_phase(event, "X") || json_is_number(json_object_get(event, "dur")))
+            && (!is_phase(event, "sfbe") || *text_of(event, "cat"))
+            && (!is_phase(event, "CM") || json_is_object(json_object_get(event, "args")));
         if (!is_whole && !wrong++)
             tap_diag("%s", json_dumps(event, 0));
     }

@@ -134,8 +134,7 @@ static void an_accelerator_without_its_kernel_says_so(void)
     is_int(result->error.code, PL_EUNSUPPORTED, "before anything is trained");
     like(result->error.text,
          "operator \"swish\" has no kernel for the accelerator \"reference\"",
-         "by name: %s",
-         result->error.text);
+         "by name: %s", result->error.text);
     is_int(result->global_step, 0, "and no step was done");
     rig_free(&rig);
 }

@@ -112,8 +112,9 @@ static void describe(const pl_cpu_t *cpu, pl_device_info_t *info)
     char name[40];
     struct sysinfo system;
     processor_name(name, sizeof name);
-    *info = (pl_device_info_t){
-        .ranks = info->ranks, .local_rank = info->local_rank, .device = -1};
+    *info = (pl_device_info_t){.ranks = info->ranks,
+                               .local_rank = info->local_rank,
+                               .device = -1};
     snprintf(info->model, sizeof info->model, "%s, %s", name, cpu->kernels->name);
     info->devices = 1;
     info->threads = cpu->thread_count;

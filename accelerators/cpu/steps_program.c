@@ -19,7 +19,7 @@ typedef struct unit_program {
     pl_program_t program;
     int dropouts, totals;
     int32_t total[PL_PROGRAM_TOTALS];                       /* the values they are for */
-    double scale[PL_PROGRAM_TOTALS];           /* of a norm  [0: a sum] */
+    double scale[PL_PROGRAM_TOTALS];                        /* of a norm  [0: a sum] */
     double p[PL_PROGRAM_DROPOUTS];
     uint64_t stream[PL_PROGRAM_DROPOUTS];
 } unit_program_t;
@@ -381,8 +381,9 @@ static int run_program(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
                     &call);
     for (int k = 0; k < own->totals; k++)
         if (f->at[own->total[k]])
-            *(float *)f->at[own->total[k]] = total_of(
-                partial_sums(own, f, k), block_count(&own->program), own->scale[k]);
+            *(float *)f->at[own->total[k]] = total_of(partial_sums(own, f, k),
+                                                      block_count(&own->program),
+                                                      own->scale[k]);
     return PL_OK;
 }
 

@@ -179,7 +179,7 @@ static int run_power_sums(const pl_step_t *s, const pl_frame_t *f, pl_error_t *e
     for (int64_t i = 0; i < s->size[0]; i++) {
         const double each = (double)x[i];
         pl_exact_add(&sum, each);
-        pl_exact_add(&squares, each * each);         /* 48 bits: float64 holds them */
+        pl_exact_add(&squares, each * each);             /* 48 bits: float64 holds them */
     }
     pl_exact_split(sum, to);
     pl_exact_split(squares, to + PL_EXACT_PARTS);

@@ -68,10 +68,10 @@ typedef struct {
     char internal[128];
 } ncclUniqueId;
 typedef struct nccl_config {
-    size_t size; /* of this struct */
+    size_t size;                                            /* of this struct */
     unsigned magic, version;
     int blocking;
-    int cgaClusterSize, minCTAs, maxCTAs; /* NCCL_UNSET */
+    int cgaClusterSize, minCTAs, maxCTAs;                   /* NCCL_UNSET */
     const char *netName;
     int splitShare;
 } ncclConfig_t;

@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 
-enum { PROBE = 1 << 20 };                          /* bytes; each run needs more */
+enum { PROBE = 1 << 20 };                                 /* bytes; each run needs more */
 
 static const pl_option_t cuda_options[] = {
     PL_BOOL(cuda_t, cache, "true", "keep compiled kernels on disk for the next start"),

@@ -34,7 +34,7 @@ typedef struct cuda_layers {
     cudnnBackendDescriptor_t device;                        /* [it cannot be used] */
     pl_layer_plan_t *first;                                 /* of all plans */
     bool is_tried, is_open_tried;
-    bool is_logged, is_warned;               /* what it refused, and failed at, first */
+    bool is_logged, is_warned;                 /* what it refused, and failed at, first */
 } cuda_layers_t;
 
 /* Measurements of this card. */
@@ -63,7 +63,7 @@ typedef struct cuda {
     cuda_products_t products;
     cuda_layers_t layers;
     cuda_stats_t stats;
-    pl_device_ptr_t next;              /* of a card that is not there: memory, and */
+    pl_device_ptr_t next;           /* of a card that is not there: memory, and */
     int descriptor;                 /* its descriptor */
     pl_error_t lost;                /* why the device cannot be used any more  [code 0] */
 } cuda_t;
@@ -92,9 +92,9 @@ int cuda_enter(cuda_t *cuda, pl_error_t *err);
 /* An event may be added again while it is pending; so notices are counted. */
 struct pl_event {
     CUevent event;
-    unsigned records;                                   /* so far */
-    int notices;                                        /* in the notifier's queue */
-    bool freed;                                         /* the notifier frees it */
+    unsigned records;                                       /* so far */
+    int notices;                                            /* in the notifier's queue */
+    bool freed;                                             /* the notifier frees it */
 };
 
 cuda_notifier_t *cuda_notifier_new(cuda_t *cuda, pl_error_t *err);

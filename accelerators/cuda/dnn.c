@@ -25,8 +25,8 @@ int64_t dnn_part_most = (int64_t)256 << 20;
 struct pl_layer_plan {
     pl_layer_plan_t *next;
     pl_layer_t part;
-    int64_t batches, heads; /* parts */
-    int64_t step[PL_LAYER_WORKSPACE][2]; /* bytes from one part to the next */
+    int64_t batches, heads;                          /* parts */
+    int64_t step[PL_LAYER_WORKSPACE][2];             /* bytes from one part to the next */
     char text[DNN_TEXT];
     enum { NEW, BUILDING, READY, REFUSED } state;
     dnn_plan_t plan;
@@ -280,10 +280,9 @@ static char *key_of(const cuda_t *cuda, const pl_layer_plan_t *plan)
     if (key)
         snprintf(key, ROOM,
                  "cuDNN %d CUDA %d driver %d %.64s sm_%d%d %d multiprocessors%s\n%s",
-                 cuda->layers.library->version,
-                 (int)cuda->layers.library->call.runtime(), cuda->library->version,
-                 cuda->card.name, cuda->card.major, cuda->card.minor, multiprocessors,
-                 cuda->tf32 ? " TF32" : "", part);
+                 cuda->layers.library->version, (int)cuda->layers.library->call.runtime(),
+                 cuda->library->version, cuda->card.name, cuda->card.major,
+                 cuda->card.minor, multiprocessors, cuda->tf32 ? " TF32" : "", part);
     return key;
 }
 
@@ -434,14 +433,14 @@ int cuda_layer_run(void *self, pl_stream_t stream, pl_layer_plan_t *plan,
                 part[k] = address[k]
                           + (k < PL_LAYER_WORKSPACE
                                  ? (pl_device_ptr_t)(b * plan->step[k][0]
-                                                  + h * plan->step[k][1])
+                                                     + h * plan->step[k][1])
                                  : 0);
             status = dnn_plan_run(&plan->plan, layers->handle, &plan->part, part);
         }
-    return status == DNN_OK ? PL_OK
-                            : fail(cuda, status,
-                                   plan->part.kind < PL_LAYER_CONVOLUTION
-                                       ? "attention"
-                                       : "a convolution",
-                                   err);
+    return status == DNN_OK
+               ? PL_OK
+               : fail(cuda, status,
+                      plan->part.kind < PL_LAYER_CONVOLUTION ? "attention"
+                                                             : "a convolution",
+                      err);
 }

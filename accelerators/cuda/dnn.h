@@ -25,10 +25,10 @@ enum {
 
 typedef struct dnn_graph {
     const cuda_dnn_t *call;
-    cu_result_t status;       /* the first that is no DNN_OK; then nothing is added */
+    cu_result_t status;           /* the first that is no DNN_OK; then nothing is added */
     cudnnBackendDescriptor_t made[DNN_DESCRIPTORS], operation[DNN_OPERATIONS];
     int count, operations;
-    int64_t next;             /* number of a tensor that is in no memory */
+    int64_t next;                            /* number of a tensor that is in no memory */
 } dnn_graph_t;
 
 typedef struct dnn_shape {
@@ -79,10 +79,10 @@ void dnn_convolution(dnn_graph_t *graph, const pl_layer_t *layer);
 /* A layer, or a part of one, ready to run. */
 typedef struct dnn_plan {
     dnn_graph_t graph;
-    cudnnBackendDescriptor_t plan;                          /* [it is not made] */
-    int64_t workspace;                                      /* bytes */
-    int64_t rows;                                           /* of which the first */
-    int64_t engine;                                     /* its number  [-1: unknown] */
+    cudnnBackendDescriptor_t plan;                         /* [it is not made] */
+    int64_t workspace;                                     /* bytes */
+    int64_t rows;                                          /* of which the first */
+    int64_t engine;                                        /* its number  [-1: unknown] */
 } dnn_plan_t;
 
 /* A descriptor of a device: by a description in JSON, or by a handle.  NULL: *status. */

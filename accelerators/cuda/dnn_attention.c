@@ -20,7 +20,7 @@ typedef struct attention {
     const pl_layer_t *layer;
     cu_choice_t type;
     int64_t batches, heads, tokens, width;
-    dnn_shape_t scores, turned, row; /* [tokens, tokens], its transpose, [tokens, 1] */
+    dnn_shape_t scores, turned, row;    /* [tokens, tokens], its transpose, [tokens, 1] */
 } attention_t;
 
 static attention_t begin(dnn_graph_t *graph, const pl_layer_t *layer)

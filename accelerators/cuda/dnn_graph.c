@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 
 enum { FOUND_MOST = 64, TRIED_MOST = 8 };
-static const int64_t workspace_most = (int64_t)256 << 20; /* of a convolution */
+static const int64_t workspace_most = (int64_t)256 << 20;   /* of a convolution */
 
 /* ---- Descriptors ---- */
 
@@ -82,8 +82,8 @@ cudnnBackendDescriptor_t dnn_operand(dnn_graph_t *graph, int64_t id, cu_choice_t
 cudnnBackendDescriptor_t dnn_between(dnn_graph_t *graph, cu_choice_t type,
                                      const dnn_shape_t *shape)
 {
-    return tensor(graph, DNN_ID_OTHERS + graph->next++, type, shape,
-                  PL_PRODUCT_ALIGNMENT, DNN_TENSOR_VIRTUAL);
+    return tensor(graph, DNN_ID_OTHERS + graph->next++, type, shape, PL_PRODUCT_ALIGNMENT,
+                  DNN_TENSOR_VIRTUAL);
 }
 
 cudnnBackendDescriptor_t dnn_number(dnn_graph_t *graph, int64_t id)
@@ -306,8 +306,7 @@ static cu_result_t search(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
                                         &plan->engine);
         tried += made == DNN_OK;
         if (made == DNN_OK)
-            made = plan_try(plan, device, choice[k],
-                            layer->kind >= PL_LAYER_CONVOLUTION);
+            made = plan_try(plan, device, choice[k], layer->kind >= PL_LAYER_CONVOLUTION);
         status = either(status, made);
     }
     dnn_graph_release(&found);
@@ -419,8 +418,7 @@ cu_result_t dnn_plan_make(dnn_plan_t *plan, const cuda_dnn_t *call,
     if (status == DNN_OK)
         status = search(plan, device, all, DNN_BY_MODEL, layer, tf32);
     if (graph->status == DNN_OK && may_try_more(status))
-        status = either(status,
-                        search(plan, device, all, DNN_BY_FALLBACK, layer, tf32));
+        status = either(status, search(plan, device, all, DNN_BY_FALLBACK, layer, tf32));
     if (status == DNN_OK)
         status = plan_renew(plan, device, layer, text, bytes);
     if (status != DNN_OK)

@@ -247,8 +247,8 @@ const char *cuda_search_path(char text[CUDA_PATH_TEXT])
         const int length = snprintf(whole, sizeof whole, "%s%s", root, folder);
         if (length < PATH_MAX && at + (size_t)length + 2 < CUDA_PATH_TEXT
             && !strstr(text, whole))
-            at += (size_t)snprintf(text + at, CUDA_PATH_TEXT - at, "%s%s",
-                                   at ? ", " : "", whole);
+            at += (size_t)snprintf(text + at, CUDA_PATH_TEXT - at, "%s%s", at ? ", " : "",
+                                   whole);
     }
     return text;
 }
@@ -317,13 +317,14 @@ typedef struct packages {
     const char *wheel_12, *wheel_13;
 } packages_t;
 
-static const packages_t
-    nvrtc_packages = {"cuda-nvrtc", BY_MINOR, "nvidia-cuda-nvrtc-cu12",
-                      "nvidia-cuda-nvrtc"},
-    cublas_packages = {"libcublas", BY_MINOR, "nvidia-cublas-cu12", "nvidia-cublas"},
-    cudnn_packages = {"libcudnn9-cuda", BY_MAJOR, "nvidia-cudnn-cu12",
-                      "nvidia-cudnn-cu13"},
-    nccl_packages = {"libnccl2", ONE_NAME, "nvidia-nccl-cu12", "nvidia-nccl-cu13"};
+static const packages_t nvrtc_packages = {"cuda-nvrtc", BY_MINOR,
+                                          "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc"},
+                        cublas_packages = {"libcublas", BY_MINOR, "nvidia-cublas-cu12",
+                                           "nvidia-cublas"},
+                        cudnn_packages = {"libcudnn9-cuda", BY_MAJOR, "nvidia-cudnn-cu12",
+                                          "nvidia-cudnn-cu13"},
+                        nccl_packages = {"libnccl2", ONE_NAME, "nvidia-nccl-cu12",
+                                         "nvidia-nccl-cu13"};
 
 enum { WAYS_TEXT = 160 };
 

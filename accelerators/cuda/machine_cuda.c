@@ -18,7 +18,7 @@
 struct pl_binary {
     CUmodule module;
     bool was_kept, is_stored;
-    pl_entry_t *entries; /* a list */
+    pl_entry_t *entries;                                    /* a list */
 };
 
 struct pl_entry {
@@ -204,7 +204,7 @@ static void machine_close(void *self)
     cuda_notifier_free(cuda->notifier);
     if (cuda->context)
         cuda->call->context_use(cuda->context);
-    cuda_products_close(cuda); /* its thread may read without a context, too */
+    cuda_products_close(cuda);            /* its thread may read without a context, too */
     if (cuda->context) {
         cuda_layers_close(cuda);
         for (int k = 0; k < PL_STREAMS; k++)
@@ -557,8 +557,7 @@ static int launch(void *self, pl_stream_t stream, const pl_launch_t *l, pl_error
     .enter = cuda_stream_enter, .stream_new = cuda_stream_new, \
     .stream_free = cuda_stream_free, .stream_record = cuda_stream_record, \
     .stream_wait = cuda_stream_wait, .module_new = cuda_module_new, \
-    .code_new = code_new, \
-    .code_free = code_free, .code_cached = code_cached, \
+    .code_new = code_new, .code_free = code_free, .code_cached = code_cached, \
     .cache = cuda_cache_used, .code_entry = code_entry, .launch = launch, \
     .product_new = cuda_product_new, .product_run = cuda_product_run, \
     .product_free = cuda_product_free, .epilogues = cuda_epilogues, \

@@ -15,7 +15,7 @@
 typedef struct notice {
     struct notice *next;
     pl_event_t *event;
-    unsigned records; /* of the event when it was added */
+    unsigned records;                                 /* of the event when it was added */
 } notice_t;
 
 struct cuda_notifier {
@@ -23,7 +23,7 @@ struct cuda_notifier {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    notice_t *first, **last; /* pending, in order */
+    notice_t *first, **last;                                /* pending, in order */
     bool ends;
     int descriptor;
 };

@@ -284,7 +284,7 @@ bool cuda_product_is_asked(const pl_product_t *product)
     const bool is_gelu = product->epilogue == PL_EPILOGUE_GELU
                          || product->epilogue == PL_EPILOGUE_GELU_GRAD;
     if (is_gelu && product->in == PL_F64)
-        return false; /* on an H100 it is 1e-9 off there */
+        return false;                                /* on an H100 it is 1e-9 off there */
     return product->batches <= INT32_MAX && !(product->has_aux && product->row_c % 8);
 }
 

@@ -18,24 +18,24 @@ enum { KINDS = 3 };
 
 typedef struct kernel {
     CUmodule module;
-    CUfunction function; /* [not compiled yet] */
+    CUfunction function;                                    /* [not compiled yet] */
 } kernel_t;
 
 struct cuda_sums {
     const cuda_driver_t *call;
-    pl_device_memory_t device; /* which compiles */
+    pl_device_memory_t device;                              /* which compiles */
     int ranks;
     int (*left)(int n);
     kernel_t kernel[KINDS][2][WIDE + 1];
-    CUdeviceptr block[BLOCKS]; /* the last is in use: see room_grow() */
+    CUdeviceptr block[BLOCKS];                   /* the last is in use: see room_grow() */
     int blocks;
     /* Numbers of elements that kernels read on the card; those of the last are known. */
     CUdeviceptr table[BLOCKS];
     int tables;
-    int64_t known[COUNTS]; /* [counts] */
+    int64_t known[COUNTS];                                  /* [counts] */
     int counts;
-    CUstream upload;        /* has nothing else */
-    size_t bytes;           /* of the last */
+    CUstream upload;                                        /* has nothing else */
+    size_t bytes;                                           /* of the last */
     /* [ranks], a rank's elements, and where those of others are received. */
     CUdeviceptr *in, *room;
 };
@@ -192,8 +192,7 @@ static int kernel_make(cuda_sums_t *s, kernel_t *kernel, int kind, bool is_max, 
     void *module = NULL;
     CUfunction function = NULL;
     put_kernel(&text, s, kind, is_max, ranks);
-    const int failed =
-        s->device.ops->module_new(s->device.device, text.at, &module, err);
+    const int failed = s->device.ops->module_new(s->device.device, text.at, &module, err);
     if (failed != PL_OK || !module)
         return failed;
     const cu_result_t result = call->module_function(&function, module, "ranks");
@@ -222,7 +221,7 @@ static bool is_wanted(const cuda_sums_t *s, int count, int ranks)
 
 typedef struct sum {
     CUstream stream;
-    CUdeviceptr count; /* int64, on the card */
+    CUdeviceptr count;                                      /* int64, on the card */
     uint64_t elements;
     int kind;
     bool is_max;
@@ -244,9 +243,8 @@ static int launch(cuda_sums_t *s, const sum_t *sum, CUdeviceptr to, const CUdevi
         argument[k] = &address[k];
     const uint64_t groups = (sum->elements + THREADS - 1) / THREADS;
     const cu_result_t result =
-        s->call->launch(kernel->function,
-                        (unsigned)(groups < GROUPS ? groups : GROUPS), 1, 1, THREADS, 1,
-                        1, 0, sum->stream, argument, NULL);
+        s->call->launch(kernel->function, (unsigned)(groups < GROUPS ? groups : GROUPS),
+                        1, 1, THREADS, 1, 1, 0, sum->stream, argument, NULL);
     return check(s, result, "launching a kernel", err);
 }
 

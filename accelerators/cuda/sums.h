@@ -10,11 +10,11 @@ typedef struct cuda_sums cuda_sums_t;
 /* What is added: elements of this rank, and those that were received of the others. */
 typedef struct cuda_sum {
     int rank;
-    CUdeviceptr own; /* [count] */
-    size_t apart;    /* of cuda_sums_room() */
+    CUdeviceptr own;                                        /* [count] */
+    size_t apart;                                           /* of cuda_sums_room() */
     uint64_t count;
-    pl_dtype_t dtype; /* F32, F64 or I64 */
-    bool is_max;      /* the largest, not the sum */
+    pl_dtype_t dtype;                                       /* F32, F64 or I64 */
+    bool is_max;                                            /* the largest, not the sum */
 } cuda_sum_t;
 
 /* For so many ranks, on the device of that memory, which compiles; left(n) of n of them

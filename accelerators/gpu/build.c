@@ -30,12 +30,12 @@ enum { THREADS_MOST = 4 };
 typedef struct building {
     struct building *next;
     pl_plan_t *plan;
-    pl_compiling_t *caller; /* NULL: it waits */
-    gpu_string_t *text;     /* [texts] */
-    int texts, jobs, begun, ended, reported; /* jobs: layers, then texts */
-    size_t workspace;                        /* bytes, of any layer */
-    bool is_refused;                         /* a layer is */
-    pl_error_t error;                        /* the first  [code 0] */
+    pl_compiling_t *caller;                                 /* NULL: it waits */
+    gpu_string_t *text;                                     /* [texts] */
+    int texts, jobs, begun, ended, reported;                /* jobs: layers, then texts */
+    size_t workspace;                                       /* bytes, of any layer */
+    bool is_refused;                                        /* a layer is */
+    pl_error_t error;                                       /* the first  [code 0] */
 } building_t;
 
 typedef struct pl_gpu_builder {
@@ -45,7 +45,7 @@ typedef struct pl_gpu_builder {
     pthread_t thread[THREADS_MOST];
     int threads, most;
     bool is_ending;
-    building_t *first, **last; /* in order */
+    building_t *first, **last;                              /* in order */
 } builder_t;
 
 /* With the lock: the first with a job that no thread does yet. */
@@ -61,7 +61,7 @@ static building_t *work_find(builder_t *builder)
 
 static pthread_mutex_t leaving = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
-static int at_work; /* threads that are in a compiler */
+static int at_work;                                   /* threads that are in a compiler */
 static bool is_leaving, is_known;
 
 /* Of exit(), before the libraries of compilers are ended under their threads: those were
@@ -114,10 +114,10 @@ static int job_run(pl_gpu_t *gpu, building_t *b, int k, size_t *workspace,
     const int text = k - b->plan->builts;
     if (!work_enter())
         return stopped(err);
-    const int code = text < 0 ? gpu->machine->layer_build(gpu, b->plan->built[k],
-                                                          workspace, err)
-                              : gpu->machine->code_new(gpu, b->text[text].text,
-                                                       &b->plan->code[text], err);
+    const int code =
+        text < 0
+            ? gpu->machine->layer_build(gpu, b->plan->built[k], workspace, err)
+            : gpu->machine->code_new(gpu, b->text[text].text, &b->plan->code[text], err);
     work_leave();
     return code;
 }
@@ -213,7 +213,7 @@ void gpu_build_stop(pl_gpu_t *gpu)
     pthread_cond_broadcast(&builder->changed);
     pthread_mutex_unlock(&builder->lock);
     if (write(gpu->machine->descriptor(gpu), &one, sizeof one) < 0)
-        return; /* it can be read already */
+        return;                                             /* it can be read already */
 }
 
 void gpu_builder_close(pl_gpu_t *gpu)

@@ -13,13 +13,13 @@
 /* Bytes [from, to) of the arena. */
 typedef struct range {
     size_t from, to;
-    int value; /* + 1 */
+    int value;                                              /* + 1 */
     int kernel;
 } range_t;
 
 typedef struct checking {
     const pl_plan_t *plan;
-    range_t *range; /* [ranges] apart from each other */
+    range_t *range;                                   /* [ranges] apart from each other */
     int ranges, room;
 } checking_t;
 

@@ -22,12 +22,12 @@
 typedef struct compiler {
     pl_gpu_t *gpu;
     pl_plan_t *plan;
-    pl_graph_t graph; /* a copy, rewritten */
+    pl_graph_t graph;                                       /* a copy, rewritten */
     pl_lowered_t lowered;
     pl_fusion_t fusion;
     pl_lifetimes_t lifetimes;
     gpu_text_t text;
-    bool backward; /* it has begun */
+    bool backward;                                          /* it has begun */
 } compiler_t;
 
 /* ---- Compiling ---- */
@@ -214,7 +214,7 @@ static void cut_buckets(compiler_t *c, const int *last, int *bucket, int unit)
     const int64_t *at = c->graph.bucket;
     const int before = *bucket;
     for (; *bucket < c->graph.bucket_count && last[*bucket] <= unit; ++*bucket)
-        if (unit + 1 < c->fusion.units) /* those of the end are there with the rest */
+        if (unit + 1 < c->fusion.units)     /* those of the end are there with the rest */
             passage_add(c, bucket_region(c), (size_t)at[*bucket + 1],
                         (size_t)(at[*bucket] - at[*bucket + 1]));
         else

@@ -14,8 +14,8 @@
 typedef struct pl_gpu_fences fences_t;
 
 typedef struct gpu_fence {
-    pl_fence_t fence; /* first */
-    fences_t *of;     /* counted, while anybody has the fence */
+    pl_fence_t fence;                           /* first */
+    fences_t *of;                               /* counted, while anybody has the fence */
     struct gpu_fence *next, *spare;
     pl_event_t *event;
 } gpu_fence_t;
@@ -23,7 +23,7 @@ typedef struct gpu_fence {
 struct pl_gpu_fences {
     pl_object_t object;
     pthread_mutex_t lock;
-    pl_gpu_t *gpu; /* [it is closed] */
+    pl_gpu_t *gpu;                                          /* [it is closed] */
     gpu_fence_t *all, *spare;
 };
 
@@ -219,7 +219,7 @@ static const pl_device_ops_t device_ops = {device_enter, device_stream_new,
                                            device_module_new};
 
 typedef struct lent {
-    pl_lent_t lent; /* first */
+    pl_lent_t lent;                                         /* first */
     pl_device_memory_t memory;
 } lent_t;
 

@@ -20,19 +20,19 @@ enum { PL_GPU_LOGGED = 16 };
 /* Zeros until it is opened. */
 typedef struct pl_gpu {
     const pl_machine_ops_t *machine;
-    struct pl_gpu_memory *memory;       /* memory.h */
-    struct pl_gpu_replays *replays;     /* replay.h */
-    struct pl_gpu_transfers *transfers; /* transfer.h  [NULL: none yet] */
-    struct pl_gpu_builder *builder;     /* build.h */
-    struct pl_gpu_fences *fences;       /* fence.h */
-    bool stops;                         /* atomic: nothing is compiled any more */
-    bool checks;                        /* proves each plan: check.h */
-    pl_plan_t *plans;                   /* all, for close */
-    struct pl_gpu_pin *pin; /* [pins] of the host's memory: transfer.h */
+    struct pl_gpu_memory *memory;            /* memory.h */
+    struct pl_gpu_replays *replays;          /* replay.h */
+    struct pl_gpu_transfers *transfers;      /* transfer.h  [NULL: none yet] */
+    struct pl_gpu_builder *builder;          /* build.h */
+    struct pl_gpu_fences *fences;            /* fence.h */
+    bool stops;                              /* atomic: nothing is compiled any more */
+    bool checks;                             /* proves each plan: check.h */
+    pl_plan_t *plans;                        /* all, for close */
+    struct pl_gpu_pin *pin;                  /* [pins] of the host's memory: transfer.h */
     int pins, pin_room;
-    bool logs;                          /* in the log; of several ranks one does */
-    int ordinal;                        /* of the device  [-1: it has no number] */
-    const pl_operator_ops_t *logged[PL_GPU_LOGGED]; /* that the host computes */
+    bool logs;                                 /* in the log; of several ranks one does */
+    int ordinal;                               /* of the device  [-1: it has no number] */
+    const pl_operator_ops_t *logged[PL_GPU_LOGGED];  /* that the host computes */
 } pl_gpu_t;
 
 #define PL_GPU_OPS \
@@ -40,9 +40,9 @@ typedef struct pl_gpu {
     .write = pl_gpu_write, .read = pl_gpu_read, .read_later = pl_gpu_read_later, \
     .pin = pl_gpu_pin, .unpin = pl_gpu_unpin, .compile = pl_gpu_compile, \
     .compile_later = pl_gpu_compile_later, .compile_stop = pl_gpu_compile_stop, \
-    .discard = pl_gpu_discard, \
-    .describe = pl_gpu_describe, .cache = pl_gpu_cache, .held = pl_gpu_held, \
-    .replay = pl_gpu_replay, .descriptor = pl_gpu_descriptor, .collect = pl_gpu_collect
+    .discard = pl_gpu_discard, .describe = pl_gpu_describe, .cache = pl_gpu_cache, \
+    .held = pl_gpu_held, .replay = pl_gpu_replay, .descriptor = pl_gpu_descriptor, \
+    .collect = pl_gpu_collect
 
 /* And of a machine that lets others use its memory: .memory_kind, which is the
  * machine's. */

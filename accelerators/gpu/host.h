@@ -13,11 +13,11 @@
 typedef struct gpu_host {
     const pl_operator_ops_t *table;
     const pl_kernel_t *kernel;
-    pl_kernel_call_t call; /* pointers are filled in with the memory */
+    pl_kernel_call_t call;                    /* pointers are filled in with the memory */
     char values[PL_OPERATOR_SELF];
     int inputs;
-    size_t in[PL_OPERATOR_INPUTS], out, end; /* bytes of scratch and of memory */
-    char *memory;                            /* [NULL: not there yet] */
+    size_t in[PL_OPERATOR_INPUTS], out, end;          /* bytes of scratch and of memory */
+    char *memory;                                     /* [NULL: not there yet] */
 } gpu_host_t;
 
 /* PL_EUNSUPPORTED: operator `op` has no kernel for the host either. */

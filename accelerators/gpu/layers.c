@@ -134,7 +134,7 @@ static bool view_of(const gpu_text_t *t, const pl_op_t *op, const operands_t *o,
             return true;
         }
     const pl_op_t *concat = concat_of(t, op, value);
-    const pl_shape_t shape = t->g->value[value].shape; /* [B, T, heads, d] */
+    const pl_shape_t shape = t->g->value[value].shape;      /* [B, T, heads, d] */
     pl_view_t own = pl_view_whole(value, shape);
     if (concat) {
         const pl_view_t part = part_of(t, concat, value);
@@ -175,7 +175,7 @@ static bool describe_attention(const gpu_text_t *t, const pl_op_t *op,
     const bool grad = layer->kind == PL_LAYER_ATTENTION_GRAD;
     const pl_shape_t q = t->look[op->attr.from + grad].shape;
     if (op->attr.b > 0 || op->input_count > (grad ? 6 : 3))
-        return false; /* dropout is the core's own, and there are no masks */
+        return false;              /* dropout is the core's own, and there are no masks */
     layer->attention.batches = q.dim[0];
     layer->attention.heads = q.dim[1];
     layer->attention.tokens = q.dim[2];
@@ -239,8 +239,7 @@ static bool describe(const gpu_text_t *t, const pl_op_t *op, pl_layer_t *layer)
                          *root = &t->g->value[t->fusion->root[o.value[k]]];
         if (root->source == PL_FROM_CONSTANT || root->source == PL_FROM_SCALAR
             || root->dtype != layer->dtype || value->dtype != layer->dtype
-            || (root->source == PL_FROM_REGION
-                && !is_aligned(root->offset, root->dtype))
+            || (root->source == PL_FROM_REGION && !is_aligned(root->offset, root->dtype))
             || (o.writes[k] && !is_read(t->g, o.value[k])))
             return false;
     }
@@ -284,7 +283,7 @@ static bool is_whole(const gpu_text_t *t, const pl_plan_t *plan, int i)
 static void sums_match(pl_gpu_t *gpu, const gpu_text_t *t, pl_graph_t *g, pl_plan_t *plan,
                        int i)
 {
-    enum { SUMS = 5 }; /* of the inputs of a gradient */
+    enum { SUMS = 5 };                                   /* of the inputs of a gradient */
     const int32_t sums = g->op[i].output[1];
     const bool whole = is_whole(t, plan, i);
     if (whole)
@@ -332,7 +331,7 @@ static gpu_spot_t spot_of(const gpu_text_t *t, const pl_op_t *op, const operands
     const pl_op_t *concat = concat_of(t, op, value);
     pl_view_t view;
     gpu_spot_t spot = gpu_spot_of(t, concat ? concat->output[0] : value);
-    if (is_attention(kind) && k == PL_ATTENTION_SUMS) { /* half of what kernels need */
+    if (is_attention(kind) && k == PL_ATTENTION_SUMS) {    /* half of what kernels need */
         spot.bytes /= 2, spot.reach /= 2, spot.count /= 2;
     } else if (is_attention(kind) && view_of(t, op, o, k, &view)) {
         const size_t width = spot.reach / (spot.count ? spot.count : 1),

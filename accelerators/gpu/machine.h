@@ -19,9 +19,9 @@ typedef uint64_t pl_device_ptr_t;
 
 /* Between streams nothing is ordered but by events. */
 typedef enum pl_stream {
-    PL_STREAM_MAIN, /* all that computes */
-    PL_STREAM_IN,   /* batches to the device */
-    PL_STREAM_OUT,  /* results and snapshots to the host */
+    PL_STREAM_MAIN,                                /* all that computes */
+    PL_STREAM_IN,                                  /* batches to the device */
+    PL_STREAM_OUT,                                 /* results and snapshots to the host */
     PL_STREAMS,
 } pl_stream_t;
 
@@ -41,19 +41,19 @@ typedef struct pl_layer_plan pl_layer_plan_t;
 typedef struct pl_launch {
     const pl_entry_t *entry;
     int64_t groups;
-    int threads; /* of a group: 32 to 1024 */
-    int count;   /* of addresses */
+    int threads;                                            /* of a group: 32 to 1024 */
+    int count;                                              /* of addresses */
     pl_device_ptr_t address[PL_LAUNCH_ADDRESSES];
-    const size_t *bytes; /* at each address that the kernel may touch, for machines that
-                            check  [NULL: unknown] */
+    const size_t *bytes;   /* at each address that the kernel may touch, for machines that
+                              check  [NULL: unknown] */
 } pl_launch_t;
 
 /* What becomes of u = op(a) op(b) + bias before it is rounded. */
 typedef enum pl_epilogue {
-    PL_EPILOGUE_NONE,      /* c = u */
-    PL_EPILOGUE_GELU,      /* c = gelu_tanh(u), and aux = u where it has one */
-    PL_EPILOGUE_GELU_GRAD, /* c = u times the slope of gelu_tanh at aux */
-    PL_EPILOGUE_BIAS_GRAD, /* c = u, and bias, [m], becomes the sums of op(a) over k */
+    PL_EPILOGUE_NONE,         /* c = u */
+    PL_EPILOGUE_GELU,         /* c = gelu_tanh(u), and aux = u where it has one */
+    PL_EPILOGUE_GELU_GRAD,    /* c = u times the slope of gelu_tanh at aux */
+    PL_EPILOGUE_BIAS_GRAD,    /* c = u, and bias, [m], becomes the sums of op(a) over k */
 } pl_epilogue_t;
 
 /* c = op(a) op(b) + bias for each of `batches`: op(a) is [m, k], op(b) [k, n], c [m, n],
@@ -63,13 +63,13 @@ typedef enum pl_epilogue {
 typedef struct pl_product {
     int64_t m, n, k, batches;
     bool transpose_a, transpose_b;
-    int64_t row_a, row_b, row_c;       /* elements from one row in memory to the next */
-    int64_t batch_a, batch_b, batch_c; /* and from one batch  [0: the same for all] */
-    pl_dtype_t in, out;                /* of a and b; of c, bias and aux */
-    bool has_bias;                     /* [n], added to each row */
-    pl_epilogue_t epilogue;            /* of one batch */
-    bool has_aux;                      /* [m, n], as c lies */
-    bool adds;                         /* to what c holds */
+    int64_t row_a, row_b, row_c;         /* elements from one row in memory to the next */
+    int64_t batch_a, batch_b, batch_c;   /* and from one batch  [0: the same for all] */
+    pl_dtype_t in, out;                  /* of a and b; of c, bias and aux */
+    bool has_bias;                       /* [n], added to each row */
+    pl_epilogue_t epilogue;              /* of one batch */
+    bool has_aux;                        /* [m, n], as c lies */
+    bool adds;                           /* to what c holds */
 } pl_product_t;
 
 /* What it works on: operands are aligned to PL_PRODUCT_ALIGNMENT bytes; bias and aux are
@@ -90,8 +90,8 @@ typedef enum pl_layer_kind {
     PL_LAYER_ATTENTION,
     PL_LAYER_ATTENTION_GRAD,
     PL_LAYER_CONVOLUTION,
-    PL_LAYER_CONVOLUTION_GRAD_X, /* of pictures */
-    PL_LAYER_CONVOLUTION_GRAD_W, /* of filters */
+    PL_LAYER_CONVOLUTION_GRAD_X,                            /* of pictures */
+    PL_LAYER_CONVOLUTION_GRAD_W,                            /* of filters */
 } pl_layer_kind_t;
 
 /* Operands of attention; forward has the first five.  Sums are the logarithms of the sums
@@ -106,7 +106,7 @@ enum {
     PL_ATTENTION_DQ,
     PL_ATTENTION_DK,
     PL_ATTENTION_DV,
-    PL_LAYER_WORKSPACE, /* of every layer */
+    PL_LAYER_WORKSPACE,                                     /* of every layer */
     PL_LAYER_ADDRESSES,
 };
 
@@ -131,24 +131,24 @@ typedef struct pl_layer {
         int64_t batches, heads, tokens, width;
         double scale;
         bool causal;
-        int64_t stride[PL_LAYER_WORKSPACE][3]; /* elements from one batch, head and token
-                                                  to the next; rows are dense
-                                                  [zeros: without that operand] */
+        int64_t stride[PL_LAYER_WORKSPACE][3];  /* elements from one batch, head and token
+                                                   to the next; rows are dense
+                                                   [zeros: without that operand] */
     } attention;
     /* x [batches, height, width, channels], w [filters, channels, kernel, kernel], y
      * [batches, down, across, filters], all dense. */
     struct {
         int64_t batches, height, width, channels, down, across, filters, kernel;
         int64_t stride, padding;
-        bool has_bias; /* [filters] */
+        bool has_bias;                                      /* [filters] */
     } convolution;
 } pl_layer_t;
 
 typedef struct pl_machine_ops {
-    const char *name; /* "cuda" */
+    const char *name;                                       /* "cuda" */
     /* `self` is the accelerator's own struct, which begins with a pl_gpu_t. */
     int (*open)(void *self, pl_device_info_t *info, pl_error_t *err);
-    void (*close)(void *self); /* also after a failed open; what was made is freed */
+    void (*close)(void *self);      /* also after a failed open; what was made is freed */
 
     /* Device memory, aligned to 256 bytes; its content is undefined.  PL_ENOMEM: there is
      * not so much; the device works on. */

@@ -13,33 +13,33 @@ typedef struct gpu_block {
 } gpu_block_t;
 
 typedef struct gpu_region {
-    gpu_block_t block; /* elements in their own width */
-    size_t count;      /* elements */
+    gpu_block_t block;                                   /* elements in their own width */
+    size_t count;                                        /* elements */
     pl_dtype_t dtype;
-    void *mirror;       /* of the host: what was borrowed, where the truth is between
-                           replays  [NULL] */
-    gpu_block_t floats; /* of a mirrored region of halves: as the host has them */
-    bool is_lent;       /* to others */
+    void *mirror;            /* of the host: what was borrowed, where the truth is between
+                                replays  [NULL] */
+    gpu_block_t floats;      /* of a mirrored region of halves: as the host has them */
+    bool is_lent;            /* to others */
 } gpu_region_t;
 
 /* What a replay has for itself. */
 typedef struct gpu_set {
     gpu_block_t step, record, input[PL_FIELDS];
-    pl_event_t *filled; /* the step block and the batch are there */
-    pl_event_t *left;   /* the record has been fetched: the set may be filled again */
+    pl_event_t *filled;     /* the step block and the batch are there */
+    pl_event_t *left;       /* the record has been fetched: the set may be filled again */
 } gpu_set_t;
 
 typedef struct pl_gpu_memory {
     gpu_region_t region[GPU_REGIONS];
-    bool low_is_fresh; /* GPU_REGION_LOW is what parameters are */
-    gpu_block_t arena, scratch, counters, control; /* of all plans: they run one after
-                                                      another */
-    gpu_block_t kept; /* gradients, while a halted replay runs */
+    bool low_is_fresh;                         /* GPU_REGION_LOW is what parameters are */
+    gpu_block_t arena, scratch, counters, control;  /* of all plans: they run one after
+                                                       another */
+    gpu_block_t kept;                          /* gradients, while a halted replay runs */
     gpu_set_t set[GPU_SETS];
-    void *staging; /* of the host, for what is converted */
+    void *staging;                                /* of the host, for what is converted */
     size_t staging_bytes;
-    unsigned generation; /* grows when memory moves */
-    size_t held;         /* bytes of all blocks */
+    unsigned generation;                                    /* grows when memory moves */
+    size_t held;                                            /* bytes of all blocks */
 } pl_gpu_memory_t;
 
 enum { GPU_GUARDED = 1, GPU_ENOUGH, GPU_WRONG_INDEX, GPU_NOT_FINITE };

@@ -97,8 +97,7 @@ void gpu_marks_report(pl_gpu_t *gpu, const gpu_marks_t *marks, const pl_plan_t *
             span[count++] = (pl_device_span_t){
                 .what = mark->what == GPU_MARK_COPY ? "copy"
                                                     : plan->kernel[mark->what].kind,
-                .path = mark->what == GPU_MARK_COPY ? ""
-                                                        : plan->kernel[mark->what].path,
+                .path = mark->what == GPU_MARK_COPY ? "" : plan->kernel[mark->what].path,
                 .stream = (int)mark->stream,
                 .begin = since[mark->stream],
                 .end = now};

@@ -16,7 +16,7 @@ typedef struct gpu_mark {
 
 /* Of a replay; zeros: none yet. */
 typedef struct gpu_marks {
-    gpu_mark_t *mark; /* [made], of which `count` are in use */
+    gpu_mark_t *mark;                            /* [made], of which `count` are in use */
     int count, made, room;
 } gpu_marks_t;
 

@@ -8,7 +8,7 @@
 typedef struct gpu_output {
     gpu_spot_t spot;
     size_t bytes;
-    bool behind; /* a guard: without value when that stops the replay */
+    bool behind;                   /* a guard: without value when that stops the replay */
 } gpu_output_t;
 
 /* What a metric adds to the record. */
@@ -21,7 +21,7 @@ typedef struct gpu_sums {
 typedef struct gpu_passage {
     int region;
     size_t from, count;
-    int kernel; /* that converts them  [-1] */
+    int kernel;                                             /* that converts them  [-1] */
 } gpu_passage_t;
 
 /* Kernels, and products and layers of the machine's library, [from, to) that nothing
@@ -29,63 +29,63 @@ typedef struct gpu_passage {
  * backward, passages to the host, buckets that are ready, an exchange. */
 typedef struct gpu_piece {
     int from, to;
-    int host;              /* the operator's number from 1  [0] */
-    bool backward;         /* it begins behind them */
-    int passages, buckets; /* so many of the plan's, up to here */
-    int exchange;          /* its number from 1: the replay waits  [0] */
+    int host;                               /* the operator's number from 1  [0] */
+    bool backward;                          /* it begins behind them */
+    int passages, buckets;                  /* so many of the plan's, up to here */
+    int exchange;                           /* its number from 1: the replay waits  [0] */
     pl_recording_t *recording[GPU_SETS];
-    int runs[GPU_SETS]; /* since memory moved */
+    int runs[GPU_SETS];                                     /* since memory moved */
 } gpu_piece_t;
 
 /* A product, and what it does besides: see products.c.  Values by number  [-1: none]. */
 typedef struct gpu_product {
-    pl_prepared_t *prepared; /* by the machine's library  [NULL: a kernel] */
-    int32_t behind;          /* what a function of its result or a sum makes */
-    int32_t aux;             /* what a library keeps or reads for that */
-    int32_t target;          /* what it is added to */
-    int32_t front;           /* of a value behind one: the product's */
+    pl_prepared_t *prepared;            /* by the machine's library  [NULL: a kernel] */
+    int32_t behind;                     /* what a function of its result or a sum makes */
+    int32_t aux;                        /* what a library keeps or reads for that */
+    int32_t target;                     /* what it is added to */
+    int32_t front;                      /* of a value behind one: the product's */
 } gpu_product_t;
 
 struct pl_plan {
     pl_plan_t *next;
-    pl_binary_t **code; /* [codes] */
+    pl_binary_t **code;                                     /* [codes] */
     int codes;
-    int cached_codes, stored_codes; /* an earlier run compiled; later ones find */
-    double seconds; /* that threads made them */
-    gpu_product_t *product; /* [products] by the value that it makes */
+    int cached_codes, stored_codes;         /* an earlier run compiled; later ones find */
+    double seconds;                         /* that threads made them */
+    gpu_product_t *product;                 /* [products] by the value that it makes */
     int products;
-    pl_layer_plan_t **layer; /* [layers], likewise */
+    pl_layer_plan_t **layer;                                /* [layers], likewise */
     int layers;
-    pl_layer_plan_t **built; /* [builts] those of them that differ */
+    pl_layer_plan_t **built;                      /* [builts] those of them that differ */
     int builts;
-    pl_graph_t source; /* a copy of the graph, until its layers are built  [zeros] */
+    pl_graph_t source;      /* a copy of the graph, until its layers are built  [zeros] */
     gpu_kernel_t *kernel;
     int kernels;
-    size_t *reach; /* [kernels][PL_LAUNCH_ADDRESSES] for launches  [NULL: unchecked] */
+    size_t *reach;    /* [kernels][PL_LAUNCH_ADDRESSES] for launches  [NULL: unchecked] */
     gpu_piece_t *piece;
     int pieces, piece_room;
-    gpu_host_t *host; /* [hosts] */
+    gpu_host_t *host;                                       /* [hosts] */
     int hosts, host_room;
-    gpu_passage_t in[PL_REGIONS]; /* before the first piece */
+    gpu_passage_t in[PL_REGIONS];                           /* before the first piece */
     int ins;
-    gpu_passage_t *out; /* in the order of pieces */
+    gpu_passage_t *out;                                     /* in the order of pieces */
     int outs, out_room;
-    gpu_passage_t exchanged;         /* PL_REGION_EXCHANGE, when a replay continues
-                                [count 0] */
-    size_t arena, scratch, counters; /* bytes */
-    size_t kept; /* of PL_REGION_GRADS, which a halted replay puts back  [0] */
-    gpu_sums_t *metric;              /* [metrics] */
+    gpu_passage_t exchanged;  /* PL_REGION_EXCHANGE, when a replay continues
+                                 [count 0] */
+    size_t arena, scratch, counters;  /* bytes */
+    size_t kept;            /* of PL_REGION_GRADS, which a halted replay puts back  [0] */
+    gpu_sums_t *metric;     /* [metrics] */
     int metrics;
-    int64_t sums; /* of all metrics */
+    int64_t sums;                                           /* of all metrics */
     gpu_output_t output[PL_FIELDS];
     int outputs;
-    size_t input[PL_FIELDS];   /* bytes of each batch field  [0: not read] */
-    size_t needs[GPU_REGIONS]; /* elements of each region */
-    int refresh;               /* kernel that makes GPU_REGION_LOW  [-1] */
+    size_t input[PL_FIELDS];                /* bytes of each batch field  [0: not read] */
+    size_t needs[GPU_REGIONS];              /* elements of each region */
+    int refresh;                            /* kernel that makes GPU_REGION_LOW  [-1] */
     bool changes_params;
-    bool keeps_low; /* it changes both */
+    bool keeps_low;                                         /* it changes both */
     gpu_check_t *check;
-    unsigned generation; /* of the memory that launches point to */
+    unsigned generation;                        /* of the memory that launches point to */
 };
 
 /* compile.c: fills in a plan, all but its code; *text: [*texts], the caller's. */

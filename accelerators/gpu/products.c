@@ -107,7 +107,7 @@ static bool describe(const gpu_text_t *t, const pl_op_t *op, pl_product_t *p)
  * there, because a guard, ranks or the host come between, or memory is scarce. */
 static size_t bytes_to_keep(pl_gpu_t *gpu, const pl_graph_t *g)
 {
-    enum { SHARE = 16 }; /* of free memory */
+    enum { SHARE = 16 };                                    /* of free memory */
     size_t bytes = 0, left = SIZE_MAX, all;
     if (gpu->memory->region[PL_REGION_GRADS].mirror)
         return 0;
@@ -204,8 +204,7 @@ static int bias_sum_of(const pl_graph_t *g, const pl_plan_t *plan, const pl_op_t
 {
     const int32_t a = root_of(g, op->input[0]);
     const pl_value_t *made = &g->value[a];
-    const int32_t wider = made->source == PL_FROM_OP
-                                  && g->op[made->op].code == PL_OP_cast
+    const int32_t wider = made->source == PL_FROM_OP && g->op[made->op].code == PL_OP_cast
                               ? root_of(g, g->op[made->op].input[0])
                               : a;
     for (int i = g->value[op->output[0]].op + 1; i < g->op_count; i++) {
@@ -243,8 +242,7 @@ static bool describe_epilogue(const pl_graph_t *g, const pl_plan_t *plan,
     } else if (function >= 0 && next->code == PL_OP_gelu_tanh_grad) {
         const int32_t aux = root_of(g, next->input[1]);
         if (p->has_bias || is_read_besides(g, value, function)
-            || g->value[aux].dtype != p->out
-            || g->value[aux].source != PL_FROM_OP
+            || g->value[aux].dtype != p->out || g->value[aux].source != PL_FROM_OP
             || pl_elements(g->value[aux].shape) != p->m * p->n)
             return false;
         p->epilogue = PL_EPILOGUE_GELU_GRAD;
@@ -291,8 +289,9 @@ static int library_find(pl_gpu_t *gpu, gpu_text_t *t, const pl_plan_t *plan, int
             *made = plain;
             p.adds = adds;
             made->target = adds ? g->op[target].input[0] : -1;
-            if (!more || (describe_epilogue(g, plan, op, &p, made)
-                          && offered >> p.epilogue & 1))
+            if (!more
+                || (describe_epilogue(g, plan, op, &p, made)
+                    && offered >> p.epilogue & 1))
                 code = library_ask(gpu, t, &p, made, err);
         }
     if (code != PL_OK)
@@ -448,8 +447,8 @@ static void find_spots(const gpu_text_t *t, const pl_op_t *op, const gpu_product
                              ? spot_of(t, made->behind, false, true)
                              : spot_of(t, op->output[0], false, true);
     spot[PL_PRODUCT_BIAS] = op->input_count > 2 ? spot_of(t, op->input[2], true, false)
-                            : sums ? spot_of(t, made->behind, false, true)
-                                   : scratch;
+                            : sums              ? spot_of(t, made->behind, false, true)
+                                                : scratch;
     spot[PL_PRODUCT_AUX] = made->aux >= 0 && gpu_is_wanted(t, made->aux)
                                ? spot_of(t, made->aux, !keeps, keeps)
                                : scratch;

@@ -11,9 +11,9 @@
 typedef struct refining {
     pl_graph_t *g;
     bool library_convolves;
-    int32_t *is;     /* [values] what stands for it: itself, or another */
-    int *readers;    /* [values] operations and fetches */
-    int32_t *reader; /* [values] the last operation that reads it  [-1] */
+    int32_t *is;                     /* [values] what stands for it: itself, or another */
+    int *readers;                    /* [values] operations and fetches */
+    int32_t *reader;                 /* [values] the last operation that reads it  [-1] */
 } refining_t;
 
 static bool is_product(pl_opcode_t code)

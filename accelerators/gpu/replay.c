@@ -28,21 +28,21 @@ typedef struct flight {
     char *host;
     size_t bytes;
     int set;
-    int piece;     /* the next */
-    int reported;  /* buckets */
-    int exchange;  /* that it waits at, at its end  [0] */
-    bool is_timed; /* backward has begun */
+    int piece;                                     /* the next */
+    int reported;                                  /* buckets */
+    int exchange;                                  /* that it waits at, at its end  [0] */
+    bool is_timed;                                 /* backward has begun */
     pl_event_t *began, *backward, *computed, *over;
-    pl_event_t *ready[PL_GRAD_BUCKETS_MOST]; /* [NULL: not made yet] */
-    int readies;                             /* that were recorded */
-    int buckets[PL_GRAD_BUCKETS_MOST];       /* that are ready with each */
-    gpu_marks_t marks;                       /* where it is measured */
+    pl_event_t *ready[PL_GRAD_BUCKETS_MOST];                /* [NULL: not made yet] */
+    int readies;                                            /* that were recorded */
+    int buckets[PL_GRAD_BUCKETS_MOST];                      /* that are ready with each */
+    gpu_marks_t marks;                                      /* where it is measured */
 } flight_t;
 
 typedef struct pl_gpu_replays {
-    flight_t *first, **last; /* under way, in order */
+    flight_t *first, **last;                                /* under way, in order */
     flight_t *spare;
-    flight_t *waiting; /* at an exchange  [NULL] */
+    flight_t *waiting;                                      /* at an exchange  [NULL] */
     int next_set;
 } replays_t;
 
@@ -261,7 +261,7 @@ static int set_fill(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
 
 /* Of a mirrored region: where elements lie on the device, as the host has them. */
 static pl_device_ptr_t passage_address(const gpu_region_t *r, const gpu_passage_t *p,
-                                    size_t *width)
+                                       size_t *width)
 {
     const bool half = gpu_is_half(r->dtype);
     *width = half ? sizeof(float) : pl_dtype_size(r->dtype);
@@ -411,7 +411,7 @@ static int flight_begin(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
     int code = machine->event_record(gpu, f->began, PL_STREAM_MAIN, err);
     if (code == PL_OK)
         code = set_fill(gpu, f, err);
-    if (code == PL_OK && p->ins) /* what the one before leaves with the host */
+    if (code == PL_OK && p->ins)            /* what the one before leaves with the host */
         code = machine->event_wait(gpu, before->left, PL_STREAM_MAIN, err);
     for (int k = 0; k < p->ins && code == PL_OK; k++)
         code = passage_in(gpu, &p->in[k], err);
@@ -486,7 +486,7 @@ int gpu_replay(pl_gpu_t *gpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *
     code = replay->continues ? flight_go_on(gpu, f, err) : flight_begin(gpu, f, err);
     if (code == PL_OK && replay->ordered && !f->exchange)
         code = gpu_fence_ordered(gpu, replay, err);
-    if (code != PL_OK) { /* launches on the streams run, but nothing is reported */
+    if (code != PL_OK) {        /* launches on the streams run, but nothing is reported */
         gpu_drain(gpu, NULL);
         flight_give(gpu, f);
         return code;

@@ -17,23 +17,23 @@
 typedef struct gpu_spot {
     enum {
         GPU_AT_ARENA,
-        GPU_AT_REGION,  /* `index` */
-        GPU_AT_INPUT,   /* batch field `index` */
-        GPU_AT_FLOATS,  /* what stands for region `index` on the way to the host */
-        GPU_AT_STEP,    /* step_t of dialect.h */
-        GPU_AT_CONTROL, /* control_t */
-        GPU_AT_RECORD,  /* what a replay reports: control_t, and the sums of metrics */
-        GPU_AT_SCRATCH, /* of one unit */
-        GPU_AT_KEPT,    /* gradients of a replay that is halted */
-        GPU_AT_COUNTER, /* zeros, for is_last_group() */
+        GPU_AT_REGION,     /* `index` */
+        GPU_AT_INPUT,      /* batch field `index` */
+        GPU_AT_FLOATS,     /* what stands for region `index` on the way to the host */
+        GPU_AT_STEP,       /* step_t of dialect.h */
+        GPU_AT_CONTROL,    /* control_t */
+        GPU_AT_RECORD,     /* what a replay reports: control_t, and the sums of metrics */
+        GPU_AT_SCRATCH,    /* of one unit */
+        GPU_AT_KEPT,       /* gradients of a replay that is halted */
+        GPU_AT_COUNTER,    /* zeros, for is_last_group() */
     } at;
     int index;
-    size_t offset; /* bytes */
-    size_t bytes;  /* of a value: what a kernel reads or writes of it, at most */
-    size_t reach;  /* bytes from its place on that belong to it */
-    size_t count;  /* its elements */
-    int value;     /* that lies there, number + 1; what is read, if that is another */
-    int made;      /* what is written, number + 1 */
+    size_t offset;     /* bytes */
+    size_t bytes;      /* of a value: what a kernel reads or writes of it, at most */
+    size_t reach;      /* bytes from its place on that belong to it */
+    size_t count;      /* its elements */
+    int value;         /* that lies there, number + 1; what is read, if that is another */
+    int made;          /* what is written, number + 1 */
     bool reads, writes;
 } gpu_spot_t;
 
@@ -58,20 +58,20 @@ enum { GPU_RECORD_SUMS = 32 };
 
 typedef struct gpu_kernel {
     char name[32];
-    char kind[24]; /* "layer_norm" of "layer_norm_12" */
-    char path[64]; /* of the operator that it is of: "h.0.ln_1"  [""] */
-    int text;                     /* the one it stands in  [library, layer: none] */
-    const pl_prepared_t *library; /* a product that the machine's library computes, with
-                                     addresses as machine.h has them  [NULL: a kernel] */
-    pl_layer_plan_t *layer;       /* likewise */
-    pl_launch_t launch[GPU_SETS]; /* entry and addresses are filled in when the code is
-                                     there, and when memory moves */
+    char kind[24];                 /* "layer_norm" of "layer_norm_12" */
+    char path[64];                 /* of the operator that it is of: "h.0.ln_1"  [""] */
+    int text;                      /* the one it stands in  [library, layer: none] */
+    const pl_prepared_t *library;  /* a product that the machine's library computes, with
+                                      addresses as machine.h has them  [NULL: a kernel] */
+    pl_layer_plan_t *layer;        /* likewise */
+    pl_launch_t launch[GPU_SETS];  /* entry and addresses are filled in when the code is
+                                      there, and when memory moves */
     gpu_spot_t spot[PL_LAUNCH_ADDRESSES];
 } gpu_kernel_t;
 
 /* A text that grows; all zero: empty. */
 typedef struct gpu_string {
-    char *text; /* NULL: empty */
+    char *text;                                             /* NULL: empty */
     size_t length, room;
 } gpu_string_t;
 
@@ -80,42 +80,42 @@ enum { GPU_DEFINES = 80 };
 /* An operation that may end a replay with an error: by an index, or by a number. */
 typedef struct gpu_check {
     pl_op_t op;
-    int64_t below; /* of indices */
+    int64_t below;                                          /* of indices */
 } gpu_check_t;
 
 typedef struct gpu_text {
     const pl_graph_t *g;
-    const pl_view_t *look; /* of the lowered graph */
+    const pl_view_t *look;                                  /* of the lowered graph */
     const pl_fusion_t *fusion;
     const pl_home_t *home;
-    const bool *done; /* [operations] assigns that are nothing */
-    int low;          /* region that has parameters as halves  [0: none] */
+    const bool *done;                /* [operations] assigns that are nothing */
+    int low;                         /* region that has parameters as halves  [0: none] */
     pl_dtype_t low_dtype;
-    bool wide;          /* numbers in registers are float64 */
-    int from, to, core; /* operations of the unit at hand; its core  [-1] */
-    gpu_string_t *text; /* [texts] kernels that are compiled together */
+    bool wide;                        /* numbers in registers are float64 */
+    int from, to, core;               /* operations of the unit at hand; its core  [-1] */
+    gpu_string_t *text;               /* [texts] kernels that are compiled together */
     int texts, text_room;
-    int text_kernels;     /* of the newest */
-    gpu_string_t parts;   /* functions of the kernel at hand, with its PARAMETERS */
-    gpu_string_t ahead;   /* what stands before the kernel at hand */
-    gpu_string_t body;    /* of the kernel at hand; indented when it is whole */
-    bool is_small;        /* the kernel at hand has parts, and may have more */
-    int64_t beside;       /* groups of the kernel at hand, whose parts run side by side
-                             and may become more  [0: it is none of these] */
-    bool beside_changes;  /* its parts change regions */
-    int parts_from, parts_to; /* of the first part */
-    size_t small_at;      /* where its newest part begins in the body */
-    gpu_kernel_t *kernel; /* [kernels] */
+    int text_kernels;        /* of the newest */
+    gpu_string_t parts;      /* functions of the kernel at hand, with its PARAMETERS */
+    gpu_string_t ahead;      /* what stands before the kernel at hand */
+    gpu_string_t body;       /* of the kernel at hand; indented when it is whole */
+    bool is_small;           /* the kernel at hand has parts, and may have more */
+    int64_t beside;          /* groups of the kernel at hand, whose parts run side by side
+                                and may become more  [0: it is none of these] */
+    bool beside_changes;     /* its parts change regions */
+    int parts_from, parts_to;  /* of the first part */
+    size_t small_at;         /* where its newest part begins in the body */
+    gpu_kernel_t *kernel;    /* [kernels] */
     int kernels, room;
-    const char *type[PL_LAUNCH_ADDRESSES]; /* of the arguments of the one at hand */
-    char defined[GPU_DEFINES][24];         /* names of macros of the one at hand */
+    const char *type[PL_LAUNCH_ADDRESSES];       /* of the arguments of the one at hand */
+    char defined[GPU_DEFINES][24];               /* names of macros of the one at hand */
     int defines;
-    gpu_check_t *check; /* [checks] */
+    gpu_check_t *check;                                     /* [checks] */
     int checks, check_room;
-    size_t record;    /* bytes of the sums of metrics */
-    size_t counters;  /* bytes, the most of any unit */
-    size_t scratch;   /* bytes, likewise */
-    pl_error_t error; /* the first  [code 0] */
+    size_t record;                                      /* bytes of the sums of metrics */
+    size_t counters;                                    /* bytes, the most of any unit */
+    size_t scratch;                                     /* bytes, likewise */
+    pl_error_t error;                                   /* the first  [code 0] */
 } gpu_text_t;
 
 /* Whatever fails is kept in `error`, and the rest does nothing. */

@@ -11,12 +11,12 @@ static gpu_unit_t *unit_new(gpu_text_t *t, int from, int to)
 {
     gpu_unit_t *u = pl_alloc(sizeof *u);
     if (u)
-        *u = (gpu_unit_t){.t = t,
-                          .from = from,
-                          .to = to,
-                          .n = pl_elements(
-                              t->g->value[t->g->op[t->core].output[0]].shape),
-                          .width = 1};
+        *u =
+            (gpu_unit_t){.t = t,
+                         .from = from,
+                         .to = to,
+                         .n = pl_elements(t->g->value[t->g->op[t->core].output[0]].shape),
+                         .width = 1};
     else
         pl_no_memory(&t->error);
     return u;
@@ -104,7 +104,7 @@ static bool define_part(gpu_text_t *t, const char *word, int32_t value)
             const int arguments = kernel->launch[0].count;
             spot.bytes /= (size_t)op->input_count;
             const int a = gpu_argument(t, &spot, gpu_type(dtype), true);
-            if (a < arguments) /* other parts are written, too */
+            if (a < arguments)                          /* other parts are written, too */
                 kernel->spot[a].bytes += spot.bytes;
             gpu_define(t, word, "store_%s(a%d, %s, v)", gpu_suffix(dtype), a,
                        gpu_place(&part, "i", false, place));

@@ -15,7 +15,7 @@
 enum {
     THREADS = 256,
     GROUPS_MOST = 4096,
-    BLOCK = 4096, /* elements of a partial sum */
+    BLOCK = 4096,                                          /* elements of a partial sum */
 };
 
 static const pl_value_t *value_of(const gpu_unit_t *u, int32_t value)
@@ -142,8 +142,7 @@ static void print_head(gpu_unit_t *u, int threads)
     gpu_text_t *t = u->t;
     const int step = threads * u->width;
     if (!threads) {
-        gpu_print(t,
-                  "for (int64_t i = THREAD * %d; i < %lld; i += THREADS * %d) {\n",
+        gpu_print(t, "for (int64_t i = THREAD * %d; i < %lld; i += THREADS * %d) {\n",
                   u->width, (long long)u->n, u->width);
         return;
     }
@@ -201,9 +200,9 @@ typedef struct operand {
 } operand_t;
 
 typedef struct operands {
-    operand_t *list; /* [count] places in memory, each once */
+    operand_t *list;                             /* [count] places in memory, each once */
     int count;
-    bool changes; /* a region */
+    bool changes;                                           /* a region */
 } operands_t;
 
 static void operand_put(operands_t *o, const gpu_spot_t *spot, pl_dtype_t dtype,
@@ -256,7 +255,7 @@ static int operands_find(operands_t *o, const gpu_text_t *t, int from, int to)
 
 /* ---- Units side by side ---- */
 
-enum { BLOCKS = 2 }; /* arguments besides: of the step, and of control */
+enum { BLOCKS = 2 };                  /* arguments besides: of the step, and of control */
 
 static bool meet(const gpu_spot_t *a, const gpu_spot_t *b)
 {

@@ -122,7 +122,7 @@ static void print_layer_norm_grad(gpu_text_t *t, const pl_op_t *op)
     const int64_t width = last_of(x), rows = pl_elements(x) / width,
                   groups = rows < SUM_GROUPS ? rows : SUM_GROUPS,
                   bundles = (groups + BUNDLE - 1) / BUNDLE, kept = kept_of(width);
-    if (!kept) /* what is behind may take the place of what they read */
+    if (!kept)                   /* what is behind may take the place of what they read */
         print_layer_norm_sums(t, op, rows, width);
     gpu_kernel_begin(t, "layer_norm_grad");
     define_normal(t, op);
@@ -143,7 +143,7 @@ static void print_layer_norm_grad(gpu_text_t *t, const pl_op_t *op)
 }
 
 typedef struct channels {
-    int64_t count, inner, size; /* size: values of one channel */
+    int64_t count, inner, size;                          /* size: values of one channel */
 } channels_t;
 
 /* [B, channels, …]; AT(channel, i) is the i-th value of a channel, CHANNEL(e) the

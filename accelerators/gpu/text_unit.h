@@ -5,7 +5,7 @@
 #include "accelerators/gpu/text.h"
 
 enum {
-    GPU_UNIT_KNOWN = 192, /* values of a unit, at most */
+    GPU_UNIT_KNOWN = 192,                                  /* values of a unit, at most */
     GPU_UNIT_TOTALS = 4,
 };
 
@@ -13,27 +13,27 @@ enum {
 typedef struct known {
     int32_t value;
     int number;
-    pl_view_t repeat; /* how it repeats  [rank 0: element by element] */
+    pl_view_t repeat;                   /* how it repeats  [rank 0: element by element] */
 } gpu_known_t;
 
 typedef struct store {
     gpu_spot_t spot;
     pl_dtype_t dtype;
-    int number; /* of the register */
+    int number;                                             /* of the register */
 } gpu_store_t;
 
 typedef struct unit {
     gpu_text_t *t;
-    int from, to; /* operations */
+    int from, to;                                           /* operations */
     int64_t n;
-    int width; /* elements at a time */
+    int width;                                              /* elements at a time */
     gpu_known_t known[GPU_UNIT_KNOWN];
     int known_count, registers;
     gpu_store_t store[GPU_UNIT_KNOWN];
     int stores;
     const pl_op_t *total[GPU_UNIT_TOTALS];
-    int totals, totals_ahead; /* printed; of the unit */
-    gpu_string_t loop;        /* the lines */
+    int totals, totals_ahead;                               /* printed; of the unit */
+    gpu_string_t loop;                                      /* the lines */
 } gpu_unit_t;
 
 /* Adds operation i to the text at hand: what it loads is printed, the rest is kept. */

@@ -17,15 +17,15 @@ enum { PART = 1 << 19 /* elements converted at once, which takes less than 1 ms 
 typedef struct going {
     struct going *next;
     pl_transfer_t *transfer;
-    gpu_block_t snapshot; /* [none] */
-    pl_dtype_t dtype;     /* of the region */
-    size_t converted;     /* elements, of halves */
+    gpu_block_t snapshot;                                   /* [none] */
+    pl_dtype_t dtype;                                       /* of the region */
+    size_t converted;                                       /* elements, of halves */
     pl_event_t *taken, *over;
 } going_t;
 
 typedef struct pl_gpu_transfers {
-    going_t *first, **last; /* under way, in order */
-    going_t *spare;         /* with their snapshots */
+    going_t *first, **last;                                 /* under way, in order */
+    going_t *spare;                                         /* with their snapshots */
 } transfers_t;
 
 static going_t *going_free(pl_gpu_t *gpu, going_t *g)
@@ -241,8 +241,7 @@ bool gpu_is_pinned(const pl_gpu_t *gpu, const void *host, size_t bytes)
 {
     const char *at = host;
     for (int k = 0; k < gpu->pins; k++)
-        if (at >= gpu->pin[k].host
-            && at + bytes <= gpu->pin[k].host + gpu->pin[k].bytes)
+        if (at >= gpu->pin[k].host && at + bytes <= gpu->pin[k].host + gpu->pin[k].bytes)
             return true;
     return false;
 }

@@ -22,7 +22,7 @@ struct pl_entry {
 
 struct pl_binary {
     cl_program program;
-    pl_entry_t *entries; /* a list */
+    pl_entry_t *entries;                                    /* a list */
 };
 
 /* A text with what it includes in place, since not each driver finds headers: `length` is

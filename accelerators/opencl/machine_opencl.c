@@ -18,7 +18,7 @@ enum { ALIGNMENT = 256 };
 #define MIB ((size_t)1 << 20)
 
 struct pl_event {
-    cl_event marker; /* the latest record  [NULL: none] */
+    cl_event marker;                                 /* the latest record  [NULL: none] */
 };
 
 /* Device memory, from the lowest aligned address in it. */
@@ -359,9 +359,9 @@ static int finish(void *self, pl_stream_t stream, pl_error_t *err)
 
 typedef struct callback {
     opencl_t *cl;
-    void (*function)(void *user); /* [NULL: the descriptor is written to] */
+    void (*function)(void *user);               /* [NULL: the descriptor is written to] */
     void *user;
-    cl_event after; /* ends when the function has run  [NULL] */
+    cl_event after;                           /* ends when the function has run  [NULL] */
 } callback_t;
 
 static void CL_CALLBACK callback_run(cl_event event, cl_int status, void *user)

@@ -37,7 +37,7 @@ static void version_of(cl_platform_id platform, char *text, size_t room)
 
 static cl_ulong number_of(cl_device_id id, cl_device_info what)
 {
-    cl_ulong number = 0; /* of 32 or 64 bits, little-endian */
+    cl_ulong number = 0;                             /* of 32 or 64 bits, little-endian */
     clGetDeviceInfo(id, what, sizeof number, &number, NULL);
     return number;
 }

@@ -12,8 +12,8 @@
 #include "base/options.h"
 
 typedef struct opencl_options {
-    pl_gpu_t gpu;         /* first */
-    const char *platform; /* a part of its name, or empty */
+    pl_gpu_t gpu;                                       /* first */
+    const char *platform;                               /* a part of its name, or empty */
 } opencl_options_t;
 
 #define OPENCL_HELP "devices of OpenCL: GPUs of any vendor, and processors by PoCL"
@@ -34,31 +34,31 @@ static const pl_option_t opencl_table[] = {
 typedef struct opencl_device {
     cl_platform_id platform;
     cl_device_id id;
-    char name[64], vendor[64], version[96]; /* of the driver's platform: "PoCL 3.1 …" */
+    char name[64], vendor[64], version[96];  /* of the driver's platform: "PoCL 3.1 …" */
     char language[16];                      /* the option of the compiler */
     cl_ulong memory, block;                 /* bytes in all, and in one block at most */
     cl_uint units;
-    bool is_processor, rounds_correctly; /* divisions and square roots of float32 */
+    bool is_processor, rounds_correctly;       /* divisions and square roots of float32 */
     pl_error_t why;
 } opencl_device_t;
 
 enum { OPENCL_DEVICES = 64, OPENCL_WATCHED = 1024 };
 
 typedef struct opencl {
-    opencl_options_t options; /* first */
+    opencl_options_t options;                               /* first */
     opencl_device_t device;
-    int number; /* among the devices that can be used */
+    int number;                                   /* among the devices that can be used */
     cl_context context;
     cl_command_queue queue[PL_STREAMS];
     int descriptor;
-    struct opencl_block *blocks; /* of device memory */
+    struct opencl_block *blocks;                            /* of device memory */
     size_t allocated;
-    cl_event launch[OPENCL_WATCHED]; /* from number `ended` to `put`, in a ring */
+    cl_event launch[OPENCL_WATCHED];  /* from number `ended` to `put`, in a ring */
     uint64_t put, ended;             /* launches on stream MAIN */
-    pthread_mutex_t lock; /* of the fields that the driver's threads change: */
+    pthread_mutex_t lock;            /* of the fields that the driver's threads change: */
     pthread_cond_t changed;
-    int callbacks;   /* that are still to come */
-    pl_error_t lost; /* why the device cannot be used any more  [code 0] */
+    int callbacks;                  /* that are still to come */
+    pl_error_t lost;                /* why the device cannot be used any more  [code 0] */
 } opencl_t;
 
 /* ---- machine_opencl.c ---- */

@@ -68,7 +68,7 @@ bool pl_values_overlap(const pl_value_t *a, const pl_value_t *b)
 
 /* ---- Cores ---- */
 
-enum { ROW_MOST = 8192 }; /* elements that a group of threads can keep in registers */
+enum { ROW_MOST = 8192 };     /* elements that a group of threads can keep in registers */
 
 static bool is_product(const fuser_t *f, const pl_op_t *op)
 {
@@ -121,8 +121,8 @@ static int parts_maker(const fuser_t *f, const pl_op_t *op)
         const pl_view_t *look = &f->limits->look[op->attr.from + k];
         const pl_value_t *part = &g->value[op->input[k]];
         if (part->source != PL_FROM_OP || (k && part->op != maker) || look->offset
-            || g->op[part->op].code != PL_OP_attention_grad
-            || !pl_view_is_dense(look) || count_reads(g, op->input[k]) != 1
+            || g->op[part->op].code != PL_OP_attention_grad || !pl_view_is_dense(look)
+            || count_reads(g, op->input[k]) != 1
             || pl_elements(look->shape) != pl_elements(part->shape))
             return -1;
         maker = part->op;
@@ -356,8 +356,8 @@ static void place_core(fuser_t *f, int i)
     const pl_op_t *op = &f->g->op[i];
     int u = op->input_count ? find_before(f, i) : -1;
     if (u < 0)
-        u = open_unit(f, is_core(f, op) ? pl_elements(f->g->value[op->output[0]].shape)
-                                        : 0);
+        u = open_unit(f,
+                      is_core(f, op) ? pl_elements(f->g->value[op->output[0]].shape) : 0);
     f->unit[u].core = f->unit[u].core ? f->unit[u].core : i + 1;
     f->unit[u].entries += op->input_count + op->output_count;
     f->unit[u].lines++;

@@ -19,12 +19,12 @@ typedef struct pl_fusion {
 
 /* How much a device can run as one unit. */
 typedef struct pl_unit_limits {
-    int operands;                         /* values that it reads or makes, each way of
-                                             repeating one by itself */
-    int lines;                            /* operations */
-    int dropouts, totals;                 /* of which so many draw, and add up */
-    bool cores;                           /* see pl_unit_core() */
-    const struct pl_view *look;           /* of a lowered graph: with cores */
+    int operands;                            /* values that it reads or makes, each way of
+                                                repeating one by itself */
+    int lines;                               /* operations */
+    int dropouts, totals;                    /* of which so many draw, and add up */
+    bool cores;                              /* see pl_unit_core() */
+    const struct pl_view *look;              /* of a lowered graph: with cores */
     /* The result of the product that operation `op`, which reads it or stands beside it,
      * may follow as one of its unit; -1  [none follows a product]. */
     int32_t (*front)(const pl_graph_t *g, int op, void *user);

@@ -30,7 +30,7 @@ pl_line_code_t pl_line_of(const pl_op_t *op)
     case PL_OP_tanh_grad: return PL_LINE_tanh_grad;
     case PL_OP_cast:
         return op->attr.dtype == PL_F16 ? PL_LINE_round_f16 : PL_LINE_round_bf16;
-    default: return PL_LINE_copy; /* broadcast, assign */
+    default: return PL_LINE_copy;                           /* broadcast, assign */
     }
 }
 

@@ -39,9 +39,9 @@ typedef enum pl_line_code {
 #define PL_X(name, value) PL_LINE_##name,
     PL_LINES(PL_X)
 #undef PL_X
-        PL_LINE_dropout, /* of x, by the unit's dropout (int)f */
-    PL_LINE_total,       /* of x, into the unit's total (int)f */
-    PL_LINE_squares,     /* the same of x^2, in float64 */
+        PL_LINE_dropout,                          /* of x, by the unit's dropout (int)f */
+    PL_LINE_total,                                /* of x, into the unit's total (int)f */
+    PL_LINE_squares,                              /* the same of x^2, in float64 */
 } pl_line_code_t;
 
 /* The line of an element-wise operator; of a total PL_LINE_total or PL_LINE_squares. */

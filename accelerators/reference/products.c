@@ -202,8 +202,8 @@ static void compute_attention(pl_reference_call_t *c)
                 largest = fmax(largest, dot(c->in[0] + row * d, k + j * d, d));
         for (int64_t j = 0; j < keys; j++)
             if (is_seen(c, mask, head, j))
-                sum += exp(c->attr->a
-                           * (dot(c->in[0] + row * d, k + j * d, d) - largest));
+                sum +=
+                    exp(c->attr->a * (dot(c->in[0] + row * d, k + j * d, d) - largest));
         for (int64_t j = 0; j < keys; j++) {
             if (!is_seen(c, mask, head, j))
                 continue;

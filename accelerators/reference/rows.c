@@ -87,7 +87,7 @@ static void normalise(pl_reference_call_t *c, bool rows)
     int64_t channel;
     for (int64_t k = 0; k < s.count; k++) {
         const double first = c->in[0][member(&s, k, 0, &channel)];
-        double mean = first, var = 0;                /* exact where all are the same */
+        double mean = first, var = 0;                   /* exact where all are the same */
         for (int64_t i = 0; i < s.size; i++)
             mean += (c->in[0][member(&s, k, i, &channel)] - first) / (double)s.size;
         for (int64_t i = 0; i < s.size; i++)
@@ -222,9 +222,8 @@ static void compute_cross_entropy(pl_reference_call_t *c)
         if (ignored(c, target) || !index_is_good(c, target, n))
             continue;
         const double weight = row_weight(c, 2, r, target);
-        c->out[0][0] += weight
-                        * (log(row.sum)
-                           - (c->in[0][r * n + (int64_t)target] - row.largest));
+        c->out[0][0] +=
+            weight * (log(row.sum) - (c->in[0][r * n + (int64_t)target] - row.largest));
         c->out[1][0] += weight;
     }
 }

@@ -13,7 +13,7 @@
 #include "tensor/graph.h"
 
 #define ALIGNMENT ((size_t)64)
-#define LARGE ((size_t)16 << 10) /* bytes of a batch that has pages of its own */
+#define LARGE ((size_t)16 << 10)          /* bytes of a batch that has pages of its own */
 
 struct pl_batch_pool {
     pthread_mutex_t lock;                                   /* of what follows, to made */

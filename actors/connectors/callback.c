@@ -25,8 +25,8 @@ typedef struct callbacks {
     char *model;                            /* what is trained, JSON  [NULL: not known] */
     double device_flops;                    /* 0: not known */
     pl_device_stats_t device;
-    bool has_device;                        /* it was measured */
-    bool validates;                         /* the run */
+    bool has_device;                                        /* it was measured */
+    bool validates;                                         /* the run */
     hosted_t *hosted;
     int count;
 } callbacks_t;

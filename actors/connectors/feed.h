@@ -21,10 +21,10 @@ typedef struct pl_feed {
     pl_buckets_t buckets;                        /* none when samples are of one length */
     int64_t batch_size;                          /* that of a shard, where it has some */
     pl_batch_pool_t *pool;
-    pl_feed_slot_t *slot;                                   /* batch k: k % slot_count */
+    pl_feed_slot_t *slot;                      /* batch k: k % slot_count */
     uint32_t prefetch, slot_count;             /* batches read ahead, and for who waits */
 
-    bool without_last;                    /* its last batch is not one of an epoch */
+    bool without_last;                         /* its last batch is not one of an epoch */
 
     bool begun;                                             /* a pass, which follows */
     uint64_t epoch;

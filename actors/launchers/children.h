@@ -26,7 +26,7 @@ typedef struct pl_children_spec {
     uint32_t attempt;                            /* from 1 */
     const char *endpoint;                        /* where rank zero is met */
     const char *job;
-    const char *job_key, *trail, *departures;             /* [""] */
+    const char *job_key, *trail, *departures;               /* [""] */
     void (*on_line)(void *user, int rank, const char *line);
     /* The others go on; again when a cause comes behind a rank that was lost by it.  None
      * may free the children. */

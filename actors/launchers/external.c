@@ -38,9 +38,9 @@
 
 enum {
     ENDPOINT = 300,
-    LOOK_MS = 100,              /* between looks for ranks that have ended, to join, and
-                                   for the answer of a name server */
-    LOOKUP_MS = 10,             /* in which most look-ups end */
+    LOOK_MS = 100,                /* between looks for ranks that have ended, to join, and
+                                     for the answer of a name server */
+    LOOKUP_MS = 10,               /* in which most look-ups end */
 };
 
 typedef struct external {
@@ -57,9 +57,9 @@ typedef struct external {
     double join_timeout;                                  /* s */
     const char *rendezvous, *job_key, *port_range;        /* options  ["": environment] */
     /* Of rank zero: */
-    int training;                                           /* which of the process; 0:
-                                                               the run is none */
-    pl_settling_t *settle;                                  /* [the run goes on] */
+    int training;                                         /* which of the process; 0:
+                                                             the run is none */
+    pl_settling_t *settle;                                /* [the run goes on] */
     pl_lookup_t *lookup;                                  /* of its host  [NULL: none] */
     pl_call_t *run_call;                                  /* waits for it  [NULL: none] */
     pl_job_t *job;                                        /* of that call */
@@ -71,7 +71,8 @@ static uint64_t thread_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
                              pl_error_t *err)
 {
     const external_t *x = (const external_t *)ranks;
-    const pl_start_t start = {.options = "", .ranks = (uint32_t)x->sharers,
+    const pl_start_t start = {.options = "",
+                              .ranks = (uint32_t)x->sharers,
                               .local_rank = (uint32_t)x->environment.local_rank};
     rank->stuck = "; its thread cannot be ended and its memory is kept";
     return pl_spawn(ranks, &pl_worker, pl_as_rank(0), &start, life, &rank->worker, err);

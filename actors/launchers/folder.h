@@ -17,7 +17,7 @@ typedef enum pl_door {
     PL_DOOR_STREAM,
     PL_DOOR_CALLS_BULK,
     PL_DOOR_CALLS_STREAM,
-    PL_DOOR_TRAIL,                                        /* files */
+    PL_DOOR_TRAIL,                                          /* files */
     PL_DOOR_DEPARTURES,
     PL_DOOR_PAST,
     PL_DOORS

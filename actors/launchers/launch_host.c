@@ -40,7 +40,7 @@ typedef struct seat {
 struct launch_host {
     pl_launch_t *launch;
     host_state_t state;
-    pl_link_t *link;                                        /* [there is one node] */
+    pl_link_t *link;                             /* [there is one node] */
     struct event *timer, *tell;                  /* tell: of a failure, see below */
     uint32_t attempt;                            /* the newest, from 1 */
     char endpoint[LAUNCH_ENDPOINT], job[LAUNCH_JOB];  /* its */

@@ -126,7 +126,8 @@ static pl_job_t *job_take(pl_member_t *m, uint64_t transfer, pl_error_t *err)
 static int job_begin(pl_member_t *m, uint64_t transfer, pl_error_t *err)
 {
     pl_job_t *job = job_take(m, transfer, err);
-    const pl_start_t start = {.options = "", .ranks = (uint32_t)m->spec.sharers,
+    const pl_start_t start = {.options = "",
+                              .ranks = (uint32_t)m->spec.sharers,
                               .local_rank = (uint32_t)m->spec.local_rank};
     const pl_how_t life = {.on_answer = worker_ended, .context = m},
                    how = {.on_answer = run_answered, .context = m};

@@ -149,12 +149,11 @@ pl_blob_t *pl_job_pack(const pl_job_t *job, pl_error_t *err)
                   "run", run, "file", text_say(job->options->name), "text",
                   text_say(job->options->text), "set", job->options->set, "plugins",
                   pl_plugins_loaded(), "stage", (int)job->stage, "tuning",
-                  tuning_pack(&job->tuning), "compiles", (int)job->compiles,
-                  "checkpoint", text_say(job->checkpoint),
-                  "resumes", (int)job->resumes, "resume", job->resume, "again",
-                  job->again, "back", job->back, "prompt", text_say(job->prompt),
-                  "tokens", (json_int_t)job->tokens, "temperature", job->temperature,
-                  "top_k", (json_int_t)job->top_k);
+                  tuning_pack(&job->tuning), "compiles", (int)job->compiles, "checkpoint",
+                  text_say(job->checkpoint), "resumes", (int)job->resumes, "resume",
+                  job->resume, "again", job->again, "back", job->back, "prompt",
+                  text_say(job->prompt), "tokens", (json_int_t)job->tokens, "temperature",
+                  job->temperature, "top_k", (json_int_t)job->top_k);
     pl_blob_t *blob = parcel_new(object, 0, &at, err);
     json_decref(object);
     pl_text_free(run);

@@ -51,9 +51,9 @@ typedef struct pl_ranks_ops {
 
 struct pl_ranks {
     const pl_ranks_ops_t *ops;
-    struct pl_wires *wires;              /* to processes; the launcher's  [threads] */
-    pl_call_t *run;                                         /* NULL: idle */
-    pl_call_t *watch;                                       /* [nobody asks] */
+    struct pl_wires *wires;                  /* to processes; the launcher's  [threads] */
+    pl_call_t *run;                          /* NULL: idle */
+    pl_call_t *watch;                        /* [nobody asks] */
     bool settles;
     pl_job_t *job;                                   /* counted */
     pl_rank_t *rank;                                 /* [count] */

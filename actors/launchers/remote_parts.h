@@ -15,9 +15,9 @@ typedef enum remote_job { REMOTE_UNASKED, REMOTE_ASKED, REMOTE_SERVED } remote_j
 typedef enum remote_end { REMOTE_STAYS, REMOTE_ENDS, REMOTE_KILLED } remote_end_t;
 typedef enum remote_life {
     REMOTE_LIVES,
-    REMOTE_FREE,                     /* its worker has ended, its process may live */
-    REMOTE_DEAD,                     /* its process is; or a foreign one that is gone */
-    REMOTE_DONE                      /* and all that it had sent has come */
+    REMOTE_FREE,                       /* its worker has ended, its process may live */
+    REMOTE_DEAD,                       /* its process is; or a foreign one that is gone */
+    REMOTE_DONE                        /* and all that it had sent has come */
 } remote_life_t;
 
 typedef struct remote {
@@ -28,22 +28,22 @@ typedef struct remote {
     pl_process_t *process;                       /* [it is foreign] */
     char about[128];                             /* what a foreign one says it is  [""] */
     pl_outbox_t outbox;
-    pl_call_t *run;                             /* NULL: not asked, or answered */
-    remote_job_t job;                           /* asked: it is on its way to the rank */
-    pl_held_t held;                             /* commands, before it is served */
-    char stop_reason[128];                      /* asked for before that  [""] */
-    bool was_stopped;                           /* one stop is enough */
+    pl_call_t *run;                              /* NULL: not asked, or answered */
+    remote_job_t job;                            /* asked: it is on its way to the rank */
+    pl_held_t held;                              /* commands, before it is served */
+    char stop_reason[128];                       /* asked for before that  [""] */
+    bool was_stopped;                            /* one stop is enough */
     pl_passed_t passed;
     pl_call_t *watch;                                  /* [nobody asks] */
     uint64_t global_step;                              /* the newest that it has told */
     int64_t heard;                                     /* pl_now() of its newest report */
     pl_said_t said;
-    bool is_streamed;                     /* was told where messages are taken */
+    bool is_streamed;                              /* was told where messages are taken */
     bool has_joined;
-    remote_end_t end;                     /* what it was told */
+    remote_end_t end;                                       /* what it was told */
     remote_life_t life;
     pl_death_t death;
-    bool died_early;                                   /* nobody watched it yet */
+    bool died_early;                               /* nobody watched it yet */
     pl_error_t error;                              /* why it was killed, or how its worker
                                                       ended  [code 0] */
 } remote_t;

@@ -30,8 +30,8 @@
 #include "base/json_walk.h"
 #include "base/memory.h"
 
-enum { END = 0, AGAIN = -1 };                     /* what comes next, instead of a size */
-static const double MEMORY_SHARE = 0.9;   /* of the host's that is free, unless given */
+enum { END = 0, AGAIN = -1 };               /* what comes next, instead of a size */
+static const double MEMORY_SHARE = 0.9;     /* of the host's that is free, unless given */
 static const int64_t TIMING = PL_SECOND / 25;  /* at least, unless one step is longer */
 
 typedef struct finder {

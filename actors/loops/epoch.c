@@ -270,18 +270,18 @@ static void epoch_finish(pl_epoch_t *e)
         pl_epoch_tell(e, "alive", "");                      /* what follows it may fail */
     pl_call_t *call = pl_pass_call(pass);
     if (text)
-        pl_reply_train_epoch(call, &(pl_train_epoch_reply_t){
-                                       .global_step = e->global_step,
-                                       .samples = e->samples,
-                                       .skipped = e->in_row > 0,
-                                       .ended = e->ended || e->stopping,
-                                       .whole = is_whole && !e->owes,
-                                       .save = "",
-                                       .drop = "",
-                                       .reason = e->reason,
-                                       .stop_called = e->told,
-                                       .stop_request = pl_epoch_wish_kept(e),
-                                       .metrics = text});
+        pl_reply_train_epoch(
+            call, &(pl_train_epoch_reply_t){.global_step = e->global_step,
+                                            .samples = e->samples,
+                                            .skipped = e->in_row > 0,
+                                            .ended = e->ended || e->stopping,
+                                            .whole = is_whole && !e->owes,
+                                            .save = "",
+                                            .drop = "",
+                                            .reason = e->reason,
+                                            .stop_called = e->told,
+                                            .stop_request = pl_epoch_wish_kept(e),
+                                            .metrics = text});
     else
         pl_call_fail(call, &pass->failure);
     pl_free(text);

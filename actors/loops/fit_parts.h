@@ -88,7 +88,7 @@ struct pl_fit {
     bool in_epoch;                         /* an epoch has begun and is not whole */
     bool resumes;                          /* at this batch of it, from a checkpoint: */
     uint32_t batch;
-    bool is_resume;                        /* as the program asked; from this step: */
+    bool is_resume;                            /* as the program asked; from this step: */
     uint64_t resumed_step;
     bool saving;                          /* the weights are on their way to the result */
     bool told;                            /* callbacks, that it fails */

@@ -21,11 +21,8 @@ void pl_patience_begin_other(pl_patience_t *p, void *self, double seconds, const
                              void (*look)(void *))
 {
     int64_t limit = seconds < 1e9 ? (int64_t)(seconds * 1e9) : (int64_t)1e18;
-    *p = (pl_patience_t){.limit = limit,
-                         .is = is,
-                         .since = pl_now(),
-                         .pulse = p->pulse,
-                         .look = look};
+    *p = (pl_patience_t){
+        .limit = limit, .is = is, .since = pl_now(), .pulse = p->pulse, .look = look};
     look_later(p, self, p->limit);
 }
 

@@ -11,7 +11,7 @@
 #include "base/half.h"
 
 typedef struct pl_exact {
-    double sum, rest; /* what they add up to counts; {0} is 0 */
+    double sum, rest;                           /* what they add up to counts; {0} is 0 */
 } pl_exact_t;
 
 static inline void pl_exact_add(pl_exact_t *s, double x)

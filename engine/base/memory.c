@@ -40,7 +40,8 @@ static double cpu_of(const char *process)
         fclose(file);
     if (!rest
         || sscanf(rest, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user,
-                  &system) != 2)
+                  &system)
+               != 2)
         return 0;
     return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
 }

@@ -19,10 +19,10 @@
 extern int pl_run_file_wait_ms;
 
 struct pl_options {
-    json_t *root;                        /* as given: no defaults */
-    json_t *set;                         /* key -> text, as given to pl_options_set() */
-    char *name;                          /* of the file  [the run came from no text] */
-    char *text;                          /* what root was read from, for positions */
+    json_t *root;                          /* as given: no defaults */
+    json_t *set;                           /* key -> text, as given to pl_options_set() */
+    char *name;                            /* of the file  [the run came from no text] */
+    char *text;                            /* what root was read from, for positions */
     size_t length;
 };
 

@@ -25,11 +25,10 @@ const pl_section_t pl_sections[] = {
 
 const pl_option_t pl_trainer_table[] = {
     TRAINER(CHOICE, accelerator, "\"auto\"", "accelerator", "kind of device"),
-    TRAINER(
-        SPAN, devices, "\"auto\"", "1..",
-        "devices on each node: a count; a range, the least to continue with after "
-        "repeated deaths and the most; or a list of device numbers, [0, 2], one rank "
-        "for each"),
+    TRAINER(SPAN, devices, "\"auto\"", "1..",
+            "devices on each node: a count; a range, the least to continue with after "
+            "repeated deaths and the most; or a list of device numbers, [0, 2], one rank "
+            "for each"),
     TRAINER(INT, num_nodes, "\"auto\"", "1..", "machines"),
     TRAINER(CHOICE, strategy, "\"auto\"", "strategy",
             "algorithm that combines the ranks"),

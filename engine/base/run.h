@@ -35,7 +35,7 @@ extern const char pl_usual_logger[];
 /* "trainer": names are Lightning's. */
 typedef struct pl_trainer_options {
     pl_choice_t accelerator, strategy, launcher, precision;
-    pl_span_t devices;                                    /* on each node; 0: auto */
+    pl_span_t devices;                                      /* on each node; 0: auto */
     int64_t num_nodes;                                      /* 0: auto */
     int64_t max_epochs, max_steps;                          /* -1: no limit */
     int64_t min_epochs, min_steps;
@@ -84,9 +84,9 @@ int pl_trainer_check(const pl_options_t *o, pl_error_t *err);
 
 /* "data", apart from the data set's own options: they belong to the data connector. */
 typedef struct pl_data_options {
-    const char *package;                    /* Debian package of the files  ["": none] */
-    int64_t batch_size;                                   /* samples per rank */
-    double val_split;                                     /* share of the training data */
+    const char *package;                     /* Debian package of the files  ["": none] */
+    int64_t batch_size;                      /* samples per rank */
+    double val_split;                        /* share of the training data */
     bool stratify;
     bool shuffle;
     bool drop_last;

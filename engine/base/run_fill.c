@@ -203,8 +203,7 @@ static json_t *fill_steps(const pl_section_t *section, const json_t *value,
     json_t *filled = json_object(), *part;
     int rc = filled ? PL_OK : pl_no_memory(err);
     const char *key;
-    json_object_foreach((json_t *)value, key, part)
-    {
+    json_object_foreach((json_t *)value, key, part) {
         if (rc != PL_OK)
             break;
         json_t *entry = pl_part_name(part) ? fill_part(section->role, part, err)

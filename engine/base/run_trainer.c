@@ -72,8 +72,7 @@ static int elastic_check(const pl_options_t *o, const pl_trainer_options_t *t,
                                "remove one");
     const json_t *older = pl_options_value(o, "trainer.micro_shards"),
                  *own = pl_options_value(o, "trainer.strategy.micro_shards");
-    if (json_integer_value(older) && json_integer_value(own)
-        && !json_equal(older, own))
+    if (json_integer_value(older) && json_integer_value(own) && !json_equal(older, own))
         return pl_options_fail(err, PL_EINVAL, o, "trainer.micro_shards",
                                "\"trainer.micro_shards\" is %lld, and "
                                "\"trainer.strategy.micro_shards\", which replaces it, is "

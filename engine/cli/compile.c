@@ -156,10 +156,11 @@ int cli_compile(const cli_compile_t *arguments)
     const cli_run_t run = {.file = arguments->run,
                            .set = arguments->set,
                            .plugins = arguments->plugin};
-    compile_t c = {
-        .session = {.work = &work, .arguments = arguments, .json = arguments->json},
-        .stage = PL_TRAIN,
-        .plans = json_array()};
+    compile_t c = {.session = {.work = &work,
+                               .arguments = arguments,
+                               .json = arguments->json},
+                   .stage = PL_TRAIN,
+                   .plans = json_array()};
     c.session.options = cli_run_load(&run, &err);
     if (c.session.options && arguments->card
         && card_set(c.session.options, arguments->card, &err) != PL_OK) {

@@ -11,12 +11,12 @@
 typedef enum cli_connection_kind { CLI_STREAM, CLI_COMMANDS } cli_connection_kind_t;
 
 typedef struct cli_connection {
-    void *context, *socket, *events;                       /* events: of the connection */
-    void *frame;                                           /* zmq_msg_t; the newest */
-    bool connected, parted;                         /* it was once; it is not any more */
-    bool reached;                            /* somebody is there, who may not greet */
-    bool refused;                            /* somebody is there who speaks otherwise */
-    bool was_silent;                         /* whoever was there last */
+    void *context, *socket, *events;          /* events: of the connection */
+    void *frame;                              /* zmq_msg_t; the newest */
+    bool connected, parted;                   /* it was once; it is not any more */
+    bool reached;                             /* somebody is there, who may not greet */
+    bool refused;                             /* somebody is there who speaks otherwise */
+    bool was_silent;                          /* whoever was there last */
 } cli_connection_t;
 
 /* All zero before.  What nobody could ever be at is an error; that nobody is there yet is

@@ -12,8 +12,8 @@ typedef struct cli_progress {
     int64_t began, drawn, told;          /* ns, monotonic; 0: not yet */
     uint64_t first_step;                 /* the step at `began` */
     uint64_t newest_step;
-    uint64_t result_step;                /* of the newest line of results */
-    int64_t rate_time;                   /* when rate_batch was */
+    uint64_t result_step;                              /* of the newest line of results */
+    int64_t rate_time;                                 /* when rate_batch was */
     uint64_t rate_batch;
     uint32_t rate_epoch;
     double rate;                                         /* batches/s; 0: not known yet */

@@ -14,10 +14,10 @@ enum { CLI_CURVE = 128 };
 /* The training loss of a run since it is watched: when there are too many values, two
  * neighbours become their mean. */
 typedef struct cli_curve {
-    double value[CLI_CURVE], sum;               /* sum: of those gathered for the next */
+    double value[CLI_CURVE], sum;                /* sum: of those gathered for the next */
     int count, gathered, stride;
-    double number, step;                        /* of the run [0: none], newest */
-    double first_step, first_seconds;           /* when it was seen first to train */
+    double number, step;                             /* of the run [0: none], newest */
+    double first_step, first_seconds;                /* when it was seen first to train */
 } cli_curve_t;
 
 /* Of a state that has just come. */
@@ -25,7 +25,7 @@ void cli_curve_take(cli_curve_t *curve, const json_t *state);
 
 typedef struct cli_view {
     int columns, rows, count;
-    bool has_actors;                            /* they are shown, and how they talk */
+    bool has_actors;                               /* they are shown, and how they talk */
     const cli_curve_t *curve;
     struct {
         cli_style_t style;

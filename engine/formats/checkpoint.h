@@ -19,8 +19,8 @@
 /* Of what a checkpoint is written to: begin, files, commit or abandon; settle or take
  * back what was committed. */
 typedef struct pl_checkpoint {
-    char *path, *temporary;                                /* of the folder; until then */
-    bool replaced;              /* another had the path, and lies in the other one now */
+    char *path, *temporary;      /* of the folder; until then */
+    bool replaced;               /* another had the path, and lies in the other one now */
 } pl_checkpoint_t;
 
 /* Makes the folder that is to be at `path`, and the one around it.  PL_EIO, PL_ENOMEM;

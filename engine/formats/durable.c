@@ -99,8 +99,7 @@ static const char *old_file(const pl_durable_t *file)
 
 static int fail_write(const pl_durable_t *file, pl_error_t *err)
 {
-    return pl_fail(err, PL_EIO,
-                   "%s: byte %llu cannot be written: %m%s", file->path,
+    return pl_fail(err, PL_EIO, "%s: byte %llu cannot be written: %m%s", file->path,
                    (unsigned long long)(file->direct ? pl_direct_written(file->direct)
                                                      : file->written),
                    old_file(file));
@@ -139,19 +138,16 @@ static int durable_place(pl_durable_t *file, pl_error_t *err)
     if (file->direct && pl_direct_end(file->direct))
         return fail_write(file, err);
     if (fsync(file->fd))
-        return pl_fail(err, PL_EIO,
-                       "%s: cannot be synced to the disk: %m%s", file->path,
+        return pl_fail(err, PL_EIO, "%s: cannot be synced to the disk: %m%s", file->path,
                        old_file(file));
     pl_disk_moved();
     int fd = file->fd;
     file->fd = -1;
     if (close(fd) && errno != EINTR)
-        return pl_fail(err, PL_EIO,
-                       "%s: cannot be synced to the disk: %m%s", file->path,
+        return pl_fail(err, PL_EIO, "%s: cannot be synced to the disk: %m%s", file->path,
                        old_file(file));
     if (renameat(file->directory, file->temporary, file->directory, file->base))
-        return pl_fail(err, PL_EIO,
-                       "%s: cannot be renamed into place: %m%s", file->path,
+        return pl_fail(err, PL_EIO, "%s: cannot be renamed into place: %m%s", file->path,
                        old_file(file));
     return PL_OK;
 }

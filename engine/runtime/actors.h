@@ -21,8 +21,8 @@ struct pl_call {
     uint64_t number, cause;
     uint32_t message;
     pl_address_t caller;
-    int64_t deadline;                                       /* 0: none */
-    bool late;                               /* cancelled, because of a limit */
+    int64_t deadline;                                  /* 0: none */
+    bool late;                                         /* cancelled, because of a limit */
     pl_frame_t frame;
     pl_call_t *next, **link;                                /* list of the actor's */
 };
@@ -76,8 +76,8 @@ typedef struct actor {
     int open_count;
     pl_made_call_t *made;
     pl_timer_t *timers;
-    pl_error_t end_error;                                   /* code 0: in order */
-    bool late;                               /* it ends because of a limit */
+    pl_error_t end_error;                                 /* code 0: in order */
+    bool late;                                            /* it ends because of a limit */
     struct actor *next_dead;
     _Alignas(max_align_t) char self[];
 } actor_t;

@@ -185,9 +185,7 @@ pl_outcome_t *pl_outcome_new(pl_error_t *err)
 
 const char *pl_outcome_status(const pl_outcome_t *outcome)
 {
-    return outcome->error.code != PL_OK ? "failed"
-           : outcome->stopped           ? "stopped"
-                                        : "ok";
+    return outcome->error.code != PL_OK ? "failed" : outcome->stopped ? "stopped" : "ok";
 }
 
 static void layout_release(pl_object_t *object)
@@ -328,8 +326,7 @@ pl_pages_t *pl_pages_new(size_t bytes, pl_error_t *err)
         pl_no_memory(err);
         return NULL;
     }
-    pages->data = (char *)pages->memory
-                  + (page - (uintptr_t)pages->memory % page) % page;
+    pages->data = (char *)pages->memory + (page - (uintptr_t)pages->memory % page) % page;
     return pages;
 }
 

@@ -115,8 +115,8 @@ typedef enum pl_spent {
                                           them apart */
     PL_SPENT_COLLECTIVE,
     PL_SPENT_OPTIMIZER,
-    PL_SPENT_ABSENT,                   /* it waits, and would not notice: it is stopped,
-                                          or gets no processor */
+    PL_SPENT_ABSENT,                     /* it waits, and would not notice: it is stopped,
+                                            or gets no processor */
     PL_SPENT_KINDS
 } pl_spent_t;
 
@@ -160,16 +160,16 @@ typedef struct pl_dataset {
     pl_object_t object;
     pl_instance_t part;                              /* pl_dataset_ops_t and its struct */
     pl_data_request_t request;
-    char *facts;                               /* those of the request  [none] */
-    pl_data_info_t info;                       /* filled in by the reader that opens it */
-    int64_t *length;                           /* [samples]  [no field varies] */
-    int64_t longest;                           /* of them; 0: no field varies */
-    bool opened;                               /* or tried to: it is to be closed */
-    int64_t *target;                     /* [samples] of a stratified split, until then;
-                                            written by a reader  [none] */
-    bool sums;                                 /* crc32c is asked for */
-    bool summed;                          /* and there: its samples come from files */
-    uint32_t crc32c;                           /* of what reader.c reads of them */
+    char *facts;                           /* those of the request  [none] */
+    pl_data_info_t info;                   /* filled in by the reader that opens it */
+    int64_t *length;                       /* [samples]  [no field varies] */
+    int64_t longest;                       /* of them; 0: no field varies */
+    bool opened;                           /* or tried to: it is to be closed */
+    int64_t *target;                       /* [samples] of a stratified split, until then;
+                                              written by a reader  [none] */
+    bool sums;                             /* crc32c is asked for */
+    bool summed;                           /* and there: its samples come from files */
+    uint32_t crc32c;                       /* of what reader.c reads of them */
 } pl_dataset_t;
 
 /* Takes the part over, also on failure, and copies the request.  The last reference

@@ -51,7 +51,7 @@ typedef struct pl_device_memory {
     int ordinal;                               /* of the device  [-1: it has no number] */
     uint64_t address;                          /* of the first byte; a multiple of 256 */
     const pl_device_ops_t *ops;
-    void *device;                              /* for these */
+    void *device;                                           /* for these */
 } pl_device_memory_t;
 
 /* Memory that ranks reduce, lent by a collective, or by a device.  The holder of a
@@ -60,12 +60,12 @@ typedef struct pl_device_memory {
  * there until the region is allocated again or the device is closed. */
 typedef struct pl_lent {
     pl_object_t object;
-    void *data;                                 /* [bytes], on a page boundary  [NULL: it
-                                                   is a device's] */
+    void *data;                                  /* [bytes], on a page boundary  [NULL: it
+                                                    is a device's] */
     size_t bytes;
-    uint32_t number;                            /* the same on all ranks; of a device's
-                                                   memory share_memory sets it */
-    const pl_device_memory_t *device;           /* [it is the host's] */
+    uint32_t number;                               /* the same on all ranks; of a device's
+                                                      memory share_memory sets it */
+    const pl_device_memory_t *device;              /* [it is the host's] */
 } pl_lent_t;
 
 #ifdef __cplusplus

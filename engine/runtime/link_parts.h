@@ -84,9 +84,9 @@ struct pl_link {
     json_t *traits;                                      /* host: of the first to join, */
     int first;                                           /* who that was */
     /* rank: */
-    char *ask;                                              /* what a JOIN says */
-    pl_lookup_t *lookup;                                  /* of the host  [NULL: none] */
-    char unknown[PL_ERROR_TEXT];                            /* why its host is  [""] */
+    char *ask;                                             /* what a JOIN says */
+    pl_lookup_t *lookup;                                   /* of the host  [NULL: none] */
+    char unknown[PL_ERROR_TEXT];                           /* why its host is  [""] */
     uint8_t attempt;
     bool was_connected;                                     /* in any attempt */
     int64_t dialled, greeted;                               /* when last */

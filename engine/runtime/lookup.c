@@ -19,8 +19,8 @@ struct pl_lookup {
     pthread_cond_t ended;
     char host[PL_HOST_TEXT], port[8];
     struct addrinfo *found;
-    int wrong;                                    /* as of getaddrinfo() */
-    bool is_over, is_left;                        /* by the thread; by the other side */
+    int wrong;                                      /* as of getaddrinfo() */
+    bool is_over, is_left;                          /* by the thread; by the other side */
 };
 
 bool pl_lookup_is_needed(const char *endpoint)

@@ -27,17 +27,17 @@ typedef enum limit { LIMIT_VIEWERS, LIMIT_DESCRIPTORS, LIMIT_COMERS, LIMITS } li
 
 /* Who watches what is published. */
 typedef struct audience {
-    int viewers;                               /* atomic */
-    int64_t said[LIMITS];                      /* when it was told last  [0: never] */
-    uint64_t looked;                           /* grows when topics change */
-    pl_map_t sorts;                            /* of lines: struct sort */
-    int64_t allowance, rare;                   /* lines that may leave in bursts; else */
-    int64_t grown;                             /* since when */
-    bool pauses;                               /* until it has grown to a burst */
-    char *held;                                /* lines that leave together: struct held,
-                                                  topic, line  [none] */
+    int viewers;                                /* atomic */
+    int64_t said[LIMITS];                       /* when it was told last  [0: never] */
+    uint64_t looked;                            /* grows when topics change */
+    pl_map_t sorts;                             /* of lines: struct sort */
+    int64_t allowance, rare;                    /* lines that may leave in bursts; else */
+    int64_t grown;                              /* since when */
+    bool pauses;                                /* until it has grown to a burst */
+    char *held;                                 /* lines that leave together: struct held,
+                                                   topic, line  [none] */
     size_t held_bytes;
-    struct event *release;                     /* of them, a moment after the first */
+    struct event *release;                         /* of them, a moment after the first */
 } audience_t;
 
 struct pl_monitor {

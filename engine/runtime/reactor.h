@@ -41,14 +41,14 @@ typedef struct pl_reactor {
     bool has_pthread, leave;
     bool abandoned;                                         /* atomic */
 
-    pl_socket_t *inbound;           /* ROUTER: calls come in, answers go out */
-    pl_map_t links;                 /* by thread, DEALER: calls go out, answers come in */
-    pl_queue_t queue;               /* messages to actors of this thread */
-    pl_queue_t held;                /* to other threads, not yet sent */
-    int64_t looped_at;              /* when libevent was last asked while some waited */
-    int64_t held_at;                /* when the handler began that the first is of */
-    int64_t longest;       /* that a handler took; an eighth is forgotten with each */
-    int expects;                    /* messages in company, for so many waits yet */
+    pl_socket_t *inbound;      /* ROUTER: calls come in, answers go out */
+    pl_map_t links;            /* by thread, DEALER: calls go out, answers come in */
+    pl_queue_t queue;          /* messages to actors of this thread */
+    pl_queue_t held;           /* to other threads, not yet sent */
+    int64_t looped_at;         /* when libevent was last asked while some waited */
+    int64_t held_at;           /* when the handler began that the first is of */
+    int64_t longest;           /* that a handler took; an eighth is forgotten with each */
+    int expects;               /* messages in company, for so many waits yet */
 
     pl_map_t actors;                             /* by number */
     pl_map_t calls;                              /* by number: made here, not yet ended */

@@ -42,15 +42,15 @@ struct pl_socket {
     int port;                                  /* ZeroMQ's descriptor of a tcp one [-1] */
     bool shut, is_shut;                        /* the port: as it was asked; as it is */
     bool door_shut;
-    struct event *look;                        /* whether somebody may come in again */
+    struct event *look;                           /* whether somebody may come in again */
     socket_intake_t intake;
-    char domain[PL_GATE_DOMAIN];               /* that its gate is open in  ["": none] */
-    pl_socket_t *peers;                        /* tells who connects  [nobody asks] */
+    char domain[PL_GATE_DOMAIN];                /* that its gate is open in  ["": none] */
+    pl_socket_t *peers;                         /* tells who connects  [nobody asks] */
     int peer_count;
     void (*on_peers)(void *user, int peers);
     void (*on_greeting)(void *user, pl_greeting_t how, const char *who);
-    pl_greeting_t wrong;                       /* of a connection whose end comes next */
-    socket_comer_t comer[SOCKET_COMERS];       /* the latest, in turn */
+    pl_greeting_t wrong;                        /* of a connection whose end comes next */
+    socket_comer_t comer[SOCKET_COMERS];        /* the latest, in turn */
     unsigned comers;
     bool *closed;                               /* set when closed from inside a turn [not
                                                    in a turn] */

@@ -234,8 +234,8 @@ static int send_part(pl_socket_t *socket, zmq_msg_t *part, int more, pl_error_t 
 static int send_identity(pl_socket_t *socket, uint32_t identity, pl_error_t *err)
 {
     zmq_msg_t part;
-    zmq_msg_init_size(&part, SOCKET_IDENTITY);         /* so short that nothing is
-                                                          allocated */
+    zmq_msg_init_size(&part, SOCKET_IDENTITY);              /* so short that nothing is
+                                                               allocated */
     char *id = zmq_msg_data(&part);
     id[0] = 1;
     memcpy(id + 1, &identity, sizeof identity);

@@ -20,9 +20,9 @@ enum {
  * process's. */
 typedef struct pl_tap_record {
     pl_stamp_t stamp;
-    uint32_t origin;                          /* process: 0 this one; see pl_origin() */
-    uint64_t under;                           /* of another one: the call made here that
-                                                 all its own are part of; 0: unknown */
+    uint32_t origin;                            /* process: 0 this one; see pl_origin() */
+    uint64_t under;                             /* of another one: the call made here that
+                                                   all its own are part of; 0: unknown */
     pl_envelope_t envelope;
     pl_bytes_t frame;                            /* envelope and body, at a multiple of 8;
                                                     for pl_frame_decode_record() */

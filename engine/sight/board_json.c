@@ -115,12 +115,12 @@ static json_t *devices_json(const run_t *run)
         const pl_device_stats_t *d = &run->device[rank];
         if (!run->has_device[rank])
             continue;
-        json_array_append_new(
-            all, json_pack("{s:i, s:o, s:o, s:o, s:o, s:o}", "rank", rank, "memory_used",
-                           number(d->memory_used), "memory_total",
-                           number(d->memory_total), "utilization", number(d->utilization),
-                           "power", number(d->power), "temperature",
-                           number(d->temperature)));
+        json_array_append_new(all, json_pack("{s:i, s:o, s:o, s:o, s:o, s:o}", "rank",
+                                             rank, "memory_used", number(d->memory_used),
+                                             "memory_total", number(d->memory_total),
+                                             "utilization", number(d->utilization),
+                                             "power", number(d->power), "temperature",
+                                             number(d->temperature)));
     }
     return all;
 }
@@ -218,14 +218,14 @@ static json_t *run_json(const pl_board_t *b, const run_t *run, range_t range)
                   "epochs", run->epochs < 0 ? json_null() : json_integer(run->epochs),
                   "reason", text(run->reason), "stalled", run_stalled(b, run), "absent",
                   absent_json(b, run));
-    json_t *lists =
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i}", "columns",
-                  columns_json(b, run), "points",
-                  points_json(run, from, to, each > 0 ? each : 1), "strip",
-                  strip_json(run, since, range.until), "stages", stages_json(run),
-                  "devices", devices_json(run), "saves", saves_json(run, since),
-                  "options", options ? options : json_null(), "reports_per_point",
-                  run->stride);
+    json_t *lists = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i}", "columns",
+                              columns_json(b, run), "points",
+                              points_json(run, from, to, each > 0 ? each : 1), "strip",
+                              strip_json(run, since, range.until), "stages",
+                              stages_json(run), "devices", devices_json(run), "saves",
+                              saves_json(run, since), "options",
+                              options ? options : json_null(), "reports_per_point",
+                              run->stride);
     json_object_update_missing(all, more);
     json_object_update_missing(all, lists);
     json_decref(more);

@@ -11,8 +11,8 @@
 #include "sight/durations.h"
 
 enum {
-    RUNS_MOST = 16,                             /* that are shown: a newer one takes the
-                                                   place of one that has ended */
+    RUNS_MOST = 16,                               /* that are shown: a newer one takes the
+                                                     place of one that has ended */
     COLUMNS_MOST = 48,
     POINTS_MOST = 1 << 17,                      /* of a run; then neighbours become one */
     CELLS_MOST = 1 << 22,                       /* of all runs' points; then those of the
@@ -79,7 +79,7 @@ typedef struct save {
     char text[256];                                         /* path, or why not */
 } save_t;
 
-enum { BATCHES_AHEAD = 256 };                 /* fetched before they are trained on */
+enum { BATCHES_AHEAD = 256 };                     /* fetched before they are trained on */
 
 /* What rates are made of. */
 typedef struct counted {
@@ -94,15 +94,15 @@ typedef struct run {
     bool ended, is_paused, has_trained;
     char doing[16];                      /* "train", "validate", …; ended: its status */
     char dir[256], module[48], error[640];
-    char reason[160];                              /* why it was stopped */
-    char *options;                                 /* JSON, as given  [NULL: unknown] */
+    char reason[160];                                /* why it was stopped */
+    char *options;                                   /* JSON, as given  [NULL: unknown] */
     uint64_t options_item;
     double began, ended_at;                        /* s of the stream */
     double paused_at, paused;                      /* since when; s, of pauses before */
     double clip;                                   /* of the norm of gradients; 0: none */
     uint64_t step, total_steps, steps_seen, samples, saves_done, saves_failed;
     uint32_t epoch, batch, batches;
-    int64_t epochs;                                /* done, at its end; -1: unknown */
+    int64_t epochs;                                    /* done, at its end; -1: unknown */
 
     char name[COLUMNS_MOST][48];
     int columns;
@@ -127,11 +127,11 @@ typedef struct run {
 
     absent_t absent[ABSENT_MOST];
     int absents;
-    int ranks, all_ranks;                             /* told apart; there are */
+    int ranks, all_ranks;                                   /* told apart; there are */
     double spent[RANKS_MOST][PL_SPENT_KINDS];               /* s, in the slot to come */
     uint64_t spent_steps;
-    float stage[RANKS_MOST][PL_SPENT_KINDS];                /* s a step, in the newest */
-    pl_device_stats_t device[RANKS_MOST];        /* of the first ranks, newest */
+    float stage[RANKS_MOST][PL_SPENT_KINDS];              /* s a step, in the newest */
+    pl_device_stats_t device[RANKS_MOST];                 /* of the first ranks, newest */
     bool has_device[RANKS_MOST];
     int64_t slot_began;
     strip_slot_t strip[STRIP_SLOTS];

@@ -379,7 +379,7 @@ void run_report(pl_board_t *board, run_t *run, const pl_run_progress_t *report,
     run->has_trained |= trains;
     if (trains)
         run_pause(run, false, now);               /* one that began anew does not pause */
-    if (trains || !strcmp(report->event, "epoch"))          /* which may be short */
+    if (trains || !strcmp(report->event, "epoch"))  /* which may be short */
         rates_take(run, point.value);
     if (trains || is_rare(report->event))
         point_add(board, run, &point);
@@ -411,10 +411,10 @@ void run_step(run_t *run, int64_t time)
 
 double run_stalled(const pl_board_t *board, const run_t *run)
 {
-    enum { LEAST_SECONDS = 3, TIMES = 4, UNKNOWN_SECONDS = 60 };   /* before any step */
+    enum { LEAST_SECONDS = 3, TIMES = 4, UNKNOWN_SECONDS = 60 };  /* before any step */
     const double seconds = board_now(board) - (double)run->moved * 1e-9;
     const double usual = pl_durations_quantile(&run->all, 0.95);
-    const double bound = isnan(usual)                   ? UNKNOWN_SECONDS
+    const double bound = isnan(usual)                    ? UNKNOWN_SECONDS
                          : usual * TIMES < LEAST_SECONDS ? LEAST_SECONDS
                                                          : usual * TIMES;
     return run->moved && !run->ended && !run->is_paused && seconds > bound ? seconds : 0;

@@ -56,8 +56,8 @@ static void pending_gone(struct evhttp_connection *connection, void *user)
 static int status_of(const char *reply, size_t size)
 {
     json_t *said = json_loadb(reply, size, 0, NULL);
-    const char *code = json_string_value(
-        json_object_get(json_object_get(said, "error"), "code"));
+    const char *code =
+        json_string_value(json_object_get(json_object_get(said, "error"), "code"));
     int status = code ? 400 : 200;
     if (code && !strcmp(code, pl_code_name(PL_ENOTFOUND)))
         status = 404;

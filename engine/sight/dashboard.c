@@ -91,7 +91,7 @@ static int server_open(pl_dashboard_t *d, const char *address, pl_error_t *err)
     d->tick = event_new(d->reactor->loop.base, -1, EV_PERSIST, server_tick, d);
     if (!d->http || !d->tick || event_add(d->tick, &every) != 0)
         return pl_no_memory(err);
-    evhttp_set_allowed_methods(d->http, (ev_uint16_t)~0);       /* the routes refuse */
+    evhttp_set_allowed_methods(d->http, (ev_uint16_t)~0);   /* the routes refuse */
     evhttp_set_max_headers_size(d->http, HEAD_MOST);
     evhttp_set_max_body_size(d->http, BODY_READ_MOST);
     evhttp_set_timeout(d->http, REQUEST_SECONDS);
@@ -137,8 +137,7 @@ pl_dashboard_t *pl_dashboard_start(pl_runtime_t *runtime, pl_reactor_t *control,
     int code = dashboard_open(d, address, &own);
     if (code == PL_OK && known)
         pl_board_recall(d->board, known);
-    if (code == PL_OK
-        && pl_tap_add(runtime, &tap, d, &own) == PL_OK) {
+    if (code == PL_OK && pl_tap_add(runtime, &tap, d, &own) == PL_OK) {
         pl_log_listen(&d->ear);
         return d;
     }

@@ -20,10 +20,10 @@ enum {
     VIEWERS_MOST = 64,
     HEAD_MOST = 8192,                                     /* bytes of a request's lines */
     BODY_MOST = 4096,
-    BODY_READ_MOST = 64 << 10,              /* longer ones evhttp refuses, in its way */
-    REQUEST_SECONDS = 10,                           /* for a request to come as a whole */
-    ANSWER_SECONDS = 30,                            /* for its answer to be taken */
-    SILENT_MS = 250,                                /* the same while others wait */
+    BODY_READ_MOST = 64 << 10,                /* longer ones evhttp refuses, in its way */
+    REQUEST_SECONDS = 10,                     /* for a request to come as a whole */
+    ANSWER_SECONDS = 30,                      /* for its answer to be taken */
+    SILENT_MS = 250,                          /* the same while others wait */
     TICK_MS = 250,
     UPDATE_TICKS = 2,
     PULSE_SECONDS = 10,                     /* without a pulse a thread counts as stuck */

@@ -213,7 +213,7 @@ static void look_at_command(explain_t *x, const pl_tap_record_t *record,
         return;
     }
     if (is_stop)
-        return;                                /* the run's end tells how far it came */
+        return;                                  /* the run's end tells how far it came */
     json_object_set_new(entry, "global_step",
                         json_integer((json_int_t)body->control_reply.global_step));
     json_object_set_new(entry, "checkpoint", json_string(body->control_reply.checkpoint));
@@ -516,14 +516,13 @@ static int explain(explain_t *x, const char *path, json_t **answer, pl_error_t *
     code = second_pass(x, path, err);
     *answer = json_pack(
         "{s:b, s:s, s:I, s:I, s:O, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:O?}",
-        "whole",
-        damage.code == PL_OK, "damage", damage.text, "messages", (json_int_t)x->messages,
-        "missing", (json_int_t)x->missing, "unsure", x->unsure, "passed_over",
-        (json_int_t)x->strange, "runs", (json_int_t)x->runs, "run",
+        "whole", damage.code == PL_OK, "damage", damage.text, "messages",
+        (json_int_t)x->messages, "missing", (json_int_t)x->missing, "unsure", x->unsure,
+        "passed_over", (json_int_t)x->strange, "runs", (json_int_t)x->runs, "run",
         (json_int_t)(run ? run->number : 0), "list", list_json(x), "seconds",
         explain_seconds(run ? end_of(x, run) - run->began : 0), "end", end, "then",
-        explain_open_json(x, moment <= x->last ? moment : end_of(x, run)), "times",
-        times, "plans", run ? run->plans : NULL);
+        explain_open_json(x, moment <= x->last ? moment : end_of(x, run)), "times", times,
+        "plans", run ? run->plans : NULL);
     return code;
 }
 

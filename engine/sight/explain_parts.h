@@ -38,14 +38,14 @@ typedef struct fault {
 
 /* What is kept of a call under way beside the scene. */
 typedef struct call_note {
-    run_t *run;                                            /* that it is for  [none] */
-    struct sum *actor, *wait;                              /* of its callee, of its sort
-                                                              [not told] */
-    uint64_t over;                                         /* the call it was made for
-                                                              [0: none] */
+    run_t *run;                                             /* that it is for  [none] */
+    struct sum *actor, *wait;                               /* of its callee, of its sort
+                                                               [not told] */
+    uint64_t over;                                          /* the call it was made for
+                                                               [0: none] */
     uint32_t over_origin;
-    uint64_t step;                                         /* done when it ends  [0] */
-    unsigned under;                                        /* calls made for it, open */
+    uint64_t step;                                          /* done when it ends  [0] */
+    unsigned under;                                         /* calls made for it, open */
 } call_note_t;
 
 typedef struct pause {
@@ -60,19 +60,19 @@ typedef struct explain {
     uint64_t wanted, runs, begun;                /* wanted  [0: the newest]; begun: so far
                                                     in the second pass */
     uint64_t messages, missing, strange;
-    json_t *unsure;                              /* ranks whose last messages may miss */
-    int64_t last;                                           /* ns of the stream */
+    json_t *unsure;                               /* ranks whose last messages may miss */
+    int64_t last;                                 /* ns of the stream */
     /* of the chosen run */
     int64_t trouble;                                      /* when it began  [INT64_MAX] */
-    uint32_t epoch, trouble_epoch;                          /* of ranks; when it began */
+    uint32_t epoch, trouble_epoch;                        /* of ranks; when it began */
     fault_t faults[FAULTS];
     int fault_count;
     json_t *events, *commands;                              /* of ranks; from the host */
     pause_t pauses[PAUSES_MOST];
     int pause_count;
-    pl_map_t ranks;                                         /* of rank_times.h */
-    pl_map_t actors, waits;                                 /* explain_times.c */
-    pl_map_t stands_in;              /* the actor for a rank elsewhere, by rank + 1 */
+    pl_map_t ranks;                      /* of rank_times.h */
+    pl_map_t actors, waits;              /* explain_times.c */
+    pl_map_t stands_in;                  /* the actor for a rank elsewhere, by rank + 1 */
 } explain_t;
 
 /* explain.c */

@@ -59,7 +59,7 @@ typedef struct pl_journal_item {
     bool is_gap;
     int gap_rank;
     uint64_t gap_count;
-    uint64_t lost, lost_at;                     /* bytes of damage  [0: messages miss] */
+    uint64_t lost, lost_at;                      /* bytes of damage  [0: messages miss] */
     pl_tap_record_t record;
 } pl_journal_item_t;
 

@@ -68,7 +68,7 @@ static void report_keep(pl_known_run_t *run, const pl_run_progress_t *report)
     }
     if (!strcmp(report->event, "alive") || !strcmp(report->event, "text"))
         return;
-    if (!strcmp(report->event, "train"))        /* a restarted run does not pause */
+    if (!strcmp(report->event, "train"))              /* a restarted run does not pause */
         pause_turn(run, false);
     run->told = pl_now();
     snprintf(run->event, sizeof run->event, "%s", report->event);

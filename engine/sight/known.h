@@ -12,15 +12,15 @@
 enum { PL_KNOWN_RUNS = 16, PL_KNOWN_METRICS = 2048 };
 
 typedef struct pl_known_run {
-    uint64_t call;                             /* by which it was asked for; 0: free */
-    uint64_t number;                           /* of the engine's runs, from 1 */
-    int64_t began, paused;                     /* ns, as pl_now(); of pauses before */
-    int64_t paused_at;                         /* since when  [it is not] */
-    int64_t told;                              /* when the report came */
-    pl_run_progress_t report;                  /* the newest that tells something, its
-                                                  texts below */
+    uint64_t call;                                /* by which it was asked for; 0: free */
+    uint64_t number;                              /* of the engine's runs, from 1 */
+    int64_t began, paused;                        /* ns, as pl_now(); of pauses before */
+    int64_t paused_at;                            /* since when  [it is not] */
+    int64_t told;                                 /* when the report came */
+    pl_run_progress_t report;                     /* the newest that tells something, its
+                                                     texts below */
     char event[16], dir[256], module[48], metrics[PL_KNOWN_METRICS];
-    char *options;                             /* JSON  [NULL: unknown] */
+    char *options;                                          /* JSON  [NULL: unknown] */
 } pl_known_run_t;
 
 typedef struct pl_known {

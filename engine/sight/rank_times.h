@@ -17,8 +17,8 @@ typedef struct pl_work_times {
 typedef struct pl_rank_times {
     int64_t busy_until[PL_TRACKS];
     pl_work_times_t steps, evaluation;
-    bool evaluated;                          /* since it computed for a step */
-    int64_t all_reduce;                      /* in collectives, also while it computed */
+    bool evaluated;                           /* since it computed for a step */
+    int64_t all_reduce;                       /* in collectives, also while it computed */
     pl_time_span_t data[PL_RANK_SPANS], collective[PL_RANK_SPANS],
         pause[PL_RANK_SPANS];                               /* the newest */
     unsigned data_count, collective_count, pause_count;

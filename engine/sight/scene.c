@@ -58,7 +58,7 @@ static int what_of(const pl_tap_record_t *record)
         || pl_frame_decode_record(record->frame, &body, &error, NULL) != PL_OK)
         return PL_REPLAY_OTHER;
     const char *what = body.replay_plan.what;
-    return !strcmp(what, "forward")           ? PL_REPLAY_FORWARD
+    return !strcmp(what, "forward")            ? PL_REPLAY_FORWARD
            : !strcmp(what, "forward_backward") ? PL_REPLAY_BOTH
            : !strcmp(what, "optimizer_step")   ? PL_REPLAY_OPTIMIZER
            : !strcmp(what, "training_step")    ? PL_REPLAY_STEP

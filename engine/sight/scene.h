@@ -36,8 +36,8 @@ typedef enum pl_replay_what {
     PL_REPLAY_FORWARD,                                      /* of no step: it evaluates */
     PL_REPLAY_BOTH,                                         /* forward and backward */
     PL_REPLAY_OPTIMIZER,
-    PL_REPLAY_STEP,                                         /* all of it */
-    PL_REPLAY_OTHER,                         /* a strategy's own, with gradients */
+    PL_REPLAY_STEP,                                 /* all of it */
+    PL_REPLAY_OTHER,                                /* a strategy's own, with gradients */
 } pl_replay_what_t;
 
 typedef struct pl_scene {
@@ -92,8 +92,7 @@ enum { PL_CALL_SPANS = 3 };
 /* What the end of a call tells of them: 0 to 3 spans, none before what a track had at
  * `busy_until`, which they move on. */
 int pl_step_spans(const pl_open_t *open, const pl_tap_record_t *end,
-                  int64_t busy_until[PL_TRACKS],
-                  pl_time_span_t spans[PL_CALL_SPANS]);
+                  int64_t busy_until[PL_TRACKS], pl_time_span_t spans[PL_CALL_SPANS]);
 
 /* Streams of a device, which the reply of replay_plan numbers. */
 enum { PL_DEVICE_TRACKS = 3 };

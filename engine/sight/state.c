@@ -18,8 +18,8 @@
 #include "sight/rank_times.h"
 
 enum {
-    CALLS_MOST = 1 << 16,                    /* open ones; of so many some were missed */
-    MEMORY_TICKS = 4,                                       /* between looks at it */
+    CALLS_MOST = 1 << 16,                     /* open ones; of so many some were missed */
+    MEMORY_TICKS = 4,                         /* between looks at it */
 };
 
 typedef struct state {
@@ -27,12 +27,12 @@ typedef struct state {
     pl_known_t *known;
     pl_board_t *board;                                      /* [nobody watches] */
     pl_scene_t scene;
-    pl_map_t ranks;                                         /* of rank_times.h */
-    uint64_t pausing;                        /* the newest call for a pause */
-    int64_t paused_at;                       /* since when all is held up  [it is not] */
+    pl_map_t ranks;                           /* of rank_times.h */
+    uint64_t pausing;                         /* the newest call for a pause */
+    int64_t paused_at;                        /* since when all is held up  [it is not] */
     json_t *memory;
     unsigned ticks;
-    bool was_kept;                           /* what it hears, of a run that has been */
+    bool was_kept;                             /* what it hears, of a run that has been */
 } state_t;
 
 static void state_forget(state_t *s)
@@ -108,9 +108,9 @@ static void state_gap(void *self, int rank, uint64_t count)
 static void process_tell(void *list, int process, const char *name, int64_t bytes,
                          double cpu)
 {
-    json_array_append_new(list, json_pack("{s:i, s:s, s:I, s:f}", "process", process,
-                                          "name", name, "bytes", (json_int_t)bytes, "cpu",
-                                          cpu));
+    json_array_append_new(list,
+                          json_pack("{s:i, s:s, s:I, s:f}", "process", process, "name",
+                                    name, "bytes", (json_int_t)bytes, "cpu", cpu));
 }
 
 /* Ranks that are processes call themselves so: "rank 1".  Of a run that is shown again

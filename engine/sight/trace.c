@@ -26,8 +26,8 @@ enum {
     STAGE_TIDS = 1,                                  /* of a rank's tracks of its steps */
     FIRST_TID = 8,                                   /* of actors */
     LANE_NONE = -1,
-    LANE_WAITS = -2,                                 /* for where its actor belongs */
-    ENGINE_PID = 1,                                  /* of what is no rank's */
+    LANE_WAITS = -2,                                     /* for where its actor belongs */
+    ENGINE_PID = 1,                                      /* of what is no rank's */
     NAME_MOST = 96,
 };
 static const int64_t COUNTERS_EVERY = 50000000;             /* ns */
@@ -35,8 +35,8 @@ static const int64_t COUNTERS_EVERY = 50000000;             /* ns */
 /* How far an actor's tracks are drawn. */
 typedef struct drawn {
     int pid;
-    unsigned number;                         /* among those of its kind there, from 1 */
-    int stands_for;                          /* a rank of another process; -1: none */
+    unsigned number;                           /* among those of its kind there, from 1 */
+    int stands_for;                            /* a rank of another process; -1: none */
     bool is_named[PL_LANES];
     bool owes_end[PL_LANES];                                /* there was no room for it */
     int64_t last[PL_LANES];
@@ -51,8 +51,8 @@ typedef struct rank {
 typedef struct trace {
     pl_sink_t *sink;
     pl_scene_t scene;
-    pl_map_t ranks;                                         /* by pid */
-    pl_map_t kinds;                          /* how many of a kind there are, by both */
+    pl_map_t ranks;                            /* by pid */
+    pl_map_t kinds;                            /* how many of a kind there are, by both */
     uint64_t arrows, lost;
     int64_t now;
 } trace_t;
@@ -245,8 +245,7 @@ static void slice_begin(trace_t *trace, pl_open_t *open)
         lane_end(trace, open->to, lane, open->began);
     name_lane(trace, open->to, lane);
     text_t t;
-    event(&t, 'B', drawn->pid, tid_of(open->to, lane),
-          on_lane(drawn, lane, open->began));
+    event(&t, 'B', drawn->pid, tid_of(open->to, lane), on_lane(drawn, lane, open->began));
     add_label(&t, pl_message_info(open->message)->name);
     add(&t, ",\"args\":{\"call\":");
     add_number(&t, open->call);
@@ -391,8 +390,9 @@ static void draw_figures(trace_t *trace, int pid, int64_t time, const char *metr
 /* What a device has measured by its own clock ends when its reply was sent. */
 static void draw_device(trace_t *trace, const pl_tap_record_t *record)
 {
-    static const char *const names[PL_DEVICE_TRACKS] = {
-        "device: kernels", "device: copies in", "device: copies out"};
+    static const char *const names[PL_DEVICE_TRACKS] = {"device: kernels",
+                                                        "device: copies in",
+                                                        "device: copies out"};
     json_t *spans = pl_device_spans(record), *span;
     json_int_t begin, end, last = 0;
     int track;

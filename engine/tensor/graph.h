@@ -33,8 +33,8 @@ typedef enum pl_region {
                                               strategy's own */
     PL_REGION_SCALING = PL_REGION_STRATEGY0 + PL_STRATEGY_REGIONS,
     /* [pl_scaling_t] of a precision that scales */
-    PL_REGION_EXCHANGE,                    /* what ranks exchange in the middle of a
-                                              step */
+    PL_REGION_EXCHANGE,                          /* what ranks exchange in the middle of a
+                                                    step */
     PL_REGIONS,
 } pl_region_t;
 
@@ -199,12 +199,12 @@ struct pl_graph {
     int scope_mark[8], scope_depth;
     unsigned random_count;                  /* nameless random operators so far, for their
                                                streams */
-    int64_t
-        bucket[PL_GRAD_BUCKETS_MOST + 1];  /* elements of the region, falling: bucket k
-                                              is [bucket[k + 1], bucket[k]) */
-    int bucket_count;                      /* 0: nobody wants to be told */
-    bool bucket_params;                    /* they are of parameters, which it updates */
-    pl_error_t error;                      /* the first; code 0 when none */
+    int64_t bucket[PL_GRAD_BUCKETS_MOST + 1];  /* elements of the region,
+                                                  falling: bucket k is
+                                                  [bucket[k + 1], bucket[k]) */
+    int bucket_count;                       /* 0: nobody wants to be told */
+    bool bucket_params;                     /* they are of parameters, which it updates */
+    pl_error_t error;                       /* the first; code 0 when none */
 };
 
 /* A graph for a stage of a module: inputs are `fields` with a leading axis of

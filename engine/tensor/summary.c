@@ -127,8 +127,7 @@ static json_t *layer_find(const json_t *layers, const char *name)
 {
     size_t k;
     json_t *layer;
-    json_array_foreach(layers, k, layer)
-    {
+    json_array_foreach(layers, k, layer) {
         if (!strcmp(json_string_value(json_object_get(layer, "name")), name))
             return layer;
     }

@@ -371,11 +371,10 @@ static int on_compile_sums(void *self, pl_call_t *call, const pl_body_t *body,
 {
     collective_t *c = self;
     const pl_lent_t *memory = (const pl_lent_t *)body->compile_sums.memory;
-    const int code =
-        c->ops->compile_sums
-            ? c->ops->compile_sums(c->part->part.self, memory->device,
-                                   (pl_dtype_t)body->compile_sums.dtype, err)
-            : PL_OK;
+    const int code = c->ops->compile_sums
+                         ? c->ops->compile_sums(c->part->part.self, memory->device,
+                                                (pl_dtype_t)body->compile_sums.dtype, err)
+                         : PL_OK;
     return code == PL_OK ? pl_reply_compile_sums(call, &(pl_compile_sums_reply_t){0})
                          : code;
 }

@@ -202,8 +202,7 @@ static void choice_tell(const best_t *b, const pl_world_t *world, int machines)
     else
         snprintf(what, sizeof what, "%s moves", b->ops->name);
     pl_log_line(world->rank || b->is_inner ? PL_LOG_DEBUG : PL_LOG_INFO, world->rank,
-                "collective.best",
-                "%s the data of the %d ranks", what, world->size);
+                "collective.best", "%s the data of the %d ranks", what, world->size);
 }
 
 static int best_join(void *self, pl_operation_t *op, pl_error_t *err)

@@ -116,8 +116,8 @@ typedef struct pl_collective_ops {
     /* Whether sums are not those of the canonical tree: the bits are its own  [they are
      * those] */
     bool (*own_order)(const void *self);
-    const char *device;                       /* kind of device memory that it moves
-                                                 besides the host's: "cuda"  [none] */
+    const char *device;                           /* kind of device memory that it moves
+                                                     besides the host's: "cuda"  [none] */
     /* Whether this machine has what it needs: an error says what is missing.  Asked when
      * "auto" selects it for its device; on any thread  ["auto" does not select it] */
     int (*available)(pl_error_t *why);

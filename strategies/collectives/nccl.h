@@ -13,16 +13,16 @@
 
 typedef enum nccl_phase {
     NCCL_IDLE,
-    NCCL_AGREEING,   /* the host's collective compares what ranks request */
-    NCCL_CONNECTING, /* the communicator is being made */
-    NCCL_MOVING,     /* an operation's stages are put on the stream */
+    NCCL_AGREEING,                 /* the host's collective compares what ranks request */
+    NCCL_CONNECTING,               /* the communicator is being made */
+    NCCL_MOVING,                   /* an operation's stages are put on the stream */
 } nccl_phase_t;
 
 typedef struct nccl {
     /* First: done() gets it.  The operation of an inner collective that joining, or the
      * operation under way, is made of, now. */
     pl_operation_t step;
-    pl_choice_t host; /* options */
+    pl_choice_t host;                                       /* options */
     const char *order;
 
     /* The host's collectives: for memory of the host, and for what operations on cards
@@ -32,36 +32,36 @@ typedef struct nccl {
     char side_address[PL_ADDRESS_TEXT];
     int epoll, timer;
     pl_operation_t *joining;
-    pl_world_t world, side_world;       /* size 0: not joined */
-    char *text;                         /* [size][PL_ADDRESS_TEXT] */
-    const char **address, **side_table; /* [size] */
-    pl_lent_t *addresses;               /* counted, of the second  [NULL] */
-    pl_underway_t now;                  /* on memory of cards */
+    pl_world_t world, side_world;                     /* size 0: not joined */
+    char *text;                                       /* [size][PL_ADDRESS_TEXT] */
+    const char **address, **side_table;               /* [size] */
+    pl_lent_t *addresses;                             /* counted, of the second  [NULL] */
+    pl_underway_t now;                                /* on memory of cards */
     nccl_phase_t phase;
-    bool given_up;    /* the others know, or are not to know */
-    int64_t abort_at; /* pl_now() of it  [0: not due] */
+    bool given_up;                               /* the others know, or are not to know */
+    int64_t abort_at;                            /* pl_now() of it  [0: not due] */
 
     const cuda_communicator_t *library;
     const cuda_library_t *driver;
-    pl_device_memory_t device; /* of the memory that was shared first */
+    pl_device_memory_t device;                   /* of the memory that was shared first */
     CUdevice card;
-    CUcontext context; /* retained  [not connected] */
+    CUcontext context;                                     /* retained  [not connected] */
     CUstream stream;
-    ncclComm_t comm; /* [there is none] */
+    ncclComm_t comm;                                        /* [there is none] */
     bool is_connected;
-    pl_lent_t *records; /* counted; what each rank has  [NULL] */
-    uint32_t shared;    /* memories so far */
-    cuda_sums_t *sums;  /* [not used] */
+    pl_lent_t *records;                          /* counted; what each rank has  [NULL] */
+    uint32_t shared;                             /* memories so far */
+    cuda_sums_t *sums;                           /* [not used] */
 
-    int stage;        /* of the operation, the next */
-    bool is_busy;     /* NCCL is at the last one still */
-    int64_t since;    /* when it, or connecting, began */
-    pl_fence_t *last; /* counted; of the newest operation  [all are over] */
-    bool is_stuck;    /* what is on the stream has no fence */
+    int stage;                      /* of the operation, the next */
+    bool is_busy;                   /* NCCL is at the last one still */
+    int64_t since;                  /* when it, or connecting, began */
+    pl_fence_t *last;               /* counted; of the newest operation  [all are over] */
+    bool is_stuck;                  /* what is on the stream has no fence */
     /* An error whose cause may be seen soon, and until when  [code 0]. */
     pl_error_t doubt;
     int64_t doubt_until;
-    int64_t lost_since; /* a rank is gone  [0: none is] */
+    int64_t lost_since;                                 /* a rank is gone  [0: none is] */
 } nccl_t;
 
 /* ---- nccl.c ---- */

@@ -21,8 +21,8 @@ enum { CLOSE_MS = 1000 };
 typedef struct record {
     int32_t version, ordinal;
     CUuuid card;
-    char host[48];   /* NCCL_HOSTID  [""] */
-    ncclUniqueId id; /* of rank 0 */
+    char host[48];                                          /* NCCL_HOSTID  [""] */
+    ncclUniqueId id;                                        /* of rank 0 */
     char rest[56];
 } record_t;
 
@@ -174,8 +174,7 @@ static int card_open(nccl_t *n, pl_error_t *err)
     const int code = nccl_check_driver(n, result, "opening the card", err);
     if (code != PL_OK || n->world.size == 1)
         return code;
-    n->sums = cuda_sums_new(n->driver, &n->device, n->world.size, pl_tree_left,
-                            err);
+    n->sums = cuda_sums_new(n->driver, &n->device, n->world.size, pl_tree_left, err);
     if (!n->sums)
         return err->code;
     return nccl_is_canonical(n) && n->world.size > 1
@@ -230,7 +229,7 @@ void nccl_connect_poll(nccl_t *n)
     const int code = nccl_check(n, result == NCCL_OK ? state : result,
                                 "connecting the ranks", &err);
     const bool is_there = !n->is_busy;
-    n->is_busy = false; /* the next operation may begin inside nccl_end() */
+    n->is_busy = false;               /* the next operation may begin inside nccl_end() */
     if (code != PL_OK) {
         nccl_break(n, &err);
     } else if (is_there) {

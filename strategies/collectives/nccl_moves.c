@@ -9,7 +9,7 @@
 
 typedef struct range {
     CUdeviceptr at;
-    uint64_t count; /* elements */
+    uint64_t count;                                         /* elements */
 } range_t;
 
 static const struct {

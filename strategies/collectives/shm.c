@@ -361,7 +361,7 @@ static int shm_begin(void *self, pl_operation_t *op, pl_error_t *err)
     if (code != PL_OK)
         return code;
     const size_t bytes = pl_has_elements(want) ? want->count * pl_dtype_bytes(want->dtype)
-                                            : 0;
+                                               : 0;
     if (bytes && bytes <= SHM_SMALL)
         memcpy(s->own->small[(s->number + 1) & 1],
                (const char *)op->memory->data + want->offset, bytes);

@@ -189,10 +189,9 @@ static int enter_put(const tcp_t *t, tcp_peer_t *peer)
 {
     const tcp_entry_t *entry = &own_of(t)->entry[t->number & 1];
     const pl_want_t *want = &entry->want;
-    const bool gives =
-        t->few
-        && ((want->move != PL_MOVE_broadcast && want->move != PL_MOVE_send)
-            || want->root == (uint32_t)t->rank);
+    const bool gives = t->few
+                       && ((want->move != PL_MOVE_broadcast && want->move != PL_MOVE_send)
+                           || want->root == (uint32_t)t->rank);
     const size_t few = gives ? want->count * pl_dtype_bytes(want->dtype) : 0;
     const tcp_frame_t head = {.kind = TCP_ENTER,
                               .length = (uint32_t)(sizeof *want + few),
@@ -459,9 +458,8 @@ static int tcp_begin(void *self, pl_operation_t *op, pl_error_t *err)
         code = tcp_check_reach(t, want, err);
     if (code != PL_OK)
         return code;
-    const size_t bytes = pl_has_elements(want)
-                             ? want->count * pl_dtype_bytes(want->dtype)
-                             : 0;
+    const size_t bytes = pl_has_elements(want) ? want->count * pl_dtype_bytes(want->dtype)
+                                               : 0;
     if (want->move == PL_MOVE_all_to_all && bytes > TCP_FEW)
         code = tcp_keep(t, op, bytes, err);
     if (code != PL_OK)

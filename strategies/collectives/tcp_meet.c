@@ -380,7 +380,7 @@ static void link_serve(tcp_t *t, tcp_link_t **place)
     link->stage = TCP_OPEN;
     if (is == TCP_GREETING_DONE && tcp_link_watch(link, true, false)) {
         tcp_link_free(t->peer[rank].link);
-        drop(&t->peer[rank].look);      /* a late refusal would look like a death */
+        drop(&t->peer[rank].look);            /* a late refusal would look like a death */
         t->peer[rank].link = link;
         t->peer[rank].entry_told = false;
     } else {

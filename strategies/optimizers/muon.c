@@ -69,8 +69,8 @@ static pl_node_t normalized(pl_graph_t *g, pl_node_t x)
               fits = pl_sub(g, one, overflows),
               scales = pl_add(g, fits, pl_scale(g, overflows, scale)),
               norm = pl_mul(g, pl_sqrt(g, pl_minimum(g, squares, most)), fits),
-              small_norm =
-                  pl_sqrt(g, pl_sum(g, pl_mul(g, small, small), matrix, 2, true));
+              small_norm = pl_sqrt(g,
+                                   pl_sum(g, pl_mul(g, small, small), matrix, 2, true));
     norm = pl_add(g, norm, pl_mul(g, small_norm, overflows));
     return pl_div(g, pl_mul(g, x, scales), pl_add(g, norm, pl_scale(g, scales, 1e-7)));
 }

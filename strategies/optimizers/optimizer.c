@@ -124,7 +124,7 @@ typedef struct step {
     const pl_optimizer_t *optimizer;
     pl_node_t factor;                                       /* of every gradient */
     bool has_master;
-    const pl_piece_t *piece; /* that is updated now */
+    const pl_piece_t *piece;                                /* that is updated now */
 } step_t;
 
 static void figure(pl_graph_t *g, const char *name, pl_node_t sum, pl_node_t weight)
@@ -204,8 +204,8 @@ int64_t pl_norm_block(const pl_model_t *model)
 
 /* A trained range, and its norms among all of the step. */
 typedef struct blocks {
-    int64_t from, to, begin; /* elements; blocks are counted from */
-    int64_t first, count;    /* norms */
+    int64_t from, to, begin;                       /* elements; blocks are counted from */
+    int64_t first, count;                          /* norms */
 } blocks_t;
 
 /* The first of neighbouring parameters of a step, frozen ones among them. */

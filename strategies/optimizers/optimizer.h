@@ -57,7 +57,7 @@ typedef struct pl_optimizer {
     struct pl_optimizer_memory *memory;     /* what it owns  [it is the caller's] */
     int step;                               /* of the module's steps, whose parameters it
                                                updates */
-    pl_piece_t piece[PL_GRAD_BUCKETS_MOST]; /* of the parameters, which it updates */
+    pl_piece_t piece[PL_GRAD_BUCKETS_MOST];  /* of the parameters, which it updates */
     int pieces;                             /* [0: all] */
     int64_t block;                          /* elements of a block: the norm of the
                                                gradients is that of the norms of blocks

@@ -42,11 +42,11 @@ enum {
     BATCHES = 100,
     SAMPLES = BATCH * BATCHES,
     EPOCH = 60000,
-    STEPS = 9380,                        /* ten epochs of MNIST, as the run that people
-                                            start with: a run's beginning and end cost
-                                            10 ms, of 4000 steps of 0.16 ms 1.6 % */
+    STEPS = 9380,                           /* ten epochs of MNIST, as the run that people
+                                               start with: a run's beginning and end cost
+                                               10 ms, of 4000 steps of 0.16 ms 1.6 % */
     VIEWERS = 1000,
-    BURSTS_SECONDS = 13,                 /* two turns and a half of so many viewers */
+    BURSTS_SECONDS = 13,                     /* two turns and a half of so many viewers */
 };
 
 const pl_registration_t *mlp_plugin(void);
@@ -434,12 +434,11 @@ typedef struct shown {
 static pid_t page_open(const char *url)
 {
     extern char **environ;
-    static char script[] =
-        "base=${0%%/\\?*}; token=${0##*token=}\n"
-        "head=\"Authorization: Bearer $token\"\n"
-        "get() { curl -sfN -H \"$head\" \"$base/$1\"; }\n"
-        "get events >\"$1/events\" &\n"
-        "while :; do get metrics; sleep 1; done >\"$1/metrics\"\n";
+    static char script[] = "base=${0%%/\\?*}; token=${0##*token=}\n"
+                           "head=\"Authorization: Bearer $token\"\n"
+                           "get() { curl -sfN -H \"$head\" \"$base/$1\"; }\n"
+                           "get events >\"$1/events\" &\n"
+                           "while :; do get metrics; sleep 1; done >\"$1/metrics\"\n";
     static char shell[] = "sh", option[] = "-c";
     char text[512], folder[256], *argv[] = {shell, option, script, text, folder, NULL};
     posix_spawnattr_t group;
@@ -511,7 +510,7 @@ typedef struct bench {
     pairs_t pairs;
     bare_t bare;
     streams_t streams;
-    const char *only;                                    /* rows of that name  [all] */
+    const char *only;                                       /* rows of that name  [all] */
 } bench_t;
 
 static bool is_wanted(const bench_t *b, const char *row)
@@ -539,7 +538,7 @@ static void rows_streams(bench_t *b)
     streams_t *s = &b->streams;
     streams_open(s);
     kill(s->crowd[ONE].process, SIGCONT);
-    fit_run(s->engine[0], b->pairs.steps / 4, usual);  /* the viewer finds its way */
+    fit_run(s->engine[0], b->pairs.steps / 4, usual);       /* the viewer finds its way */
     if (is_wanted(b, "viewer")) {
         const long long lines = crowd_lines(&s->crowd[ONE]);
         pairs_run(&b->pairs, &b->bare, fit_measure, s->engine[0]);

@@ -31,7 +31,7 @@ enum {
     FEATURES = 784,
     CLASSES = 10,
     OPEN = 1000,
-    A_SECOND = 5000,                                        /* at most */
+    A_SECOND = 5000,                       /* at most */
     SETTLED = 1000,                        /* batches until a fit goes at its own speed */
     TURN_MS = 200,
     MOST = 999,
@@ -46,7 +46,7 @@ typedef struct flood {
     struct shared {
         int port;                                           /* 0: not known yet */
         long long connections;                              /* atomic */
-    } *shared;
+    } * shared;
 } flood_t;
 
 static void connect_one(int *fd, const struct sockaddr_in *at, long long number)

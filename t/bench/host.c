@@ -44,8 +44,8 @@ typedef struct host {
     int64_t due, began, ended;                             /* of the timer; of the runs */
     int ticks, reports, done;
     times_t late, held;
-    double longest_us;                            /* processor time of one call */
-    const char *longest;                          /* which */
+    double longest_us;                                    /* processor time of one call */
+    const char *longest;                                  /* which */
 } host_t;
 
 static void times_add(times_t *times, int64_t ns)
@@ -251,13 +251,12 @@ static void late_beside_trainers(host_t *h, int seconds, double late[2])
 
 enum { NEW, MONITOR, DASHBOARD, JOURNAL, TRACE, FREE, LIFE_CALLS };
 
-static const char *const life_calls[LIFE_CALLS] = {
-    [NEW] = "pl_engine_new",
-    [MONITOR] = "pl_engine_monitor",
-    [DASHBOARD] = "pl_engine_dashboard",
-    [JOURNAL] = "pl_engine_journal",
-    [TRACE] = "pl_engine_trace",
-    [FREE] = "pl_engine_free"};
+static const char *const life_calls[LIFE_CALLS] = {[NEW] = "pl_engine_new",
+                                                   [MONITOR] = "pl_engine_monitor",
+                                                   [DASHBOARD] = "pl_engine_dashboard",
+                                                   [JOURNAL] = "pl_engine_journal",
+                                                   [TRACE] = "pl_engine_trace",
+                                                   [FREE] = "pl_engine_free"};
 
 /* Of each call, of this life. */
 static void life(double us[LIFE_CALLS])

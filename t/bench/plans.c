@@ -58,7 +58,7 @@ int main(int argc, char **argv)
     setenv("PACELINE_CUDA_PATH", "t/stand_in/.libs", 1);
     setenv("XDG_CACHE_HOME", bench_folder(), 1);
     run_write();
-    for (int k = -1; k < runs; k++) /* the first fills the cache */
+    for (int k = -1; k < runs; k++)                        /* the first fills the cache */
         ms[k < 0 ? 0 : k] = compile() * 1e3;
     bench_limit("plans of 12 layers from the kernel cache", ms, runs, 500);
     return 0;

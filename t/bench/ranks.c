@@ -128,7 +128,7 @@ typedef struct order {
 } order_t;
 
 typedef struct fit {
-    double since, at;                                  /* of the first news, the last */
+    double since, at;                                    /* of the first news, the last */
     uint64_t from, step;
     bool stops, done;
 } fit_t;
@@ -169,7 +169,7 @@ static void fit_follow(pl_engine_t *engine, pl_trainer_t *trainer, fit_t *fit, i
             continue;
         fit->stops = true;
         if (read(orders, &order, sizeof order) != sizeof order)
-            exit(0);                                     /* who gave orders is gone */
+            exit(0);                                        /* who gave orders is gone */
         bench_must(pl_trainer_stop(trainer, "it was long enough", &err), &err);
     }
 }

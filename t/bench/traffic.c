@@ -17,7 +17,7 @@ enum {
     RUNS_MOST = 101,
     RANKS = 4,
     BATCH = 32,
-    SHORT = 500,                                                           /* steps */
+    SHORT = 500,                                            /* steps */
     LONG = 2500,
     SAMPLES = 1000 * RANKS * BATCH,
     LIMIT_US = 10
@@ -44,7 +44,7 @@ static void points_write(char path[static 512])
 }
 
 typedef struct spent {
-    double processor, seconds;                                             /* µs; s */
+    double processor, seconds;                              /* µs; s */
 } spent_t;
 
 static spent_t train(pl_engine_t *engine, const char *data, int steps)

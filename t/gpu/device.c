@@ -211,8 +211,8 @@ typedef struct trainer {
     device_rig_t rig;
     training_t t;
     pl_plan_t *step, *update;
-    bool is_watched;                                        /* launch by launch */
-    bool is_measured;                           /* all batches are one, made at first */
+    bool is_watched;                              /* launch by launch */
+    bool is_measured;                             /* all batches are one, made at first */
     const void *input[2];
     int flying;                                       /* replays whose end was not told */
     pl_error_t failed;                                /* the first */
@@ -244,7 +244,7 @@ static bool region_fill(trainer_t *r, pl_region_t region)
         return r->rig.ops->region(r->rig.self, region, dtype, n, &r->rig.err) == PL_OK;
     double *wide = pl_alloc_array(n, sizeof *wide);
     float *data = pl_alloc_array(n, sizeof *data);
-    if (r->is_measured) /* by a formula that takes no time */
+    if (r->is_measured)                              /* by a formula that takes no time */
         for (size_t i = 0; i < n; i++)
             wide[i] = (double)(i * 2654435761u >> 16 & 1023) / 25600 - 0.02;
     else

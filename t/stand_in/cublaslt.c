@@ -334,8 +334,7 @@ static cu_result_t check(const product_t *p, const layout_t *a, const layout_t *
     if ((p->transposed[1] ? b->columns : b->rows) != k || d->rows != m || d->columns != n
         || a->leading < a->rows || b->leading < b->rows || d->leading < d->rows
         || a->batches != d->batches || b->batches != d->batches
-        || p->scale != (is_wide ? LT_F64 : LT_F32)
-        || (has_bias(p) && !p->bias)
+        || p->scale != (is_wide ? LT_F64 : LT_F32) || (has_bias(p) && !p->bias)
         || (has_aux(p) && (!p->aux || p->aux_row % 8 || p->aux_row < d->rows)))
         return LT_INVALID_VALUE;
     if (a->type != b->type || is_wide != (a->type == LT_F64)

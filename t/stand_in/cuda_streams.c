@@ -9,7 +9,7 @@
 #include "t/emulator.h"
 #include "t/stand_in/cuda.h"
 
-typedef struct call { /* of a kernel or a copy */
+typedef struct call {                                       /* of a kernel or a copy */
     struct call *next;
     int (*run)(void *data);
     size_t bytes;
@@ -37,11 +37,11 @@ typedef struct CUfunc_st {
 typedef struct CUmod_st {
     thing_t thing;
     void *library;
-    int file; /* open as long, because the loader knows libraries by path */
+    int file;               /* open as long, because the loader knows libraries by path */
     function_t *functions;
 } module_t;
 
-static pthread_mutex_t at_work = PTHREAD_MUTEX_INITIALIZER; /* the emulator is one */
+static pthread_mutex_t at_work = PTHREAD_MUTEX_INITIALIZER;  /* the emulator is one */
 
 /* ---- What runs on streams ---- */
 
@@ -92,9 +92,9 @@ API CUcontext *stand_in_context(void)
 
 typedef struct copying {
     void *to;
-    const void *from; /* NULL: behind it */
+    const void *from;                                       /* NULL: behind it */
     size_t bytes;
-    int byte; /* to fill with  [-1] */
+    int byte;                                               /* to fill with  [-1] */
     char data[];
 } copying_t;
 
@@ -255,7 +255,7 @@ API cu_result_t cuStreamDestroy_v2(CUstream stream)
     if (!stream || stream->thing.kind != A_STREAM)
         return CU_INVALID_HANDLE;
     stream->thing.of->is_stream[stream->number] = false;
-    if (stream->capturing) { /* the card was lost before the recording ended */
+    if (stream->capturing) {            /* the card was lost before the recording ended */
         stand_in_captures(stream, false);
         graph_free(stream->capturing);
     }

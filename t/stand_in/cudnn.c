@@ -63,9 +63,9 @@ typedef struct descriptor {
     uint32_t type;
     bool is_final;
     attribute_t attribute[ATTRIBUTES];
-    int attributes, engine; /* of a configuration and an engine */
+    int attributes, engine;                         /* of a configuration and an engine */
     struct descriptor *graph;
-    program_t *program; /* of a graph and a plan */
+    program_t *program;                                     /* of a graph and a plan */
 } descriptor_t;
 
 struct cudnnContext {
@@ -138,7 +138,7 @@ API const char *cudnnGetErrorString(cu_result_t status)
            : status == DNN_INTERNAL_ERROR   ? "CUDNN_STATUS_INTERNAL_ERROR"
            : status == DNN_NO_MEMORY
                ? "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED"
-                                            : "CUDNN_STATUS_BAD_PARAM";
+               : "CUDNN_STATUS_BAD_PARAM";
 }
 
 API void cudnnGetLastErrorString(char *text, size_t room)
@@ -544,8 +544,8 @@ static cu_result_t give_text(const program_t *p, int64_t room, int64_t *count,
 }
 
 API cu_result_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor,
-                                         cu_choice_t name, cu_choice_t type,
-                                         int64_t room, int64_t *count, void *values)
+                                         cu_choice_t name, cu_choice_t type, int64_t room,
+                                         int64_t *count, void *values)
 {
     descriptor_t *d = descriptor;
     static const int64_t workspace = WORKSPACE;
@@ -591,7 +591,7 @@ API cu_result_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor,
 
 typedef struct work {
     program_t program;
-    char *at[TENSORS]; /* in device memory */
+    char *at[TENSORS];                                      /* in device memory */
     float value[TENSORS];
     void *workspace;
 } work_t;
@@ -633,7 +633,7 @@ static int64_t extent(const tensor_t *t)
 
 typedef struct run {
     const work_t *work;
-    double *passed[TENSORS]; /* what operations pass on, as if it lay in memory */
+    double *passed[TENSORS];         /* what operations pass on, as if it lay in memory */
 } run_t;
 
 static int64_t place(const tensor_t *t, const int64_t at[DIMS])
@@ -762,10 +762,9 @@ static void convolve(const run_t *r, const operation_t *o)
             if (from[2] >= 0 && from[2] < p->tensor[x].dim[2] && from[3] >= 0
                 && from[3] < p->tensor[x].dim[3]) {
                 const int64_t *place_of = o->out == x ? from : o->out == w ? f : to;
-                sum[place(made, place_of)] +=
-                    (o->out == x ? 1 : narrowed(r, x, from))
-                    * (o->out == w ? 1 : narrowed(r, w, f))
-                    * (o->out == y ? 1 : narrowed(r, y, to));
+                sum[place(made, place_of)] += (o->out == x ? 1 : narrowed(r, x, from))
+                                              * (o->out == w ? 1 : narrowed(r, w, f))
+                                              * (o->out == y ? 1 : narrowed(r, y, to));
             }
             f[0] = 0;
         } while (next(f, (int64_t[]){1, p->tensor[w].dim[1], p->tensor[w].dim[2],

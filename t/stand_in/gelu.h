@@ -18,8 +18,7 @@ static inline double gelu_slope_at(double x)
 {
     const double t = gelu_inner(x);
     return 0.5 * (1 + t)
-           + 0.5 * x * (1 - t * t) * 0.79788456080286535588
-                 * (1 + 3 * 0.044715 * x * x);
+           + 0.5 * x * (1 - t * t) * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
 }
 
 #endif

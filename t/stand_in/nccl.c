@@ -46,12 +46,12 @@ static const char *const names[] = {"all_reduce", "reduce",    "reduce_scatter",
 /* What both sides of a transfer must want alike. */
 typedef struct note {
     uint32_t what, type, reduction, root;
-    uint64_t count, number; /* number: of collective operations so far */
+    uint64_t count, number;                  /* number: of collective operations so far */
 } note_t;
 
 /* From one rank to another, a piece at a time. */
 typedef struct channel {
-    uint64_t sent, taken; /* pieces */
+    uint64_t sent, taken;                                   /* pieces */
     note_t note;
     char data[PIECE];
 } channel_t;
@@ -62,7 +62,7 @@ typedef struct shared {
         int card;
         char host[32];
     } of[RANKS];
-    _Alignas(64) channel_t channel[]; /* [from][to] */
+    _Alignas(64) channel_t channel[];                       /* [from][to] */
 } shared_t;
 
 typedef struct transfer {
@@ -76,8 +76,8 @@ typedef struct operation {
     note_t note;
     const char *from;
     char *to;
-    size_t bytes;    /* of one rank's part */
-    char *temporary; /* [ranks][bytes], for sums  [NULL] */
+    size_t bytes;                                   /* of one rank's part */
+    char *temporary;                                /* [ranks][bytes], for sums  [NULL] */
     int transfers;
     transfer_t transfer[TRANSFERS];
 } operation_t;
@@ -102,10 +102,10 @@ struct ncclComm {
     context_t *of;
     pthread_t by;
     state_t state;
-    int polls; /* until what is in progress is over */
+    int polls;                                     /* until what is in progress is over */
     group_t *pending;
-    int groups, ran; /* so far */
-    int on_stream;   /* groups; atomic, as the next two */
+    int groups, ran;                                 /* so far */
+    int on_stream;                                   /* groups; atomic, as the next two */
     cu_result_t error;
     bool aborted;
     uint64_t number;
@@ -465,9 +465,9 @@ typedef struct ask {
     what_t what;
     const void *from;
     void *to;
-    size_t count, in, out; /* elements of a part; that are read and written */
+    size_t count, in, out;             /* elements of a part; that are read and written */
     cu_choice_t type, reduction;
-    int peer; /* or root */
+    int peer;                                               /* or root */
 } ask_t;
 
 static cu_result_t begin(struct ncclComm *comm, CUstream stream, const ask_t *ask)

@@ -391,7 +391,7 @@ static void backward_block(const head_t *h, block_t b)
     scores(h, b, h->k, h->q, h->weight);
     hide(h, b, h->weight, -INFINITY);
     scores(h, b, h->v, h->dy, h->slope);
-    hide(h, b, h->slope, 0.0f);                         /* hidden keys get none */
+    hide(h, b, h->slope, 0.0f);                             /* hidden keys get none */
     if (drops) {
         drop(h, b);
         multiply(h->slope, h->factor, b.keys * row);

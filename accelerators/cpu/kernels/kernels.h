@@ -35,9 +35,9 @@ typedef struct pl_batch_norm_job {
     float epsilon;
     const float *x, *dy, *w, *b;
     float *y, *dx;
-    float *mean, *var;                      /* [channels] */
-    float *dw, *db;                         /* [channels] */
-    const float *p, *q, *r;                 /* [channels] factors; see the kernels */
+    float *mean, *var;                           /* [channels] */
+    float *dw, *db;                              /* [channels] */
+    const float *p, *q, *r;                      /* [channels] factors; see the kernels */
 } pl_batch_norm_job_t;
 
 typedef struct pl_cross_entropy_job {

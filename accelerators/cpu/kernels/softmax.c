@@ -67,8 +67,7 @@ void KERNEL(cross_entropy)(const pl_cross_entropy_job_t *job, int64_t from, int6
     for (int64_t r = from; r < to; r++) {
         const float *x = job->logits + r * job->classes;
         int64_t target = target_of(job, r);
-        const float most = row_max(x, job->classes),
-                    sum = exp_sum(x, most, job->classes);
+        const float most = row_max(x, job->classes), sum = exp_sum(x, most, job->classes);
         if (job->most) {
             job->most[r] = most;
             job->sum[r] = sum;

@@ -38,7 +38,7 @@ typedef ulong uint64_t;
 #else
 #define KERNEL extern "C" __global__
 #define LOCAL_ARRAY(type, name, count) __shared__ type name[count]
-#define ENTER(kernel, ...) /* of the emulator: the kernel with a list of addresses */
+#define ENTER(kernel, ...)      /* of the emulator: the kernel with a list of addresses */
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;
@@ -87,12 +87,12 @@ typedef unsigned long long uint64_t;
 #define LOCAL
 #define RESTRICT __restrict__
 #define BOUNDS(threads) __launch_bounds__(threads)
-#define THREAD ((int)threadIdx.x) /* within its group */
+#define THREAD ((int)threadIdx.x)                           /* within its group */
 #define THREADS ((int)blockDim.x)
 #define GROUP ((int64_t)blockIdx.x)
 #define GROUPS ((int64_t)gridDim.x)
 #define SYNC() __syncthreads()
-#define HIGH_PRODUCT(a, b) __umulhi(a, b) /* the upper 32 bits of it */
+#define HIGH_PRODUCT(a, b) __umulhi(a, b)                   /* the upper 32 bits of it */
 #define pl_bits_of(x) __float_as_uint(x)
 #define pl_float_of(bits) __uint_as_float(bits)
 #endif
@@ -187,7 +187,7 @@ FN four_t load4_f32(const GLOBAL float *x, int64_t at)
 FN void store4_f32(GLOBAL float *x, int64_t at, four_t four)
 {
     *(GLOBAL float4 *)(x + at) = make_float4((float)four.at[0], (float)four.at[1],
-                                      (float)four.at[2], (float)four.at[3]);
+                                             (float)four.at[2], (float)four.at[3]);
 }
 
 FN four_t load4_f64(const GLOBAL double *x, int64_t at)
@@ -201,8 +201,8 @@ FN four_t load4_f64(const GLOBAL double *x, int64_t at)
 FN void store4_f64(GLOBAL double *x, int64_t at, four_t four)
 {
     *(GLOBAL double2 *)(x + at) = make_double2((double)four.at[0], (double)four.at[1]);
-    *(GLOBAL double2 *)(x + at + 2) =
-        make_double2((double)four.at[2], (double)four.at[3]);
+    *(GLOBAL double2 *)(x + at + 2) = make_double2((double)four.at[2],
+                                                   (double)four.at[3]);
 }
 
 #define HALVES(type) \
@@ -217,9 +217,9 @@ FN void store4_f64(GLOBAL double *x, int64_t at, four_t four)
     FN void store4_##type(GLOBAL uint16_t *x, int64_t at, four_t four) \
     { \
         *(GLOBAL ushort4 *)(x + at) = make_ushort4(type##_bits((float)four.at[0]), \
-                                            type##_bits((float)four.at[1]), \
-                                            type##_bits((float)four.at[2]), \
-                                            type##_bits((float)four.at[3])); \
+                                                   type##_bits((float)four.at[1]), \
+                                                   type##_bits((float)four.at[2]), \
+                                                   type##_bits((float)four.at[3])); \
     }
 HALVES(bf16)
 HALVES(f16)
@@ -333,21 +333,21 @@ FN int is_last_group(GLOBAL uint32_t *counter, uint32_t groups, LOCAL int *last)
 typedef struct step {
     double scalar[STEP_SCALARS];
     uint64_t seed;
-    uint32_t step, shard;   /* as pl_dropout_t has them */
-    int32_t halts, resumes; /* as pl_replay_t */
+    uint32_t step, shard;                                   /* as pl_dropout_t has them */
+    int32_t halts, resumes;                                 /* as pl_replay_t */
 } step_t;
 
 typedef struct control {
-    int32_t guarded;       /* no region changes any more: GUARDED, … */
-    int32_t operation;     /* that got a wrong index */
-    int64_t index;         /* the first that was found */
-    int32_t halted, halts; /* across replays: see begin.k */
+    int32_t guarded;                        /* no region changes any more: GUARDED, … */
+    int32_t operation;                      /* that got a wrong index */
+    int64_t index;                          /* the first that was found */
+    int32_t halted, halts;                  /* across replays: see begin.k */
 } control_t;
 
-#define GUARDED 1 /* something was not finite */
-#define ENOUGH 2  /* that is no fault */
+#define GUARDED 1                                           /* something was not finite */
+#define ENOUGH 2                                            /* that is no fault */
 #define WRONG_INDEX 3
-#define NOT_FINITE 4 /* in a result that is watched */
+#define NOT_FINITE 4                                     /* in a result that is watched */
 
 /* An index that is not in [0, below) ends the replay; what is computed with it does not
  * matter, but must not reach beyond memory. */
