@@ -52,10 +52,8 @@ int main(int argc, char **argv)
     int code = pl_init(&argc, &argv, parts, &err);          /* always first */
     if (code == PL_OK && argc > 1)
         code = pl_fail(&err, PL_EINVAL, "unexpected argument %s", argv[1]);
-    const pl_arrays_t points = {SAMPLES,
-                                2,
-                                {{"x", PL_F32, PL_SHAPE(2)}, {"y", PL_I64, {0}}},
-                                {x, y}};
+    const pl_arrays_t points = {
+        SAMPLES, 2, {{"x", PL_F32, PL_SHAPE(2)}, {"y", PL_I64, {0}}}, {x, y}};
     for (int k = 0; k < SAMPLES; k++) {
         x[k][0] = (float)(k * 37 % SAMPLES) / (SAMPLES / 2) - 1;
         x[k][1] = (float)(k * 997 % SAMPLES) / (SAMPLES / 2) - 1;
