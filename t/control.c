@@ -9,6 +9,7 @@
 
 #include "base/random.h"
 #include "rig.h"
+#include "runtime/object.h"
 #include "tap.h"
 
 #define LONG "\"max_epochs\": 100000"
@@ -269,9 +270,13 @@ static void closing_answers_who_waits(void)
     rig_t *rig = rig_listening(endpoint());
     client_t client = client_open(ZMQ_REQ, endpoint());
     rig_begin(rig);
-    said(&client, "{\"command\": \"pause\"}");
+    like(said(&client, "{\"command\": \"pause\"}"), "\"ok\": ?true", "a run is paused");
+    static const char list[] = "{\"command\": \"list\"}";
+    zmq_send(client.socket, list, sizeof list - 1, 0);
     rig_free(&rig);
-    ok(true, "an engine with a client and a paused run is freed");
+    is_int(pl_flight_count(), 0, "the engine is freed with a client and the run");
+    ok(*heard(&client), "a request that came before that has an answer: %s",
+       client.reply);
     client_close(&client);
 }
 

@@ -9,6 +9,7 @@
 #include "actors/host.h"
 #include "rig.h"
 #include "rig_stream.h"
+#include "runtime/object.h"
 #include "runtime/runtime.h"
 #include "scarce.h"
 #include "tap.h"
@@ -531,6 +532,7 @@ static void what_cannot_be_is_refused_with_the_reason(void)
 static void an_engine_ends_its_loops(void)
 {
     program_t p;
+    const int before = pl_flight_count();        /* what a device that hung has kept */
     program_open(&p, "", usual());
     train(&p, 0, BATCH), train(&p, 0, BATCH);
     pl_engine_close(p.engine, NULL, NULL);
@@ -539,7 +541,7 @@ static void an_engine_ends_its_loops(void)
            "who closes takes no more: %s", p.err.text);
     p.loop = NULL;
     program_end(&p);
-    ok(true, "while batches are under way");
+    is_int(pl_flight_count(), before, "nothing of the batches under way is left");
     program_begin(&p);
     ok(loop_try(&p, MLP, "", usual()), "and while it is opened");
     p.loop = NULL;
