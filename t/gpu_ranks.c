@@ -14,6 +14,7 @@
     "[{\"name\": \"finetuning\", \"freeze\": \"*.bias\", \"epochs\": [1], " \
     "\"unfreeze\": \"*\"}]"
 #define SMALL "\"bucket_mb\": 0.0001"
+#define FAR "\"precision\": {\"name\": \"16-mixed\", \"init_scale\": 16777216}"
 #define SHARDS "\"micro_shards\": 5"
 
 typedef struct one {
@@ -50,6 +51,14 @@ static const one_t runs[] = {
      .strategy = SMALL},
     {.name = "16-mixed",
      .trainer = "\"devices\": 2, \"precision\": \"16-mixed\", \"depth\": 3"},
+    {.name = "16-mixed, batch norms, a factor that is too large at first",
+     .trainer = "\"devices\": 2, \"depth\": 4, " FAR,
+     .strategy = SMALL,
+     .module = "\"normed\""},
+    {.name = "elastic, 16-mixed, a factor that is too large at first",
+     .trainer = "\"devices\": 3, \"depth\": 4, " FAR,
+     .by = "elastic",
+     .strategy = SHARDS},
     {.name = "64-true", .trainer = "\"devices\": 2, \"precision\": \"64-true\""},
     {.name = "a library of products",
      .trainer = "\"devices\": 2, \"accumulate_grad_batches\": 2",

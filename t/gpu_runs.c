@@ -113,6 +113,84 @@ static void ranks_train_as_on_the_processor(void)
     }
 }
 
+/* ---- Steps that are not finite ---- */
+
+#define FAR "\"precision\": {\"name\": \"16-mixed\", \"init_scale\": 16777216%s}"
+
+static rig_result_t *train_far(const char *accelerator, const char *module,
+                               const char *trainer, const char *scaling)
+{
+    char precision[120], all[400];
+    snprintf(precision, sizeof precision, FAR, scaling);
+    snprintf(all, sizeof all,
+             "%s, %s, \"max_epochs\": 2, \"depth\": 4, \"log_every_n_steps\": 1", trainer,
+             precision);
+    rig_t *rig = rig_new(.accelerator = accelerator, .module = module, .trainer = all,
+                         .data = "\"batch_size\": 4");
+    rig_result_t *result = rig_keep(rig_fit(rig));
+    rig_free(&rig);
+    return result;
+}
+
+static bool same_series(const rig_result_t *a, const rig_result_t *b, const char *name)
+{
+    const rig_series_t x = rig_series(a, name), y = rig_series(b, name);
+    return x.count > 1 && x.count == y.count
+           && !memcmp(x.value, y.value, (size_t)x.count * sizeof *x.value);
+}
+
+/* The gradients of the first steps are no numbers of float16. */
+static void a_factor_that_is_too_large_falls_as_on_the_processor(void)
+{
+    static const struct {
+        const char *module, *trainer, *gpu;
+    } ones[] = {{NULL, "\"devices\": 1", "emulated"},
+                {"\"normed\"", "\"devices\": 1", "emulated"},
+                {"\"normed\"", "\"devices\": 1", "emulated_library"},
+                {"\"normed\"", "\"devices\": 2", "emulated"},
+                {"\"normed\"", "\"devices\": 2, \"sync_batchnorm\": true", "emulated"},
+                {NULL, "\"devices\": 2, \"strategy\": \"zero1\"", "emulated"}};
+    for (size_t k = 0; k < sizeof ones / sizeof *ones && rig_has("cpu"); k++) {
+        rig_result_t *cpu = train_far("cpu", ones[k].module, ones[k].trainer, ""),
+                     *gpu = train_far(ones[k].gpu, ones[k].module, ones[k].trainer, "");
+        is_text(cpu->status, "ok", "%s, %s: %s", ones[k].gpu, ones[k].trainer,
+                cpu->error.text);
+        is_text(gpu->status, "ok", "on GPUs: %s", gpu->error.text);
+        ok(rig_metric(gpu, "skipped_steps") > 3 && same_series(cpu, gpu, "skipped_steps"),
+           "the same of them are skipped, %g", rig_metric(gpu, "skipped_steps"));
+        ok(same_series(cpu, gpu, "loss_scale"), "and the factors are the same");
+        ok(rig_distance(cpu, gpu) < 1e-2, "the weights, but for %g",
+           rig_distance(cpu, gpu));
+        rig_result_free(cpu), rig_result_free(gpu);
+    }
+}
+
+/* A loss; and a gradient where the factor cannot fall any more. */
+static void a_step_that_is_not_finite_is_told_as_on_the_processor(void)
+{
+    static const char *const words[] = {"the loss is not finite",
+                                        "the gradient is not finite.*min_scale"};
+    for (int k = 0; k < 2 && rig_has("cpu"); k++) {
+        rig_result_t *result[2];
+        for (int on = 0; on < 2; on++) {
+            const char *accelerator = on ? "emulated" : "cpu";
+            if (k == 1) {
+                result[on] = train_far(accelerator, NULL, "\"devices\": 1",
+                                       ", \"min_scale\": 8388608");
+                continue;
+            }
+            rig_t *rig = rig_new(.accelerator = accelerator, .nan = 9,
+                                 .trainer = "\"max_epochs\": 1");
+            result[on] = rig_keep(rig_fit(rig));
+            rig_free(&rig);
+        }
+        is_text(result[0]->status, "failed", "a run fails");
+        like(result[0]->error.text, words[k], "%s", result[0]->error.text);
+        is_text(result[1]->error.text, result[0]->error.text, "on a GPU, too");
+        rig_result_free(result[0]), rig_result_free(result[1]);
+    }
+}
+
 /* Elastic sums have one order however many ranks there are. */
 static void as_many_ranks_as_there_are_come_to_the_same_bits(void)
 {
@@ -296,6 +374,8 @@ int main(void)
     run(a_model_that_does_not_fit_is_told);
     run(a_run_knows_its_share_of_the_peak);
     run(ranks_train_as_on_the_processor);
+    run(a_factor_that_is_too_large_falls_as_on_the_processor);
+    run(a_step_that_is_not_finite_is_told_as_on_the_processor);
     run(as_many_ranks_as_there_are_come_to_the_same_bits);
     return tap_done();
 }

@@ -50,6 +50,11 @@ static const one_t runs[] = {
      .by = "zero1",
      .strategy = SMALL,
      .nan = 9},
+    {.name = "zero1 by buckets, clipped, 16-mixed, a factor that is too large at first",
+     .trainer = "\"devices\": 2, \"depth\": 4, \"gradient_clip_val\": 0.1, "
+                "\"precision\": {\"name\": \"16-mixed\", \"init_scale\": 16777216}",
+     .by = "zero1",
+     .strategy = SMALL},
     {.name = "zero1 by buckets, 64-true, frozen",
      .trainer = "\"devices\": 2, \"freeze\": \"*.bias\", \"precision\": \"64-true\"",
      .by = "zero1",

@@ -414,35 +414,33 @@ static void note_needs(compiler_t *c)
     }
 }
 
-static bool is_behind(const compiler_t *c, int32_t value, int guard)
+static int maker_of(const compiler_t *c, int32_t value)
 {
     const pl_value_t *v = &c->lowered.graph.value[c->fusion.root[value]];
-    return v->source == PL_FROM_OP && v->op > guard;
+    return v->source == PL_FROM_OP ? v->op : -1;
 }
 
 static int note_fetches(compiler_t *c, pl_error_t *err)
 {
     const pl_graph_t *g = &c->lowered.graph;
     pl_plan_t *p = c->plan;
-    int guard = 0;
-    while (guard < g->op_count && g->op[guard].code != PL_OP_guard)
-        guard++;
     p->metric = pl_alloc_array((size_t)g->fetch_count, sizeof *p->metric);
     if (!p->metric)
         return pl_no_memory(err);
     for (int i = 0; i < g->fetch_count; i++) {
         const pl_fetch_t *f = &g->fetch[i];
         const pl_value_t *value = &g->value[f->value];
-        const bool behind = is_behind(c, f->value, guard);
+        const int made = maker_of(c, f->value);
         if (f->kind == PL_FETCH_FIGURE) {
-            p->metric[p->metrics++] =
-                (gpu_sums_t){f->sums, behind || is_behind(c, f->weight, guard)};
+            const int weight = maker_of(c, f->weight);
+            p->metric[p->metrics++] = (gpu_sums_t){f->sums,
+                                                   made > weight ? made : weight};
             p->sums += f->sums;
         } else {
             p->output[p->outputs++] = (gpu_output_t){gpu_spot_of(&c->text, f->value),
                                                      (size_t)pl_elements(value->shape)
                                                          * pl_dtype_size(value->dtype),
-                                                     behind};
+                                                     made};
         }
     }
     return PL_OK;

@@ -8,13 +8,15 @@
 typedef struct gpu_output {
     gpu_spot_t spot;
     size_t bytes;
-    bool behind;                   /* a guard: without value when that stops the replay */
+    int made;                                 /* by that operation: without value when a
+                                                 guard before it stops the replay  [-1: by
+                                                 none] */
 } gpu_output_t;
 
 /* What a metric adds to the record. */
 typedef struct gpu_sums {
     int64_t count;
-    bool behind;
+    int made;                                          /* the same, of value and weight */
 } gpu_sums_t;
 
 /* Elements of a mirrored region on their way from or to the host. */

@@ -508,14 +508,14 @@ static int fail_check(const flight_t *f, const gpu_control_t *found, pl_error_t 
 
 /* What comes behind a guard that stops the replay keeps no value; one that would have
  * met other ranks is over there, and has no outputs. */
-static void hand_out(const flight_t *f, bool guarded)
+static void hand_out(const flight_t *f, int32_t stopped)
 {
     const pl_plan_t *p = f->plan;
     const char *sums = record_of(f) + GPU_RECORD_SUMS, *from = outputs_of(f);
     double *to = f->replay->figures;
     for (int k = 0; k < p->metrics && to; k++) {
         const size_t bytes = (size_t)p->metric[k].count * sizeof(double);
-        if (!guarded || !p->metric[k].behind)
+        if (p->metric[k].made < stopped)
             memcpy(to, sums, bytes);
         sums += bytes;
         to += p->metric[k].count;
@@ -523,7 +523,7 @@ static void hand_out(const flight_t *f, bool guarded)
     for (int k = 0; k < p->outputs && !f->exchange; k++) {
         if (!f->replay->output[k])
             continue;
-        if (!guarded || !p->output[k].behind)
+        if (p->output[k].made < stopped)
             memcpy(f->replay->output[k], from, p->output[k].bytes);
         from += aligned(p->output[k].bytes);
     }
@@ -558,7 +558,7 @@ static void flight_end(pl_gpu_t *gpu, flight_t *f, const pl_error_t *failure)
     if (code == PL_OK && !replay->exchange && replay->measured)
         gpu_marks_report(gpu, &f->marks, f->plan, f->began, replay);
     if (code == PL_OK && !replay->exchange && !(control.halts && control.halted))
-        hand_out(f, control.guarded != 0);
+        hand_out(f, control.guarded ? control.operation : INT32_MAX);
     if (replay->exchange)
         gpu->replays->waiting = f;
     else

@@ -121,7 +121,8 @@ void gpu_print_guard(gpu_text_t *t, int i)
     if (op->input_count == 2)
         gpu_print(t, " && !(%s > %s)", number_of(t, op->input[1], most),
                   gpu_number(t, op->attr.a, bound));
-    gpu_print(t, ") {\nif (!(x - x == 0))\na%d->guarded = GUARDED;\n", control);
+    gpu_print(t, ") {\na%d->operation = %d;\n", control, i);
+    gpu_print(t, "if (!(x - x == 0))\na%d->guarded = GUARDED;\n", control);
     if (op->attr.empty)
         gpu_print(t, "else if (x == 0)\na%d->guarded = ENOUGH;\n", control);
     gpu_print(t, "}\n");

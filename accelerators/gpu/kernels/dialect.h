@@ -338,10 +338,10 @@ typedef struct step {
 } step_t;
 
 typedef struct control {
-    int32_t guarded;                        /* no region changes any more: GUARDED, … */
-    int32_t operation;                      /* that got a wrong index */
-    int64_t index;                          /* the first that was found */
-    int32_t halted, halts;                  /* across replays: see begin.k */
+    int32_t guarded;            /* no region changes any more: GUARDED, … */
+    int32_t operation;          /* that got a wrong index, or the guard that stopped it */
+    int64_t index;              /* the first that was found */
+    int32_t halted, halts;      /* across replays: see begin.k */
 } control_t;
 
 #define GUARDED 1                                           /* something was not finite */
