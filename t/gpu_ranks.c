@@ -359,7 +359,7 @@ static void sums_overlap_backward(void)
  * the second epoch; none that is the last of an epoch, behind which no batch comes. */
 static void a_rank_that_hears_late_reduces_what_the_others_do(void)
 {
-    static const char trainer[] = "\"devices\": 2, \"depth\": 4, \"step_timeout\": 10, "
+    static const char trainer[] = "\"devices\": 2, \"depth\": 4, \"step_timeout\": 30, "
                                   "\"nan_policy\": \"skip\"";
     static const one_t ones[] = {
         {.name = "ddp", .trainer = trainer, .strategy = SMALL, .nan = 1},
