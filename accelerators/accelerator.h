@@ -45,8 +45,8 @@ typedef struct pl_device_span {
 typedef struct pl_replay {
     double scalar[PL_STEP_SCALARS];  /* read by PL_FROM_SCALAR values */
     uint64_t seed, step;            /* random numbers are pure functions of seed, step,
-                                       shard, */
-    uint64_t shard;                 /* an operator's stream and the element */
+                                       micro_batch, */
+    uint64_t micro_batch;           /* an operator's stream and the element */
     const void *input[PL_FIELDS];   /* host memory, [batch, …] each; read before done */
     double *figures;                /* the sums of all figures, in order of fetch: of a
                                        pair its value and weight, else the value's

@@ -274,9 +274,9 @@ static int replay_fill(pl_device_t *device, pl_replay_t *replay,
 {
     const pl_batch_t *batch = (const pl_batch_t *)msg->batch;
     pl_outputs_t *outputs = (pl_outputs_t *)msg->outputs;
-    replay->seed = msg->seed, replay->step = msg->step, replay->shard = msg->micro_batch,
-    replay->halts = msg->fail_fast, replay->resumes = msg->restart,
-    replay->continues = msg->continues;
+    replay->seed = msg->seed, replay->step = msg->step,
+    replay->micro_batch = msg->micro_batch, replay->halts = msg->fail_fast,
+    replay->resumes = msg->restart, replay->continues = msg->continues;
     if (batch && batch->pages && device->ops->pin)
         pl_rooms_pin(&device->rooms, batch->pages);
     for (int k = 0; batch && k < batch->field_count; k++)

@@ -55,7 +55,7 @@ int pl_trainer_tune(pl_trainer_t *trainer, const pl_tuning_t *given, pl_on_done_
         code = pl_given(given, "what to tune", err);
     if (code == PL_OK) {
         what = *given;
-        code = pl_tuning_settle(&what, err);
+        code = pl_tuning_defaults(&what, err);
     }
     if (code != PL_OK)
         return code;

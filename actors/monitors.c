@@ -44,7 +44,7 @@ static int monitors_visit(const pl_job_t *job, monitor_visit_t *visit,
         snprintf(part, sizeof part, "callbacks.%d", k);
         code = monitor_visit(job, part, visit, context, err);
     }
-    if (code != PL_OK || !pl_is_by_step(scheduler))
+    if (code != PL_OK || !pl_is_by_objective(scheduler))
         return code == PL_OK ? monitor_visit(job, "scheduler", visit, context, err)
                              : code;
     json_object_foreach((json_t *)scheduler, step, of_step) {

@@ -182,16 +182,17 @@ static int norms_check(const pl_job_t *job, pl_error_t *err)
                            strategy->name);
 }
 
-static int shards_check(const pl_job_t *job, pl_error_t *err)
+static int micro_shards_check(const pl_job_t *job, pl_error_t *err)
 {
-    const int64_t shards = job->trainer->micro_shards;
-    if (!pl_trainer_is_elastic(job->trainer) || pl_request_ranks(job) <= shards)
+    const int64_t micro_shards = job->trainer->micro_shards;
+    if (!pl_trainer_is_elastic(job->trainer) || pl_request_ranks(job) <= micro_shards)
         return PL_OK;
     return pl_options_fail(err, PL_EINVAL, job->options, "trainer.strategy.micro_shards",
                            "%d ranks cannot share %lld micro-shard%s, of which each rank "
                            "needs one: lower \"trainer.devices\" (another "
                            "\"trainer.strategy.micro_shards\" changes the results)",
-                           pl_request_ranks(job), (long long)shards, pl_plural(shards));
+                           pl_request_ranks(job), (long long)micro_shards,
+                           pl_plural(micro_shards));
 }
 
 /* Batches of the program's get no further than its own process, and nobody asks
@@ -242,7 +243,7 @@ static int parts_check(const pl_job_t *job, pl_error_t *err)
     if (code == PL_OK)
         code = norms_check(job, err);
     if (code == PL_OK)
-        code = shards_check(job, err);
+        code = micro_shards_check(job, err);
     const pl_actor_ops_t *launcher = pl_request_launcher(job, err);
     if (code == PL_OK)
         code = devices_check(job, "launcher", launcher, err);

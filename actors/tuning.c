@@ -33,7 +33,7 @@ static int count_check(const char *name, int64_t count, pl_error_t *err)
 }
 
 /* The text becomes one that lives as long as the program. */
-static int mode_settle(const char **mode, pl_error_t *err)
+static int mode_default(const char **mode, pl_error_t *err)
 {
     static const char *const modes[] = {"power", "binsearch"};
     for (int k = 0; *mode && k < 2; k++)
@@ -48,7 +48,7 @@ static int mode_settle(const char **mode, pl_error_t *err)
                  : PL_OK;
 }
 
-int pl_tuning_settle(pl_tuning_t *what, pl_error_t *err)
+int pl_tuning_defaults(pl_tuning_t *what, pl_error_t *err)
 {
     what->min_lr = what->min_lr == 0 ? 1e-8 : what->min_lr;
     what->max_lr = what->max_lr == 0 ? 1 : what->max_lr;
@@ -68,7 +68,7 @@ int pl_tuning_settle(pl_tuning_t *what, pl_error_t *err)
     if (code == PL_OK && what->max_memory < 0)
         code = pl_fail(err, PL_EINVAL, "max_memory is %lld: set it to 0 or more",
                        (long long)what->max_memory);
-    return code == PL_OK ? mode_settle(&what->batch_size, err) : code;
+    return code == PL_OK ? mode_default(&what->batch_size, err) : code;
 }
 
 /* The run file's own size may be one that does not fit: a search begins without it. */

@@ -5,7 +5,7 @@
 #include "runtime/cargo.h"
 
 /* Fills in what is left to be chosen; PL_EINVAL: what cannot be. */
-int pl_tuning_settle(pl_tuning_t *what, pl_error_t *err);
+int pl_tuning_defaults(pl_tuning_t *what, pl_error_t *err);
 
 /* The job of such a search, or NULL. */
 pl_job_t *pl_tuning_job(const pl_options_t *options, const pl_tuning_t *what,

@@ -323,7 +323,7 @@ static void data_split(void *self, const pl_answer_t *answer)
         return;
     w->part = answer->body->process_dataloader_reply.partition;
     w->parts = answer->body->process_dataloader_reply.partitions;
-    w->shards = answer->body->process_dataloader_reply.micro_shards;
+    w->micro_shards = answer->body->process_dataloader_reply.micro_shards;
     w->even = answer->body->process_dataloader_reply.even;
     pl_worker_sent(w, pl_ask_interest(w, &w->asking, interest_known, &err), &err);
 }

@@ -16,7 +16,7 @@ typedef struct pl_worker {
         checkpoint, loop;
     uint32_t ranks;                                        /* on this machine  [0: one] */
     uint32_t local_rank;
-    uint32_t part, parts, shards;         /* of the data */
+    uint32_t part, parts, micro_shards;   /* of the data */
     bool even;                            /* which all have as much of */
     pl_asking_t asking;                   /* of the callbacks, perhaps another rank's */
     bool validates, does_io, accumulates, begun;  /* begun: it has made steps */

@@ -165,7 +165,7 @@ static void set_up(pl_worker_t *w, pl_layout_t *layout, const char *facts)
                       .accumulates = w->accumulates,
                       .imports = w->weights && !pl_first_weights_partly(w->job)};
     const pl_how_t how = {.on_answer = strategy_set_up};
-    pl_worker_phase(w, "compiling the module's steps");
+    pl_worker_phase(w, "compiling the module's objectives");
     w->set_up = pl_now();
     w->validates = layout->stage[PL_VALIDATE].present;
     pl_worker_sent(w, pl_call_setup(w, w->strategy, &msg, how, &err), &err);
@@ -239,7 +239,7 @@ static void find_layout(pl_worker_t *w)
     pl_open_data_t msg = {.stage = w->job->stage,
                           .partition = w->part,
                           .partitions = w->parts,
-                          .micro_shards = w->shards,
+                          .micro_shards = w->micro_shards,
                           .even = w->even,
                           .facts = w->weights && w->weights->facts ? w->weights->facts
                                                                    : ""};

@@ -722,7 +722,7 @@ PL_API int pl_trainer_save_as(pl_trainer_t *trainer, const char *name,
                               pl_on_command_t on_command, void *user, pl_error_t *err);
 /* Sets the learning rate, 0.., from the next step on, of parameters that no group
  * matches. Groups and the schedule keep their ratio to it. While the schedule gives 0,
- * the command waits. optimizer: the named step whose rate it is [all]. Checkpoints keep
+ * the command waits. optimizer: the objective whose rate it is [all]. Checkpoints keep
  * it. */
 PL_API int pl_trainer_set_lr(pl_trainer_t *trainer, double lr, const char *optimizer,
                              pl_on_command_t on_command, void *user, pl_error_t *err);
@@ -1289,23 +1289,24 @@ typedef struct pl_adopted {
     bool transposed;                              /* the file has the matrix transposed */
 } pl_adopted_t;
 
-/* Maximum number of named steps of a module. */
-#define PL_STEPS 8
+/* Maximum number of objectives of a module. */
+#define PL_OBJECTIVES 8
 
-/* A named step of a module that is trained in several ways, like generator and
- * discriminator of a GAN. Each step has its own loss, parameters and optimizer. */
-typedef struct pl_module_step {
-    const char *name;             /* "generator": its key in "optimizer" and "scheduler",
-                                     and the prefix of its metrics */
-    const char *parameters;       /* name patterns, separated by spaces, of the parameters
-                                     that it trains; each parameter belongs to one step */
-    /* Describes the step, like step() below: its loss must depend on those parameters. */
+/* An objective of a module that is trained in several ways, like generator and
+ * discriminator of a GAN. Each objective has its own loss, parameters and optimizer. */
+typedef struct pl_module_objective {
+    const char *name;        /* "generator": its key in "optimizer" and "scheduler",
+                                and the prefix of its metrics */
+    const char *parameters;  /* name patterns, separated by spaces, of the parameters
+                                that it trains; each parameter belongs to one objective */
+    /* Describes the objective, like step() below: its loss must depend on those
+     * parameters. */
     void (*describe)(pl_graph_t *g, const void *self);
-    /* The step runs at every n-th optimizer step of the run, 1..  [1] */
+    /* The objective is trained at every n-th optimizer step of the run, 1..  [1] */
     int64_t (*every_n_steps)(const void *self);
-} pl_module_step_t;
+} pl_module_objective_t;
 
-#define PL_STEPS_END \
+#define PL_OBJECTIVES_END \
     { \
         NULL, NULL, NULL, NULL \
     }
@@ -1321,9 +1322,9 @@ typedef struct pl_module_ops {
      * module; false: the tensor is not used. Called in the rank  [all have the module's
      * own names] */
     bool (*adopt)(const void *self, const char *theirs, pl_adopted_t *ours);
-    /* The steps of training, in place of step(), ended by PL_STEPS_END. Every batch runs
+    /* The objectives, in place of step(), ended by PL_OBJECTIVES_END. Every batch trains
      * them in this order  [step() trains all parameters] */
-    const pl_module_step_t *steps;
+    const pl_module_objective_t *objectives;
 } pl_module_ops_t;
 
 /* ---- User operators ---------------------------------------------------------------- */

@@ -1,10 +1,11 @@
-/* gan.c - a generative adversarial network: two steps that train against each other
+/* gan.c - a generative adversarial network: two objectives that train against each other
  *
- * The data set "mixture" draws points around a circle of modes, and noise with them.  The
- * generator maps noise to points; the discriminator separates them from drawn points
- * (Goodfellow et al., "Generative adversarial nets", 2014, with the non-saturating loss
- * of section 3).  Each step trains only the parameters of its own network.  Validation
- * measures the number of modes that are hit and the share of points near a mode. */
+ * The data set "mixture" draws points around a circle of modes, and noise with them.
+ * The generator maps noise to points; the discriminator separates them from drawn
+ * points (Goodfellow et al., "Generative adversarial nets", 2014, with the
+ * non-saturating loss of section 3).  Each objective trains only the parameters of its
+ * own network.  Validation measures the number of modes that are hit and the share of
+ * points near a mode. */
 #include <math.h>
 #include <paceline.h>
 
@@ -145,7 +146,7 @@ static pl_node_t samples(pl_graph_t *g)
     return pl_scalar(g, (double)pl_dim(g, pl_input(g, "z"), 0));
 }
 
-static void discriminator_step(pl_graph_t *g, const void *self)
+static void discriminator_objective(pl_graph_t *g, const void *self)
 {
     pl_node_t real = judge(g, self, pl_input(g, "x"));
     pl_node_t made = judge(g, self, generate(g, self));
@@ -153,7 +154,7 @@ static void discriminator_step(pl_graph_t *g, const void *self)
     pl_loss(g, (pl_loss_t){sum, samples(g)});
 }
 
-static void generator_step(pl_graph_t *g, const void *self)
+static void generator_objective(pl_graph_t *g, const void *self)
 {
     pl_node_t made = judge(g, self, generate(g, self));
     pl_loss(g, (pl_loss_t){softplus(g, pl_neg(g, made)), samples(g)});
@@ -199,15 +200,15 @@ static int64_t generator_every(const void *self)
     return ((const gan_t *)self)->generator_every;
 }
 
-static const pl_module_step_t gan_steps[] = {
+static const pl_module_objective_t gan_objectives[] = {
     {.name = "discriminator",
      .parameters = "discriminator.*",
-     .describe = discriminator_step},
+     .describe = discriminator_objective},
     {.name = "generator",
      .parameters = "generator.*",
-     .describe = generator_step,
+     .describe = generator_objective,
      .every_n_steps = generator_every},
-    PL_STEPS_END,
+    PL_OBJECTIVES_END,
 };
 
 static const pl_module_ops_t gan = {
@@ -216,7 +217,7 @@ static const pl_module_ops_t gan = {
     .size = sizeof(gan_t),
     .options = gan_options,
     .step = gan_step,
-    .steps = gan_steps,
+    .objectives = gan_objectives,
 };
 
 PL_PLUGIN({"module", &gan}, {"dataset", &mixture})

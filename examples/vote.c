@@ -37,19 +37,19 @@ static int vote_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *e
                        "strategy \"vote\" takes float32 gradients: choose another "
                        "trainer.precision");
     for (int64_t from = 0, to = 0;
-         pl_replica_range(&ddp->replica, sums->step, &from, &to);)
+         pl_replica_range(&ddp->replica, sums->objective, &from, &to);)
         signs_put(pl_ddp_gradients(ddp), from, to);
     return pl_ddp_sum_step(ddp, sums, err);
 }
 
 /* The optimizer divides gradients by the batch's weight, as sums over samples need. */
-static float weight_of(const pl_ddp_t *ddp, int step)
+static float weight_of(const pl_ddp_t *ddp, int objective)
 {
     pl_dtype_t dtype;
     const int64_t params = pl_replica_gradients(&ddp->replica, &dtype)
-                           - 2 * ddp->replica.steps;
+                           - 2 * ddp->replica.objectives;
     const float *grads = pl_ddp_gradients(ddp);
-    return grads[params + 2 * step + 1] / (float)ddp->replica.nominal;
+    return grads[params + 2 * objective + 1] / (float)ddp->replica.nominal;
 }
 
 static void majority_take(float *grads, int64_t from, int64_t to, double ahead, float one)
@@ -64,8 +64,9 @@ static void vote_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
 {
     const double ahead = ((const vote_t *)ddp)->quorum * ddp->replica.ranks;
     for (int64_t from = 0, to = 0;
-         !failure && pl_replica_range(&ddp->replica, sums->step, &from, &to);)
-        majority_take(pl_ddp_gradients(ddp), from, to, ahead, weight_of(ddp, sums->step));
+         !failure && pl_replica_range(&ddp->replica, sums->objective, &from, &to);)
+        majority_take(pl_ddp_gradients(ddp), from, to, ahead,
+                      weight_of(ddp, sums->objective));
     pl_replica_reduced(&ddp->replica, failure, halt);
 }
 

@@ -68,7 +68,7 @@ static bool norms_begin(pl_ddp_t *ddp, pl_meeting_t *meeting)
     if (!ddp->scatters || !meeting->on_device || meeting->is_normed)
         return false;
     meeting->is_normed = true;
-    return pl_ddp_norms_give(ddp, meeting->sums.step, &ddp->failure) == PL_OK;
+    return pl_ddp_norms_give(ddp, meeting->sums.objective, &ddp->failure) == PL_OK;
 }
 
 void pl_ddp_device_replayed(void *self, const pl_answer_t *answer)
@@ -152,7 +152,7 @@ static void scatter_answered(void *self, const pl_answer_t *answer)
 /* Ranks move none of what is frozen. */
 static bool is_trained(const pl_ddp_t *ddp, const pl_ddp_range_t *range)
 {
-    for (int64_t a = 0, b = 0; pl_replica_range(&ddp->replica, range->step, &a, &b);)
+    for (int64_t a = 0, b = 0; pl_replica_range(&ddp->replica, range->objective, &a, &b);)
         if (a < range->end && b > range->first)
             return true;
     return false;
@@ -277,7 +277,7 @@ void pl_ddp_device_updated(pl_replica_t *r, int buckets, pl_fence_t *fence)
 }
 
 /* Each range as soon as its update is over, while the device updates the next. */
-int pl_ddp_device_gather_params(pl_ddp_t *ddp, int step, pl_error_t *err)
+int pl_ddp_device_gather_params(pl_ddp_t *ddp, int objective, pl_error_t *err)
 {
     const pl_replica_t *r = &ddp->replica;
     const pl_ddp_range_t all = {.end = r->model->params};
@@ -290,7 +290,7 @@ int pl_ddp_device_gather_params(pl_ddp_t *ddp, int step, pl_error_t *err)
     ddp->ordering = meeting;
     int code = ddp->scatters ? PL_OK : range_gather(ddp, &all, r->updated, err);
     for (int k = 0; k < ddp->scatters && code == PL_OK; k++)
-        if (ddp->scatter[k].step == step && is_trained(ddp, &ddp->scatter[k]))
+        if (ddp->scatter[k].objective == objective && is_trained(ddp, &ddp->scatter[k]))
             code = range_gather(ddp, &ddp->scatter[k],
                                 k < ddp->updated.count ? ddp->updated.fence[k]
                                                        : r->updated,

@@ -20,9 +20,9 @@ size_t pl_ddp_moments(const pl_ddp_t *ddp)
 {
     const pl_replica_t *r = &ddp->replica;
     int64_t most = 0;
-    for (int step = 0; step < r->steps; step++)
-        for (int k = 0; k < r->step[step].exchanges; k++) {
-            const pl_replica_exchange_t *exchange = &r->step[step].exchange[k];
+    for (int objective = 0; objective < r->objectives; objective++)
+        for (int k = 0; k < r->objective[objective].exchanges; k++) {
+            const pl_replica_exchange_t *exchange = &r->objective[objective].exchange[k];
             if (exchange->how == PL_EXCHANGE_MOMENTS && exchange->count > most)
                 most = exchange->count;
         }

@@ -60,7 +60,7 @@ size_t pl_ddp_rows_most(const pl_ddp_t *ddp)
 {
     const pl_replica_t *r = &ddp->replica;
     return (size_t)r->layout->stage[PL_PREDICT].batch_size
-           * (r->cut.shards ? r->cut.shards : r->ranks);
+           * (r->cut.micro_shards ? r->cut.micro_shards : r->ranks);
 }
 
 size_t pl_ddp_output_each(const pl_replica_plan_t *plan, int k)
@@ -139,7 +139,7 @@ static void places_find(pl_ddp_t *ddp)
 {
     pl_replica_t *r = &ddp->replica;
     const bool trains = r->job->stage == PL_TRAIN;
-    const size_t rows = r->cut.shards ? r->cut.shards : 1;
+    const size_t rows = r->cut.micro_shards ? r->cut.micro_shards : 1;
     size_t bulk = 0, own = 0, *board = separates(ddp) ? &own : &bulk;
     region_find(ddp, PL_REGION_GRADS, &bulk);
     ddp->at.tail = *board;
@@ -173,7 +173,7 @@ static void buckets_find(pl_ddp_t *ddp)
     const bool gives = ddp->ways && ddp->ways->give;
     int count = 0;
     r->bucket[0] = params;
-    for (int k = model->count - 1; k >= 0 && r->steps == 1 && !gives; k--) {
+    for (int k = model->count - 1; k >= 0 && r->objectives == 1 && !gives; k--) {
         const pl_tensor_info_t *t = &model->tensor[k];
         const int64_t from = (t->offset + block - 1) / block * block;
         if (t->region == PL_REGION_PARAMS && from < r->bucket[count]

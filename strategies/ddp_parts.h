@@ -84,11 +84,11 @@ typedef struct pl_ddp_fences {
     int count;
 } pl_ddp_fences_t;
 
-/* Neighbouring parameters of one of the module's steps, of whose gradients a rank gets
- * the sums of its chunk alone. */
+/* Neighbouring parameters of one of the module's objectives, of whose gradients a rank
+ * gets the sums of its chunk alone. */
 typedef struct pl_ddp_range {
     int64_t first, end;
-    int step;
+    int objective;
 } pl_ddp_range_t;
 
 typedef struct pl_ddp {
@@ -206,7 +206,7 @@ extern const pl_replica_meets_t pl_ddp_meets;
 /* The gradients' region, ddp->dtype each: all parameters, then loss and weight of each
  * step. */
 PL_API void *pl_ddp_gradients(const pl_ddp_t *ddp);
-/* Room for the figures of a batch, of each shard where it is cut. */
+/* Room for the figures of a batch, of each micro-shard where it is cut. */
 double *pl_ddp_figures(const pl_ddp_t *ddp);
 /* Have the collective sum or gather neighbouring elements of a region that ranks move,
  * wherever it lies. */
@@ -252,10 +252,10 @@ int pl_ddp_device_scatter(pl_ddp_t *ddp, const pl_ddp_range_t *range, pl_error_t
 void pl_ddp_device_moved(pl_ddp_t *ddp, const pl_error_t *failure);
 /* Answers of a replay that the host does not wait for: a failure ends what follows. */
 void pl_ddp_device_replayed(void *self, const pl_answer_t *answer);
-/* Gathers the parameters that a step trains behind their update: for updated() and
+/* Gathers the parameters that an objective trains behind their update: for updated() and
  * stepped(). */
 void pl_ddp_device_updated(pl_replica_t *r, int buckets, pl_fence_t *fence);
-int pl_ddp_device_gather_params(pl_ddp_t *ddp, int step, pl_error_t *err);
+int pl_ddp_device_gather_params(pl_ddp_t *ddp, int objective, pl_error_t *err);
 void pl_ddp_device_release(pl_ddp_t *ddp);
 
 /* ---- ddp_state.c: what ranks agree on, there ---- */
@@ -271,7 +271,8 @@ pl_node_t pl_ddp_state_share(const struct pl_tensor_info *t, int scalar, pl_grap
 pl_node_t pl_ddp_state_mean(const struct pl_tensor_info *t, pl_graph_t *g);
 /* Sums both, in the way of pl_ddp_device_sum(). */
 int pl_ddp_state_sum(pl_ddp_t *ddp, pl_error_t *err);
-/* Behind these, or alone, where there are norms: one for each of the module's steps. */
+/* Behind these, or alone, where there are norms: one for each of the module's
+ * objectives. */
 pl_graph_t *pl_ddp_state_describe(pl_replica_t *r, int k, pl_error_t *err);
 int64_t pl_ddp_state_region(const pl_replica_t *r, int k);
 /* Has this rank's state summed, which counts among `enqueuing`; when that is in order,
@@ -280,7 +281,7 @@ int pl_ddp_state_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *
 int pl_ddp_state_take(pl_ddp_t *ddp, pl_error_t *err);
 /* Has the norms of this rank's blocks of a step's gradients put among those of all;
  * counts among `enqueuing`. */
-int pl_ddp_norms_give(pl_ddp_t *ddp, int step, pl_error_t *err);
+int pl_ddp_norms_give(pl_ddp_t *ddp, int objective, pl_error_t *err);
 
 /* ---- ddp_exchange.c: within a step ---- */
 

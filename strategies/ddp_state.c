@@ -65,9 +65,9 @@ static int norms_plan(const pl_ddp_t *ddp)
 
 pl_graph_t *pl_ddp_state_describe(pl_replica_t *r, int k, pl_error_t *err)
 {
-    const int step = k - norms_plan((pl_ddp_t *)r);
-    if (step >= 0)
-        return pl_optimizer_norms(r->step[step].optimizer, r->model, err);
+    const int objective = k - norms_plan((pl_ddp_t *)r);
+    if (objective >= 0)
+        return pl_optimizer_norms(r->objective[objective].optimizer, r->model, err);
     pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
     if (!g)
         return NULL;
@@ -123,7 +123,7 @@ static int replay(pl_ddp_t *ddp, int k, const char *what, pl_bytes_t scalars,
 static size_t norms_count(const pl_ddp_t *ddp)
 {
     const pl_replica_t *r = &ddp->replica;
-    return (size_t)r->step[ddp->ordering->sums.step].optimizer->norms;
+    return (size_t)r->objective[ddp->ordering->sums.objective].optimizer->norms;
 }
 
 /* Its own call counts as one of the collective's until the sums are called for. */
@@ -173,8 +173,8 @@ int pl_ddp_state_take(pl_ddp_t *ddp, pl_error_t *err)
     return replay(ddp, TAKE, "state_take", (pl_bytes_t){0}, how, err);
 }
 
-int pl_ddp_norms_give(pl_ddp_t *ddp, int step, pl_error_t *err)
+int pl_ddp_norms_give(pl_ddp_t *ddp, int objective, pl_error_t *err)
 {
-    return give(ddp, norms_plan(ddp) + step, "norms_give", (pl_bytes_t){0},
+    return give(ddp, norms_plan(ddp) + objective, "norms_give", (pl_bytes_t){0},
                 &ddp->norms_given, err);
 }

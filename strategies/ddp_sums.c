@@ -211,7 +211,7 @@ void *pl_ddp_gradients(const pl_ddp_t *ddp)
 
 static size_t loss_of(const pl_ddp_t *ddp, const pl_replica_sums_t *sums)
 {
-    return (size_t)ddp->replica.model->params + 2 * (size_t)sums->step;
+    return (size_t)ddp->replica.model->params + 2 * (size_t)sums->objective;
 }
 
 static int tail_call(pl_ddp_t *ddp, pl_error_t *err)
@@ -237,17 +237,18 @@ int pl_ddp_sum_tail(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *er
     return sum_from(ddp, loss, loss, err);
 }
 
-/* Without buckets: all that the step trains.  Where that ends with the loss, it goes with
- * it from *from on. */
+/* Without buckets: all that the objective trains.  Where that ends with the loss, it
+ * goes with it from *from on. */
 static int ranges_call(pl_ddp_t *ddp, const pl_replica_sums_t *sums, size_t *from,
                        pl_error_t *err)
 {
     int code = PL_OK;
     for (int k = 0; k < ddp->scatters && code == PL_OK; k++)
-        if (ddp->scatter[k].step == sums->step)
+        if (ddp->scatter[k].objective == sums->objective)
             code = pl_ddp_device_scatter(ddp, &ddp->scatter[k], err);
-    for (int64_t a = 0, b = 0; code == PL_OK && !ddp->scatters
-                               && pl_replica_range(&ddp->replica, sums->step, &a, &b);) {
+    for (int64_t a = 0, b = 0;
+         code == PL_OK && !ddp->scatters
+         && pl_replica_range(&ddp->replica, sums->objective, &a, &b);) {
         if ((size_t)b == *from)
             *from = (size_t)a;
         else
@@ -391,7 +392,7 @@ static size_t row_of(const pl_ddp_t *ddp, size_t i)
 {
     const pl_replica_t *r = &ddp->replica;
     const size_t each = (size_t)r->job->data->batch_size;
-    return r->cut.shards ? r->cut.first * each + i : r->rank + i * r->ranks;
+    return r->cut.micro_shards ? r->cut.first * each + i : r->rank + i * r->ranks;
 }
 
 /* Where others' are stay zeros. */

@@ -2,12 +2,13 @@
  *
  * Each batch is cut into micro-shards, which the ranks share out: a batch of as many
  * samples as a rank would have is never computed, so that it does not matter how many
- * that is.  Each shard is replayed at its own shape, with random numbers of its own, and
- * begins with the same state; all that comes of it, gradients, state and figures, is
- * added up in the canonical tree over the shards.  Of that a rank makes the subtrees that
- * lie within its shards (shards.h); these travel to all ranks, and each of them adds up
- * the rest.  So the ranks only ever move bytes, whatever moves them, and the sums are
- * made by the device, in whose memory all that stays where that is possible.
+ * that is.  Each micro-shard is replayed at its own shape, with random numbers of its
+ * own, and begins with the same state; all that comes of it, gradients, state and
+ * figures, is added up in the canonical tree over the micro-shards.  Of that a rank
+ * makes the subtrees that lie within its micro-shards (shards.h); these travel to all
+ * ranks, and each of them adds up the rest.  So the ranks only ever move bytes,
+ * whatever moves them, and the sums are made by the device, in whose memory all that
+ * stays where that is possible.
  *
  * Built upon ddp. */
 #include <math.h>
@@ -29,7 +30,7 @@ enum { UNDER_WAY_MOST = 16 };                               /* replays */
 
 static size_t rows_count(const pl_elastic_t *e)
 {
-    return e->ddp.replica.cut.shards * e->count;
+    return e->ddp.replica.cut.micro_shards * e->count;
 }
 
 /* For the batch under way: zeros. */
@@ -156,8 +157,8 @@ static void last_folded(void *self, const pl_answer_t *answer)
     replayed(self, answer);
 }
 
-/* With the figures of a shard, which one the context says. */
-static void shard_computed(void *self, const pl_answer_t *answer)
+/* With the figures of a micro-shard, which one the context says. */
+static void micro_shard_computed(void *self, const pl_answer_t *answer)
 {
     pl_elastic_t *e = self;
     if (answer->kind == PL_ANSWER_REPLY) {
@@ -205,43 +206,44 @@ static int fold_plan(const pl_elastic_t *e, pl_fold_t fold)
 }
 
 /* One without samples gives zeros. */
-static int shard_send(pl_elastic_t *e, int k, pl_error_t *err)
+static int micro_shard_send(pl_elastic_t *e, int k, pl_error_t *err)
 {
     pl_replica_t *r = &e->ddp.replica;
     const pl_batch_t *batch = (const pl_batch_t *)e->msg.batch;
-    const int shard = (int)r->cut.first + k;
+    const int micro_shard = (int)r->cut.first + k;
     const int64_t samples = pl_replica_piece(r, batch, k);
     const pl_replica_plan_t like = {.stage = PL_TRAIN, .size = {samples, batch->length}};
     const pl_replica_plan_t *plan = samples ? pl_replica_plan(r, &like, err)
                                             : pl_replica_plan_of(r, PL_PLAN_EMPTY, 0);
     const double scalars[PL_ELASTIC_SCALARS] = {
-        [PL_ELASTIC_PRESENT] = samples > 0, [PL_ELASTIC_FIRST] = shard == 0};
-    const pl_how_t how = {.on_answer = samples ? shard_computed : replayed,
-                          .context = (void *)(uintptr_t)shard};
+        [PL_ELASTIC_PRESENT] = samples > 0, [PL_ELASTIC_FIRST] = micro_shard == 0};
+    const pl_how_t how = {.on_answer = samples ? micro_shard_computed : replayed,
+                          .context = (void *)(uintptr_t)micro_shard};
     pl_replay_plan_t msg = e->msg;
-    msg.micro_batch = e->msg.micro_batch * r->cut.shards + (uint32_t)shard;
+    msg.micro_batch = e->msg.micro_batch * r->cut.micro_shards + (uint32_t)micro_shard;
     msg.first = (uint64_t)(k * pl_replica_piece(r, batch, 0));
     int code = replay(e, plan, &msg, how, err);
     if (code != PL_OK)
         return code;
-    const pl_fold_t fold = pl_stack_fold(&e->stack, (int)r->cut.shards, shard);
+    const pl_fold_t fold = pl_stack_fold(&e->stack, (int)r->cut.micro_shards,
+                                         micro_shard);
     return own_replay(e, fold_plan(e, fold), "fold", scalars,
-                      shard + 1 == (int)r->cut.end ? last_folded : replayed, err);
+                      micro_shard + 1 == (int)r->cut.end ? last_folded : replayed, err);
 }
 
 /* Some are sent ahead, so that the device never waits. */
 static void compute_send(pl_elastic_t *e)
 {
     pl_replica_t *r = &e->ddp.replica;
-    const int shards = (int)(r->cut.end - r->cut.first);
+    const int micro_shards = (int)(r->cut.end - r->cut.first);
     pl_error_t err = {0};
     int code = e->failure.code;
     if (code == PL_OK && !e->began && r->model->state)
         code = own_replay(e, PL_ELASTIC_BEGIN, "begin", NULL, replayed, &err);
     e->began = true;
-    while (code == PL_OK && e->next < shards && !e->guarded
+    while (code == PL_OK && e->next < micro_shards && !e->guarded
            && e->sent - e->back < UNDER_WAY_MOST)
-        code = shard_send(e, e->next++, &err);
+        code = micro_shard_send(e, e->next++, &err);
     if (code != PL_OK && e->failure.code == PL_OK)
         e->failure = err;
 }
@@ -320,8 +322,9 @@ static void blame(pl_elastic_t *e, const double *figures)
 {
     pl_replica_t *r = &e->ddp.replica;
     int rank = 0;
-    for (uint32_t k = 0; k < r->cut.shards && e->count; k++) {
-        while ((int)k >= pl_first_shard((int)r->cut.shards, (int)r->ranks, rank + 1))
+    for (uint32_t k = 0; k < r->cut.micro_shards && e->count; k++) {
+        while ((int)k
+               >= pl_micro_shard_first((int)r->cut.micro_shards, (int)r->ranks, rank + 1))
             rank++;
         if (isfinite(figures[k * e->count]))
             continue;
@@ -354,10 +357,11 @@ static int elastic_process_dataloader(void *self, pl_call_t *call, const pl_body
     (void)body, (void)err;
     const pl_ddp_t *ddp = self;
     return pl_reply_process_dataloader(
-        call, &(pl_process_dataloader_reply_t){.partition = ddp->replica.rank,
-                                               .partitions = ddp->replica.ranks,
-                                               .micro_shards = ddp->replica.cut.shards,
-                                               .even = ddp->drop_last});
+        call,
+        &(pl_process_dataloader_reply_t){.partition = ddp->replica.rank,
+                                         .partitions = ddp->replica.ranks,
+                                         .micro_shards = ddp->replica.cut.micro_shards,
+                                         .even = ddp->drop_last});
 }
 
 /* Each kind of fold once. */
@@ -365,8 +369,9 @@ static void folds_find(pl_elastic_t *e)
 {
     const pl_cut_t *cut = &e->ddp.replica.cut;
     pl_stack_t stack = {.count = 0};
-    for (uint32_t shard = cut->first; shard < cut->end; shard++) {
-        const pl_fold_t fold = pl_stack_fold(&stack, (int)cut->shards, (int)shard);
+    for (uint32_t micro_shard = cut->first; micro_shard < cut->end; micro_shard++) {
+        const pl_fold_t fold = pl_stack_fold(&stack, (int)cut->micro_shards,
+                                             (int)micro_shard);
         int k = 0;
         while (k < e->folds
                && (e->fold[k].there != fold.there || e->fold[k].added != fold.added))
@@ -377,22 +382,23 @@ static void folds_find(pl_elastic_t *e)
     }
 }
 
-/* The ranks have met: which shards this one has is known. */
+/* The ranks have met: which micro-shards this one has is known. */
 static int elastic_setup(void *self, pl_call_t *call, const pl_body_t *body,
                          pl_error_t *err)
 {
     pl_elastic_t *e = self;
     pl_replica_t *r = self;
-    const int shards = (int)r->cut.shards, ranks = (int)r->ranks, rank = (int)r->rank;
-    if (ranks > shards)
+    const int micro_shards = (int)r->cut.micro_shards, ranks = (int)r->ranks,
+              rank = (int)r->rank;
+    if (ranks > micro_shards)
         return pl_fail(
             err, PL_EINVAL,
             "%d ranks cannot share %d micro-shard%s, because each rank needs one: set a "
             "smaller trainer.devices or more micro_shards",
-            ranks, shards, pl_plural(shards));
-    r->cut.first = (uint32_t)pl_first_shard(shards, ranks, rank);
-    r->cut.end = (uint32_t)pl_first_shard(shards, ranks, rank + 1);
-    e->parts_most = pl_parts_most(shards, ranks);
+            ranks, micro_shards, pl_plural(micro_shards));
+    r->cut.first = (uint32_t)pl_micro_shard_first(micro_shards, ranks, rank);
+    r->cut.end = (uint32_t)pl_micro_shard_first(micro_shards, ranks, rank + 1);
+    e->parts_most = pl_parts_most(micro_shards, ranks);
     folds_find(e);
     e->combines =
         body->setup.accumulates
@@ -428,7 +434,7 @@ static int elastic_start(void *self, pl_call_t *call, const pl_body_t *body,
     pl_elastic_t *e = self;
     pl_replica_t *r = self;
     const pl_job_t *job = (const pl_job_t *)body->start.context;
-    r->cut.shards = (uint32_t)job->trainer->micro_shards;
+    r->cut.micro_shards = (uint32_t)job->trainer->micro_shards;
     if (pl_actor_rank(self) == 0
         && json_is_integer(pl_options_value(job->options, "trainer.micro_shards")))
         pl_log_line(PL_LOG_WARNING, 0, pl_actor_name(self),

@@ -1,8 +1,8 @@
 /* elastic_graphs.c - what the strategy elastic has the device add up
  *
- * A row is all that is summed: gradients and losses | how many shards had samples |
- * state.  Sums of this rank's shards lie where they travel from, as far as they are left
- * at the end. */
+ * A row is all that is summed: gradients and losses | how many micro-shards had
+ * samples | state.  Sums of this rank's micro-shards lie where they travel from, as
+ * far as they are left at the end. */
 #include "base/error.h"
 #include "strategies/collectives/collective.h"
 #include "strategies/collectives/tree.h"
@@ -20,7 +20,7 @@ static int64_t rounded(int64_t elements)
 
 static int64_t grads_of(const pl_replica_t *r)
 {
-    return r->model->params + 2 * r->steps;
+    return r->model->params + 2 * r->objectives;
 }
 
 static int64_t row_present(const pl_replica_t *r)
@@ -99,7 +99,8 @@ static pl_node_t state_view(const pl_elastic_t *e, pl_graph_t *g, bool before)
                   : pl_region_view(g, PL_REGION_STATE, 0, PL_SHAPE(r->model->state));
 }
 
-/* A shard's own, or the sum with those before it, into the place of the first of them. */
+/* A micro-shard's own, or the sum with those before it, into the place of the first of
+ * them. */
 static void fold_put(const pl_elastic_t *e, pl_graph_t *g, pl_fold_t fold, int64_t from,
                      pl_node_t own)
 {
@@ -109,15 +110,15 @@ static void fold_put(const pl_elastic_t *e, pl_graph_t *g, pl_fold_t fold, int64
     pl_assign(g, row_view(g, row_of_sum(e, fold.there - fold.added), from, count), own);
 }
 
-/* Of a tensor that is rank zero's the first shard's counts, of others those of all that
- * had samples. */
+/* Of a tensor that is rank zero's the first micro-shard's counts, of others those of
+ * all that had samples. */
 static pl_node_t share_of(pl_graph_t *g, const pl_tensor_info_t *t)
 {
     return pl_step_scalar(g, t->agree == PL_AGREE_RANK0 ? PL_ELASTIC_FIRST
                                                         : PL_ELASTIC_PRESENT);
 }
 
-/* The next shard finds the state that this one has found. */
+/* The next micro-shard finds the state that this one has found. */
 static void describe_fold(const pl_elastic_t *e, pl_graph_t *g, pl_fold_t fold)
 {
     const pl_replica_t *r = &e->ddp.replica;
@@ -144,7 +145,7 @@ static pl_node_t tree_sum(const pl_elastic_t *e, pl_graph_t *g, pl_part_of_shard
     const pl_replica_t *r = &e->ddp.replica;
     for (int rank = 0; rank < (int)r->ranks; rank++) {
         pl_stack_t parts;
-        pl_parts_of(&parts, (int)r->cut.shards, (int)r->ranks, rank);
+        pl_parts_of(&parts, (int)r->cut.micro_shards, (int)r->ranks, rank);
         for (int k = 0; k < parts.count; k++)
             if (parts.part[k].first == node.first && parts.part[k].count == node.count)
                 return row_view(g, row_of_part(e, rank, k), from, count);
@@ -160,7 +161,7 @@ static void describe_combine(const pl_elastic_t *e, pl_graph_t *g, bool is_first
                              bool is_last)
 {
     const pl_replica_t *r = &e->ddp.replica;
-    const pl_part_of_shards_t all = {0, (int)r->cut.shards};
+    const pl_part_of_shards_t all = {0, (int)r->cut.micro_shards};
     pl_node_t sum = tree_sum(e, g, all, 0, grads_of(r));
     if (!is_first)
         sum = pl_add(g, row_view(g, row_of_step(e), 0, grads_of(r)), sum);
@@ -194,11 +195,11 @@ static void describe(const pl_elastic_t *e, pl_graph_t *g, int k)
 
 static int run_check(const pl_replica_t *r, pl_error_t *err)
 {
-    if (r->steps > 1)
+    if (r->objectives > 1)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "\"trainer.deterministic\" \"elastic\" trains modules with one "
                        "objective; this one has %d",
-                       r->steps);
+                       r->objectives);
     for (int k = 0; k < r->model->count; k++)
         if (r->model->tensor[k].region == PL_REGION_STATE
             && r->model->tensor[k].agree == PL_AGREE_NONE)

@@ -17,7 +17,8 @@ enum {
     PL_ELASTIC_PARTIAL,
 };
 
-/* What changes from shard to shard: whether it has samples; whether it is shard 0. */
+/* What changes from micro-shard to micro-shard: whether it has samples; whether it is
+ * micro-shard 0. */
 enum { PL_ELASTIC_PRESENT, PL_ELASTIC_FIRST, PL_ELASTIC_SCALARS };
 
 /* Figures of a batch of a step. */
@@ -25,7 +26,7 @@ typedef struct pl_elastic_rows {
     struct pl_elastic_rows *next;
     uint64_t step;
     uint32_t batch;
-    double figure[];                                        /* [shards][count] */
+    double figure[];                                        /* [micro-shards][count] */
 } pl_elastic_rows_t;
 
 typedef struct pl_elastic {
@@ -40,9 +41,9 @@ typedef struct pl_elastic {
     pl_objective_state_t *of, *next_of;           /* the batch under way, and the next one
                                                      [NULL]: */
     pl_replay_plan_t msg, next_msg;
-    pl_stack_t stack;                                       /* of what is sent */
-    int sent, back;                                         /* replays */
-    int next;                                               /* of its shards, to send */
+    pl_stack_t stack;                                   /* of what is sent */
+    int sent, back;                                     /* replays */
+    int next;                                           /* of its micro-shards, to send */
     bool guarded, began;
     double forward, seconds;                                /* of it, and of all */
     pl_elastic_rows_t *rows;                                /* its figures */

@@ -9,8 +9,8 @@
  * it.
  *
  * Built upon ddp.  Whatever is to read the weights has the ranks come together first
- * (settle); the figures of the steps in between are reported then.  Where gradients stay
- * on devices, what is averaged does, too. */
+ * (synchronize); the figures of the steps in between are reported then.  Where
+ * gradients stay on devices, what is averaged does, too. */
 #include <math.h>
 #include <string.h>
 
@@ -36,7 +36,7 @@ typedef struct local {
     bool has_samples;
     double weight;                    /* of the losses since they came together */
     double *told;                     /* where the sums of all ranks go  [not told yet] */
-    pl_call_t *settling;              /* that asked for it  [a step] */
+    pl_call_t *synchronizing;         /* that asked for it  [a step] */
     bool compared;                    /* what is summed is there, or in order */
 } local_t;
 
@@ -169,11 +169,11 @@ static void describe_step(const local_t *local, pl_graph_t *g)
 
 static int run_check(const pl_replica_t *r, pl_error_t *err)
 {
-    if (r->steps > 1)
+    if (r->objectives > 1)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "strategy \"local_sgd\" trains modules with one objective; this "
                        "one has %d: use \"ddp\"",
-                       r->steps);
+                       r->objectives);
     if (r->averaging.ops)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "averaging needs one history of the weights, and with strategy "
@@ -231,12 +231,12 @@ static void figures_clear(local_t *local)
     local->has_samples = false;
 }
 
-static void settle_end(local_t *local, const pl_error_t *failure)
+static void synchronize_end(local_t *local, const pl_error_t *failure)
 {
-    pl_call_t *call = local->settling;
+    pl_call_t *call = local->synchronizing;
     const pl_synchronize_reply_t reply = {
         .metrics = {local->figures, local->count * sizeof *local->figures}};
-    local->settling = NULL;
+    local->synchronizing = NULL;
     if (failure)
         pl_call_fail(call, failure);
     else
@@ -247,8 +247,8 @@ static void settle_end(local_t *local, const pl_error_t *failure)
 static void sync_end(local_t *local, const pl_error_t *failure, bool halt)
 {
     local->apart = false;
-    if (local->settling) {
-        settle_end(local, failure);
+    if (local->synchronizing) {
+        synchronize_end(local, failure);
         return;
     }
     if (local->told && local->count) {
@@ -427,11 +427,11 @@ static int local_synchronize(void *self, pl_call_t *call, const pl_body_t *body,
     (void)body;
     local_t *local = self;
     int code = PL_OK;
-    local->settling = call;
+    local->synchronizing = call;
     if (!local->apart)
-        settle_end(local, NULL);
+        synchronize_end(local, NULL);
     else if ((code = sync_begin(local, NULL, err)) != PL_OK)
-        local->settling = NULL;
+        local->synchronizing = NULL;
     return code;
 }
 

@@ -180,8 +180,8 @@ static int averaging_bind(pl_replica_t *r, pl_error_t *err)
                                   &options, &binding, err);
     if (code != PL_OK)
         return code;
-    for (int k = 0; k < r->steps; k++)
-        r->step[k].optimizer->averages = true;
+    for (int k = 0; k < r->objectives; k++)
+        r->objective[k].optimizer->averages = true;
     r->validates_average = options.validate;
     pl_binding_free(binding);
     return PL_OK;
@@ -209,7 +209,7 @@ static int parts_bind(pl_replica_t *r, pl_error_t *err)
         code = pl_replica_bind_module(r, err);
     if (code != PL_OK || r->job->stage != PL_TRAIN)
         return code;
-    code = pl_replica_bind_steps(r, err);
+    code = pl_replica_bind_objectives(r, err);
     if (code == PL_OK)
         code = pl_replica_check_monitors(r, err);
     return code == PL_OK ? averaging_bind(r, err) : code;
@@ -330,7 +330,7 @@ void pl_replica_release(pl_replica_t *r)
     pl_pipeline_free(r->pipeline);
     pl_free(r->spent_by);
     pl_model_free(r->model);
-    pl_replica_release_steps(r);
+    pl_replica_release_objectives(r);
     pl_instance_release(&r->module);
     pl_instance_release(&r->precision);
     pl_instance_release(&r->averaging);

@@ -2,9 +2,9 @@
  * steps
  *
  * What every strategy that keeps the whole model on each rank shares: it describes the
- * module's steps, has them compiled, starts, trains, reads and replaces the weights.  A
- * pl_replica_t is the first member of the strategy's own struct, so that it makes calls
- * in the strategy's name. */
+ * module's objectives, has them compiled, starts, trains, reads and replaces the
+ * weights.  A pl_replica_t is the first member of the strategy's own struct, so that
+ * it makes calls in the strategy's name. */
 #ifndef PL_STRATEGIES_REPLICA_H
 #define PL_STRATEGIES_REPLICA_H
 
@@ -19,7 +19,8 @@ extern "C" {
  * of a step on, added to. */
 enum {
     PL_OWN_PLANS = 32,
-    PL_PLANS_MOST = (2 * PL_STEPS + 1) * PL_SIZES_MOST + 3 * PL_STEPS + 1 + PL_OWN_PLANS
+    PL_PLANS_MOST = (2 * PL_OBJECTIVES + 1) * PL_SIZES_MOST + 3 * PL_OBJECTIVES + 1
+                    + PL_OWN_PLANS
 };
 
 typedef enum pl_plan_kind {
@@ -34,8 +35,8 @@ typedef enum pl_plan_kind {
 typedef struct pl_replica_plan {
     pl_plan_kind_t kind;
     pl_stage_t stage;
-    int step;                                     /* of the module's steps, when training;
-                                                     of the strategy's own plans */
+    int objective;                           /* of the module's objectives, when training;
+                                                of the strategy's own plans */
     pl_batch_size_t size;
     bool accumulate;
     bool compiled;
@@ -67,8 +68,8 @@ typedef struct pl_replica_rate {
 #define PL_STEPS_UNKNOWN UINT64_MAX
 
 /* One of the ways in which the module is trained. */
-typedef struct pl_replica_step {
-    const pl_module_step_t *table;       /* [the module's only one] */
+typedef struct pl_replica_objective {
+    const pl_module_objective_t *table;  /* [the module's only one] */
     int64_t every;                       /* optimizer steps */
     uint64_t made, sent;                 /* its optimizer's steps that were made, and with
                                             those under way; not those that were skipped
@@ -79,7 +80,7 @@ typedef struct pl_replica_step {
     pl_replica_exchange_t *exchange;             /* [exchanges], in the order in which all
                                                     ranks come to them */
     int exchanges;
-} pl_replica_step_t;
+} pl_replica_objective_t;
 
 /* Lent memory, from a byte on: what an operation of the collective moves. */
 typedef struct pl_lent_at {
@@ -100,7 +101,7 @@ struct pl_objective_state;
 /* A strategy may cut each batch into micro-shards, which the ranks share out: each is
  * replayed by itself, so that nothing depends on which rank has it. */
 typedef struct pl_cut {
-    uint32_t shards;                                        /* [0: batches are whole] */
+    uint32_t micro_shards;                                  /* [0: batches are whole] */
     uint32_t first, end;                                    /* this rank's */
 } pl_cut_t;
 
@@ -109,24 +110,24 @@ typedef struct pl_forward {
     struct pl_forward *next, **from;                        /* what points to it */
     pl_call_t *call;
     const pl_replica_plan_t *plan;
-    const pl_batch_t *batch;                              /* kept by the call */
-    int sent, back;                                       /* replays: one of each shard */
+    const pl_batch_t *batch;                        /* kept by the call */
+    int sent, back;                                 /* replays: one of each micro-shard */
     int64_t samples;
-    bool done;                                        /* what follows is there: */
-    double *figures;                                  /* [figure_count]; of several ranks;
-                                                         until they are gathered for each
-                                                         shard of a batch that is cut */
+    bool done;                                    /* what follows is there: */
+    double *figures;                              /* [figure_count]; of several ranks;
+                                                     until they are gathered for each
+                                                     micro-shard of a batch that is cut */
     size_t figure_count;
     pl_outputs_t *outputs;                                  /* counted  [none] */
     pl_error_t failure;                                     /* instead of all that */
 } pl_forward_t;
 
-/* What a rank has of an optimizer step of one of the module's steps. */
+/* What a rank has of an optimizer step of one of the module's objectives. */
 typedef struct pl_replica_sums {
-    int step;                                               /* of the module's steps */
-    uint64_t number;                                        /* of the optimizer's */
-    uint32_t batch;                                         /* of its batches, from 0, */
-    bool is_last;                                           /* and there are no more */
+    int objective;                                        /* of the module's objectives */
+    uint64_t number;                                      /* of the optimizer's */
+    uint32_t batch;                                       /* of its batches, from 0, */
+    bool is_last;                                         /* and there are no more */
     bool has_samples;
     double *figures;                                        /* [figure_count]  [the step
                                                                was passed over] */
@@ -200,10 +201,10 @@ typedef struct pl_replica_meets {
      * order in which those lie; PL_GRAD_BUCKETS_MOST at most; false: there are no more.
      * [all] */
     bool (*partition)(const pl_replica_t *r, int k, int64_t *first, int64_t *count);
-    /* With a partition: how many elements of PL_REGION_NORMS have norms of blocks
-     * of the gradients before an update, of all ranks, at most; then a graph of its own
-     * for each of the module's steps is pl_optimizer_norms(), and its graphs are made
-     * anew when parameters are frozen.  [0: gradients are whole] */
+    /* With a partition: how many elements of PL_REGION_NORMS have norms of blocks of
+     * the gradients before an update, of all ranks, at most; then a graph of its own
+     * for each of the module's objectives is pl_optimizer_norms(), and its graphs are
+     * made anew when parameters are frozen.  [0: gradients are whole] */
     int64_t norms;
     /* With a partition: slot k of all ranks, counted, which the strategy has gathered for
      * the export that takes it; NULL: it has not. */
@@ -244,8 +245,8 @@ struct pl_replica {
     uint64_t first_hash;              /* of the values it begins with */
     pl_instance_t precision, module;
     pl_instance_t averaging;                                /* [none] */
-    pl_replica_step_t step[PL_STEPS];
-    int steps;                                              /* 0 when it does not train */
+    pl_replica_objective_t objective[PL_OBJECTIVES];
+    int objectives;                                         /* 0 when it does not train */
     bool accumulates, imports, validates_average;
     struct pl_model *model;
     char *told;                           /* of it, in the reply to setup: messages.def */
@@ -321,16 +322,17 @@ struct pl_piece;
 PL_API bool pl_replica_own_piece(const pl_replica_t *r, int k, struct pl_piece *piece);
 /* The elements of all of them. */
 PL_API int64_t pl_replica_partition(const pl_replica_t *r);
-/* Neighbouring gradients of one of the module's steps, from element *to on; false: no
- * more. */
-PL_API bool pl_replica_range(const pl_replica_t *r, int step, int64_t *from, int64_t *to);
+/* Neighbouring gradients of one of the module's objectives, from element *to on;
+ * false: no more. */
+PL_API bool pl_replica_range(const pl_replica_t *r, int objective, int64_t *from,
+                             int64_t *to);
 
-/* Samples of a batch that one plan takes, from its `shard` on of this rank's; of a batch
- * that is not cut, all. */
+/* Samples of a batch that one plan takes, from its `micro_shard` on of this rank's; of
+ * a batch that is not cut, all. */
 PL_API int64_t pl_replica_piece(const pl_replica_t *r, const pl_batch_t *batch,
-                                int shard);
-/* figures [shards][count] of a batch that is cut, zeros of other ranks' shards: the sums
- * of all in the first. */
+                                int micro_shard);
+/* figures [micro-shards][count] of a batch that is cut, zeros of other ranks'
+ * micro-shards: the sums of all in the first. */
 PL_API void pl_replica_fold(const pl_replica_t *r, double *figures, size_t count);
 
 /* What the figures of a stage are called, as metric_names replies; for pl_free(). */

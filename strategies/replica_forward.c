@@ -61,23 +61,23 @@ static void outputs_filled(const pl_replica_plan_t *plan, pl_outputs_t *outputs)
 
 /* ---- a batch that is cut ---- */
 
-int64_t pl_replica_piece(const pl_replica_t *r, const pl_batch_t *batch, int shard)
+int64_t pl_replica_piece(const pl_replica_t *r, const pl_batch_t *batch, int micro_shard)
 {
     const int64_t whole = batch->count,
                   each = r->job->data->batch_size < whole ? r->job->data->batch_size
                                                           : whole,
-                  left = whole - shard * each;
-    if (!r->cut.shards)
-        return shard ? 0 : whole;
+                  left = whole - micro_shard * each;
+    if (!r->cut.micro_shards)
+        return micro_shard ? 0 : whole;
     return left < each ? left > 0 ? left : 0 : each;
 }
 
 void pl_replica_fold(const pl_replica_t *r, double *figures, size_t count)
 {
-    const void *row[PL_SHARDS_MOST];
-    for (uint32_t k = 0; k < r->cut.shards; k++)
+    const void *row[PL_MICRO_SHARDS_MAX];
+    for (uint32_t k = 0; k < r->cut.micro_shards; k++)
         row[k] = figures + k * count;
-    pl_tree_reduce(figures, row, (int)r->cut.shards, count, PL_F64, PL_REDUCE_SUM);
+    pl_tree_reduce(figures, row, (int)r->cut.micro_shards, count, PL_F64, PL_REDUCE_SUM);
 }
 
 /* ---- a forward pass ---- */
@@ -108,8 +108,8 @@ static void forward_reply(pl_forward_t *forward, pl_bytes_t figures, bool halt)
 void pl_replica_gathered(pl_replica_t *r, pl_forward_t *forward,
                          const pl_error_t *failure, bool halt)
 {
-    if (r->cut.shards && !failure) {
-        forward->figure_count /= r->cut.shards;
+    if (r->cut.micro_shards && !failure) {
+        forward->figure_count /= r->cut.micro_shards;
         pl_replica_fold(r, forward->figures, forward->figure_count);
     }
     const pl_bytes_t figures = {forward->figures,
@@ -146,10 +146,10 @@ static void figures_keep(const pl_replica_t *r, pl_forward_t *forward, pl_bytes_
 {
     const size_t count = figures.size / sizeof(double),
                  row = r->cut.first + (size_t)forward->back;
-    double *to = forward->figures + (r->cut.shards ? row * count : 0);
+    double *to = forward->figures + (r->cut.micro_shards ? row * count : 0);
     if (count)
         memcpy(to, figures.data, figures.size);
-    for (size_t k = 0; k < count && r->cut.shards; k++)
+    for (size_t k = 0; k < count && r->cut.micro_shards; k++)
         to[k] += 0.0;
 }
 
@@ -184,8 +184,8 @@ static void forward_answered(void *self, const pl_answer_t *answer)
         forward_reply(forward, figures, false);
 }
 
-static int shard_send(pl_replica_t *r, pl_forward_t *forward, int64_t samples,
-                      pl_error_t *err)
+static int micro_shard_send(pl_replica_t *r, pl_forward_t *forward, int64_t samples,
+                            pl_error_t *err)
 {
     const pl_batch_t *batch = forward->batch;
     const pl_replica_plan_t like = {.stage = forward->plan->stage,
@@ -209,14 +209,14 @@ static int shard_send(pl_replica_t *r, pl_forward_t *forward, int64_t samples,
     return PL_OK;
 }
 
-/* One shard after the other, of each batch no more than two at once. */
+/* One micro-shard after the other, of each batch no more than two at once. */
 static int forward_send(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
 {
     int code = PL_OK;
     for (int64_t samples;
          code == PL_OK && forward->sent - forward->back < 2
          && (samples = pl_replica_piece(r, forward->batch, forward->sent));)
-        code = shard_send(r, forward, samples, err);
+        code = micro_shard_send(r, forward, samples, err);
     return code;
 }
 
@@ -232,7 +232,7 @@ static int forward_begin(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err
 static int forward_expect(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
 {
     forward->figure_count = pl_replica_figures(forward->plan)
-                            * (r->cut.shards ? r->cut.shards : 1);
+                            * (r->cut.micro_shards ? r->cut.micro_shards : 1);
     forward->figures = pl_alloc_array(forward->figure_count + 1, sizeof(double));
     return forward->figures ? r->meets->gather(r, forward, err) : pl_no_memory(err);
 }
@@ -294,9 +294,9 @@ int64_t pl_replica_gradients(const pl_replica_t *r, pl_dtype_t *dtype)
     return pl_replica_region_count(r, PL_REGION_GRADS);
 }
 
-bool pl_replica_range(const pl_replica_t *r, int step, int64_t *from, int64_t *to)
+bool pl_replica_range(const pl_replica_t *r, int objective, int64_t *from, int64_t *to)
 {
-    return pl_trained_range(r->model, step, from, to);
+    return pl_trained_range(r->model, objective, from, to);
 }
 
 void pl_replica_drop_forwards(pl_replica_t *r)
@@ -320,52 +320,53 @@ static PL_PRINTF(2, 3) char *names_add(char *names, const char *format, ...)
     return longer;
 }
 
-static char *names_of_plan(char *names, const pl_replica_plan_t *plan, const char *step)
+static char *names_of_plan(char *names, const pl_replica_plan_t *plan,
+                           const char *objective)
 {
     for (int k = 0; k < plan->fetch_count; k++) {
         const pl_fetch_t *f = &plan->fetch[k];
         if (f->kind == PL_FETCH_FIGURE)
-            names = names_add(names, "%s%s%s%s\t%d\t%d\t%lld\t%lld", step,
-                              *step ? "_" : "", f->name, f->when & PL_ON_STEP ? "*" : "",
-                              f->metric, f->average, (long long)f->sums,
-                              (long long)f->columns);
+            names = names_add(names, "%s%s%s%s\t%d\t%d\t%lld\t%lld", objective,
+                              *objective ? "_" : "", f->name,
+                              f->when & PL_ON_STEP ? "*" : "", f->metric, f->average,
+                              (long long)f->sums, (long long)f->columns);
     }
     return names;
 }
 
 int pl_replica_other_figures(const pl_replica_t *r)
 {
-    int figures = 2 * r->steps + 2;
-    for (int k = 0; k < r->steps; k++)
-        figures += r->step[k].optimizer->group_count;
+    int figures = 2 * r->objectives + 2;
+    for (int k = 0; k < r->objectives; k++)
+        figures += r->objective[k].optimizer->group_count;
     return figures;
 }
 
-/* What each step's optimizer is told by; of the only one it is its own name.  Its groups
- * are numbered as they are listed. */
+/* What each objective's optimizer is told by; of the only one it is its own name.  Its
+ * groups are numbered as they are listed. */
 static char *names_of_optimizers(char *names, const pl_replica_t *r)
 {
-    for (int k = 0; k < r->steps; k++) {
-        const pl_module_step_t *step = r->step[k].table;
-        const pl_optimizer_t *optimizer = r->step[k].optimizer;
-        const char *name = step ? step->name : optimizer->ops->name;
+    for (int k = 0; k < r->objectives; k++) {
+        const pl_module_objective_t *objective = r->objective[k].table;
+        const pl_optimizer_t *optimizer = r->objective[k].optimizer;
+        const char *name = objective ? objective->name : optimizer->ops->name;
         names = names_add(names, "=lr-%s", name);
         for (int i = 1; i <= optimizer->group_count; i++)
             names = names_add(names, "=lr-%s/pg%d", name, i);
-        names = names_add(names, "=grad_norm%s%s", step ? "-" : "",
-                          step ? step->name : "");
+        names = names_add(names, "=grad_norm%s%s", objective ? "-" : "",
+                          objective ? objective->name : "");
     }
     if (r->model->scaling)
         names = names_add(names, "=loss_scale\n=skipped_steps");
     return names;
 }
 
-/* All plans of a stage and step have the same figures. */
+/* All plans of a stage and objective have the same figures. */
 static bool is_first(const pl_replica_t *r, int k)
 {
     for (int i = 0; i < k; i++)
         if (r->plan[i].kind == PL_PLAN_BATCH && r->plan[i].stage == r->plan[k].stage
-            && r->plan[i].step == r->plan[k].step)
+            && r->plan[i].objective == r->plan[k].objective)
             return false;
     return true;
 }
@@ -377,9 +378,10 @@ char *pl_replica_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err)
         const pl_replica_plan_t *plan = &r->plan[k];
         if (plan->kind != PL_PLAN_BATCH || plan->stage != stage || !is_first(r, k))
             continue;
-        const pl_module_step_t *step = stage == PL_TRAIN ? r->step[plan->step].table
-                                                         : NULL;
-        names = names_of_plan(names, plan, step ? step->name : "");
+        const pl_module_objective_t *objective = stage == PL_TRAIN
+                                                     ? r->objective[plan->objective].table
+                                                     : NULL;
+        names = names_of_plan(names, plan, objective ? objective->name : "");
     }
     if (stage == PL_TRAIN)
         names = names_of_optimizers(names, r);

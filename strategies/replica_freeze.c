@@ -31,17 +31,17 @@ static uint64_t trained_elements(const pl_replica_t *r)
 /* A step without parameters would have nothing to do. */
 static int left_check(const pl_replica_t *r, const bool *frozen, pl_error_t *err)
 {
-    for (int k = 0; k < r->steps; k++) {
-        const pl_module_step_t *step = r->step[k].table;
+    for (int k = 0; k < r->objectives; k++) {
+        const pl_module_objective_t *objective = r->objective[k].table;
         bool left = false;
         for (int i = 0; i < r->model->count && !left; i++)
-            left = is_parameter(&r->model->tensor[i]) && r->model->tensor[i].step == k
-                   && !frozen[i];
+            left = is_parameter(&r->model->tensor[i])
+                   && r->model->tensor[i].objective == k && !frozen[i];
         if (!left && r->model->params)
             return pl_fail(err, PL_EINVAL,
                            "all parameters%s%s%s are frozen: leave at least one to train",
-                           step ? " of objective \"" : "", step ? step->name : "",
-                           step ? "\"" : "");
+                           objective ? " of objective \"" : "",
+                           objective ? objective->name : "", objective ? "\"" : "");
     }
     return PL_OK;
 }

@@ -118,7 +118,7 @@ int64_t pl_replica_region_count(const pl_replica_t *r, pl_region_t region)
     switch (region) {
     case PL_REGION_PARAMS: return model->params;
     case PL_REGION_STATE: return model->state;
-    case PL_REGION_GRADS: return trains ? model->params + 2 * r->steps : 0;
+    case PL_REGION_GRADS: return trains ? model->params + 2 * r->objectives : 0;
     case PL_REGION_KEPT: return trains && pl_replica_keeps_state(r) ? model->state : 0;
     case PL_REGION_AVERAGE: return trains && r->averaging.ops ? model->params : 0;
     case PL_REGION_MASTER:

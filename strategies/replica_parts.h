@@ -53,14 +53,14 @@ bool pl_replica_all_ended(pl_replica_calls_t *calls, const pl_answer_t *answer);
 
 /* ---- Plans: replica_plans.c ---- */
 
-/* The plan that is like a batch plan in stage, step, size and accumulate, or NULL with an
- * error. */
+/* The plan that is like a batch plan in stage, objective, size and accumulate, or NULL
+ * with an error. */
 const pl_replica_plan_t *pl_replica_plan(const pl_replica_t *r,
                                          const pl_replica_plan_t *like, pl_error_t *err);
 
-/* The first plan of a kind for one of the module's steps, or NULL. */
+/* The first plan of a kind for one of the module's objectives, or NULL. */
 const pl_replica_plan_t *pl_replica_plan_of(const pl_replica_t *r, pl_plan_kind_t kind,
-                                            int step);
+                                            int objective);
 
 /* All that the run's stage needs, described into graph [PL_PLANS_MOST]: freed by the
  * caller. */
@@ -103,12 +103,13 @@ int pl_replica_keep_scaling(const pl_floats_t *floats, json_t *into, pl_error_t 
 int pl_replica_restore_scaling(pl_replica_t *r, const json_t *from,
                                pl_on_answer_t on_answer, pl_error_t *err);
 
-/* What the learning rate of one of the module's steps is, as a share of the
+/* What the learning rate of one of the module's objectives is, as a share of the
  * optimizer's. */
-double pl_replica_lr_factor(const pl_replica_t *r, int step, const pl_train_batch_t *msg);
+double pl_replica_lr_factor(const pl_replica_t *r, int objective,
+                            const pl_train_batch_t *msg);
 
 /* The same with what somebody has set it to, which that is kept as. */
-double pl_replica_rate(pl_replica_t *r, int step, const pl_train_batch_t *msg);
+double pl_replica_rate(pl_replica_t *r, int objective, const pl_train_batch_t *msg);
 int pl_replica_keep_rates(const pl_replica_t *r, json_t *into, pl_error_t *err);
 int pl_replica_restore_rates(pl_replica_t *r, const json_t *from, pl_error_t *err);
 
@@ -117,7 +118,8 @@ int pl_replica_keep_counts(const pl_replica_t *r, json_t *into, pl_error_t *err)
 int pl_replica_restore_counts(pl_replica_t *r, const json_t *from, pl_error_t *err);
 
 /* The momentum that its schedule gives; NaN: the optimizer's option holds. */
-double pl_replica_momentum(const pl_replica_t *r, int step, const pl_train_batch_t *msg);
+double pl_replica_momentum(const pl_replica_t *r, int objective,
+                           const pl_train_batch_t *msg);
 
 /* Whether what schedules go by can come at all: validation may never be done. */
 int pl_replica_check_monitors(const pl_replica_t *r, pl_error_t *err);
@@ -134,11 +136,11 @@ double pl_replica_average_share(const pl_replica_t *r, const pl_train_batch_t *m
 /* Keeps in r->told what the graph of a module says of it. */
 int pl_replica_tell_model(pl_replica_t *r, const pl_graph_t *g, pl_error_t *err);
 
-/* ---- The module's steps: replica_steps.c ---- */
+/* ---- The module's objectives: replica_steps.c ---- */
 
-int pl_replica_bind_steps(pl_replica_t *r, pl_error_t *err);
-void pl_replica_release_steps(pl_replica_t *r);
-/* Gives each parameter to the step that trains it; once all stages are described. */
+int pl_replica_bind_objectives(pl_replica_t *r, pl_error_t *err);
+void pl_replica_release_objectives(pl_replica_t *r);
+/* Gives each parameter to the objective that trains it; once all stages are described. */
 int pl_replica_divide(pl_replica_t *r, pl_error_t *err);
 /* Each of the patterns must fit some parameter: `whose` they are, for the error. */
 int pl_replica_check_patterns(const struct pl_model *model, const char *patterns,
@@ -176,15 +178,15 @@ void pl_train_release(pl_replica_t *r, const pl_error_t *failure);
 int pl_replica_bind_norms(pl_replica_t *r, pl_error_t *err);
 /* The exchanges of a graph that trains, for its step; those of all its graphs are
  * alike. */
-int pl_replica_find_exchanges(pl_replica_t *r, int step, const pl_graph_t *g,
+int pl_replica_find_exchanges(pl_replica_t *r, int objective, const pl_graph_t *g,
                               pl_error_t *err);
 /* Which buckets of the gradients are there before each. */
-int pl_replica_place_exchanges(pl_replica_t *r, int step, const pl_graph_t *g,
+int pl_replica_place_exchanges(pl_replica_t *r, int objective, const pl_graph_t *g,
                                pl_error_t *err);
 /* Elements of their region. */
 int64_t pl_replica_exchanges_end(const pl_replica_t *r);
 /* What a rank without samples brings to them. */
-void pl_replica_exchange_nothing(const pl_replica_t *r, int step, pl_graph_t *g);
+void pl_replica_exchange_nothing(const pl_replica_t *r, int objective, pl_graph_t *g);
 
 /* ---- Freezing: replica_freeze.c ---- */
 

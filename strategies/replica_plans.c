@@ -26,9 +26,9 @@ const pl_replica_plan_t *pl_replica_plan(const pl_replica_t *r,
 {
     for (int k = 0; k < r->plan_count; k++) {
         const pl_replica_plan_t *p = &r->plan[k];
-        if (p->kind == PL_PLAN_BATCH && p->stage == like->stage && p->step == like->step
-            && p->size.count == like->size.count && p->size.length == like->size.length
-            && p->accumulate == like->accumulate)
+        if (p->kind == PL_PLAN_BATCH && p->stage == like->stage
+            && p->objective == like->objective && p->size.count == like->size.count
+            && p->size.length == like->size.length && p->accumulate == like->accumulate)
             return p;
     }
     pl_fail(err, PL_EINVAL, "no plan for a batch of %lld samples of length %lld",
@@ -37,10 +37,10 @@ const pl_replica_plan_t *pl_replica_plan(const pl_replica_t *r,
 }
 
 const pl_replica_plan_t *pl_replica_plan_of(const pl_replica_t *r, pl_plan_kind_t kind,
-                                            int step)
+                                            int objective)
 {
     for (int k = 0; k < r->plan_count; k++)
-        if (r->plan[k].kind == kind && r->plan[k].step == step)
+        if (r->plan[k].kind == kind && r->plan[k].objective == objective)
             return &r->plan[k];
     return NULL;
 }
@@ -102,9 +102,9 @@ static pl_graph_t *describe(pl_replica_t *r, const pl_replica_plan_t *plan,
                                  err);
     if (!g)
         return NULL;
-    g->step = plan->step;
-    if (plan->stage == PL_TRAIN && module->steps)
-        module->steps[plan->step].describe(g, r->module.self);
+    g->objective = plan->objective;
+    if (plan->stage == PL_TRAIN && module->objectives)
+        module->objectives[plan->objective].describe(g, r->module.self);
     else if (module->step)
         module->step(g, r->module.self, plan->stage);
     else
@@ -132,7 +132,7 @@ static int complete(pl_replica_t *r, const pl_replica_plan_t *plan, pl_graph_t *
     if (code == PL_OK)
         pl_graph_prune(g);
     if (code == PL_OK && plan->stage == PL_TRAIN)
-        code = pl_replica_find_exchanges(r, plan->step, g, err);
+        code = pl_replica_find_exchanges(r, plan->objective, g, err);
     if (code == PL_OK && r->job->trainer->detect_anomaly)
         code = pl_graph_watch(g, err);
     return code;
@@ -147,13 +147,14 @@ static int plan_add(pl_replica_t *r, pl_replica_plan_t plan, pl_error_t *err)
 }
 
 /* A plan for each size of batches, and those that accumulate. */
-static int plans_list_sizes(pl_replica_t *r, pl_stage_t stage, int step, pl_error_t *err)
+static int plans_list_sizes(pl_replica_t *r, pl_stage_t stage, int objective,
+                            pl_error_t *err)
 {
-    const int ways = 1 + (stage == PL_TRAIN && r->accumulates && !r->cut.shards);
+    const int ways = 1 + (stage == PL_TRAIN && r->accumulates && !r->cut.micro_shards);
     int code = PL_OK;
     for (int k = 0; k < r->layout->stage[stage].size_count * ways && code == PL_OK; k++) {
         const pl_replica_plan_t plan = {.stage = stage,
-                                        .step = step,
+                                        .objective = objective,
                                         .size = r->layout->stage[stage].size[k / ways],
                                         .accumulate = k % ways};
         if (!pl_replica_plan(r, &plan, NULL))
@@ -168,7 +169,7 @@ static int plans_list(pl_replica_t *r, pl_error_t *err)
     static const pl_stage_t stages[] = {PL_TRAIN, PL_VALIDATE, PL_TEST, PL_PREDICT};
     int code = PL_OK;
     for (int s = 0; s < 4; s++) {
-        const int steps = stages[s] == PL_TRAIN ? r->steps : 1;
+        const int steps = stages[s] == PL_TRAIN ? r->objectives : 1;
         for (int k = 0; k < steps && r->layout->stage[stages[s]].present; k++)
             if (code == PL_OK)
                 code = plans_list_sizes(r, stages[s], k, err);
@@ -178,15 +179,16 @@ static int plans_list(pl_replica_t *r, pl_error_t *err)
 
 /* ---- that no module describes ---- */
 
-static pl_graph_t *describe_optimizer(pl_replica_t *r, int step, pl_error_t *err)
+static pl_graph_t *describe_optimizer(pl_replica_t *r, int objective, pl_error_t *err)
 {
     const pl_trainer_options_t *trainer = r->job->trainer;
     const bool by_value = !strcmp(trainer->gradient_clip_algorithm, "value");
-    pl_optimizer_t *optimizer = r->step[step].optimizer;
+    pl_optimizer_t *optimizer = r->objective[objective].optimizer;
     if (pl_replica_is_partitioned(r)) {
         pl_piece_t piece = {0};
-        optimizer->norms = r->meets->norms ? pl_norm_count(r->model, step, r->norm_block)
-                                           : 0;
+        optimizer->norms = r->meets->norms
+                               ? pl_norm_count(r->model, objective, r->norm_block)
+                               : 0;
         optimizer->pieces = 0;
         while (pl_replica_own_piece(r, optimizer->pieces, &piece))
             optimizer->piece[optimizer->pieces++] = piece;
@@ -203,13 +205,13 @@ static void assign_zeros(pl_graph_t *g, int64_t from, pl_shape_t shape)
     pl_assign(g, grads, pl_broadcast_to(g, pl_scalar(g, 0), shape));
 }
 
-/* Of the parameters that a step trains, and of its loss. */
-static void describe_zeros(const pl_replica_t *r, int step, pl_graph_t *g)
+/* Of the parameters that an objective trains, and of its loss. */
+static void describe_zeros(const pl_replica_t *r, int objective, pl_graph_t *g)
 {
-    for (int64_t from = 0, to = 0; pl_replica_range(r, step, &from, &to);)
+    for (int64_t from = 0, to = 0; pl_replica_range(r, objective, &from, &to);)
         assign_zeros(g, from, PL_SHAPE(to - from));
-    assign_zeros(g, r->model->params + 2 * step, pl_shape(0));
-    assign_zeros(g, r->model->params + 2 * step + 1, pl_shape(0));
+    assign_zeros(g, r->model->params + 2 * objective, pl_shape(0));
+    assign_zeros(g, r->model->params + 2 * objective + 1, pl_shape(0));
 }
 
 static pl_graph_t *describe_empty(const pl_replica_t *r, const pl_replica_plan_t *plan,
@@ -219,8 +221,8 @@ static pl_graph_t *describe_empty(const pl_replica_t *r, const pl_replica_plan_t
     if (!g)
         return NULL;
     if (!plan->accumulate)
-        describe_zeros(r, plan->step, g);
-    pl_replica_exchange_nothing(r, plan->step, g);
+        describe_zeros(r, plan->objective, g);
+    pl_replica_exchange_nothing(r, plan->objective, g);
     if (pl_graph_check(g, err) == PL_OK
         && pl_graph_cast(g, r->model->precision, err) == PL_OK)
         return g;
@@ -249,8 +251,8 @@ static pl_graph_t *describe_own(pl_replica_t *r, const pl_replica_plan_t *plan,
     switch (plan->kind) {
     case PL_PLAN_RESTORE: return describe_restore(r, err);
     case PL_PLAN_EMPTY: return describe_empty(r, plan, err);
-    case PL_PLAN_OWN: return r->meets->describe(r, plan->step, err);
-    default: return describe_optimizer(r, plan->step, err);
+    case PL_PLAN_OWN: return r->meets->describe(r, plan->objective, err);
+    default: return describe_optimizer(r, plan->objective, err);
     }
 }
 
@@ -272,35 +274,37 @@ static int graph_add_like(pl_replica_t *r, pl_graph_t *graph[], pl_replica_plan_
     return g ? PL_OK : err->code;
 }
 
-static int graph_add(pl_replica_t *r, pl_graph_t *graph[], pl_plan_kind_t kind, int step,
-                     pl_error_t *err)
+static int graph_add(pl_replica_t *r, pl_graph_t *graph[], pl_plan_kind_t kind,
+                     int objective, pl_error_t *err)
 {
-    const pl_replica_plan_t plan = {.kind = kind, .stage = PL_TRAIN, .step = step};
+    const pl_replica_plan_t plan = {.kind = kind,
+                                    .stage = PL_TRAIN,
+                                    .objective = objective};
     return graph_add_like(r, graph, plan, err);
 }
 
 /* A rank without samples comes to what ranks exchange within a step, in each of its
  * batches. */
-static int graphs_add_empty(pl_replica_t *r, pl_graph_t *graph[], int step,
+static int graphs_add_empty(pl_replica_t *r, pl_graph_t *graph[], int objective,
                             pl_error_t *err)
 {
     const pl_replica_plan_t more = {.kind = PL_PLAN_EMPTY,
                                     .stage = PL_TRAIN,
-                                    .step = step,
+                                    .objective = objective,
                                     .accumulate = true};
-    int code = graph_add(r, graph, PL_PLAN_EMPTY, step, err);
-    if (code == PL_OK && r->accumulates && r->step[step].exchanges)
+    int code = graph_add(r, graph, PL_PLAN_EMPTY, objective, err);
+    if (code == PL_OK && r->accumulates && r->objective[objective].exchanges)
         code = graph_add_like(r, graph, more, err);
     return code;
 }
 
-/* Figures of all steps come together, with a rate and a norm of each and what scaling
- * tells. */
+/* Figures of all objectives come together, with a rate and a norm of each and what
+ * scaling tells. */
 static int figures_check(const pl_replica_t *r, pl_error_t *err)
 {
     const int others = pl_replica_other_figures(r);
     int figures = others;
-    for (int k = 0; k < r->steps; k++) {
+    for (int k = 0; k < r->objectives; k++) {
         const pl_replica_plan_t *plan = pl_replica_plan_of(r, PL_PLAN_BATCH, k);
         for (int i = 0; i < plan->fetch_count; i++)
             figures += plan->fetch[i].kind == PL_FETCH_FIGURE;
@@ -329,9 +333,9 @@ int pl_replica_describe_plans(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *
     pl_model_freeze(r->model);
     if (code == PL_OK && r->meets && r->meets->described)
         r->meets->described(r);
-    for (int k = 0; k < r->steps && code == PL_OK; k++)
+    for (int k = 0; k < r->objectives && code == PL_OK; k++)
         code = graph_add(r, graph, PL_PLAN_OPTIMIZER, k, err);
-    for (int k = 0; k < r->steps && r->meets && code == PL_OK; k++)
+    for (int k = 0; k < r->objectives && r->meets && code == PL_OK; k++)
         code = graphs_add_empty(r, graph, k, err);
     if (code == PL_OK && pl_replica_keeps_state(r))
         code = graph_add(r, graph, PL_PLAN_RESTORE, 0, err);
@@ -366,7 +370,7 @@ int pl_replica_compile_plan(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t
 {
     int code = plan_keep_fetches(plan, g, err);
     if (code == PL_OK && plan->kind == PL_PLAN_BATCH && plan->stage == PL_TRAIN)
-        code = pl_replica_place_exchanges(r, plan->step, g, err);
+        code = pl_replica_place_exchanges(r, plan->objective, g, err);
     if (code != PL_OK) {
         pl_graph_free(g);
         return code;
@@ -387,12 +391,16 @@ int pl_replica_compile_plan(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t
                                         [PL_PLAN_EMPTY] = "empty",
                                         [PL_PLAN_OWN] = "meeting"};
     char name[64];
-    const bool is_of_step = plan->kind == PL_PLAN_BATCH ? plan->stage == PL_TRAIN
-                                                        : plan->kind == PL_PLAN_OPTIMIZER;
-    const pl_module_step_t *step = is_of_step ? r->step[plan->step].table : NULL;
+    const bool is_of_objective = plan->kind == PL_PLAN_BATCH
+                                     ? plan->stage == PL_TRAIN
+                                     : plan->kind == PL_PLAN_OPTIMIZER;
+    const pl_module_objective_t *objective = is_of_objective
+                                                 ? r->objective[plan->objective].table
+                                                 : NULL;
     const char *kind = plan->kind == PL_PLAN_BATCH ? pl_stages[plan->stage].verb
                                                    : kinds[plan->kind];
-    snprintf(name, sizeof name, "%s%s%s", kind, step ? " " : "", step ? step->name : "");
+    snprintf(name, sizeof name, "%s%s%s", kind, objective ? " " : "",
+             objective ? objective->name : "");
     pl_compile_t msg = {.name = name, .graph = &holder->object};
     pl_how_t how = {.on_answer = on_answer, .context = plan};
     code = pl_replica_made_call(calls, pl_call_compile(r, r->accelerator, &msg, how, err),

@@ -87,8 +87,8 @@ static void inflight_give(pl_pipeline_t *pipeline)
 pl_objective_state_t *pl_train_owing(const pl_replica_t *r, unsigned stages)
 {
     for (pl_inflight_t *f = r->pipeline->first; f; f = f->next)
-        for (int k = 0; k < r->steps; k++)
-            if (f->objective[k].step.owed & stages)
+        for (int k = 0; k < r->objectives; k++)
+            if (f->objective[k].stages.owed & stages)
                 return &f->objective[k];
     return NULL;
 }
@@ -105,7 +105,7 @@ size_t pl_figures_before(const pl_replica_t *r, int objective)
 
 size_t pl_figures_count(const pl_replica_t *r)
 {
-    return pl_figures_before(r, r->steps) + 2 * (size_t)pl_replica_other_figures(r);
+    return pl_figures_before(r, r->objectives) + 2 * (size_t)pl_replica_other_figures(r);
 }
 
 int pl_train_carry_new(pl_replica_t *r, pl_error_t *err)
@@ -159,15 +159,15 @@ static void reply_timed(pl_replica_t *r, const pl_train_batch_reply_t *what)
  * nothing, nor does a loss that is not finite, of a step that scaling has skipped. */
 static void inflight_reply(pl_replica_t *r, pl_inflight_t *f)
 {
-    size_t at = pl_figures_before(r, r->steps);
+    size_t at = pl_figures_before(r, r->objectives);
     const pl_objective_state_t *newest = NULL;
-    for (int k = 0; k < r->steps; k++) {
+    for (int k = 0; k < r->objectives; k++) {
         const pl_objective_state_t *o = &f->objective[k];
         const size_t from = pl_figures_before(r, k), to = pl_figures_before(r, k + 1);
         const bool stepped = f->step_due && pl_objective_is_due(r, o);
         if (!pl_objective_is_due(r, o) || !isfinite(o->loss))
             memset(f->figures + from, 0, (to - from) * sizeof *f->figures);
-        const pl_optimizer_t *optimizer = r->step[k].optimizer;
+        const pl_optimizer_t *optimizer = r->objective[k].optimizer;
         const int groups = optimizer->group_count;
         for (int i = 0; i <= groups; i++)
             figure_put(f, &at,
@@ -214,25 +214,25 @@ static void oldest_fail(pl_replica_t *r)
 static bool owes(const pl_inflight_t *f)
 {
     unsigned owed = 0;
-    for (int k = 0; k < PL_STEPS; k++)
-        owed |= f->objective[k].step.owed;
+    for (int k = 0; k < PL_OBJECTIVES; k++)
+        owed |= f->objective[k].stages.owed;
     return owed;
 }
 
 /* The objective whose step was skipped, or NULL. */
 static pl_objective_state_t *skipped_of(pl_inflight_t *f)
 {
-    for (int k = 0; k < PL_STEPS; k++)
-        if (f->objective[k].step.state == PL_STEP_SKIPPED)
+    for (int k = 0; k < PL_OBJECTIVES; k++)
+        if (f->objective[k].stages.phase == PL_STEP_SKIPPED)
             return &f->objective[k];
     return NULL;
 }
 
 static bool is_sent(const pl_replica_t *r, const pl_inflight_t *f)
 {
-    for (int k = 0; k < r->steps; k++)
+    for (int k = 0; k < r->objectives; k++)
         if (pl_objective_is_due(r, &f->objective[k])
-            && f->objective[k].step.state != PL_STEP_SENT)
+            && f->objective[k].stages.phase != PL_STEP_SENT)
             return false;
     return true;
 }
@@ -240,7 +240,7 @@ static bool is_sent(const pl_replica_t *r, const pl_inflight_t *f)
 static void diagnose(pl_replica_t *r);
 static void diagnosis_continue(pl_replica_t *r);
 
-void pl_train_settle(pl_replica_t *r)
+void pl_train_answer(pl_replica_t *r)
 {
     pl_pipeline_t *pipeline = r->pipeline;
     if (pipeline->state == PL_PIPELINE_DIAGNOSING)
@@ -286,7 +286,7 @@ static void bad_describe(const pl_replica_t *r, const char *name)
 {
     pl_pipeline_t *pipeline = r->pipeline;
     const pl_objective_state_t *o = skipped_of(pipeline->first);
-    const pl_module_step_t *table = r->step[o->objective].table;
+    const pl_module_objective_t *table = r->objective[o->objective].table;
     snprintf(pipeline->bad, sizeof pipeline->bad, "%s%s%sthe %s is not finite%s%s%s",
              r->blamed, table ? table->name : "", table ? ": " : "",
              isfinite(o->loss) ? "gradient" : "loss",
@@ -342,7 +342,7 @@ static void diagnosis_end(pl_replica_t *r)
         skipped_fail(r, f);
     else
         oldest_fail(r);
-    pl_train_settle(r);
+    pl_train_answer(r);
 }
 
 void pl_train_followed(pl_replica_t *r)
@@ -428,8 +428,8 @@ void pl_train_reset(pl_replica_t *r)
     if (pipeline->ended_by) {
         pipeline->restart = true;
         r->failure.code = PL_OK;
-        for (int k = 0; k < r->steps; k++)
-            r->step[k].sent = r->step[k].made;
+        for (int k = 0; k < r->objectives; k++)
+            r->objective[k].sent = r->objective[k].made;
     }
     pipeline->ended_by = 0;
     pl_train_pipeline_take(r, PL_PIPELINE_ON_RESET);
@@ -455,5 +455,5 @@ void pl_train_release(pl_replica_t *r, const pl_error_t *failure)
     pl_train_pipeline_take(r, failure ? PL_PIPELINE_ON_BREAK : PL_PIPELINE_ON_RELEASE);
     if (!failure)
         pl_train_again(r, 0);
-    pl_train_settle(r);
+    pl_train_answer(r);
 }

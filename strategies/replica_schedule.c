@@ -22,14 +22,15 @@ static pl_moment_t moment_of(const pl_train_batch_t *msg)
                          .epoch_ends = msg->epoch_ends};
 }
 
-double pl_replica_lr_factor(const pl_replica_t *r, int step, const pl_train_batch_t *msg)
+double pl_replica_lr_factor(const pl_replica_t *r, int objective,
+                            const pl_train_batch_t *msg)
 {
-    const pl_instance_t *part = &r->step[step].scheduler;
+    const pl_instance_t *part = &r->objective[objective].scheduler;
     const pl_scheduler_ops_t *scheduler = part->ops;
     const pl_averaging_ops_t *averaging = r->averaging.ops;
     const pl_moment_t when = moment_of(msg);
     pl_moment_t start = when;
-    const pl_optimizer_t *optimizer = r->step[step].optimizer;
+    const pl_optimizer_t *optimizer = r->objective[objective].optimizer;
     double lr = pl_optimizer_lr(optimizer, optimizer->group_count), at = lr;
     const double way = averaging && averaging->anneal && lr > 0
                            ? averaging->anneal(r->averaging.self, &when, &start, &at)
@@ -39,9 +40,10 @@ double pl_replica_lr_factor(const pl_replica_t *r, int step, const pl_train_batc
            * (way > 0 ? scheduled + (at / lr - scheduled) * way : scheduled);
 }
 
-double pl_replica_momentum(const pl_replica_t *r, int step, const pl_train_batch_t *msg)
+double pl_replica_momentum(const pl_replica_t *r, int objective,
+                           const pl_train_batch_t *msg)
 {
-    const pl_instance_t *part = &r->step[step].scheduler;
+    const pl_instance_t *part = &r->objective[objective].scheduler;
     const pl_scheduler_ops_t *scheduler = part->ops;
     const pl_moment_t when = moment_of(msg);
     return scheduler->momentum ? scheduler->momentum(part->self, &when) : NAN;
@@ -96,8 +98,8 @@ double pl_replica_average_share(const pl_replica_t *r, const pl_train_batch_t *m
 int pl_replica_check_monitors(const pl_replica_t *r, pl_error_t *err)
 {
     const bool validates = r->layout->stage[PL_VALIDATE].present;
-    for (int k = 0; k < r->steps; k++) {
-        const pl_instance_t *part = &r->step[k].scheduler;
+    for (int k = 0; k < r->objectives; k++) {
+        const pl_instance_t *part = &r->objective[k].scheduler;
         const pl_scheduler_ops_t *scheduler = part->ops;
         const char *name = scheduler->monitor ? scheduler->monitor(part->self) : "";
         if (!validates
@@ -116,17 +118,17 @@ int pl_replica_observe_metrics(pl_replica_t *r, pl_call_t *call,
                                const pl_observe_metrics_t *msg, pl_error_t *err)
 {
     int code = PL_OK;
-    for (int k = 0; k < r->steps && code == PL_OK; k++) {
-        const pl_scheduler_ops_t *scheduler = r->step[k].scheduler.ops;
+    for (int k = 0; k < r->objectives && code == PL_OK; k++) {
+        const pl_scheduler_ops_t *scheduler = r->objective[k].scheduler.ops;
         if (scheduler->observe)
-            code = scheduler->observe(r->step[k].scheduler.self, msg->metrics, err);
+            code = scheduler->observe(r->objective[k].scheduler.self, msg->metrics, err);
     }
     if (code != PL_OK)
         return code;
     return pl_reply_observe_metrics(call, &(pl_observe_metrics_reply_t){0});
 }
 
-/* ---- "schedule": what it keeps, or an object with that of each named step ---- */
+/* ---- "schedule": what it keeps, or an object with that of each objective ---- */
 
 static int schedule_keep(const pl_instance_t *part, const char *name, json_t *into,
                          pl_error_t *err)
@@ -144,12 +146,13 @@ static int schedule_keep(const pl_instance_t *part, const char *name, json_t *in
 
 int pl_replica_keep_schedule(const pl_replica_t *r, json_t *into, pl_error_t *err)
 {
-    if (r->steps && !r->step[0].table)
-        return schedule_keep(&r->step[0].scheduler, "schedule", into, err);
+    if (r->objectives && !r->objective[0].table)
+        return schedule_keep(&r->objective[0].scheduler, "schedule", into, err);
     json_t *each = json_object();
     int code = each ? PL_OK : pl_no_memory(err);
-    for (int k = 0; k < r->steps && code == PL_OK; k++)
-        code = schedule_keep(&r->step[k].scheduler, r->step[k].table->name, each, err);
+    for (int k = 0; k < r->objectives && code == PL_OK; k++)
+        code = schedule_keep(&r->objective[k].scheduler, r->objective[k].table->name,
+                             each, err);
     if (code == PL_OK && json_object_size(each)
         && json_object_set(into, "schedule", each) != 0)
         code = pl_no_memory(err);
@@ -176,10 +179,12 @@ int pl_replica_restore_schedule(pl_replica_t *r, const json_t *from, pl_error_t 
 {
     const json_t *value = json_object_get(from, "schedule");
     int code = PL_OK;
-    for (int k = 0; k < r->steps && code == PL_OK; k++) {
-        const pl_module_step_t *step = r->step[k].table;
-        code = schedule_restore(&r->step[k].scheduler,
-                                step ? json_object_get(value, step->name) : value, err);
+    for (int k = 0; k < r->objectives && code == PL_OK; k++) {
+        const pl_module_objective_t *objective = r->objective[k].table;
+        code = schedule_restore(&r->objective[k].scheduler,
+                                objective ? json_object_get(value, objective->name)
+                                          : value,
+                                err);
     }
     return code;
 }
@@ -189,9 +194,9 @@ int pl_replica_restore_schedule(pl_replica_t *r, const json_t *from, pl_error_t 
 /* Each objective has a factor on what its schedule says.  A rate that is set becomes one
  * when the next step comes whose rate is not 0: that step is made at it, and the schedule
  * continues from there in proportion. */
-static bool is_meant(const pl_replica_t *r, int step, const char *name)
+static bool is_meant(const pl_replica_t *r, int objective, const char *name)
 {
-    const pl_module_step_t *table = r->step[step].table;
+    const pl_module_objective_t *table = r->objective[objective].table;
     return !*name || (table && !strcmp(table->name, name));
 }
 
@@ -199,8 +204,8 @@ int pl_replica_set_rate(pl_replica_t *r, pl_call_t *call, const pl_set_rate_t *m
                         pl_error_t *err)
 {
     int meant = 0;
-    for (int k = 0; k < r->steps; k++) {
-        pl_replica_rate_t *rate = &r->step[k].rate;
+    for (int k = 0; k < r->objectives; k++) {
+        pl_replica_rate_t *rate = &r->objective[k].rate;
         if (!is_meant(r, k, msg->optimizer))
             continue;
         meant++;
@@ -209,25 +214,25 @@ int pl_replica_set_rate(pl_replica_t *r, pl_call_t *call, const pl_set_rate_t *m
     }
     if (meant)
         return pl_reply_set_rate(call, &(pl_set_rate_reply_t){0});
-    if (r->steps && !r->step[0].table)
+    if (r->objectives && !r->objective[0].table)
         return pl_fail(
             err, PL_EINVAL,
             "no optimizer \"%s\": the module has only one objective, without a name",
             msg->optimizer);
     return pl_fail(err, PL_EINVAL,
                    "no optimizer \"%s\": the module's first objective is \"%s\"",
-                   msg->optimizer, r->steps ? r->step[0].table->name : "");
+                   msg->optimizer, r->objectives ? r->objective[0].table->name : "");
 }
 
-double pl_replica_rate(pl_replica_t *r, int step, const pl_train_batch_t *msg)
+double pl_replica_rate(pl_replica_t *r, int objective, const pl_train_batch_t *msg)
 {
-    pl_replica_rate_t *rate = &r->step[step].rate;
-    const pl_optimizer_t *optimizer = r->step[step].optimizer;
-    const double scheduled = pl_replica_lr_factor(r, step, msg),
+    pl_replica_rate_t *rate = &r->objective[objective].rate;
+    const pl_optimizer_t *optimizer = r->objective[objective].optimizer;
+    const double scheduled = pl_replica_lr_factor(r, objective, msg),
                  factor =
                      rate->aim
                      / (scheduled * pl_optimizer_lr(optimizer, optimizer->group_count));
-    const bool is_due = msg->global_step % (uint64_t)r->step[step].every == 0;
+    const bool is_due = msg->global_step % (uint64_t)r->objective[objective].every == 0;
     if (rate->aims && is_due && isfinite(factor)) {
         rate->aims = false;
         rate->factor = factor;
@@ -235,12 +240,13 @@ double pl_replica_rate(pl_replica_t *r, int step, const pl_train_batch_t *msg)
     return scheduled * rate->factor;
 }
 
-/* ---- in checkpoints: {"rates": [[factor, aim or null], …]}, one for each step ---- */
+/* ---- in checkpoints: {"rates": [[factor, aim or null], …]}, one for each objective
+ * ---- */
 
 static bool is_as_scheduled(const pl_replica_t *r)
 {
-    for (int k = 0; k < r->steps; k++)
-        if (r->step[k].rate.aims || r->step[k].rate.factor != 1)
+    for (int k = 0; k < r->objectives; k++)
+        if (r->objective[k].rate.aims || r->objective[k].rate.factor != 1)
             return false;
     return true;
 }
@@ -251,8 +257,8 @@ int pl_replica_keep_rates(const pl_replica_t *r, json_t *into, pl_error_t *err)
         return PL_OK;
     json_t *rates = json_array();
     int failed = json_object_set_new(into, "rates", rates);
-    for (int k = 0; k < r->steps && !failed; k++) {
-        const pl_replica_rate_t *rate = &r->step[k].rate;
+    for (int k = 0; k < r->objectives && !failed; k++) {
+        const pl_replica_rate_t *rate = &r->objective[k].rate;
         json_t *aim = rate->aims ? json_real(rate->aim) : json_null();
         failed = json_array_append_new(rates, json_pack("[f, o]", rate->factor, aim));
     }
@@ -262,16 +268,16 @@ int pl_replica_keep_rates(const pl_replica_t *r, json_t *into, pl_error_t *err)
 int pl_replica_restore_rates(pl_replica_t *r, const json_t *from, pl_error_t *err)
 {
     const json_t *rates = json_object_get(from, "rates");
-    for (int k = 0; rates && k < r->steps; k++) {
+    for (int k = 0; rates && k < r->objectives; k++) {
         const json_t *kept = json_array_get(rates, (size_t)k),
                      *factor = json_array_get(kept, 0), *aim = json_array_get(kept, 1);
         if (!json_is_number(factor))
             return pl_fail(
                 err, PL_EFORMAT,
                 "the state of the checkpoint has learning rates that are not numbers");
-        r->step[k].rate = (pl_replica_rate_t){.factor = json_number_value(factor),
-                                              .aims = json_is_number(aim),
-                                              .aim = json_number_value(aim)};
+        r->objective[k].rate = (pl_replica_rate_t){.factor = json_number_value(factor),
+                                                   .aims = json_is_number(aim),
+                                                   .aim = json_number_value(aim)};
     }
     return PL_OK;
 }

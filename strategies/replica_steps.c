@@ -1,8 +1,8 @@
-/* replica_steps.c - the steps in which a module is trained: whose parameters, by which
+/* replica_steps.c - the objectives of a module: whose parameters, by which
  * optimizer, how often
  *
- * Most modules have one step, which trains all.  Of several each has parameters of its
- * own, so that gradients, slots and norms of one never touch those of another. */
+ * Most modules have one objective, which trains all.  Of several each has parameters
+ * of its own, so that gradients, slots and norms of one never touch those of another. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,63 +19,66 @@
 
 /* ---- what the run says of each ---- */
 
-/* Where the part of a step stands: one for all steps, or one each. */
-static const char *part_path(const pl_replica_t *r, const pl_module_step_t *step,
-                             const char *section, char path[96])
+/* Where the part of an objective stands: one for all, or one each. */
+static const char *part_path(const pl_replica_t *r,
+                             const pl_module_objective_t *objective, const char *section,
+                             char path[96])
 {
-    if (!step || !pl_is_by_step(pl_options_value(r->job->options, section)))
+    if (!objective || !pl_is_by_objective(pl_options_value(r->job->options, section)))
         return section;
-    snprintf(path, 96, "%s.%s", section, step->name);
+    snprintf(path, 96, "%s.%s", section, objective->name);
     return path;
 }
 
-static int step_bind(pl_replica_t *r, const pl_module_step_t *table, pl_error_t *err)
+static int objective_bind(pl_replica_t *r, const pl_module_objective_t *table,
+                          pl_error_t *err)
 {
     char path[96];
-    if (r->steps == PL_STEPS)
+    if (r->objectives == PL_OBJECTIVES)
         return pl_fail(err, PL_EINVAL, "the module has more than %d objectives",
-                       PL_STEPS);
-    pl_replica_step_t *step = &r->step[r->steps++];
-    *step = (pl_replica_step_t){.table = table, .every = 1};
+                       PL_OBJECTIVES);
+    pl_replica_objective_t *objective = &r->objective[r->objectives++];
+    *objective = (pl_replica_objective_t){.table = table, .every = 1};
     if (table && table->every_n_steps)
-        step->every = table->every_n_steps(r->module.self);
-    if (step->every < 1)
+        objective->every = table->every_n_steps(r->module.self);
+    if (objective->every < 1)
         return pl_fail(err, PL_EINVAL,
                        "objective \"%s\" cannot be trained at every %lld-th optimizer "
-                       "step: its every_n_steps must be 1 or more",
-                       table->name, (long long)step->every);
-    step->optimizer = pl_optimizer_new(r->job->options,
-                                       part_path(r, table, "optimizer", path), err);
-    if (!step->optimizer)
+                       "objective: its every_n_steps must be 1 or more",
+                       table->name, (long long)objective->every);
+    objective->optimizer = pl_optimizer_new(r->job->options,
+                                            part_path(r, table, "optimizer", path), err);
+    if (!objective->optimizer)
         return err->code;
-    step->optimizer->step = r->steps - 1;
-    step->rate.factor = 1;
+    objective->optimizer->objective = r->objectives - 1;
+    objective->rate.factor = 1;
     const pl_part_request_t scheduler = {.role = "scheduler",
                                          .path = part_path(r, table, "scheduler", path),
                                          .automatic = "constant"};
-    int code = pl_options_part(r->job->options, &scheduler, &step->scheduler, err);
+    int code = pl_options_part(r->job->options, &scheduler, &objective->scheduler, err);
     const double first = code == PL_OK
-                             ? pl_replica_momentum(r, r->steps - 1,
+                             ? pl_replica_momentum(r, r->objectives - 1,
                                                    &(pl_train_batch_t){.global_step = 1})
                              : NAN;
-    return isnan(first) ? code : pl_optimizer_cycle(step->optimizer, first, err);
+    return isnan(first) ? code : pl_optimizer_cycle(objective->optimizer, first, err);
 }
 
-int pl_replica_bind_steps(pl_replica_t *r, pl_error_t *err)
+int pl_replica_bind_objectives(pl_replica_t *r, pl_error_t *err)
 {
-    const pl_module_step_t *table = ((const pl_module_ops_t *)r->module.ops)->steps;
-    int code = table ? PL_OK : step_bind(r, NULL, err);
+    const pl_module_objective_t *table =
+        ((const pl_module_ops_t *)r->module.ops)->objectives;
+    int code = table ? PL_OK : objective_bind(r, NULL, err);
     for (; table && table->name && code == PL_OK; table++)
-        code = step_bind(r, table, err);
+        code = objective_bind(r, table, err);
     return code;
 }
 
-void pl_replica_release_steps(pl_replica_t *r)
+void pl_replica_release_objectives(pl_replica_t *r)
 {
-    for (int k = 0; k < r->steps; k++) {
-        pl_optimizer_free(r->step[k].optimizer);
-        pl_instance_release(&r->step[k].scheduler);
-        pl_free(r->step[k].exchange);
+    for (int k = 0; k < r->objectives; k++) {
+        pl_optimizer_free(r->objective[k].optimizer);
+        pl_instance_release(&r->objective[k].scheduler);
+        pl_free(r->objective[k].exchange);
     }
 }
 
@@ -85,11 +88,12 @@ int pl_replica_keep_counts(const pl_replica_t *r, json_t *into, pl_error_t *err)
 {
     json_t *counts = json_array();
     int failed = counts ? 0 : -1;
-    for (int k = 0; k < r->steps && !failed; k++)
-        failed = r->step[k].made == PL_STEPS_UNKNOWN
-                     ? 0
-                     : json_array_append_new(counts,
-                                             json_integer((json_int_t)r->step[k].made));
+    for (int k = 0; k < r->objectives && !failed; k++)
+        failed =
+            r->objective[k].made == PL_STEPS_UNKNOWN
+                ? 0
+                : json_array_append_new(counts,
+                                        json_integer((json_int_t)r->objective[k].made));
     if (!failed && json_array_size(counts))
         failed = json_object_set(into, "optimizer_steps", counts);
     json_decref(counts);
@@ -99,15 +103,15 @@ int pl_replica_keep_counts(const pl_replica_t *r, json_t *into, pl_error_t *err)
 int pl_replica_restore_counts(pl_replica_t *r, const json_t *from, pl_error_t *err)
 {
     const json_t *counts = json_object_get(from, "optimizer_steps");
-    for (int k = 0; k < r->steps; k++) {
+    for (int k = 0; k < r->objectives; k++) {
         const json_t *made = json_array_get(counts, (size_t)k);
         if (counts && !(json_is_integer(made) && json_integer_value(made) >= 0))
             return pl_fail(err, PL_EFORMAT,
                            "the optimizer_steps of the checkpoint are not a count for "
                            "each of the module's %d objectives",
-                           r->steps);
-        r->step[k].made = r->step[k].sent = counts ? (uint64_t)json_integer_value(made)
-                                                   : PL_STEPS_UNKNOWN;
+                           r->objectives);
+        r->objective[k].made = r->objective[k].sent =
+            counts ? (uint64_t)json_integer_value(made) : PL_STEPS_UNKNOWN;
     }
     return PL_OK;
 }
@@ -140,36 +144,36 @@ int pl_replica_check_patterns(const pl_model_t *model, const char *patterns,
 
 static int tensor_divide(const pl_replica_t *r, pl_tensor_info_t *tensor, pl_error_t *err)
 {
-    int step = -1;
-    for (int k = 0; k < r->steps; k++) {
-        if (!pl_patterns_fit(r->step[k].table->parameters, tensor->name))
+    int objective = -1;
+    for (int k = 0; k < r->objectives; k++) {
+        if (!pl_patterns_fit(r->objective[k].table->parameters, tensor->name))
             continue;
-        if (step >= 0)
+        if (objective >= 0)
             return pl_fail(err, PL_EINVAL,
                            "parameter \"%s\" is trained by two objectives, \"%s\" and "
                            "\"%s\": it can belong to only one",
-                           tensor->name, r->step[step].table->name,
-                           r->step[k].table->name);
-        step = k;
+                           tensor->name, r->objective[objective].table->name,
+                           r->objective[k].table->name);
+        objective = k;
     }
-    if (step < 0)
+    if (objective < 0)
         return pl_fail(err, PL_EINVAL,
                        "no objective of the module trains parameter \"%s\"",
                        tensor->name);
-    tensor->step = step;
+    tensor->objective = objective;
     return PL_OK;
 }
 
 int pl_replica_divide(pl_replica_t *r, pl_error_t *err)
 {
     int code = PL_OK;
-    if (!r->steps || !r->step[0].table)
-        return PL_OK;                                       /* one step trains all */
-    for (int k = 0; k < r->steps && code == PL_OK; k++) {
+    if (!r->objectives || !r->objective[0].table)
+        return PL_OK;                                       /* one objective trains all */
+    for (int k = 0; k < r->objectives && code == PL_OK; k++) {
         char whose[64];
-        snprintf(whose, sizeof whose, "objective \"%s\"", r->step[k].table->name);
-        code = pl_replica_check_patterns(r->model, r->step[k].table->parameters, whose,
-                                         err);
+        snprintf(whose, sizeof whose, "objective \"%s\"", r->objective[k].table->name);
+        code = pl_replica_check_patterns(r->model, r->objective[k].table->parameters,
+                                         whose, err);
     }
     for (int i = 0; i < r->model->count && code == PL_OK; i++)
         if (r->model->tensor[i].region == PL_REGION_PARAMS)
@@ -180,8 +184,8 @@ int pl_replica_divide(pl_replica_t *r, pl_error_t *err)
 int pl_replica_slots(const pl_replica_t *r)
 {
     int most = 0;
-    for (int k = 0; k < r->steps; k++) {
-        int slots = pl_optimizer_slots(r->step[k].optimizer);
+    for (int k = 0; k < r->objectives; k++) {
+        int slots = pl_optimizer_slots(r->objective[k].optimizer);
         most = slots > most ? slots : most;
     }
     return most + (r->meets ? r->meets->slots : 0);

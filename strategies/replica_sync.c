@@ -25,7 +25,7 @@ pl_replica_sums_t pl_train_sums(const pl_replica_t *r, const pl_objective_state_
     const pl_inflight_t *f = o->inflight;
     const size_t from = pl_figures_before(r, o->objective),
                  to = pl_figures_before(r, o->objective + 1);
-    return (pl_replica_sums_t){.step = o->objective,
+    return (pl_replica_sums_t){.objective = o->objective,
                                .number = f->number,
                                .batch = f->micro_batch,
                                .is_last = f->step_due,
@@ -38,7 +38,7 @@ pl_replica_sums_t pl_train_sums(const pl_replica_t *r, const pl_objective_state_
 void pl_train_computed(pl_replica_t *r, pl_objective_state_t *o, bool has_run)
 {
     pl_replica_sums_t sums = pl_train_sums(r, o);
-    if (!pl_train_runs_ahead(r) || !pl_step_owes(&o->step, PL_STAGE_REDUCE))
+    if (!pl_train_runs_ahead(r) || !pl_objective_owes(&o->stages, PL_STAGE_REDUCE))
         return;
     if (!has_run)
         sums.figures = NULL, sums.figure_count = 0;
@@ -51,7 +51,7 @@ void pl_train_follow(pl_replica_t *r, pl_objective_state_t *o, double *figures,
                      size_t count)
 {
     pl_error_t err = {0};
-    const pl_replica_sums_t sums = {.step = o->objective,
+    const pl_replica_sums_t sums = {.objective = o->objective,
                                     .number = o->inflight->number,
                                     .has_samples = r->pipeline->has_samples[o->objective],
                                     .figures = figures,
@@ -70,9 +70,9 @@ static pl_objective_state_t *syncing(pl_replica_t *r, bool to_order)
 {
     pl_error_t err = {0};
     for (pl_inflight_t *f = r->pipeline->first; f && to_order; f = f->next)
-        for (int k = 0; k < r->steps; k++)
-            if (f->objective[k].step.state == PL_STEP_REDUCING
-                || f->objective[k].step.state == PL_STEP_FOLLOWING)
+        for (int k = 0; k < r->objectives; k++)
+            if (f->objective[k].stages.phase == PL_STEP_REDUCING
+                || f->objective[k].stages.phase == PL_STEP_FOLLOWING)
                 return &f->objective[k];
     pl_objective_state_t *o = pl_train_owing(r, PL_STAGES_OF_RANKS);
     if (o)
@@ -88,8 +88,8 @@ static bool syncing_order(pl_replica_t *r)
     pl_objective_state_t *o = syncing(r, true);
     return o
            && pl_train_take(r, o,
-                            o->step.state != PL_STEP_FOLLOWING
-                                    && pl_step_owes(&o->step, PL_STAGE_REDUCE)
+                            o->stages.phase != PL_STEP_FOLLOWING
+                                    && pl_objective_owes(&o->stages, PL_STAGE_REDUCE)
                                 ? PL_STEP_ON_REDUCE_ORDERED
                                 : PL_STEP_ON_FOLLOW_ORDERED);
 }
@@ -105,15 +105,15 @@ void pl_replica_told(pl_replica_t *r, const pl_error_t *failure, bool halt)
     pl_objective_state_t *o = syncing(r, false);
     if (!o)
         return;
-    const pl_step_stage_t stage = pl_step_owes(&o->step, PL_STAGE_REDUCE)
-                                      ? PL_STAGE_REDUCE
-                                      : PL_STAGE_FOLLOW;
+    const pl_objective_stage_t stage = pl_objective_owes(&o->stages, PL_STAGE_REDUCE)
+                                           ? PL_STAGE_REDUCE
+                                           : PL_STAGE_FOLLOW;
     if (stage == PL_STAGE_REDUCE ? !pl_train_runs_ahead(r) : !pl_train_stays(r))
         pl_train_met(r);
     o->inflight->halt |= halt;
     if (failure)
         pl_train_stage_fail(r, o, stage, failure);
-    else if (pl_train_take(r, o, pl_step_event_of(stage, PL_STEP_ON_COMPUTE_TOLD))
+    else if (pl_train_take(r, o, pl_objective_event_of(stage, PL_STEP_ON_COMPUTE_TOLD))
              && stage == PL_STAGE_REDUCE && pl_train_syncs_batches(r))
         pl_train_carry(r, o);
     if (r->pipeline->state == PL_PIPELINE_FOLLOWING) {
@@ -121,7 +121,7 @@ void pl_replica_told(pl_replica_t *r, const pl_error_t *failure, bool halt)
         return;
     }
     pl_train_advance(r);
-    pl_train_settle(r);
+    pl_train_answer(r);
 }
 
 void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt)
@@ -154,10 +154,10 @@ static pl_replica_exchange_t exchange_of(const pl_graph_t *g, const pl_op_t *op)
                                    .count = pl_elements(piece->shape)};
 }
 
-int pl_replica_find_exchanges(pl_replica_t *r, int step, const pl_graph_t *g,
+int pl_replica_find_exchanges(pl_replica_t *r, int objective, const pl_graph_t *g,
                               pl_error_t *err)
 {
-    pl_replica_step_t *of = &r->step[step];
+    pl_replica_objective_t *of = &r->objective[objective];
     pl_replica_exchange_t *found =
         g->exchanges ? pl_alloc_array((size_t)g->exchanges, sizeof *found) : NULL;
     if (g->exchanges && !found)
@@ -192,10 +192,10 @@ static int other_norms(pl_error_t *err)
                    "\"trainer.sync_batchnorm\" they must be the same for all sizes");
 }
 
-int pl_replica_place_exchanges(pl_replica_t *r, int step, const pl_graph_t *g,
+int pl_replica_place_exchanges(pl_replica_t *r, int objective, const pl_graph_t *g,
                                pl_error_t *err)
 {
-    if (g->exchanges != r->step[step].exchanges)
+    if (g->exchanges != r->objective[objective].exchanges)
         return other_norms(err);
     for (int i = 0; i < g->op_count; i++) {
         if (g->op[i].code != PL_OP_exchange)
@@ -204,7 +204,7 @@ int pl_replica_place_exchanges(pl_replica_t *r, int step, const pl_graph_t *g,
         while (buckets < r->bucket_count
                && !assigns_later(g, i, r->bucket[buckets + 1], r->bucket[0]))
             buckets++;
-        r->step[step].exchange[g->op[i].attr.axis].buckets = buckets;
+        r->objective[objective].exchange[g->op[i].attr.axis].buckets = buckets;
     }
     return PL_OK;
 }
@@ -213,10 +213,10 @@ int pl_replica_place_exchanges(pl_replica_t *r, int step, const pl_graph_t *g,
 int64_t pl_replica_exchanges_end(const pl_replica_t *r)
 {
     int64_t most = 0;
-    for (int step = 0; step < r->steps; step++) {
+    for (int objective = 0; objective < r->objectives; objective++) {
         int64_t forward = 0;
-        for (int k = 0; k < r->step[step].exchanges; k++) {
-            const pl_replica_exchange_t *exchange = &r->step[step].exchange[k];
+        for (int k = 0; k < r->objective[objective].exchanges; k++) {
+            const pl_replica_exchange_t *exchange = &r->objective[objective].exchange[k];
             forward += exchange->how == PL_EXCHANGE_MOMENTS ? exchange->count : 0;
         }
         most = 2 * forward > most ? 2 * forward : most;
@@ -227,10 +227,10 @@ int64_t pl_replica_exchanges_end(const pl_replica_t *r)
 /* ---- a rank without samples ---- */
 
 /* What follows moments does so on all ranks. */
-void pl_replica_exchange_nothing(const pl_replica_t *r, int step, pl_graph_t *g)
+void pl_replica_exchange_nothing(const pl_replica_t *r, int objective, pl_graph_t *g)
 {
-    for (int k = 0; k < r->step[step].exchanges; k++) {
-        const pl_replica_exchange_t *exchange = &r->step[step].exchange[k];
+    for (int k = 0; k < r->objective[objective].exchanges; k++) {
+        const pl_replica_exchange_t *exchange = &r->objective[objective].exchange[k];
         const pl_shape_t shape = PL_SHAPE(exchange->count);
         pl_assign(g, pl_region_view(g, PL_REGION_EXCHANGE, exchange->from, shape),
                   pl_broadcast_to(g, pl_scalar(g, 0), shape));
@@ -248,7 +248,7 @@ const pl_replica_plan_t *pl_train_empty_plan(const pl_replica_t *r,
     const pl_replica_plan_t *plan = pl_replica_plan_of(r, PL_PLAN_EMPTY, o->objective);
     const bool accumulates = o->inflight->micro_batch > 0;
     while (plan < r->plan + r->plan_count
-           && (plan->kind != PL_PLAN_EMPTY || plan->step != o->objective
+           && (plan->kind != PL_PLAN_EMPTY || plan->objective != o->objective
                || plan->accumulate != accumulates))
         plan++;
     return plan;
@@ -258,24 +258,25 @@ const pl_replica_plan_t *pl_train_empty_plan(const pl_replica_t *r,
 
 int pl_train_buckets(const pl_replica_t *r, const pl_objective_state_t *o, int ready)
 {
-    const pl_replica_step_t *step = &r->step[o->objective];
-    const int most = o->exchanged < step->exchanges ? step->exchange[o->exchanged].buckets
-                                                    : r->bucket_count;
+    const pl_replica_objective_t *objective = &r->objective[o->objective];
+    const int most = o->exchanged < objective->exchanges
+                         ? objective->exchange[o->exchanged].buckets
+                         : r->bucket_count;
     return ready < most ? ready : most;
 }
 
 int pl_train_exchange(pl_replica_t *r, pl_objective_state_t *o, int number,
                       pl_error_t *err)
 {
-    const pl_replica_step_t *step = &r->step[o->objective];
-    if (number != o->exchanged + 1 || number > step->exchanges)
+    const pl_replica_objective_t *objective = &r->objective[o->objective];
+    if (number != o->exchanged + 1 || number > objective->exchanges)
         return other_norms(err);
     if (o->inflight->step_due && r->meets->ready)
         r->meets->ready(r, pl_train_buckets(r, o, r->bucket_count), NULL);
     o->exchanged = number;
     pl_actor_does(r, o->inflight->call);
     pl_train_meeting(r);
-    return r->meets->exchange(r, &step->exchange[number - 1], err);
+    return r->meets->exchange(r, &objective->exchange[number - 1], err);
 }
 
 void pl_replica_exchanged(pl_replica_t *r, const pl_error_t *failure)

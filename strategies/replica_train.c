@@ -20,10 +20,10 @@
 
 /* ---- events ---- */
 
-bool pl_train_take(pl_replica_t *r, pl_objective_state_t *o, pl_step_event_t event)
+bool pl_train_take(pl_replica_t *r, pl_objective_state_t *o, pl_objective_event_t event)
 {
     pl_error_t err = {0};
-    if (pl_step_take(&o->step, event, &err) == PL_OK)
+    if (pl_objective_take(&o->stages, event, &err) == PL_OK)
         return true;
     pl_actor_end(r, &err);
     return false;
@@ -48,16 +48,16 @@ void pl_train_fail(pl_replica_t *r, pl_inflight_t *inflight, const pl_error_t *f
     pl_train_pipeline_take(r, PL_PIPELINE_ON_FAULT);
 }
 
-void pl_train_stage_fail(pl_replica_t *r, pl_objective_state_t *o, pl_step_stage_t stage,
-                         const pl_error_t *failure)
+void pl_train_stage_fail(pl_replica_t *r, pl_objective_state_t *o,
+                         pl_objective_stage_t stage, const pl_error_t *failure)
 {
-    pl_train_take(r, o, pl_step_event_of(stage, PL_STEP_ON_COMPUTE_FAILED));
+    pl_train_take(r, o, pl_objective_event_of(stage, PL_STEP_ON_COMPUTE_FAILED));
     pl_train_fail(r, o->inflight, failure);
     if (stage == PL_STAGE_COMPUTE)
         pl_train_computed(r, o, false);
 }
 
-static void skip(pl_replica_t *r, pl_objective_state_t *o, pl_step_event_t event)
+static void skip(pl_replica_t *r, pl_objective_state_t *o, pl_objective_event_t event)
 {
     pl_train_take(r, o, event);
     pl_train_pipeline_take(r, PL_PIPELINE_ON_FAULT);
@@ -70,14 +70,14 @@ static void skip(pl_replica_t *r, pl_objective_state_t *o, pl_step_event_t event
 static bool orders_compute(const pl_replica_t *r, const pl_objective_state_t *o)
 {
     return !r->meets
-           || (pl_train_runs_ahead(r) && !r->step[o->objective].exchanges
+           || (pl_train_runs_ahead(r) && !r->objective[o->objective].exchanges
                && !pl_train_stays(r));
 }
 
 /* Gradients and figures of this rank are here. */
 static void compute_end(pl_replica_t *r, pl_objective_state_t *o)
 {
-    if (o->step.state == PL_STEP_COMPUTING)
+    if (o->stages.phase == PL_STEP_COMPUTING)
         pl_train_take(r, o, PL_STEP_ON_COMPUTE_ORDERED);
     pl_train_take(r, o, PL_STEP_ON_COMPUTE_TOLD);
     if (r->meets && !pl_train_syncs_batches(r))
@@ -97,7 +97,7 @@ void pl_train_replay_ended(pl_replica_t *r)
 {
     pl_train_advance(r);
     r->pipeline->replays--;
-    pl_train_settle(r);
+    pl_train_answer(r);
 }
 
 static void buckets_ready(pl_replica_t *r, const pl_objective_state_t *o, int buckets,
@@ -108,17 +108,17 @@ static void buckets_ready(pl_replica_t *r, const pl_objective_state_t *o, int bu
 }
 
 /* The device has enqueued forward and backward, or an update. */
-static void stage_ordered(pl_replica_t *r, pl_objective_state_t *o, pl_step_stage_t stage,
-                          pl_object_t *fence)
+static void stage_ordered(pl_replica_t *r, pl_objective_state_t *o,
+                          pl_objective_stage_t stage, pl_object_t *fence)
 {
     const bool updates = stage == PL_STAGE_UPDATE;
     pl_fence_t **keep = updates ? &r->updated : &r->computed;
     if (!pl_train_stays(r)
-        || o->step.state != (updates ? PL_STEP_UPDATING : PL_STEP_COMPUTING))
+        || o->stages.phase != (updates ? PL_STEP_UPDATING : PL_STEP_COMPUTING))
         return;
     pl_object_unref(*keep);
     *keep = pl_object_ref(fence);
-    pl_train_take(r, o, pl_step_event_of(stage, PL_STEP_ON_COMPUTE_ORDERED));
+    pl_train_take(r, o, pl_objective_event_of(stage, PL_STEP_ON_COMPUTE_ORDERED));
     pl_train_advance(r);
 }
 
@@ -200,8 +200,8 @@ static void update_end(pl_replica_t *r, pl_objective_state_t *o, bool skipped,
         skip(r, o, PL_STEP_ON_UPDATE_SKIPPED);
         return;
     }
-    r->step[o->objective].made++;
-    if (o->step.state == PL_STEP_UPDATING)
+    r->objective[o->objective].made++;
+    if (o->stages.phase == PL_STEP_UPDATING)
         pl_train_take(r, o, PL_STEP_ON_UPDATE_ORDERED);
     pl_train_take(r, o, PL_STEP_ON_UPDATE_TOLD);
 }
@@ -228,7 +228,7 @@ static void optimizer_answered(void *self, const pl_answer_t *answer)
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
         pl_train_spent(r, PL_SPENT_OPTIMIZER, 0, reply->seconds);
         update_end(r, o, reply->skipped, reply->metrics);
-        if (o->step.state == PL_STEP_UPDATED && pl_train_follows(r, o))
+        if (o->stages.phase == PL_STEP_UPDATED && pl_train_follows(r, o))
             follow(r, o);
         pl_train_replay_ended(r);
     } else if (answer->kind == PL_ANSWER_ERROR) {
@@ -271,7 +271,7 @@ static const pl_replica_plan_t *plan_of(const pl_replica_t *r,
 {
     const pl_inflight_t *f = o->inflight;
     const pl_replica_plan_t like = {.stage = PL_TRAIN,
-                                    .step = o->objective,
+                                    .objective = o->objective,
                                     .size = {f->batch->count, f->batch->length},
                                     .accumulate = f->micro_batch > 0};
     if (r->meets && !f->batch->count)
@@ -286,11 +286,12 @@ static int optimizer_fill(pl_replica_t *r, const pl_objective_state_t *o,
                           pl_error_t *err)
 {
     size_t count = PL_STEP_SCALARS;
-    pl_optimizer_t *optimizer = r->step[o->objective].optimizer;
+    pl_optimizer_t *optimizer = r->objective[o->objective].optimizer;
     memset(scalars, 0, PL_STEP_SCALARS * sizeof *scalars);
     if (!isnan(o->momentum) && pl_optimizer_cycle(optimizer, o->momentum, err) < 0)
         return err->code;
-    pl_optimizer_scalars(optimizer, o->lr_factor, ++r->step[o->objective].sent, scalars);
+    pl_optimizer_scalars(optimizer, o->lr_factor, ++r->objective[o->objective].sent,
+                         scalars);
     scalars[PL_SCALAR_AVERAGE] = o->inflight->average_share;
     while (count && scalars[count - 1] == 0)
         count--;
@@ -347,7 +348,7 @@ int pl_train_replay(pl_replica_t *r, pl_objective_state_t *o, pl_error_t *err)
 static bool needs_no_replay(const pl_replica_t *r, const pl_objective_state_t *o)
 {
     return !o->inflight->batch->count && o->inflight->micro_batch > 0
-           && !pl_train_syncs_batches(r) && !r->step[o->objective].exchanges;
+           && !pl_train_syncs_batches(r) && !r->objective[o->objective].exchanges;
 }
 
 static void compute(pl_replica_t *r, pl_objective_state_t *o)
@@ -395,7 +396,8 @@ static void reduce(pl_replica_t *r, pl_objective_state_t *o)
     if (r->meets->reduce(r, &sums, &err) != PL_OK) {
         pl_train_met(r);
         pl_train_stage_fail(r, o, PL_STAGE_REDUCE, &err);
-    } else if (pl_train_runs_ahead(r) && !pl_step_owes(&o->step, PL_STAGE_COMPUTE)) {
+    } else if (pl_train_runs_ahead(r)
+               && !pl_objective_owes(&o->stages, PL_STAGE_COMPUTE)) {
         pl_train_computed(r, o, true);
     }
 }
@@ -435,7 +437,7 @@ static void update(pl_replica_t *r, pl_objective_state_t *o)
 static bool objective_send(pl_replica_t *r, pl_objective_state_t *o)
 {
     const bool is_due = o->inflight->step_due;
-    switch (o->step.state) {
+    switch (o->stages.phase) {
     case PL_STEP_UNSENT: compute(r, o); return true;
     case PL_STEP_COMPUTED:
         if (r->meets && (is_due || pl_train_syncs_batches(r))) {
@@ -473,9 +475,9 @@ static pl_objective_state_t *objective_next(pl_replica_t *r)
             pl_train_pipeline_take(r, PL_PIPELINE_ON_FAULT);
             return NULL;
         }
-        for (; pipeline->objective < r->steps; pipeline->objective++) {
+        for (; pipeline->objective < r->objectives; pipeline->objective++) {
             pl_objective_state_t *o = &f->objective[pipeline->objective];
-            if (pl_objective_is_due(r, o) && o->step.state != PL_STEP_SENT)
+            if (pl_objective_is_due(r, o) && o->stages.phase != PL_STEP_SENT)
                 return o;
         }
         pipeline->objective = 0;
@@ -493,10 +495,10 @@ void pl_train_advance(pl_replica_t *r)
 void pl_train_again(pl_replica_t *r, int objective)
 {
     int from = objective;
-    for (int k = 0; k < r->steps; k++)
-        r->step[k].sent = r->step[k].made;
+    for (int k = 0; k < r->objectives; k++)
+        r->objective[k].sent = r->objective[k].made;
     for (pl_inflight_t *f = r->pipeline->first; f; f = f->next, from = 0)
-        for (int k = from; k < r->steps && f->failure.code == PL_OK; k++)
+        for (int k = from; k < r->objectives && f->failure.code == PL_OK; k++)
             pl_train_take(r, &f->objective[k], PL_STEP_ON_AGAIN);
     if (r->pipeline->state != PL_PIPELINE_OPEN)
         return;
@@ -530,22 +532,22 @@ int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *m
                          .step_due = msg->step_due,
                          .may_skip = msg->may_skip,
                          .average_share = pl_replica_average_share(r, msg)};
-    for (int k = 0; k < r->steps && r->step[k].made == PL_STEPS_UNKNOWN; k++)
-        r->step[k].made = r->step[k].sent = (msg->global_step - 1)
-                                            / (uint64_t)r->step[k].every;
-    for (int k = 0; k < r->steps; k++)
+    for (int k = 0; k < r->objectives && r->objective[k].made == PL_STEPS_UNKNOWN; k++)
+        r->objective[k].made = r->objective[k].sent = (msg->global_step - 1)
+                                                      / (uint64_t)r->objective[k].every;
+    for (int k = 0; k < r->objectives; k++)
         f->objective[k] =
             (pl_objective_state_t){.inflight = f,
                                    .objective = k,
                                    .lr_factor = pl_replica_rate(r, k, msg),
                                    .momentum = pl_replica_momentum(r, k, msg)};
-    if (r->steps > 1)                                       /* not all are due */
+    if (r->objectives > 1)                                  /* not all are due */
         memset(f->figures, 0, pl_figures_count(r) * sizeof *f->figures);
     *pipeline->last = f;
     pipeline->last = &f->next;
     if (!pipeline->sending && pipeline->state == PL_PIPELINE_OPEN)
         pipeline->sending = f;
     pl_train_advance(r);
-    pl_train_settle(r);
+    pl_train_answer(r);
     return PL_OK;
 }

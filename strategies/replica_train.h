@@ -8,8 +8,8 @@
 /* What one of the module's objectives does in a step in flight. */
 typedef struct pl_objective_state {
     struct pl_inflight *inflight;                /* that it belongs to */
-    int objective;                               /* index into pl_replica_t.step */
-    pl_step_t step;                              /* how far it has come: step.h */
+    int objective;                               /* index into pl_replica_t.objective */
+    pl_objective_stages_t stages;                /* how far it has come: step.h */
     int exchanged;                               /* exchanges of forward_backward begun */
     double lr_factor, momentum, norm, loss;
     double scaling[2];                      /* the loss's factor, steps that it skipped */
@@ -24,7 +24,7 @@ typedef struct pl_inflight {
     uint32_t micro_batch;                              /* index within the step, from 0 */
     bool step_due, may_skip, halt;
     double average_share;
-    pl_objective_state_t objective[PL_STEPS];
+    pl_objective_state_t objective[PL_OBJECTIVES];
     double *figures;                             /* numbers in the order of their names */
     pl_error_t failure;                          /* the first  [code 0] */
 } pl_inflight_t;
@@ -44,7 +44,7 @@ typedef struct pl_pipeline {
     char bad[256];                     /* what was not finite in the skipped step */
     double *carried;                   /* figures of the step's batches before, of this
                                           rank  [there is one rank] */
-    bool has_samples[PL_STEPS];        /* this rank, in those batches */
+    bool has_samples[PL_OBJECTIVES];   /* this rank, in those batches */
     bool has_begun;                    /* a step was requested before */
 
     int64_t since;                     /* pl_now() of what is counted as spent next: the
@@ -59,7 +59,7 @@ typedef struct pl_pipeline {
 static inline bool pl_objective_is_due(const pl_replica_t *r,
                                        const pl_objective_state_t *o)
 {
-    return o->inflight->number % (uint64_t)r->step[o->objective].every == 0;
+    return o->inflight->number % (uint64_t)r->objective[o->objective].every == 0;
 }
 
 /* Gradients stay in the device's memory, where ranks sum those of each step. */
@@ -90,12 +90,12 @@ static inline bool pl_train_follows(const pl_replica_t *r, const pl_objective_st
 /* ---- replica_train.c: events ---- */
 
 /* An event that cannot come ends the strategy with PL_EBUG; false then. */
-bool pl_train_take(pl_replica_t *r, pl_objective_state_t *o, pl_step_event_t event);
+bool pl_train_take(pl_replica_t *r, pl_objective_state_t *o, pl_objective_event_t event);
 void pl_train_pipeline_take(pl_replica_t *r, pl_pipeline_event_t event);
 /* The step fails, or one of its stages; what was sent comes back first. */
 void pl_train_fail(pl_replica_t *r, pl_inflight_t *inflight, const pl_error_t *failure);
-void pl_train_stage_fail(pl_replica_t *r, pl_objective_state_t *o, pl_step_stage_t stage,
-                         const pl_error_t *failure);
+void pl_train_stage_fail(pl_replica_t *r, pl_objective_state_t *o,
+                         pl_objective_stage_t stage, const pl_error_t *failure);
 /* Sends the steps that did not run or that came since: the first from one of the
  * module's objectives on  [0: whole], the others whole. */
 void pl_train_again(pl_replica_t *r, int objective);
@@ -147,7 +147,7 @@ pl_inflight_t *pl_inflight_take(const pl_replica_t *r, pl_error_t *err);
 int pl_train_fail_behind(const pl_pipeline_t *pipeline, uint64_t number, pl_error_t *err);
 /* Answers the steps whose results are here, the oldest first; a skipped one is diagnosed
  * before. */
-void pl_train_settle(pl_replica_t *r);
+void pl_train_answer(pl_replica_t *r);
 /* The ranks have synchronized behind the skipped step. */
 void pl_train_followed(pl_replica_t *r);
 

@@ -1,10 +1,10 @@
 /* shards.h - how the sums of micro-shards are made by any number of ranks
  *
- * All is pure functions of how many shards and ranks there are.  A rank's shards are
- * neighbours; what it can add up by itself in the canonical tree over all shards are the
- * largest subtrees within them, its parts. */
-#ifndef PL_STRATEGIES_SHARDS_H
-#define PL_STRATEGIES_SHARDS_H
+ * All is pure functions of how many micro-shards and ranks there are.  A rank's
+ * micro-shards are neighbours; what it can add up by itself in the canonical tree over
+ * all micro-shards are the largest subtrees within them, its parts. */
+#ifndef PL_STRATEGIES_MICRO_SHARDS_H
+#define PL_STRATEGIES_MICRO_SHARDS_H
 
 #include <stdint.h>
 
@@ -15,8 +15,8 @@ typedef struct pl_part_of_shards {
     int first, count;
 } pl_part_of_shards_t;
 
-/* What is done with a shard's gradients: so many sums lie there already, of which the
- * last so many are added up with them. */
+/* What is done with a micro-shard's gradients: so many sums lie there already, of
+ * which the last so many are added up with them. */
 typedef struct pl_fold {
     int there, added;
 } pl_fold_t;
@@ -27,15 +27,15 @@ typedef struct pl_stack {
     int count;
 } pl_stack_t;
 
-int pl_first_shard(int shards, int ranks, int rank);
+int pl_micro_shard_first(int micro_shards, int ranks, int rank);
 
-/* The next shard of a rank comes to what there is. */
-pl_fold_t pl_stack_fold(pl_stack_t *stack, int shards, int shard);
+/* The next micro-shard of a rank comes to what there is. */
+pl_fold_t pl_stack_fold(pl_stack_t *stack, int micro_shards, int micro_shard);
 
-/* What a rank has once all its shards have come. */
-void pl_parts_of(pl_stack_t *stack, int shards, int ranks, int rank);
+/* What a rank has once all its micro-shards have come. */
+void pl_parts_of(pl_stack_t *stack, int micro_shards, int ranks, int rank);
 
 /* The most that one of the ranks has. */
-int pl_parts_most(int shards, int ranks);
+int pl_parts_most(int micro_shards, int ranks);
 
 #endif

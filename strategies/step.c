@@ -16,7 +16,7 @@ enum { STAGE_EVENTS = 4, STAGES = PL_STAGE_FOLLOW + 1 };
     ON(UPDATE_ORDERED) = TO(state), ON(FOLLOW_ORDERED) = TO(state)
 
 /* How far it is sent.  Results are not here: what is owed decides about them. */
-static const unsigned char step_next[PL_STEP_STATES][PL_STEP_EVENTS] = {
+static const unsigned char objective_next[PL_STEP_STATES][PL_STEP_EVENTS] = {
     [PL_STEP_UNSENT] = {ON(COMPUTE_SENT) = TO(COMPUTING), ON(AGAIN) = TO(UNSENT)},
     [PL_STEP_COMPUTING] = {ON(COMPUTE_ORDERED) = TO(COMPUTED),
                            ON(EXCHANGE_BEGUN) = TO(EXCHANGING)},
@@ -37,23 +37,24 @@ static const unsigned char step_next[PL_STEP_STATES][PL_STEP_EVENTS] = {
     [PL_STEP_FAILED] = {ORDERED_LATE(FAILED)},
 };
 
-static int step_refuse(const pl_step_t *step, pl_step_event_t event, pl_error_t *err)
+static int event_refuse(const pl_objective_stages_t *stages, pl_objective_event_t event,
+                        pl_error_t *err)
 {
     return pl_fail(err, PL_EBUG,
                    "event \"%s\" cannot come in state \"%s\" of a training step, which "
                    "waits for the results of%s%s%s%s%s",
-                   pl_step_event_name(event), pl_step_state_name(step->state),
-                   step->owed ? "" : " nothing",
-                   pl_step_owes(step, PL_STAGE_COMPUTE) ? " compute" : "",
-                   pl_step_owes(step, PL_STAGE_REDUCE) ? " reduce" : "",
-                   pl_step_owes(step, PL_STAGE_UPDATE) ? " update" : "",
-                   pl_step_owes(step, PL_STAGE_FOLLOW) ? " follow" : "");
+                   pl_objective_event_name(event), pl_objective_phase_name(stages->phase),
+                   stages->owed ? "" : " nothing",
+                   pl_objective_owes(stages, PL_STAGE_COMPUTE) ? " compute" : "",
+                   pl_objective_owes(stages, PL_STAGE_REDUCE) ? " reduce" : "",
+                   pl_objective_owes(stages, PL_STAGE_UPDATE) ? " update" : "",
+                   pl_objective_owes(stages, PL_STAGE_FOLLOW) ? " follow" : "");
 }
 
 /* Whether a stage has come into order, so that its results may come. */
-static bool is_ordered(pl_step_state_t state, pl_step_stage_t stage)
+static bool is_ordered(pl_objective_phase_t state, pl_objective_stage_t stage)
 {
-    static const pl_step_state_t under_way[STAGES] = {
+    static const pl_objective_phase_t under_way[STAGES] = {
         [PL_STAGE_COMPUTE] = PL_STEP_COMPUTING,
         [PL_STAGE_REDUCE] = PL_STEP_REDUCING,
         [PL_STAGE_UPDATE] = PL_STEP_UPDATING,
@@ -64,45 +65,48 @@ static bool is_ordered(pl_step_state_t state, pl_step_stage_t stage)
 }
 
 /* A failure stays one, whatever else comes. */
-static void result_take(pl_step_t *step, pl_step_stage_t stage, pl_step_state_t to)
+static void result_take(pl_objective_stages_t *stages, pl_objective_stage_t stage,
+                        pl_objective_phase_t to)
 {
-    step->owed &= ~(1u << stage);
-    if (step->state != PL_STEP_FAILED)
-        step->state = to;
+    stages->owed &= ~(1u << stage);
+    if (stages->phase != PL_STEP_FAILED)
+        stages->phase = to;
 }
 
-int pl_step_take(pl_step_t *step, pl_step_event_t event, pl_error_t *err)
+int pl_objective_take(pl_objective_stages_t *stages, pl_objective_event_t event,
+                      pl_error_t *err)
 {
     const bool of_stage = event < STAGES * STAGE_EVENTS;
-    const pl_step_event_t kind = of_stage ? event % STAGE_EVENTS : event;
-    const pl_step_stage_t stage = of_stage ? event / STAGE_EVENTS
-                                  : event == PL_STEP_ON_UPDATE_SKIPPED ? PL_STAGE_UPDATE
-                                                                       : PL_STAGE_COMPUTE;
-    const bool owes = pl_step_owes(step, stage);
-    const int next = step_next[step->state][event];
+    const pl_objective_event_t kind = of_stage ? event % STAGE_EVENTS : event;
+    const pl_objective_stage_t stage = of_stage ? event / STAGE_EVENTS
+                                       : event == PL_STEP_ON_UPDATE_SKIPPED
+                                           ? PL_STAGE_UPDATE
+                                           : PL_STAGE_COMPUTE;
+    const bool owes = pl_objective_owes(stages, stage);
+    const int next = objective_next[stages->phase][event];
     switch (kind) {
     case PL_STEP_ON_COMPUTE_TOLD:
-        if (!owes || !is_ordered(step->state, stage))
-            return step_refuse(step, event, err);
-        result_take(step, stage, step->state);
+        if (!owes || !is_ordered(stages->phase, stage))
+            return event_refuse(stages, event, err);
+        result_take(stages, stage, stages->phase);
         return PL_OK;
     case PL_STEP_ON_COMPUTE_FAILED:
     case PL_STEP_ON_COMPUTE_SKIPPED:
     case PL_STEP_ON_UPDATE_SKIPPED:
         if (!owes)
-            return step_refuse(step, event, err);
-        result_take(step, stage,
+            return event_refuse(stages, event, err);
+        result_take(stages, stage,
                     kind == PL_STEP_ON_COMPUTE_FAILED ? PL_STEP_FAILED : PL_STEP_SKIPPED);
         return PL_OK;
     default: break;
     }
     if (!next || (kind == PL_STEP_ON_COMPUTE_SENT && owes)
         || (kind == PL_STEP_ON_COMPUTE_ORDERED && !owes)
-        || (kind == PL_STEP_ON_AGAIN && step->owed))
-        return step_refuse(step, event, err);
+        || (kind == PL_STEP_ON_AGAIN && stages->owed))
+        return event_refuse(stages, event, err);
     if (kind == PL_STEP_ON_COMPUTE_SENT)
-        step->owed |= 1u << stage;
-    step->state = (pl_step_state_t)(next - 1);
+        stages->owed |= 1u << stage;
+    stages->phase = (pl_objective_phase_t)(next - 1);
     return PL_OK;
 }
 
@@ -151,13 +155,13 @@ int pl_pipeline_take(pl_pipeline_state_t *state, pl_pipeline_event_t event,
 
 #define PL_X(name, text) text,
 
-const char *pl_step_state_name(pl_step_state_t state)
+const char *pl_objective_phase_name(pl_objective_phase_t state)
 {
     static const char *const names[] = {PL_STEP_STATE_LIST(PL_X)};
     return names[state];
 }
 
-const char *pl_step_event_name(pl_step_event_t event)
+const char *pl_objective_event_name(pl_objective_event_t event)
 {
     static const char *const names[] = {PL_STEP_EVENT_LIST(PL_X)};
     return names[event];

@@ -69,7 +69,7 @@
     X(SKIPPED, "skipped") \
     X(FAILED, "failed")
 
-/* Four of each stage, in the order of pl_step_stage_t; then the others. */
+/* Four of each stage, in the order of pl_objective_stage_t; then the others. */
 #define PL_STEP_EVENT_LIST(X) \
     X(COMPUTE_SENT, "compute sent") \
     X(COMPUTE_ORDERED, "compute ordered") \
@@ -115,24 +115,24 @@
     X(RESET, "reset") \
     X(BREAK, "break")
 
-typedef enum pl_step_state {
+typedef enum pl_objective_phase {
 #define PL_X(name, text) PL_STEP_##name,
     PL_STEP_STATE_LIST(PL_X) PL_STEP_STATES
 #undef PL_X
-} pl_step_state_t;
+} pl_objective_phase_t;
 
-typedef enum pl_step_event {
+typedef enum pl_objective_event {
 #define PL_X(name, text) PL_STEP_ON_##name,
     PL_STEP_EVENT_LIST(PL_X) PL_STEP_EVENTS
 #undef PL_X
-} pl_step_event_t;
+} pl_objective_event_t;
 
-typedef enum pl_step_stage {
+typedef enum pl_objective_stage {
     PL_STAGE_COMPUTE,
     PL_STAGE_REDUCE,
     PL_STAGE_UPDATE,
     PL_STAGE_FOLLOW,
-} pl_step_stage_t;
+} pl_objective_stage_t;
 
 /* Those that end when the ranks have synchronized, as bits. */
 #define PL_STAGES_OF_RANKS (1u << PL_STAGE_REDUCE | 1u << PL_STAGE_FOLLOW)
@@ -150,30 +150,32 @@ typedef enum pl_pipeline_event {
 } pl_pipeline_event_t;
 
 /* One objective of a step. */
-typedef struct pl_step {
-    pl_step_state_t state;
-    unsigned owed;                                 /* stages: bits 1 << pl_step_stage_t */
-} pl_step_t;
+typedef struct pl_objective_stages {
+    pl_objective_phase_t phase;
+    unsigned owed;                            /* stages: bits 1 << pl_objective_stage_t */
+} pl_objective_stages_t;
 
 /* PL_EBUG, and nothing changes: the event cannot come in this state. */
-int pl_step_take(pl_step_t *step, pl_step_event_t event, pl_error_t *err);
+int pl_objective_take(pl_objective_stages_t *stages, pl_objective_event_t event,
+                      pl_error_t *err);
 int pl_pipeline_take(pl_pipeline_state_t *state, pl_pipeline_event_t event,
                      pl_error_t *err);
 
 /* The event of a stage: sent, ordered, told or failed is that of compute. */
-static inline pl_step_event_t pl_step_event_of(pl_step_stage_t stage,
-                                               pl_step_event_t of_compute)
+static inline pl_objective_event_t pl_objective_event_of(pl_objective_stage_t stage,
+                                                         pl_objective_event_t of_compute)
 {
-    return (pl_step_event_t)(4 * (int)stage + (int)of_compute);
+    return (pl_objective_event_t)(4 * (int)stage + (int)of_compute);
 }
 
-static inline bool pl_step_owes(const pl_step_t *step, pl_step_stage_t stage)
+static inline bool pl_objective_owes(const pl_objective_stages_t *stages,
+                                     pl_objective_stage_t stage)
 {
-    return step->owed >> stage & 1;
+    return stages->owed >> stage & 1;
 }
 
-const char *pl_step_state_name(pl_step_state_t state);
-const char *pl_step_event_name(pl_step_event_t event);
+const char *pl_objective_phase_name(pl_objective_phase_t state);
+const char *pl_objective_event_name(pl_objective_event_t event);
 const char *pl_pipeline_state_name(pl_pipeline_state_t state);
 const char *pl_pipeline_event_name(pl_pipeline_event_t event);
 

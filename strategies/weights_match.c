@@ -107,10 +107,10 @@ static bool model_uses(const pl_model_t *model, const char *patterns)
 static bool is_of_other_side(const pl_model_t *model, const pl_module_ops_t *module,
                              const char *name)
 {
-    const pl_module_step_t *step = module->steps;
-    while (step && step->name && !pl_patterns_fit(step->parameters, name))
-        step++;
-    return step && step->name && !model_uses(model, step->parameters);
+    const pl_module_objective_t *objective = module->objectives;
+    while (objective && objective->name && !pl_patterns_fit(objective->parameters, name))
+        objective++;
+    return objective && objective->name && !model_uses(model, objective->parameters);
 }
 
 bool pl_weights_fit(const pl_weights_t *weights, const pl_tensor_info_t *tensor)

@@ -7,7 +7,7 @@
 #include "tensor/model.h"
 
 /* Every parameter and state tensor of the model is among the weights with its shape, and
- * no other parameter or state tensor is, but for those of the module's named steps that
+ * no other parameter or state tensor is, but for those of the module's objectives that
  * the model has nothing of: it was described for a stage that takes one side alone.
  * PL_EFORMAT lists what is missing, what is too much and what has another shape, with the
  * first items of each and how many more there are.  file: the weights before

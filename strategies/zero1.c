@@ -28,7 +28,7 @@
 typedef struct zero1 {
     pl_ddp_t ddp;                                           /* first: it is one */
     pl_replica_meets_t meets;
-    pl_call_t *settling;                             /* that has slots gathered  [none] */
+    pl_call_t *gathering;                            /* that has slots gathered  [none] */
     int slot;                                        /* which is */
     pl_floats_t *gathered[PL_SLOTS];                 /* counted: whole, for the next
                                                         export  [none] */
@@ -75,7 +75,7 @@ static void params_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *f
 static int zero1_stepped(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
 {
     if (((pl_ddp_t *)r)->on_device)
-        return pl_ddp_device_gather_params((pl_ddp_t *)r, sums->step, err);
+        return pl_ddp_device_gather_params((pl_ddp_t *)r, sums->objective, err);
     const pl_meeting_t params = {.begin = params_begin, .end = params_end};
     return pl_ddp_meet((pl_ddp_t *)r, &params, err);
 }
@@ -84,8 +84,8 @@ static int zero1_stepped(pl_replica_t *r, const pl_replica_sums_t *sums, pl_erro
 
 static void slots_end(zero1_t *z, const pl_error_t *failure)
 {
-    pl_call_t *call = z->settling;
-    z->settling = NULL;
+    pl_call_t *call = z->gathering;
+    z->gathering = NULL;
     if (failure)
         pl_call_fail(call, failure);
     else
@@ -199,7 +199,7 @@ static int zero1_synchronize(void *self, pl_call_t *call, const pl_body_t *body,
     zero1_t *z = self;
     if (!body->synchronize.whole)
         return pl_reply_synchronize(call, &(pl_synchronize_reply_t){0});
-    z->settling = call;
+    z->gathering = call;
     z->slot = 0;
     slot_next(z);
     return PL_OK;
@@ -252,13 +252,14 @@ static int ranges_find(const pl_replica_t *r, pl_ddp_range_t range[PL_GRAD_BUCKE
         range[k] = (pl_ddp_range_t){.first = r->bucket[k + 1], .end = r->bucket[k]};
     for (int i = 0; i < r->model->count && !r->bucket_count; i++) {
         const pl_tensor_info_t *t = &r->model->tensor[i];
-        if (t->region != PL_REGION_PARAMS || (count && range[count - 1].step == t->step))
+        if (t->region != PL_REGION_PARAMS
+            || (count && range[count - 1].objective == t->objective))
             continue;
         if (count == PL_GRAD_BUCKETS_MOST)
             return 0;
         if (count)
             range[count - 1].end = t->offset;
-        range[count++] = (pl_ddp_range_t){t->offset, r->model->params, t->step};
+        range[count++] = (pl_ddp_range_t){t->offset, r->model->params, t->objective};
     }
     return r->bucket_count ? r->bucket_count : count;
 }
@@ -279,7 +280,7 @@ static void zero1_described(pl_replica_t *r)
     z->ddp.scatters = ranges_find(r, z->ddp.scatter);
     if (z->ddp.scatters)
         z->meets.norms = r->model->params / r->norm_block + 1 + r->model->count;
-    z->meets.graphs = there->graphs + (z->ddp.scatters ? r->steps : 0);
+    z->meets.graphs = there->graphs + (z->ddp.scatters ? r->objectives : 0);
     z->meets.describe = pl_ddp_state_describe;
     z->meets.region = pl_ddp_state_region;
 }

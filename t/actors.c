@@ -135,8 +135,8 @@ static void a_message_is_called_by_the_level_of_the_table_only(void)
 }
 
 /* What the caller's side would not let out: an envelope made by hand. */
-static void send_forged(pl_address_t to, uint32_t from_kind, uint64_t run, uint32_t epoch,
-                        uint32_t message, const void *fields)
+static void send_forged(pl_address_t to, uint32_t from_kind, uint64_t run,
+                        uint32_t incarnation, uint32_t message, const void *fields)
 {
     const pl_address_t *from = &actor_of(rig.queen)->address;
     pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
@@ -145,7 +145,7 @@ static void send_forged(pl_address_t to, uint32_t from_kind, uint64_t run, uint3
                        .call = 99,
                        .remaining = -1,
                        .run = run,
-                       .epoch = epoch,
+                       .incarnation = incarnation,
                        .from_thread = from->thread,
                        .from_actor = from->actor,
                        .from_kind = from_kind,
@@ -174,10 +174,11 @@ static void the_mailbox_refuses_what_is_not_allowed(void)
     send_forged(bee, host, run, 0, PL_MESSAGE_open_data, &(pl_open_data_t){.facts = ""});
     rig_ask(bee, DO_REPLY);
     rig_wait(1);
-    is_int(rig.runtime->refused, 7,
-           "a sideways call, another epoch, another run, a second start, a message it "
-           "has no handler, "
-           "one for another level, one by another level than its own");
+    is_int(
+        rig.runtime->refused, 7,
+        "a sideways call, another incarnation, another run, a second start, a message it "
+        "has no handler, "
+        "one for another level, one by another level than its own");
     is_int(rig.queen->replies, 1, "and goes on");
     rig_close();
 }

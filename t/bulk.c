@@ -58,9 +58,9 @@ static void on_event(void *user, int peer, pl_link_event_t event, const char *te
     ((end_t *)user)->events[event]++;
 }
 
-static void settle(void)
+static void loop_turn(void)
 {
-    pl_sockets_settle(&loop);
+    pl_sockets_flush(&loop);
     struct timeval soon = {0, 2000};
     event_base_loopexit(loop.base, &soon);
     event_base_loop(loop.base, EVLOOP_ONCE);
@@ -68,7 +68,7 @@ static void settle(void)
 
 #define until(truth) \
     for (int64_t end_ = pl_now() + 20 * PL_SECOND; !(truth) && pl_now() < end_;) \
-    settle()
+    loop_turn()
 
 static void open_at(const char *where, size_t most)
 {
@@ -77,7 +77,7 @@ static void open_at(const char *where, size_t most)
     loop = (pl_sockets_t){.base = event_base_new()};
     usual = (pl_bulk_spec_t){.link = {.endpoint = where,
                                       .run = 7,
-                                      .epoch = 1,
+                                      .incarnation = 1,
                                       .world_size = 1,
                                       .times = {.beat = 40, .rejoin = 2000}},
                              .most = most,
@@ -188,7 +188,7 @@ static void a_transfer_outlives_cuts(void)
             wire_cut();
             cuts++;
         }
-        settle();
+        loop_turn();
     }
     ok(cuts >= 3, "cut %d times", cuts);
     is_int(rank.sent, 1, "it was sent");
@@ -208,7 +208,7 @@ static void what_is_under_way_is_bounded(void)
     long before = scarce_live();
     send_one(&rank, PL_LINK_HOST, 64 << 20, 3);
     for (int k = 0; k < 50; k++)
-        settle();
+        loop_turn();
     ok(scarce_live() - before < 30, "%ld blocks for 128 pieces that nobody takes",
        scarce_live() - before);
     wire_hold(false);
@@ -337,7 +337,7 @@ static void a_new_incarnation_has_nothing_of_the_old(void)
     send_one(&host, 0, 1000, 1);
     is_int(pl_bulk_renew(host.bulk, 2, 3, NULL), PL_OK, "it begins");
     is_int(host.failed, 1, "what waited for the old is told as lost");
-    usual.link.epoch = 2;
+    usual.link.incarnation = 2;
     usual.link.world_size = 3;
     usual.link.rank = 2;
     rank_opens();

@@ -8,7 +8,7 @@
 #include "strategies/collectives/split.h"
 #include "tap.h"
 
-static pl_split_t split[RANKS];
+static pl_group_split_t split[RANKS];
 static told_t split_ended[RANKS];
 
 /* Collectives of a rank's group: what is done before such a one opens; and one that does
@@ -35,7 +35,7 @@ static void shut_close(void *self)
     (void)self;
 }
 
-static void split_tell(void *self, pl_split_t *s, const pl_error_t *failure)
+static void split_tell(void *self, pl_group_split_t *s, const pl_error_t *failure)
 {
     told_t *t = &told[s - split][2];
     t->order = captain->answers + 1;
@@ -45,7 +45,7 @@ static void split_tell(void *self, pl_split_t *s, const pl_error_t *failure)
 }
 
 /* The struct is the caller's again: so nothing may read it afterwards. */
-static void split_end(void *self, pl_split_t *s, const pl_error_t *err)
+static void split_end(void *self, pl_group_split_t *s, const pl_error_t *err)
 {
     told_t *t = &split_ended[s - split];
     t->order = captain->answers + 1;
@@ -58,13 +58,13 @@ static void split_end(void *self, pl_split_t *s, const pl_error_t *err)
 static int split_one(int rank, const char *name, int color)
 {
     pl_error_t err = {0};
-    split[rank] = (pl_split_t){.from = captain->rank[rank],
-                               .rank = rank,
-                               .size = RANKS,
-                               .color = color,
-                               .part = part_of(name),
-                               .done = split_tell,
-                               .ended = split_end};
+    split[rank] = (pl_group_split_t){.from = captain->rank[rank],
+                                     .rank = rank,
+                                     .size = RANKS,
+                                     .color = color,
+                                     .part = part_of(name),
+                                     .done = split_tell,
+                                     .ended = split_end};
     pl_collective_split(captain, &split[rank], &err);
     pl_object_unref(split[rank].part);
     return err.code;
@@ -223,7 +223,7 @@ static void a_group_that_ends_early_is_told_when_the_gather_is_over(void)
 
 static void one_split_at_a_time_is_possible(void)
 {
-    static pl_split_t second;
+    static pl_group_split_t second;
     pl_error_t err;
     captain_meet();
     split_one(0, "slow", 7);

@@ -276,7 +276,7 @@ static void put_classes(int64_t target[SPLIT_SAMPLES])
                                                     : 90000;
 }
 
-static int held_of(const pl_split_t *split, const int64_t *target, int64_t class)
+static int held_of(const pl_data_split_t *split, const int64_t *target, int64_t class)
 {
     int count = 0;
     for (int64_t k = 0; k < split->held_count; k++)
@@ -288,13 +288,13 @@ static void a_stratified_split_keeps_the_proportions_of_classes(void)
 {
     int64_t target[SPLIT_SAMPLES];
     pl_error_t err = {0};
-    pl_split_t split, again, other;
+    pl_data_split_t split, again, other;
     put_classes(target);
-    pl_split_spec_t spec = {.seed = 7,
+    pl_data_split_spec_t spec = {.seed = 7,
                             .total = SPLIT_SAMPLES,
                             .share = 0.2,
                             .target = target};
-    is_int(pl_split_make(&split, &spec, &err), PL_OK, "made");
+    is_int(pl_data_split_make(&split, &spec, &err), PL_OK, "made");
     is_int(split.held_count, 200, "as many as asked for");
     is_int(held_of(&split, target, 0), 140, "of the largest class its share");
     is_int(held_of(&split, target, 1), 50, "of the next");
@@ -304,20 +304,20 @@ static void a_stratified_split_keeps_the_proportions_of_classes(void)
     for (int64_t k = 1; k < split.held_count; k++)
         rising = rising && split.held[k - 1] < split.held[k];
     ok(rising, "each once, rising");
-    pl_split_make(&again, &spec, NULL);
+    pl_data_split_make(&again, &spec, NULL);
     ok(!memcmp(again.held, split.held, 200 * sizeof(int64_t)), "the seed alone decides");
     spec.seed = 8;
-    pl_split_make(&other, &spec, NULL);
+    pl_data_split_make(&other, &spec, NULL);
     ok(memcmp(other.held, split.held, 200 * sizeof(int64_t)), "another has others");
-    pl_split_release(&split);
-    pl_split_release(&again);
-    pl_split_release(&other);
+    pl_data_split_release(&split);
+    pl_data_split_release(&again);
+    pl_data_split_release(&other);
     for (int k = 0; k < SPLIT_SAMPLES; k++)
         target[k] = k;
-    is_int(pl_split_make(&split, &spec, &err), PL_EINVAL, "classes of one sample each");
+    is_int(pl_data_split_make(&split, &spec, &err), PL_EINVAL, "classes of one sample");
     like(err.text, "data.stratify: no class has two samples", "are refused");
     spec.share = 0.0001;
-    is_int(pl_split_make(&split, &spec, &err), PL_EINVAL, "a share of nothing");
+    is_int(pl_data_split_make(&split, &spec, &err), PL_EINVAL, "a share of nothing");
     like(err.text, "data.val_split 0.0001 of 1000 samples leaves nothing to validate on",
          "is refused");
 }
@@ -624,25 +624,25 @@ static void csv_columns_without_names_are_taken_by_position(void)
 }
 
 /* Of 100 rows a third is of class 1; those that are held back are far from the others. */
-static void statistics_check(const pl_split_t *split, bool stratify)
+static void statistics_check(const pl_data_split_t *split, bool stratify)
 {
     char text[4096] = "", options[256];
     double sum = 0, squares = 0, worst = 0;
     const double rest = (double)(100 - split->held_count);
     for (int k = 0; k < 100; k++) {
-        const bool held = pl_split_holds(split, k);
+        const bool held = pl_data_split_holds(split, k);
         sprintf(text + strlen(text), "%d,%d\n", held ? 1000000 + k : k, k % 3 == 1);
         sum += held ? 0 : k / rest;
     }
     for (int k = 0; k < 100; k++)
-        squares += pl_split_holds(split, k) ? 0 : (k - sum) * (k - sum) / rest;
+        squares += pl_data_split_holds(split, k) ? 0 : (k - sum) * (k - sum) / rest;
     snprintf(options, sizeof options, "{\"path\": \"%s\"}",
              file_put_text("split.csv", text));
     rig_t rig = rig_open_split(&pl_csv_dataset, 0.3, stratify, options);
     is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
     for (int64_t k = 0; k < 100; k++) {
         rig_read(&rig, 1, &k);
-        if (!pl_split_holds(split, k))
+        if (!pl_data_split_holds(split, k))
             worst = fmax(worst, fabs(*(float *)rig.field[0]
                                      - ((double)k - sum) / sqrt(squares)));
     }
@@ -654,17 +654,17 @@ static void statistics_check(const pl_split_t *split, bool stratify)
 static void csv_statistics_leave_out_what_is_kept_for_validation(void)
 {
     int64_t target[100];
-    pl_split_t split = {0};
-    pl_split_spec_t spec = {.seed = 42, .total = 100, .share = 0.3};
-    pl_split_make(&split, &spec, NULL);
+    pl_data_split_t split = {0};
+    pl_data_split_spec_t spec = {.seed = 42, .total = 100, .share = 0.3};
+    pl_data_split_make(&split, &spec, NULL);
     statistics_check(&split, false);
-    pl_split_release(&split);
+    pl_data_split_release(&split);
     for (int k = 0; k < 100; k++)
         target[k] = k % 3 == 1;
     spec.target = target;
-    pl_split_make(&split, &spec, NULL);
+    pl_data_split_make(&split, &spec, NULL);
     statistics_check(&split, true);
-    pl_split_release(&split);
+    pl_data_split_release(&split);
 }
 
 static void put_labels(char *text, size_t size, int rows, int classes)

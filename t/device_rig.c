@@ -133,7 +133,7 @@ int device_replay(device_rig_t *rig, const operator_run_t *run, pl_plan_t *plan,
     results_init(to, run);
     told_t told = {.replay = {.seed = run->seed,
                               .step = run->step,
-                              .shard = run->shard,
+                              .micro_batch = run->micro_batch,
                               .input = {run->index},
                               .figures = to->figures[0],
                               .output = {to->output},
@@ -215,7 +215,7 @@ double device_difference(operator_run_t *run, const device_results_t *got)
     pl_reference_replay_t replay = {.input = {run->index},
                                     .seed = run->seed,
                                     .step = run->step,
-                                    .shard = run->shard,
+                                    .micro_batch = run->micro_batch,
                                     .figures = figures,
                                     .output = {y}};
     memcpy(replay.region, run->region, sizeof replay.region);

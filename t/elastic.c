@@ -102,7 +102,7 @@ typedef struct run {
     int ranks, until;
 } run_t;
 
-/* 12 shards of 3, unless it says otherwise; it ends with step `until`. */
+/* 12 micro-shards of 3, unless it says otherwise; it ends with step `until`. */
 static rig_result_t *fit_run(run_t run)
 {
     char trainer[512], data[200];
@@ -175,7 +175,7 @@ static void any_number_of_ranks_comes_to_the_same_bits(void)
         (run_t){.trainer = ", \"accumulate_grad_batches\": 2"});
 }
 
-static void shards_need_not_be_shared_out_evenly(void)
+static void micro_shards_need_not_be_distributed_evenly(void)
 {
     if (!has_cpu())
         return;
@@ -382,25 +382,27 @@ static void what_is_not_finite_is_passed_over_by_all(void)
 
 /* ---- who adds up what ---- */
 
-static void parts_make_up_all_shards_in_order(void)
+static void parts_make_up_all_micro_shards_in_order(void)
 {
     int worst = 0;
     bool whole = true;
-    for (int shards = 1; shards <= 64; shards++)
-        for (int ranks = 1; ranks <= shards; ranks++) {
+    for (int micro_shards = 1; micro_shards <= 64; micro_shards++)
+        for (int ranks = 1; ranks <= micro_shards; ranks++) {
             int next = 0;
             for (int rank = 0; rank < ranks; rank++) {
                 pl_stack_t stack;
-                pl_parts_of(&stack, shards, ranks, rank);
+                pl_parts_of(&stack, micro_shards, ranks, rank);
                 for (int k = 0; k < stack.count; next += stack.part[k++].count)
                     whole &= stack.part[k].first == next;
-                whole &= stack.count > 0 && stack.count <= pl_parts_most(shards, ranks);
+                whole &= stack.count > 0
+                         && stack.count <= pl_parts_most(micro_shards, ranks);
             }
-            whole &= next == shards;
-            worst = pl_parts_most(shards, ranks) > worst ? pl_parts_most(shards, ranks)
-                                                         : worst;
+            whole &= next == micro_shards;
+            worst = pl_parts_most(micro_shards, ranks) > worst
+                        ? pl_parts_most(micro_shards, ranks)
+                        : worst;
         }
-    ok(whole && worst <= PL_PARTS_MOST, "up to 64 shards: %d parts at most", worst);
+    ok(whole && worst <= PL_PARTS_MOST, "up to 64 micro-shards: %d parts at most", worst);
     is_int(pl_parts_most(12, 1), 1, "of 12 one rank has one");
     is_int(pl_parts_most(12, 2), 2, "two have two each");
     is_int(pl_parts_most(12, 3), 1, "three have one each");
@@ -414,7 +416,7 @@ int main(void)
                                              {NULL, NULL}};
     rig_init(more);
     run(any_number_of_ranks_comes_to_the_same_bits);
-    run(shards_need_not_be_shared_out_evenly);
+    run(micro_shards_need_not_be_distributed_evenly);
     run(it_trains_what_one_rank_does);
     run(the_number_of_ranks_may_change_on_the_way);
     run(what_is_measured_and_predicted_is_the_same_too);
@@ -423,6 +425,6 @@ int main(void)
     run(two_spellings_that_differ_are_refused);
     run(both_spellings_train_the_same);
     run(what_is_not_finite_is_passed_over_by_all);
-    run(parts_make_up_all_shards_in_order);
+    run(parts_make_up_all_micro_shards_in_order);
     return tap_done();
 }

@@ -297,7 +297,7 @@ static void a_child_whose_start_was_refused_is_gone(void)
     rig_open();
     pl_address_t bee;
     rig_spawn(&bee_ops, PL_SAME_THREAD, "", &bee);
-    rig.runtime->epoch++;                             /* the start is of the one before */
+    rig.runtime->incarnation++;                       /* the start is of the one before */
     rig_wait(1);
     is_int(rig.queen->code, PL_EPROTOCOL, "the start failed");
     rig_turn();

@@ -43,7 +43,7 @@ static const struct {
 static char path[256];
 static FILE *file;
 static pl_error_t err;
-static uint32_t origin, epoch;                /* of what is written next */
+static uint32_t origin, incarnation;          /* of what is written next */
 static int rank, shift;                       /* shift: actors have other numbers by it */
 static struct {
     pl_envelope_t envelope;
@@ -86,7 +86,7 @@ static void journal_begins(void)
         snprintf(kind.name, sizeof kind.name, "%s", actors[k].name);
         put(PL_JOURNAL_KIND, &kind, sizeof kind, (pl_bytes_t){0});
     }
-    origin = epoch = 0;
+    origin = incarnation = 0;
     rank = shift = 0;
 }
 
@@ -113,7 +113,7 @@ static void call(double at, uint64_t number, uint64_t cause, who_t from, who_t t
     const pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
                              .kind = PL_KIND_CALL,
                              .message = (uint16_t)what,
-                             .epoch = epoch,
+                             .incarnation = incarnation,
                              .run = 7,
                              .call = number,
                              .cause = cause,
@@ -443,14 +443,14 @@ static void a_wait_for_a_rank_elsewhere_is_that_of_its_process(void)
     journal_begins();
     call(1, 1, 0, HOST, TRAINER, PL_MESSAGE_run, &nothing);
     call(1, 2, 1, LAUNCHER, FIT, PL_MESSAGE_run, &nothing);
-    origin = 2, epoch = 1, rank = 1;
+    origin = 2, incarnation = 1, rank = 1;
     call(2, 1, 0, HOST, STRATEGY, PL_MESSAGE_run, &nothing);
-    origin = 0, epoch = 0, rank = -1;
+    origin = 0, incarnation = 0, rank = -1;
     call(4, 4, 1, LAUNCHER, FIT, PL_MESSAGE_join, &join);
     back(5, 4, PL_KIND_REPLY, &nothing);
-    origin = 2, epoch = 1, rank = 1;
+    origin = 2, incarnation = 1, rank = 1;
     back(10, 1, PL_KIND_REPLY, &nothing);
-    origin = 0, epoch = 0, rank = -1;
+    origin = 0, incarnation = 0, rank = -1;
     back(11, 2, PL_KIND_REPLY, &nothing);
     back(11, 1, PL_KIND_REPLY, &nothing);
     json_t *answer = read_back(true), *waits = at(answer, "times", "waits");
@@ -556,16 +556,16 @@ static void a_stop_is_done_at_the_step_that_was_the_last(void)
 
 /* What a rank in another process does from a time on; another one there if it is shifted.
  */
-static void rank_trains(int which, uint32_t incarnation, double from)
+static void rank_trains(int which, uint32_t of, double from)
 {
     static const pl_body_t nothing;
     origin = (uint32_t)which + 1;
     rank = which;
-    epoch = incarnation;
+    incarnation = of;
     call(from, 1, 0, FIT, EPOCH, PL_MESSAGE_train_epoch, &nothing);
     call(from + 1, 2, 1, EPOCH, STRATEGY, PL_MESSAGE_train_batch, &nothing);
     origin = 0;
-    epoch = 0;
+    incarnation = 0;
     rank = 0;
 }
 
@@ -609,9 +609,9 @@ static void the_time_between_two_lives_is_no_work(void)
 {
     journal_begins();
     run_goes(1);
-    origin = 1, epoch = 1;
+    origin = 1, incarnation = 1;
     compute(2, 3, 0, "training_step");
-    epoch = 2;
+    incarnation = 2;
     compute(100, 101, 0, "training_step");
     compute(101.5, 102, 0, "training_step");
     json_t *answer = read_back(false);
@@ -685,12 +685,12 @@ static void an_error_is_followed_to_the_rank_that_failed_first(void)
     run_goes(1);
     rank_trains(0, 1, 2);
     rank_trains(1, 1, 2);
-    origin = 1, epoch = 1;
+    origin = 1, incarnation = 1;
     back(3.5, 2, PL_KIND_ERROR, &other);
-    origin = 2, epoch = 1, rank = 1;
+    origin = 2, incarnation = 1, rank = 1;
     back(4, 2, PL_KIND_ERROR, &first);
     back(5, 1, PL_KIND_ERROR, &first);
-    origin = 0, epoch = 0, rank = 0;
+    origin = 0, incarnation = 0, rank = 0;
     back(6, 2, PL_KIND_ERROR, &last);
     back(6, 1, PL_KIND_ERROR, &last);
     json_t *answer = read_back(true), *chain = at(answer, "end", "chain");
@@ -760,13 +760,13 @@ static void an_error_of_a_former_life_explains_nothing(void)
                      new = {.code = PL_ENAN, .text = "loss is nan"};
     journal_begins();
     run_goes(1);
-    origin = 1, epoch = 1;
+    origin = 1, incarnation = 1;
     call(2, 7, 4, STRATEGY, DEVICE, PL_MESSAGE_replay_plan, &nothing);
     back(3, 7, PL_KIND_ERROR, &old);
-    epoch = 2;
+    incarnation = 2;
     call(4, 4, 0, EPOCH, STRATEGY, PL_MESSAGE_train_batch, &nothing);
     back(5, 4, PL_KIND_ERROR, &new);
-    origin = 0, epoch = 0;
+    origin = 0, incarnation = 0;
     back(6, 2, PL_KIND_ERROR, &new);
     back(6, 1, PL_KIND_ERROR, &new);
     json_t *answer = read_back(true), *chain = at(answer, "end", "chain");

@@ -259,7 +259,7 @@ static int replay_compute(const fake_t *fake, const flight_t *flight, pl_error_t
     pl_replay_t *replay = flight->replay;
     pl_reference_replay_t run = {.seed = replay->seed,
                                  .step = replay->step,
-                                 .shard = replay->shard,
+                                 .micro_batch = replay->micro_batch,
                                  .figures = (void *)replay->figures};
     memcpy(run.region, fake->region, sizeof run.region);
     memcpy(run.input, replay->input, sizeof run.input);

@@ -164,11 +164,11 @@ static void far_early(void)
 {
     const char *place = getenv("PACELINE_PLACE");
     place = place ? place : getenv("PACELINE_SCRIPT");
-    int rank, epoch;
+    int rank, incarnation;
     char name[40];
-    if (!place || sscanf(place, "%d %*d %*s %d", &rank, &epoch) != 2)
+    if (!place || sscanf(place, "%d %*d %*s %d", &rank, &incarnation) != 2)
         return;
-    snprintf(name, sizeof name, "FAR_EARLY_%d_%d", rank, epoch);
+    snprintf(name, sizeof name, "FAR_EARLY_%d_%d", rank, incarnation);
     const char *then = getenv(name) ? getenv(name) : getenv("FAR_EARLY");
     if (then)
         end_come(then);

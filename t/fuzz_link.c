@@ -42,7 +42,7 @@ static pl_link_t *end_open(bool is_host)
         loop.base = event_base_new();
     pl_link_spec_t spec = {.endpoint = "tcp://127.0.0.1:1",
                            .run = 7,
-                           .epoch = 2,
+                           .incarnation = 2,
                            .world_size = RANKS,
                            .on_message = on_message,
                            .on_event = on_event};

@@ -83,7 +83,7 @@ static void keep_thread(void *user)
 {
     const keep_call_t *c = user;
     const pl_dropout_t *d = c->dropout;
-    keep(c->y, d->step, d->shard, d->key[0], d->key[1], (float)d->p, c->n);
+    keep(c->y, d->step, d->micro_batch, d->key[0], d->key[1], (float)d->p, c->n);
 }
 
 static void dropout_keeps_what_the_processor_keeps(void)

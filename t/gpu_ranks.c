@@ -415,7 +415,8 @@ static void a_wait_that_is_missing_is_found(void)
     static const one_t shards = {.trainer = "\"devices\": 2, \"depth\": 3",
                                  .by = "elastic",
                                  .strategy = SHARDS};
-    ok(differs(&shards, &mover_forgets_after), "parts that do not wait for their shards");
+    ok(differs(&shards, &mover_forgets_after),
+       "parts that do not wait for their micro-shards");
     ok(differs(&shards, &mover_forgets_fence), "a sum that does not wait for the parts");
     static const one_t apart = {.trainer = "\"devices\": 2",
                                 .by = "local_sgd",

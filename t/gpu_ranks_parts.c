@@ -18,13 +18,13 @@ static pl_node_t second_side(pl_graph_t *g)
     return pl_linear(g, "b.fc", pl_tanh(g, first_side(g)), RIG_CLASSES);
 }
 
-static void first_step(pl_graph_t *g, const void *self)
+static void first_objective(pl_graph_t *g, const void *self)
 {
     (void)self;
     pl_loss(g, pl_cross_entropy(g, first_side(g), pl_input(g, "y"), NULL));
 }
 
-static void second_step(pl_graph_t *g, const void *self)
+static void second_objective(pl_graph_t *g, const void *self)
 {
     (void)self;
     pl_loss(g, pl_cross_entropy(g, second_side(g), pl_input(g, "y"), NULL));
@@ -42,31 +42,31 @@ static void pair_step(pl_graph_t *g, const void *self, pl_stage_t stage)
     pl_loss(g, pl_cross_entropy(g, second_side(g), pl_input(g, "y"), NULL));
 }
 
-static const pl_module_step_t pair_steps[] = {
-    {.name = "first", .parameters = "a.*", .describe = first_step},
+static const pl_module_objective_t pair_objectives[] = {
+    {.name = "first", .parameters = "a.*", .describe = first_objective},
     {.name = "second",
      .parameters = "b.*",
-     .describe = second_step,
+     .describe = second_objective,
      .every_n_steps = second_every},
-    PL_STEPS_END,
+    PL_OBJECTIVES_END,
 };
 
 const pl_module_ops_t gpu_ranks_pair = {.name = "pair",
                                         .size = 1,
                                         .step = pair_step,
-                                        .steps = pair_steps};
+                                        .objectives = pair_objectives};
 
 /* The same sides; one objective has the weights and the other the biases. */
-static const pl_module_step_t zip_steps[] = {
-    {.name = "first", .parameters = "*.weight", .describe = second_step},
-    {.name = "second", .parameters = "*.bias", .describe = second_step},
-    PL_STEPS_END,
+static const pl_module_objective_t zip_objectives[] = {
+    {.name = "first", .parameters = "*.weight", .describe = second_objective},
+    {.name = "second", .parameters = "*.bias", .describe = second_objective},
+    PL_OBJECTIVES_END,
 };
 
 const pl_module_ops_t gpu_ranks_zip = {.name = "zip",
                                        .size = 1,
                                        .step = pair_step,
-                                       .steps = zip_steps};
+                                       .objectives = zip_objectives};
 
 /* So many parameters that blocks are of more than a cache line, and neither buckets nor
  * objectives begin where one does. */
@@ -91,17 +91,17 @@ static void wide_stage(pl_graph_t *g, const void *self, pl_stage_t stage)
     wide_step(g, self);
 }
 
-static const pl_module_step_t wide_steps[] = {
+static const pl_module_objective_t wide_objectives[] = {
     {.name = "first", .parameters = "*.weight", .describe = wide_step},
     {.name = "second", .parameters = "*.bias", .describe = wide_step},
-    PL_STEPS_END,
+    PL_OBJECTIVES_END,
 };
 
 const pl_module_ops_t gpu_ranks_wide = {.name = "wide", .size = 1, .step = wide_stage};
 const pl_module_ops_t gpu_ranks_wide_zip = {.name = "wide_zip",
                                             .size = 1,
                                             .step = wide_stage,
-                                            .steps = wide_steps};
+                                            .objectives = wide_objectives};
 
 /* ---- A batch norm for which one sample is enough ---- */
 

@@ -188,7 +188,7 @@ static void server_turn(int milliseconds, int messages)
     for (int64_t end = pl_now() + milliseconds * PL_MILLISECOND;
          server.messages < messages && pl_now() < end;) {
         struct timeval soon = {0, 2000};
-        pl_sockets_settle(&server.sockets);
+        pl_sockets_flush(&server.sockets);
         event_base_loopexit(server.sockets.base, &soon);
         event_base_loop(server.sockets.base, EVLOOP_ONCE);
     }
@@ -404,7 +404,7 @@ static void a_link_beyond_this_machine_needs_the_keys(void)
     pl_sockets_t loop = {.base = event_base_new()};
     pl_link_spec_t spec = {.endpoint = "tcp://0.0.0.0:0",
                            .run = 1,
-                           .epoch = 1,
+                           .incarnation = 1,
                            .world_size = 2,
                            .times = {.join = 500},
                            .on_message = on_message,
@@ -423,7 +423,7 @@ static void a_link_beyond_this_machine_needs_the_keys(void)
     ok(right && wrong, "a host may be named");
     for (int64_t end = pl_now() + 20 * PL_SECOND; gone < 1 && pl_now() < end;) {
         struct timeval soon = {0, 2000};
-        pl_sockets_settle(&loop);
+        pl_sockets_flush(&loop);
         event_base_loopexit(loop.base, &soon);
         event_base_loop(loop.base, EVLOOP_ONCE);
     }

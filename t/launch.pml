@@ -2,7 +2,7 @@
  *
  * What the launchers promise, in the small: three ranks, of which any two may die or be cut
  * off at any moment.  The trainer gets exactly one answer, rank zero's result or a failure;
- * no rank of an older epoch commits a checkpoint once a newer epoch has begun; every call
+ * no rank of an older incarnation commits a checkpoint once a newer incarnation has begun; every call
  * ends and nobody waits for ever.
  *
  * A rank that is cut off is not dead.  It goes on until its lease runs out, which is before
@@ -17,17 +17,17 @@
 
 mtype = { JOB, JOINED, RESULT, FAILED, ACK };
 
-chan to_rank[RANKS] = [1] of { mtype, byte };           /* what, epoch */
-chan to_launcher = [6] of { mtype, byte, byte };        /* what, rank, epoch */
+chan to_rank[RANKS] = [1] of { mtype, byte };           /* what, incarnation */
+chan to_launcher = [6] of { mtype, byte, byte };        /* what, rank, incarnation */
 chan late = [1] of { mtype, byte, byte };               /* held back by a cut connection */
-chan deaths = [6] of { byte, byte };                    /* rank, epoch; proven */
+chan deaths = [6] of { byte, byte };                    /* rank, incarnation; proven */
 chan answers = [2] of { mtype };                        /* to the trainer */
 
-byte epoch;                                     /* that the launcher is in, from 1 */
+byte incarnation;                                     /* that the launcher is in, from 1 */
 byte crashes, restarts;
 byte running;                                   /* ranks not proven dead */
-byte entered[RANKS];                            /* epoch whose collective a rank is in */
-byte committed;                                 /* newest epoch that has */
+byte entered[RANKS];                            /* incarnation whose collective a rank is in */
+byte committed;                                 /* newest incarnation that has */
 byte committing;                                /* ranks at it */
 bool arrived;                                   /* a result is there to be taken */
 byte results, failures;                         /* that the trainer got */
@@ -75,7 +75,7 @@ proctype rank(byte me; byte mine)
     if
     :: me == 0 ->
         atomic {
-            assert(epoch == mine);
+            assert(incarnation == mine);
             committing++;
             assert(committing == 1)
         };
@@ -124,7 +124,7 @@ inline tell_all(message)
     do
     :: k < RANKS ->
         if
-        :: nfull(to_rank[k]) -> to_rank[k] ! message, epoch
+        :: nfull(to_rank[k]) -> to_rank[k] ! message, incarnation
         :: full(to_rank[k])                     /* it does not read any more */
         fi;
         k++
@@ -140,7 +140,7 @@ proctype launcher()
 
 again:
     atomic {
-        epoch++;
+        incarnation++;
         joined = 0;
         has_failed = false;
         k = 0;
@@ -152,7 +152,7 @@ again:
             :: nempty(to_rank[k]) -> to_rank[k] ? what, at
             :: empty(to_rank[k]) -> break
             od;
-            run rank(k, epoch);
+            run rank(k, incarnation);
             running++;
             k++
         :: else -> break
@@ -162,12 +162,12 @@ again:
     :: to_launcher ? what, who, at ->
         if
 #ifndef UNFENCED
-        :: at != epoch
+        :: at != incarnation
 #endif
 #ifdef UNFENCED
         :: what == JOINED ->
 #else
-        :: at == epoch && what == JOINED ->
+        :: at == incarnation && what == JOINED ->
 #endif
             joined++;
             if
@@ -177,9 +177,9 @@ again:
 #ifdef UNFENCED
         :: what == RESULT ->
 #else
-        :: at == epoch && what == RESULT ->
+        :: at == incarnation && what == RESULT ->
 #endif
-            assert(committed == epoch);
+            assert(committed == incarnation);
             has_result = true;
             tell_all(ACK)
         fi

@@ -70,9 +70,9 @@ static void on_event(void *user, int peer, pl_link_event_t event, const char *te
     end->link = NULL;
 }
 
-static void settle(void)
+static void loop_turn(void)
 {
-    pl_sockets_settle(&loop);
+    pl_sockets_flush(&loop);
     struct timeval soon = {0, 2000};
     event_base_loopexit(loop.base, &soon);
     event_base_loop(loop.base, EVLOOP_ONCE);
@@ -80,12 +80,12 @@ static void settle(void)
 
 #define until(truth) \
     for (int64_t end_ = pl_now() + 20 * PL_SECOND; !(truth) && pl_now() < end_;) \
-    settle()
+    loop_turn()
 
 static void turn_for(int milliseconds)
 {
     for (int64_t end = pl_now() + milliseconds * PL_MILLISECOND; pl_now() < end;)
-        settle();
+        loop_turn();
 }
 
 /* As in a process that is stopped: nothing is heard, and time goes on. */
@@ -104,7 +104,7 @@ static void listen_at(const char *where, int world_size)
     loop = (pl_sockets_t){.base = event_base_new()};
     usual = (pl_link_spec_t){.endpoint = where,
                              .run = 0xABCDEF,
-                             .epoch = 1,
+                             .incarnation = 1,
                              .world_size = world_size,
                              .watches = true,
                              .keys = keys,
@@ -210,9 +210,9 @@ static void who_does_not_belong_is_refused_with_a_reason(void)
     spec.run++;
     refused("another run", spec, "another run");
     spec.run--;
-    spec.epoch = 2;
+    spec.incarnation = 2;
     refused("a later incarnation", spec, "incarnation 2; this is incarnation 1");
-    spec.epoch = 1;
+    spec.incarnation = 1;
     spec.rank = 3;
     refused("a rank out of range", spec, "rank out of range: 0 to 2");
     spec.rank = 0;
@@ -493,7 +493,7 @@ static void a_connection_that_is_cut_again_and_again_loses_nothing(void)
             wire_cut();
             cuts++;
         }
-        settle();
+        loop_turn();
     }
     ok(cuts >= 5, "cut %d times", cuts);
     is_int(host.messages[0], MESSAGES, "every message came to the launcher, in order");
@@ -631,10 +631,10 @@ static void a_peer_whose_thread_does_not_turn_is_silent(void)
     loop = other;
     connect_as(&rank[0], usual);
     while (!rank[0].events[PL_LINK_JOINED]) {
-        settle();
+        loop_turn();
         other = loop;
         loop = own;
-        settle();
+        loop_turn();
         own = loop;
         loop = other;
     }
@@ -648,10 +648,10 @@ static void a_peer_whose_thread_does_not_turn_is_silent(void)
          !host.events[PL_LINK_HEARD] && pl_now() < end;) {
         own = loop;
         loop = other;
-        settle();
+        loop_turn();
         other = loop;
         loop = own;
-        settle();
+        loop_turn();
     }
     is_int(host.events[PL_LINK_HEARD], 1, "it is heard again");
     is_int(rank[0].events[PL_LINK_SILENT], 0, "who slept blames nobody");
@@ -792,7 +792,7 @@ static void messages_of_an_older_incarnation_reach_nobody(void)
     spec.world_size = 2;
     refused("one of the old that joins late", spec,
             "incarnation 1; this is incarnation 2");
-    spec.epoch = 2;
+    spec.incarnation = 2;
     spec.rank = 1;
     connect_as(&rank[1], spec);
     until(rank[1].events[PL_LINK_JOINED]);
@@ -861,7 +861,7 @@ static noreturn void listen_main(const char *where)
 {
     listen_at(where, 1);
     for (;;)
-        settle();
+        loop_turn();
 }
 
 /* This program again, as a rank: sends 500 messages, and "dies" dies behind them. */
@@ -870,7 +870,7 @@ static int child_main(const char *mode, const char *where)
     loop.base = event_base_new();
     pl_link_spec_t spec = {.endpoint = where,
                            .run = 0xABCDEF,
-                           .epoch = 1,
+                           .incarnation = 1,
                            .world_size = 1,
                            .watches = true,
                            .times = {.beat = 40, .silence = 400, .rejoin = 2000},
@@ -946,10 +946,10 @@ static void a_launcher_of_the_same_machine_too(void)
     close_all();
 }
 
-static void send_and_settle(void)
+static void send_and_flush(void)
 {
     send_number(&rank[0], PL_LINK_HOST, host.messages[0]);
-    settle();
+    loop_turn();
 }
 
 /* They take half of the descriptors that there are, and what waits at the port; all only
@@ -960,7 +960,7 @@ static void a_flood_leaves_descriptors_for_the_run(void)
     listen_at("tcp://127.0.0.1:*", 2);
     join(0);
     flood_begin(&flood, endpoint);
-    flood_check(send_and_settle);
+    flood_check(send_and_flush);
     ok(host.messages[0] > 100, "and messages come: %d", host.messages[0]);
     is_int(host.events[PL_LINK_CUT] + host.events[PL_LINK_GONE], 0, "nobody is lost");
     flood_end(&flood);
@@ -1021,7 +1021,7 @@ static void strangers_disturb_nobody(void)
                                 .kind = (uint8_t)draw(LINK_KINDS),
                                 .run = draw(4) ? 0xABCDEF : 1,
                                 .who = draw(3),
-                                .epoch = (uint32_t)draw(3),
+                                .incarnation = (uint32_t)draw(3),
                                 .rank = (int32_t)draw(4) - 1,
                                 .received = draw(3)};
             head.sequence = head.kind >= LINK_MESSAGE ? 1 + draw(3) : 0;
@@ -1034,7 +1034,7 @@ static void strangers_disturb_nobody(void)
         }
         zmq_send(raw, "", 0, 0);
         for (int k = 0; k < 20; k++)
-            settle();
+            loop_turn();
         raw_close(raw);
     }
     until(dropped() > 3000);
@@ -1059,7 +1059,7 @@ static void a_peer_that_lies_disturbs_itself_alone(void)
                         .kind = LINK_JOIN,
                         .run = 0xABCDEF,
                         .who = 99,
-                        .epoch = 1};
+                        .incarnation = 1};
     raw_send(raw, head, "{\"about\":\"liar\",\"world_size\":2,\"traits\":{}}");
     until(host.events[PL_LINK_JOINED] == 2);
     head.kind = LINK_BEAT;

@@ -80,7 +80,7 @@ static int rank_open(pl_member_t *member, const pl_wires_t *wires)
                                    .bulk = pl_place_door(place.folder, PL_DOOR_BULK,
                                                          bulk),
                                    .run = place.run,
-                                   .epoch = place.epoch,
+                                   .incarnation = place.incarnation,
                                    .world_size = 1,
                                    .sharers = 1};
     *member = (pl_member_t){0};
@@ -93,7 +93,10 @@ static void a_second_job_is_refused(void)
     heard_t heard = {0};
     pl_member_t member;
     rig_open();
-    const pl_wires_spec_t spec = {.count = 1, .join_ms = 60000, .run = 7, .epoch = 1};
+    const pl_wires_spec_t spec = {.count = 1,
+                                  .join_ms = 60000,
+                                  .run = 7,
+                                  .incarnation = 1};
     pl_wires_t *wires = pl_wires_new(rig.queen, &spec, NULL);
     pl_wires_attach(wires, 0, &ops, &heard);
     is_int(rank_open(&member, wires), PL_OK, "a rank");

@@ -91,7 +91,7 @@ static void sample_init(sample_t *s, unsigned message, pl_kind_t kind, int salt)
     s->e = (pl_envelope_t){.version = PL_PROTOCOL_VERSION,
                            .kind = (uint8_t)kind,
                            .message = (uint16_t)message,
-                           .epoch = 3,
+                           .incarnation = 3,
                            .run = 5,
                            .call = 7,
                            .cause = 6,

@@ -1,4 +1,4 @@
-/* named_steps.c - tests of strategies/replica_steps.c: modules of several steps */
+/* named_steps.c - tests of strategies/replica_steps.c: modules of several objectives */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ typedef struct pair {
 } pair_t;
 
 static const pl_option_t pair_options[] = {
-    PL_INT(pair_t, every, "1", NULL, "of the second step"),
+    PL_INT(pair_t, every, "1", NULL, "of the second objective"),
     PL_OPTIONS_END,
 };
 
@@ -27,13 +27,13 @@ static pl_node_t second_side(pl_graph_t *g)
     return pl_linear(g, "b.fc", pl_tanh(g, first_side(g)), 3);
 }
 
-static void first_step(pl_graph_t *g, const void *self)
+static void first_objective(pl_graph_t *g, const void *self)
 {
     (void)self;
     pl_loss(g, pl_cross_entropy(g, first_side(g), pl_input(g, "y"), NULL));
 }
 
-static void second_step(pl_graph_t *g, const void *self)
+static void second_objective(pl_graph_t *g, const void *self)
 {
     (void)self;
     pl_loss(g, pl_cross_entropy(g, second_side(g), pl_input(g, "y"), NULL));
@@ -51,42 +51,42 @@ static void pair_step(pl_graph_t *g, const void *self, pl_stage_t stage)
     pl_loss(g, pl_cross_entropy(g, second_side(g), pl_input(g, "y"), NULL));
 }
 
-static const pl_module_step_t pair_steps[] = {
-    {.name = "first", .parameters = "a.*", .describe = first_step},
+static const pl_module_objective_t pair_objectives[] = {
+    {.name = "first", .parameters = "a.*", .describe = first_objective},
     {.name = "second",
      .parameters = "b.fc.weight b.*.bias",
-     .describe = second_step,
+     .describe = second_objective,
      .every_n_steps = second_every},
-    PL_STEPS_END,
+    PL_OBJECTIVES_END,
 };
 
-static const pl_module_step_t slip_steps[] = {
-    {.name = "first", .parameters = "a.fc.weigth a.*", .describe = first_step},
-    {.name = "second", .parameters = "b.*", .describe = second_step},
-    PL_STEPS_END,
+static const pl_module_objective_t slip_objectives[] = {
+    {.name = "first", .parameters = "a.fc.weigth a.*", .describe = first_objective},
+    {.name = "second", .parameters = "b.*", .describe = second_objective},
+    PL_OBJECTIVES_END,
 };
 
-static const pl_module_step_t shared_steps[] = {
-    {.name = "first", .parameters = "a.*", .describe = first_step},
-    {.name = "second", .parameters = "b.* a.fc.bias", .describe = second_step},
-    PL_STEPS_END,
+static const pl_module_objective_t shared_objectives[] = {
+    {.name = "first", .parameters = "a.*", .describe = first_objective},
+    {.name = "second", .parameters = "b.* a.fc.bias", .describe = second_objective},
+    PL_OBJECTIVES_END,
 };
 
-static const pl_module_step_t forgetful_steps[] = {
-    {.name = "first", .parameters = "a.*", .describe = first_step},
-    {.name = "second", .parameters = "b.*.weight", .describe = second_step},
-    PL_STEPS_END,
+static const pl_module_objective_t forgetful_objectives[] = {
+    {.name = "first", .parameters = "a.*", .describe = first_objective},
+    {.name = "second", .parameters = "b.*.weight", .describe = second_objective},
+    PL_OBJECTIVES_END,
 };
 
 #define MODULE(title, table) \
     { \
         .name = title, .help = "", .size = sizeof(pair_t), .options = pair_options, \
-        .step = pair_step, .steps = table \
+        .step = pair_step, .objectives = table \
     }
-static const pl_module_ops_t pair = MODULE("pair", pair_steps),
-                             slip = MODULE("slip", slip_steps),
-                             shared = MODULE("shared", shared_steps),
-                             forgetful = MODULE("forgetful", forgetful_steps);
+static const pl_module_ops_t pair = MODULE("pair", pair_objectives),
+                             slip = MODULE("slip", slip_objectives),
+                             shared = MODULE("shared", shared_objectives),
+                             forgetful = MODULE("forgetful", forgetful_objectives);
 
 /* ---- Runs ---- */
 
@@ -118,7 +118,7 @@ static void a_step_trains_its_own_parameters(void)
        "and trains its own");
     ok(rig_same_tensor(first, both, "a.fc.weight")
            && !rig_same_tensor(begin, both, "a.fc.weight"),
-       "the other's are those of its own step alone");
+       "the other's are those of its own objective alone");
     rig_result_free(begin);
     rig_result_free(second);
     rig_result_free(both);
@@ -228,7 +228,7 @@ static void a_bad_step_is_named(void)
     const rig_result_t *result = rig_fit(rig);
     is_int(result->error.code, PL_ENAN, "the run fails");
     like(result->error.text, "step 3: second: the gradient is not finite.*\"b.fc.bias\"",
-         "by step and tensor");
+         "by objective and tensor");
     rig_free(&rig);
 }
 
@@ -267,7 +267,7 @@ static void refused(const char *optimizer, const char *pattern)
     pl_options_free(run);
 }
 
-static void run_files_are_held_to_the_steps(void)
+static void run_files_are_held_to_the_objectives(void)
 {
     refused("{\"frist\": \"sgd\", \"second\": \"sgd\"}",
             "^run.json:2:16: unknown key \"optimizer.frist\".*did you mean \"first\"");
@@ -313,7 +313,7 @@ int main(void)
     run(steps_accumulate);
     run(a_bad_step_is_named);
     run(parameters_belong_to_one_step_each);
-    run(run_files_are_held_to_the_steps);
+    run(run_files_are_held_to_the_objectives);
     run(a_run_is_printed_with_the_defaults_of_each);
     return tap_done();
 }

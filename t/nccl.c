@@ -32,7 +32,7 @@ typedef struct rank {
 } rank_t;
 
 /* Polls a state until nothing is in progress, for ten seconds. */
-static cu_result_t settled(const rank_t *r)
+static cu_result_t state_of(const rank_t *r)
 {
     cu_result_t state = NCCL_IN_PROGRESS, result = NCCL_OK;
     for (int k = 0; k < 20000 && result == NCCL_OK && state == NCCL_IN_PROGRESS; k++) {
@@ -45,7 +45,7 @@ static cu_result_t settled(const rank_t *r)
 
 static cu_result_t begun(const rank_t *r, cu_result_t result)
 {
-    return result == NCCL_IN_PROGRESS ? settled(r) : result;
+    return result == NCCL_IN_PROGRESS ? state_of(r) : result;
 }
 
 static ncclConfig_t config_new(void)
@@ -246,7 +246,7 @@ static void unlike_counts(rank_t *r)
     begun(r, nccl->all_reduce(in, in, (size_t)(COUNT - r->rank), NCCL_F32, NCCL_SUM,
                               r->comm, r->stream));
     for (int k = 0; k < 20000 && state == NCCL_OK; k++) {
-        state = settled(r);
+        state = state_of(r);
         nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
     }
     r->is_right = state == NCCL_INVALID_USAGE;

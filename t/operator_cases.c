@@ -796,7 +796,7 @@ static int describe(operator_run_t *run, pl_error_t *err)
 
 int operator_run_init(operator_run_t *run, const operator_case_t *of, pl_error_t *err)
 {
-    *run = (operator_run_t){.of = of, .seed = 42, .step = 7, .shard = 3};
+    *run = (operator_run_t){.of = of, .seed = 42, .step = 7, .micro_batch = 3};
     run->model = pl_model_new(err);
     if (run->model && of->precision)
         run->model->precision = of->precision;

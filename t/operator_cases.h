@@ -43,7 +43,7 @@ typedef struct operator_run {
     double *region[PL_REGIONS];      /* start values; NULL where the graph has none */
     size_t size[PL_REGIONS];         /* elements of each region */
     void *index;                     /* the field "i", input 0; NULL when there is none */
-    uint64_t seed, step, shard;      /* to replay with */
+    uint64_t seed, step, micro_batch;  /* to replay with */
 } operator_run_t;
 
 int operator_run_init(operator_run_t *run, const operator_case_t *of, pl_error_t *err);

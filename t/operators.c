@@ -19,7 +19,7 @@ static double loss_of(operator_run_t *run)
     pl_reference_replay_t replay = {.input = {run->index},
                                     .seed = run->seed,
                                     .step = run->step,
-                                    .shard = run->shard,
+                                    .micro_batch = run->micro_batch,
                                     .figures = figures};
     memcpy(replay.region, run->region, sizeof replay.region);
     pl_error_t err;

@@ -399,7 +399,7 @@ static void the_norm_of_blocks_is_that_of_all(void)
                               * NOMINAL / 5,
                           2);
     rig.model->tensor[1].frozen = true;
-    rig.model->tensor[3].step = 1;
+    rig.model->tensor[3].objective = 1;
     rig_by_blocks(&rig, 16, 0);
     rig_step(&rig, 0);
     const double whole = rig.figures[1][0];
@@ -415,7 +415,7 @@ static void the_norm_of_blocks_is_that_of_all(void)
     rig_release(&rig);
     rig_t behind = rig_new(&pl_sgd_optimizer, "{}", 0);
     rig_gradients(&behind, 0, 7, 5);
-    behind.model->tensor[0].step = 1;
+    behind.model->tensor[0].objective = 1;
     rig_by_blocks(&behind, 32, 0);
     rig_step(&behind, 0);
     const double other = behind.figures[1][0];

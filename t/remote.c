@@ -106,7 +106,7 @@ static void rank_join(scene_t *s)
     pl_link_spec_t spec = {.endpoint = pl_place_door(s->place.folder, PL_DOOR_CALLS,
                                                      s->calls),
                            .run = s->place.run,
-                           .epoch = s->place.epoch,
+                           .incarnation = s->place.incarnation,
                            .world_size = 1,
                            .about = "a rank",
                            .on_message = message_came,
@@ -127,7 +127,7 @@ static void rank_tell_outcome(scene_t *s, uint64_t global_step)
     pl_outcome_t *outcome = pl_outcome_new(NULL);
     outcome->global_step = global_step;
     pl_blob_t *blob = pl_outcome_pack(outcome, NULL);
-    pl_outbox_t box = {s->link, PL_LINK_HOST, s->place.run, s->place.epoch, NULL};
+    pl_outbox_t box = {s->link, PL_LINK_HOST, s->place.run, s->place.incarnation, NULL};
     const pl_serve_reply_t reply = {
         .outcome = pl_bulk_send(s->bulk, PL_LINK_HOST, blob, NULL)};
     pl_object_unref(blob);
@@ -173,7 +173,10 @@ static void scene_begin(scene_t *s, int join_ms)
     snprintf(s->process_file, sizeof s->process_file, "%s/process", tap_folder());
     unlink(s->process_file);
     setenv("REMOTE_PROCESS", s->process_file, 1);
-    const pl_wires_spec_t spec = {.count = 1, .join_ms = join_ms, .run = 7, .epoch = 1};
+    const pl_wires_spec_t spec = {.count = 1,
+                                  .join_ms = join_ms,
+                                  .run = 7,
+                                  .incarnation = 1};
     s->wires = pl_wires_new(rig.queen, &spec, NULL);
     const pl_start_t start = {.options = "{\"rank\": 0}",
                               .context = (pl_object_t *)s->wires};

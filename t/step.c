@@ -99,22 +99,24 @@ static const char *expected(const char *state, const char *event, unsigned *owed
     return to;
 }
 
-static bool step_is_right(pl_step_state_t state, unsigned owed, pl_step_event_t event)
+static bool objective_is_right(pl_objective_phase_t state, unsigned owed,
+                               pl_objective_event_t event)
 {
-    pl_step_t step = {state, owed};
+    pl_objective_stages_t stages = {state, owed};
     pl_error_t err = {0};
     unsigned left = owed;
-    const char *from = pl_step_state_name(state), *name = pl_step_event_name(event),
-               *to = expected(from, name, &left);
-    const int code = pl_step_take(&step, event, &err);
+    const char *from = pl_objective_phase_name(state),
+               *name = pl_objective_event_name(event), *to = expected(from, name, &left);
+    const int code = pl_objective_take(&stages, event, &err);
     const bool is_right = to ? code == PL_OK
-                                   && !strcmp(pl_step_state_name(step.state), to)
-                                   && step.owed == left
-                             : code == PL_EBUG && step.state == state && step.owed == owed
-                                   && strstr(err.text, from) && strstr(err.text, name);
+                                   && !strcmp(pl_objective_phase_name(stages.phase), to)
+                                   && stages.owed == left
+                             : code == PL_EBUG && stages.phase == state
+                                   && stages.owed == owed && strstr(err.text, from)
+                                   && strstr(err.text, name);
     if (!is_right)
         tap_diag("%s, owed %x, %s: code %d, %s, owed %x; expected %s, owed %x", from,
-                 owed, name, code, pl_step_state_name(step.state), step.owed,
+                 owed, name, code, pl_objective_phase_name(stages.phase), stages.owed,
                  to ? to : "a bug", left);
     return is_right;
 }
@@ -125,7 +127,7 @@ static void a_step_takes_the_events_of_its_state_and_refuses_others(void)
     for (int state = 0; state < PL_STEP_STATES; state++)
         for (unsigned owed = 0; owed < 16; owed++)
             for (int event = 0; event < PL_STEP_EVENTS; event++) {
-                wrong += !step_is_right(state, owed, event);
+                wrong += !objective_is_right(state, owed, event);
                 taken++;
             }
     is_int(taken, 13 * 16 * 22, "each event, in each state, whatever is owed");
@@ -262,7 +264,7 @@ static int late_stepped(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error
     followed++;
     if (late->tells_twice)
         pl_replica_reduced(r, NULL, false);
-    return late_keep(late, &(pl_replica_sums_t){.step = sums->step}, err);
+    return late_keep(late, &(pl_replica_sums_t){.objective = sums->objective}, err);
 }
 
 static int late_prepare(pl_replica_t *r, pl_error_t *err)

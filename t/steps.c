@@ -76,7 +76,7 @@ enum { SLOW = PL_REGION_STRATEGY0, BEGIN = 0, LOOK, LOOKAHEAD_GRAPHS };
 static int64_t parameters(const pl_replica_t *r)
 {
     pl_dtype_t dtype;
-    return pl_replica_gradients(r, &dtype) - 2 * r->steps;
+    return pl_replica_gradients(r, &dtype) - 2 * r->objectives;
 }
 
 static pl_graph_t *lookahead_describe(pl_replica_t *r, int k, pl_error_t *err)

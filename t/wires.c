@@ -53,7 +53,7 @@ static pl_link_t *rank_join(const pl_wires_t *wires)
     pl_place_door(place.folder, PL_DOOR_CALLS, door);
     const pl_link_spec_t spec = {.endpoint = door,
                                  .run = place.run,
-                                 .epoch = place.epoch,
+                                 .incarnation = place.incarnation,
                                  .world_size = 1,
                                  .about = "early bird",
                                  .on_message = ignore_message,
@@ -65,7 +65,10 @@ static void a_rank_that_is_early_has_joined(void)
 {
     stand_in_t first = {0}, second = {0};
     rig_open();
-    const pl_wires_spec_t spec = {.count = 1, .join_ms = 60000, .run = 7, .epoch = 1};
+    const pl_wires_spec_t spec = {.count = 1,
+                                  .join_ms = 60000,
+                                  .run = 7,
+                                  .incarnation = 1};
     pl_wires_t *wires = pl_wires_new(rig.queen, &spec, NULL);
     pl_link_t *rank = rank_join(wires);
     while (!pl_wires_were_all_there(wires))
@@ -84,7 +87,10 @@ static void a_rank_that_was_early_in_the_last_round_is_not_there_in_this(void)
 {
     stand_in_t late = {0};
     rig_open();
-    const pl_wires_spec_t spec = {.count = 1, .join_ms = 60000, .run = 7, .epoch = 1};
+    const pl_wires_spec_t spec = {.count = 1,
+                                  .join_ms = 60000,
+                                  .run = 7,
+                                  .incarnation = 1};
     pl_wires_t *wires = pl_wires_new(rig.queen, &spec, NULL);
     pl_link_t *rank = rank_join(wires);
     while (!pl_wires_were_all_there(wires))

@@ -1,8 +1,8 @@
-/* plan.c - a graph compiled into a flat list of steps, and its replay
+/* plan.c - a graph compiled into a flat list of kernel calls, and its replay
  *
  * Compiling: the graph is rewritten (rewrite.h) and lowered (lower.h), its element-wise
  * operations are grouped (fuse.h), its values are given places (tensor/lifetimes.h), and
- * each unit becomes a step (step.h).  Replaying is a loop over the steps; where values
+ * each unit becomes a call (step.h).  Replaying is a loop over the calls; where values
  * lie is worked out again only when memory has moved. */
 #include "accelerators/cpu/plan.h"
 
@@ -30,14 +30,14 @@ typedef struct fetch {
     int32_t value, weight;
     size_t bytes;
     int64_t sums;                                      /* of a figure; a pair has 2 */
-    int ready;                                         /* steps after which it is there */
+    int ready;                                         /* calls after which it is there */
 } fetch_t;
 
 struct pl_plan {
     pl_plan_t *next;
-    pl_step_t *step;
-    int steps;
-    pl_device_span_t *span;                           /* [steps]  [not measured yet] */
+    pl_exec_op_t *exec_op;
+    int exec_ops;
+    pl_device_span_t *span;                           /* [exec_ops]  [not measured yet] */
     int forward;                                      /* so many before backward begins */
     place_t *place;                                   /* [values] */
     char **at;                                        /* [values] */
@@ -47,10 +47,10 @@ struct pl_plan {
     fetch_t *fetch;
     int fetches;
     int bucket_after
-        [PL_GRAD_BUCKETS_MOST];          /* steps after which that one of the graph's, and
+        [PL_GRAD_BUCKETS_MOST];          /* calls after which that one of the graph's, and
                                             those before it, are there */
     int buckets;
-    int run, told;                   /* steps and buckets of the replay that waits */
+    int run, told;                   /* calls and buckets of the replay that waits */
     size_t arena, scratch;           /* bytes needed */
     pl_wide_t *wide;                 /* all that a plan in float64 has  [NULL: float32] */
     unsigned generation;             /* of the memory that at[] points to; 0: none yet */
@@ -120,7 +120,7 @@ static pl_prepare_t prepare_of(pl_opcode_t code)
                                        : pl_prepare_rows[code];
 }
 
-static void step_release(pl_step_t *s)
+static void exec_op_release(pl_exec_op_t *s)
 {
     if (s->release)
         s->release(s);
@@ -129,7 +129,7 @@ static void step_release(pl_step_t *s)
 }
 
 /* Element-wise operations and reshapes [from, to), or one other operation. */
-static int prepare_unit(const compiler_t *c, const pl_builder_t *b, pl_step_t *s,
+static int prepare_unit(const compiler_t *c, const pl_builder_t *b, pl_exec_op_t *s,
                         int from, int to, pl_error_t *err)
 {
     const pl_op_t *op = &c->lowered.graph.op[from];
@@ -155,7 +155,7 @@ static bool is_backward(const pl_graph_t *g, int from, int to)
     return from < to;
 }
 
-static int make_steps(compiler_t *c, int *step_of_unit, pl_error_t *err)
+static int exec_ops_make(compiler_t *c, int *op_of_unit, pl_error_t *err)
 {
     pl_plan_t *plan = c->plan;
     const pl_graph_t *g = &c->lowered.graph;
@@ -169,12 +169,12 @@ static int make_steps(compiler_t *c, int *step_of_unit, pl_error_t *err)
         const int unit = c->fusion.unit[from];
         for (to = from; to < g->op_count && c->fusion.unit[to] == unit; to++)
             ;
-        step_of_unit[unit] = plan->steps;
+        op_of_unit[unit] = plan->exec_ops;
         if (pl_unit_is_nothing(g, c->lifetimes.done, from, to))
             continue;
-        if (plan->forward == plan->steps && !is_backward(g, from, to))
+        if (plan->forward == plan->exec_ops && !is_backward(g, from, to))
             plan->forward++;
-        pl_step_t *s = &plan->step[plan->steps++];
+        pl_exec_op_t *s = &plan->exec_op[plan->exec_ops++];
         int code = prepare_unit(c, &b, s, pl_unit_first(g, from, to), to, err);
         if (code != PL_OK)
             return code;
@@ -238,13 +238,13 @@ static int place_value(compiler_t *c, int32_t value, pl_error_t *err)
     }
 }
 
-static int steps_before(const compiler_t *c, const int *step_of_unit, int32_t value)
+static int ops_before(const compiler_t *c, const int *op_of_unit, int32_t value)
 {
     const pl_value_t *v = &c->lowered.graph.value[c->fusion.root[value]];
-    return v->source == PL_FROM_OP ? step_of_unit[c->fusion.unit[v->op]] + 1 : 0;
+    return v->source == PL_FROM_OP ? op_of_unit[c->fusion.unit[v->op]] + 1 : 0;
 }
 
-static void place_fetches(compiler_t *c, const int *step_of_unit)
+static void place_fetches(compiler_t *c, const int *op_of_unit)
 {
     for (int i = 0; i < c->lowered.graph.fetch_count; i++) {
         const pl_fetch_t *f = &c->lowered.graph.fetch[i];
@@ -254,21 +254,21 @@ static void place_fetches(compiler_t *c, const int *step_of_unit)
                         .weight = f->weight,
                         .bytes = c->plan->place[f->value].bytes,
                         .sums = f->sums,
-                        .ready = steps_before(c, step_of_unit, f->value)};
-        if (to->is_figure && steps_before(c, step_of_unit, f->weight) > to->ready)
-            to->ready = steps_before(c, step_of_unit, f->weight);
+                        .ready = ops_before(c, op_of_unit, f->value)};
+        if (to->is_figure && ops_before(c, op_of_unit, f->weight) > to->ready)
+            to->ready = ops_before(c, op_of_unit, f->weight);
     }
 }
 
 /* Where an assign is nothing its value is made where it belongs. */
-static int assigned_after(const compiler_t *c, const int *step_of_unit, int op)
+static int assigned_after(const compiler_t *c, const int *op_of_unit, int op)
 {
     if (c->lifetimes.done[op])
-        return steps_before(c, step_of_unit, c->lowered.graph.op[op].input[1]);
-    return step_of_unit[c->fusion.unit[op]] + 1;
+        return ops_before(c, op_of_unit, c->lowered.graph.op[op].input[1]);
+    return op_of_unit[c->fusion.unit[op]] + 1;
 }
 
-static void bucket_place(compiler_t *c, const int *step_of_unit, int bucket)
+static void bucket_place(compiler_t *c, const int *op_of_unit, int bucket)
 {
     const pl_graph_t *g = &c->lowered.graph;
     const int64_t from = c->graph.bucket[bucket + 1], to = c->graph.bucket[bucket];
@@ -280,17 +280,17 @@ static void bucket_place(compiler_t *c, const int *step_of_unit, int bucket)
             || target->index != region || target->offset >= to
             || target->offset + pl_elements(target->shape) <= from)
             continue;
-        const int ready = assigned_after(c, step_of_unit, i);
+        const int ready = assigned_after(c, op_of_unit, i);
         after = ready > after ? ready : after;
     }
     c->plan->bucket_after[bucket] = after;
 }
 
-static void place_buckets(compiler_t *c, const int *step_of_unit)
+static void place_buckets(compiler_t *c, const int *op_of_unit)
 {
     c->plan->buckets = c->graph.bucket_count;
     for (int k = 0; k < c->plan->buckets; k++)
-        bucket_place(c, step_of_unit, k);
+        bucket_place(c, op_of_unit, k);
 }
 
 static int fill_plan(compiler_t *c, pl_error_t *err)
@@ -299,24 +299,24 @@ static int fill_plan(compiler_t *c, pl_error_t *err)
     const pl_graph_t *g = &c->lowered.graph;
     p->values = g->value_count;
     p->arena = c->lifetimes.arena;
-    p->step = pl_alloc_array((size_t)c->fusion.units, sizeof *p->step);
+    p->exec_op = pl_alloc_array((size_t)c->fusion.units, sizeof *p->exec_op);
     p->place = pl_alloc_array((size_t)p->values, sizeof *p->place);
     p->at = pl_alloc_array((size_t)p->values, sizeof *p->at);
     p->constant = pl_alloc_array((size_t)p->values, sizeof *p->constant);
     p->fetch = pl_alloc_array((size_t)g->fetch_count, sizeof *p->fetch);
-    int *step_of_unit = pl_alloc_array((size_t)c->fusion.units, sizeof *step_of_unit);
+    int *op_of_unit = pl_alloc_array((size_t)c->fusion.units, sizeof *op_of_unit);
     int code = PL_OK;
-    if (!p->step || !p->place || !p->at || !p->constant || !p->fetch || !step_of_unit)
+    if (!p->exec_op || !p->place || !p->at || !p->constant || !p->fetch || !op_of_unit)
         code = pl_no_memory(err);
     for (int32_t v = 0; v < p->values && code == PL_OK; v++)
         code = place_value(c, v, err);
     if (code == PL_OK)
-        code = make_steps(c, step_of_unit, err);
+        code = exec_ops_make(c, op_of_unit, err);
     if (code == PL_OK) {
-        place_fetches(c, step_of_unit);
-        place_buckets(c, step_of_unit);
+        place_fetches(c, op_of_unit);
+        place_buckets(c, op_of_unit);
     }
-    pl_free(step_of_unit);
+    pl_free(op_of_unit);
     return code;
 }
 
@@ -393,10 +393,10 @@ void pl_plan_free(pl_cpu_t *cpu, pl_plan_t *plan)
     *link = plan->next;
     if (cpu->waiting == plan)
         cpu->waiting = NULL;
-    for (int i = 0; i < plan->steps; i++)
-        step_release(&plan->step[i]);
+    for (int i = 0; i < plan->exec_ops; i++)
+        exec_op_release(&plan->exec_op[i]);
     pl_wide_free(plan->wide);
-    pl_free(plan->step);
+    pl_free(plan->exec_op);
     pl_free(plan->span);
     pl_free(plan->place);
     pl_free(plan->at);
@@ -460,8 +460,8 @@ static void hand_out_sums(const pl_plan_t *plan, const fetch_t *f, double *figur
         figure[k] = (double)value[k];
 }
 
-/* Hands out what the first `steps` steps have made ready. */
-static void hand_out(const pl_plan_t *plan, pl_replay_t *replay, int steps)
+/* Hands out what the first `ops` operations have made ready. */
+static void hand_out(const pl_plan_t *plan, pl_replay_t *replay, int ops)
 {
     int outputs = 0;
     double *next = replay->figures;
@@ -471,7 +471,7 @@ static void hand_out(const pl_plan_t *plan, pl_replay_t *replay, int steps)
         void *output = f->is_figure ? NULL : replay->output[outputs];
         next += next && f->is_figure ? f->sums : 0;
         outputs += !f->is_figure;
-        if (f->ready > steps)
+        if (f->ready > ops)
             continue;
         if (figure)
             hand_out_sums(plan, f, figure);
@@ -481,12 +481,12 @@ static void hand_out(const pl_plan_t *plan, pl_replay_t *replay, int steps)
 }
 
 /* -> how many are told; the last one's end is that of the replay. */
-static int tell_buckets(const pl_plan_t *plan, pl_replay_t *replay, int told, int steps)
+static int tell_buckets(const pl_plan_t *plan, pl_replay_t *replay, int told, int ops)
 {
     int ready = told;
-    while (ready < plan->buckets && plan->bucket_after[ready] <= steps)
+    while (ready < plan->buckets && plan->bucket_after[ready] <= ops)
         ready++;
-    if (ready > told && steps < plan->steps && replay->ready)
+    if (ready > told && ops < plan->exec_ops && replay->ready)
         replay->ready(replay, ready, NULL);
     return ready;
 }
@@ -497,30 +497,30 @@ static double seconds_since(int64_t began)
 }
 
 /* -> now. */
-static double note_span(pl_plan_t *plan, int step, double since, double now)
+static double note_span(pl_plan_t *plan, int index, double since, double now)
 {
-    const pl_op_t *op = &plan->step[step].op;
+    const pl_op_t *op = &plan->exec_op[index].op;
     if (!plan->span)
-        plan->span = pl_alloc_array((size_t)plan->steps, sizeof *plan->span);
+        plan->span = pl_alloc_array((size_t)plan->exec_ops, sizeof *plan->span);
     if (plan->span)
-        plan->span[step] = (pl_device_span_t){.what = pl_op_name(op),
-                                              .path = op->path,
-                                              .begin = since,
-                                              .end = now};
+        plan->span[index] = (pl_device_span_t){.what = pl_op_name(op),
+                                               .path = op->path,
+                                               .begin = since,
+                                               .end = now};
     return now;
 }
 
-/* From step *next on; -> PL_OK, an error or a step's answer. */
-static int run_steps(pl_plan_t *plan, const pl_frame_t *frame, pl_replay_t *replay,
-                     int *next, pl_error_t *err)
+/* From call *next on; -> PL_OK, an error or a call's answer. */
+static int exec_ops_run(pl_plan_t *plan, const pl_exec_context_t *frame,
+                        pl_replay_t *replay, int *next, pl_error_t *err)
 {
     const int64_t began = pl_now();
     int told = replay->continues ? plan->told : 0, i = *next, code = PL_OK;
     double since = 0;
-    for (; i < plan->steps && code == PL_OK; i++) {
+    for (; i < plan->exec_ops && code == PL_OK; i++) {
         if (i == plan->forward)
             replay->forward = seconds_since(began);
-        code = plan->step[i].run(&plan->step[i], frame, err);
+        code = plan->exec_op[i].run(&plan->exec_op[i], frame, err);
         if (replay->measured)
             since = note_span(plan, i, since, seconds_since(began));
         if (code == PL_OK && told < plan->buckets)
@@ -544,19 +544,19 @@ int pl_plan_run(pl_cpu_t *cpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t 
         code = resolve_replay(plan, replay, err);
     if (code != PL_OK)
         return code;
-    const pl_frame_t frame = {.at = plan->at,
-                              .scratch = cpu->scratch.data,
-                              .kernels = cpu->kernels,
-                              .pool = cpu->pool,
-                              .threads = cpu->thread_count,
-                              .replay = replay};
-    int steps = replay->continues ? plan->run : 0;
-    code = run_steps(plan, &frame, replay, &steps, err);
+    const pl_exec_context_t frame = {.at = plan->at,
+                                     .scratch = cpu->scratch.data,
+                                     .kernels = cpu->kernels,
+                                     .pool = cpu->pool,
+                                     .threads = cpu->thread_count,
+                                     .replay = replay};
+    int ops = replay->continues ? plan->run : 0;
+    code = exec_ops_run(plan, &frame, replay, &ops, err);
     replay->guarded = code == PL_GUARDED;
-    plan->run = steps;
+    plan->run = ops;
     if (code == PL_WAITS)
-        replay->exchange = 1 + plan->step[steps - 1].op.attr.axis;
+        replay->exchange = 1 + plan->exec_op[ops - 1].op.attr.axis;
     else if (code >= 0)
-        hand_out(plan, replay, code > 0 ? steps - 1 : steps);
+        hand_out(plan, replay, code > 0 ? ops - 1 : ops);
     return code < 0 ? code : PL_OK;
 }

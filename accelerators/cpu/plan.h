@@ -1,4 +1,4 @@
-/* plan.h - a graph compiled into a flat list of steps, and its replay */
+/* plan.h - a graph compiled into a flat list of kernel calls, and its replay */
 #ifndef PL_CPU_PLAN_H
 #define PL_CPU_PLAN_H
 
@@ -10,7 +10,7 @@ int pl_plan_new(pl_cpu_t *cpu, const pl_graph_t *g, pl_plan_t **plan, pl_error_t
 /* Takes the plan out of the device's list, too. */
 void pl_plan_free(pl_cpu_t *cpu, pl_plan_t *plan);
 
-/* Runs all steps; fills in what the replay asks for.  Allocates nothing. */
+/* Runs all calls; fills in what the replay asks for.  Allocates nothing. */
 int pl_plan_run(pl_cpu_t *cpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err);
 
 #endif

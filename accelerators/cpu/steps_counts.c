@@ -6,7 +6,7 @@
 
 #include "accelerators/cpu/step.h"
 
-static bool is_ignored(const pl_step_t *s, int64_t target)
+static bool is_ignored(const pl_exec_op_t *s, int64_t target)
 {
     return s->op.attr.has_ignore && target == s->op.attr.from;
 }
@@ -21,7 +21,7 @@ static int64_t first_largest(const float *x, int64_t n)
     return best;
 }
 
-int pl_run_confusion(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+int pl_run_confusion(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     const int64_t rows = s->size[0], classes = s->size[1];
     const float *x = pl_in(s, f, 0);
@@ -48,7 +48,7 @@ static int64_t bin_of(float score, int64_t bins)
     return at < (float)(bins - 1) ? (int64_t)at : bins - 1;
 }
 
-int pl_run_score_bins(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+int pl_run_score_bins(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     const int64_t rows = s->size[0], classes = s->size[1], bins = s->size[2];
     const float *x = pl_in(s, f, 0);

@@ -63,7 +63,7 @@ static void run_piece(void *user, int64_t from, int64_t to, int part)
     call->kernels->move(&call->job, from, to);
 }
 
-static int run_moves(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_moves(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     (void)err;
     const moves_t *m = s->own;
@@ -80,7 +80,7 @@ static int run_moves(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
     return PL_OK;
 }
 
-static moves_t *moves_new(pl_step_t *s, pl_error_t *err)
+static moves_t *moves_new(pl_exec_op_t *s, pl_error_t *err)
 {
     moves_t *m = s->own = pl_alloc(sizeof *m);
     s->run = run_moves;
@@ -89,27 +89,27 @@ static moves_t *moves_new(pl_step_t *s, pl_error_t *err)
     return m;
 }
 
-static int element_size(const pl_builder_t *b, const pl_step_t *s)
+static int element_size(const pl_builder_t *b, const pl_exec_op_t *s)
 {
     return (int)pl_dtype_size(b->lowered->graph.value[s->op.output[0]].dtype);
 }
 
-static int prepare_permute(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_permute(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     moves_t *m = moves_new(s, err);
     if (!m)
         return PL_ENOMEM;
-    pl_view_t to = pl_view_whole(s->op.output[0], pl_step_out(b, s, 0));
+    pl_view_t to = pl_view_whole(s->op.output[0], pl_exec_op_out(b, s, 0));
     add_move(m, &b->lowered->look[s->op.attr.from], &to, element_size(b, s));
     return PL_OK;
 }
 
-static int prepare_concat(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_concat(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     moves_t *m = moves_new(s, err);
     if (!m)
         return PL_ENOMEM;
-    const pl_view_t whole = pl_view_whole(s->op.output[0], pl_step_out(b, s, 0));
+    const pl_view_t whole = pl_view_whole(s->op.output[0], pl_exec_op_out(b, s, 0));
     int64_t at = 0;
     for (int k = 0; k < s->op.input_count; k++) {
         const pl_view_t *from = &b->lowered->look[s->op.attr.from + k];
@@ -121,19 +121,20 @@ static int prepare_concat(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
     return PL_OK;
 }
 
-static int run_slice_grad(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_slice_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                          pl_error_t *err)
 {
     memset(pl_out(s, f, 0), 0, (size_t)s->size[0]);
     return run_moves(s, f, err);
 }
 
-static int prepare_slice_grad(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_slice_grad(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     moves_t *m = moves_new(s, err);
     if (!m)
         return PL_ENOMEM;
-    const pl_view_t from = pl_view_whole(s->op.input[0], pl_step_in(b, s, 0));
-    const pl_view_t whole = pl_view_whole(s->op.output[0], pl_step_out(b, s, 0));
+    const pl_view_t from = pl_view_whole(s->op.input[0], pl_exec_op_in(b, s, 0));
+    const pl_view_t whole = pl_view_whole(s->op.output[0], pl_exec_op_out(b, s, 0));
     const pl_view_t to = pl_view_slice(&whole, s->op.attr.axis, s->op.attr.from,
                                        s->op.attr.to);
     add_move(m, &from, &to, element_size(b, s));
@@ -143,13 +144,13 @@ static int prepare_slice_grad(pl_step_t *s, const pl_builder_t *b, pl_error_t *e
 }
 
 /* Only of what is not float32: that one is element-wise. */
-static int prepare_broadcast(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_broadcast(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     moves_t *m = moves_new(s, err);
     if (!m)
         return PL_ENOMEM;
-    const pl_view_t to = pl_view_whole(s->op.output[0], pl_step_out(b, s, 0));
-    const pl_view_t x = pl_view_whole(s->op.input[0], pl_step_in(b, s, 0));
+    const pl_view_t to = pl_view_whole(s->op.output[0], pl_exec_op_out(b, s, 0));
+    const pl_view_t x = pl_view_whole(s->op.input[0], pl_exec_op_in(b, s, 0));
     pl_view_t from = {.shape = to.shape};
     for (int i = to.shape.rank - x.shape.rank; i < to.shape.rank; i++) {
         const int k = i - (to.shape.rank - x.shape.rank);
@@ -159,7 +160,7 @@ static int prepare_broadcast(pl_step_t *s, const pl_builder_t *b, pl_error_t *er
     return PL_OK;
 }
 
-static int run_range(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_range(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     (void)err;
     int32_t *to = pl_out(s, f, 0);
@@ -168,10 +169,10 @@ static int run_range(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
     return PL_OK;
 }
 
-static int prepare_range(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_range(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     (void)err;
-    s->size[0] = pl_elements(pl_step_out(b, s, 0));
+    s->size[0] = pl_elements(pl_exec_op_out(b, s, 0));
     s->run = run_range;
     return PL_OK;
 }

@@ -10,12 +10,12 @@
 
 /* ---- By the library ---- */
 
-static void release_product(pl_step_t *s)
+static void release_product(pl_exec_op_t *s)
 {
     pl_slices_free(s->own);
 }
 
-static int keep_product(pl_step_t *s, pl_slices_t *product)
+static int keep_product(pl_exec_op_t *s, pl_slices_t *product)
 {
     if (!product)
         return PL_ENOMEM;                    /* any failure: the library has said which */
@@ -26,7 +26,7 @@ static int keep_product(pl_step_t *s, pl_slices_t *product)
 }
 
 /* The library's four arguments: inputs in their order, the result last. */
-static int run_product(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_product(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     void *argument[4] = {pl_in(s, f, 0), pl_in(s, f, 1), NULL, pl_out(s, f, 0)};
     if (s->op.input_count == 3)
@@ -55,14 +55,14 @@ static pl_matrix_t matrix_of(pl_shape_t shape, int rank, bool transposed)
     return m;
 }
 
-static int prepare_matmul(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_matmul(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
-    const pl_shape_t y = pl_step_out(b, s, 0);
+    const pl_shape_t y = pl_exec_op_out(b, s, 0);
     const bool linear = s->op.code == PL_OP_linear;
     const pl_matmul_t m = {
         .rank = y.rank,
-        .a = matrix_of(pl_step_in(b, s, 0), y.rank, s->op.attr.transpose_a),
-        .b = matrix_of(pl_step_in(b, s, 1), y.rank, linear || s->op.attr.transpose_b),
+        .a = matrix_of(pl_exec_op_in(b, s, 0), y.rank, s->op.attr.transpose_a),
+        .b = matrix_of(pl_exec_op_in(b, s, 1), y.rank, linear || s->op.attr.transpose_b),
         .c = matrix_of(y, y.rank, false),
         .has_bias = s->op.input_count == 3,
     };
@@ -71,9 +71,9 @@ static int prepare_matmul(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
 }
 
 /* x and y are [B, H, W, C], w [filters, C, k, k]. */
-static int prepare_convolution_of(pl_step_t *s, const pl_builder_t *b, pl_convolution_t c,
-                                  pl_error_t *err, pl_shape_t x, pl_shape_t w,
-                                  pl_shape_t y)
+static int prepare_convolution_of(pl_exec_op_t *s, const pl_builder_t *b,
+                                  pl_convolution_t c, pl_error_t *err, pl_shape_t x,
+                                  pl_shape_t w, pl_shape_t y)
 {
     c.batch = x.dim[0], c.height = x.dim[1], c.width = x.dim[2], c.channels = x.dim[3];
     c.filters = w.dim[0], c.kernel = w.dim[2];
@@ -83,25 +83,25 @@ static int prepare_convolution_of(pl_step_t *s, const pl_builder_t *b, pl_convol
     return keep_product(s, pl_slices_convolution(b->library, b->threads, &c, err));
 }
 
-static int prepare_conv2d(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_conv2d(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     const pl_convolution_t c = {.kind = PL_CONVOLVE, .has_bias = s->op.input_count == 3};
-    return prepare_convolution_of(s, b, c, err, pl_step_in(b, s, 0), pl_step_in(b, s, 1),
-                                  pl_step_out(b, s, 0));
+    return prepare_convolution_of(s, b, c, err, pl_exec_op_in(b, s, 0),
+                                  pl_exec_op_in(b, s, 1), pl_exec_op_out(b, s, 0));
 }
 
-static int prepare_conv2d_grad_x(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_conv2d_grad_x(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     const pl_convolution_t c = {.kind = PL_CONVOLVE_GRAD_X};
-    return prepare_convolution_of(s, b, c, err, pl_step_out(b, s, 0), pl_step_in(b, s, 1),
-                                  pl_step_in(b, s, 0));
+    return prepare_convolution_of(s, b, c, err, pl_exec_op_out(b, s, 0),
+                                  pl_exec_op_in(b, s, 1), pl_exec_op_in(b, s, 0));
 }
 
-static int prepare_conv2d_grad_w(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_conv2d_grad_w(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     const pl_convolution_t c = {.kind = PL_CONVOLVE_GRAD_W};
-    return prepare_convolution_of(s, b, c, err, pl_step_in(b, s, 1), pl_step_out(b, s, 0),
-                                  pl_step_in(b, s, 0));
+    return prepare_convolution_of(s, b, c, err, pl_exec_op_in(b, s, 1),
+                                  pl_exec_op_out(b, s, 0), pl_exec_op_in(b, s, 0));
 }
 
 /* ---- Pools: size is batch, height, width, channels, out_height, out_width ---- */
@@ -118,7 +118,7 @@ static void pool_piece(void *user, int64_t from, int64_t to, int part)
     call->kernel(&call->job, from, to);
 }
 
-static pl_pool_job_t pool_job(const pl_step_t *s)
+static pl_pool_job_t pool_job(const pl_exec_op_t *s)
 {
     return (pl_pool_job_t){.batch = s->size[0],
                            .height = s->size[1],
@@ -131,7 +131,7 @@ static pl_pool_job_t pool_job(const pl_step_t *s)
                            .padding = s->op.attr.padding};
 }
 
-static int run_pool(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_pool(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     (void)err;
     pool_call_t call = {pool_job(s), f->kernels->pool};
@@ -142,7 +142,8 @@ static int run_pool(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
     return PL_OK;
 }
 
-static int run_pool_grad(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_pool_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                         pl_error_t *err)
 {
     (void)err;
     pool_call_t call = {pool_job(s), f->kernels->pool_grad};
@@ -153,27 +154,27 @@ static int run_pool_grad(const pl_step_t *s, const pl_frame_t *f, pl_error_t *er
     return PL_OK;
 }
 
-static void pool_sizes(pl_step_t *s, pl_shape_t x, pl_shape_t y)
+static void pool_sizes(pl_exec_op_t *s, pl_shape_t x, pl_shape_t y)
 {
     memcpy(s->size, x.dim, 4 * sizeof *s->size);
     s->size[4] = y.dim[1];
     s->size[5] = y.dim[2];
 }
 
-static int prepare_pool(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_pool(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     (void)err;
-    pool_sizes(s, pl_step_in(b, s, 0), pl_step_out(b, s, 0));
+    pool_sizes(s, pl_exec_op_in(b, s, 0), pl_exec_op_out(b, s, 0));
     if (b->home[s->op.output[1]].place == PL_PLACE_NOWHERE)
-        s->scratch = (size_t)pl_elements(pl_step_out(b, s, 1)) * sizeof(int32_t);
+        s->scratch = (size_t)pl_elements(pl_exec_op_out(b, s, 1)) * sizeof(int32_t);
     s->run = run_pool;
     return PL_OK;
 }
 
-static int prepare_pool_grad(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_pool_grad(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     (void)err;
-    pool_sizes(s, pl_step_out(b, s, 0), pl_step_in(b, s, 0));
+    pool_sizes(s, pl_exec_op_out(b, s, 0), pl_exec_op_in(b, s, 0));
     s->run = run_pool_grad;
     return PL_OK;
 }
@@ -213,7 +214,7 @@ static attention_side_t side_of(const pl_view_t *view)
                               view->offset};
 }
 
-static pl_look_t look_in(const pl_step_t *s, const pl_frame_t *f, int k)
+static pl_look_t look_in(const pl_exec_op_t *s, const pl_exec_context_t *f, int k)
 {
     const attention_side_t *side = &((const attention_own_t *)s->own)->in[k];
     pl_look_t look = side->look;
@@ -222,7 +223,7 @@ static pl_look_t look_in(const pl_step_t *s, const pl_frame_t *f, int k)
 }
 
 /* A gradient that nobody wants is written to scratch beyond the kernel's own. */
-static pl_look_t look_out(const pl_step_t *s, const pl_frame_t *f, int k)
+static pl_look_t look_out(const pl_exec_op_t *s, const pl_exec_context_t *f, int k)
 {
     const attention_own_t *own = s->own;
     pl_look_t look = own->out[k].look;
@@ -231,13 +232,14 @@ static pl_look_t look_out(const pl_step_t *s, const pl_frame_t *f, int k)
     return look;
 }
 
-static attention_call_t attention_start(const pl_step_t *s, const pl_frame_t *f)
+static attention_call_t attention_start(const pl_exec_op_t *s, const pl_exec_context_t *f)
 {
     const attention_own_t *own = s->own;
     attention_call_t call = {own->job, own->part, NULL};
     call.job.scratch = f->scratch;
-    call.job.dropout = pl_dropout_init(f->replay->seed, f->replay->step, f->replay->shard,
-                                       s->op.attr.stream, s->op.attr.b);
+    call.job.dropout = pl_dropout_init(f->replay->seed, f->replay->step,
+                                       f->replay->micro_batch, s->op.attr.stream,
+                                       s->op.attr.b);
     return call;
 }
 
@@ -246,7 +248,8 @@ static int64_t queries_of(const pl_attention_job_t *job)
     return job->batch * job->heads * job->tokens;
 }
 
-static int run_attention(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_attention(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                         pl_error_t *err)
 {
     (void)err;
     attention_call_t call = attention_start(s, f);
@@ -263,7 +266,8 @@ static int run_attention(const pl_step_t *s, const pl_frame_t *f, pl_error_t *er
     return PL_OK;
 }
 
-static int run_attention_grad(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_attention_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                              pl_error_t *err)
 {
     (void)err;
     attention_call_t call = attention_start(s, f);
@@ -284,7 +288,7 @@ static int run_attention_grad(const pl_step_t *s, const pl_frame_t *f, pl_error_
     return PL_OK;
 }
 
-static int prepare_attention(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_attention(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     static const int swap[] = {0, 2, 1, 3};
     const bool grad = s->op.code == PL_OP_attention_grad;
@@ -296,7 +300,7 @@ static int prepare_attention(pl_step_t *s, const pl_builder_t *b, pl_error_t *er
     for (int k = 0; k < s->op.input_count; k++)
         own->in[k] = side_of(&look[k]);
     for (int k = 0; k < s->op.output_count; k++) {
-        pl_view_t view = pl_view_whole(s->op.output[k], pl_step_out(b, s, k));
+        pl_view_t view = pl_view_whole(s->op.output[k], pl_exec_op_out(b, s, k));
         if (view.shape.rank == 4)
             view = pl_view_permute(&view, swap);
         own->out[k] = side_of(&view);

@@ -319,11 +319,11 @@ static int block_length(const pl_program_t *p)
     return block;
 }
 
-/* ---- The step ---- */
+/* ---- The kernel call ---- */
 
 typedef struct program_call {
-    const pl_step_t *step;
-    const pl_frame_t *frame;
+    const pl_exec_op_t *exec_op;
+    const pl_exec_context_t *frame;
     const pl_dropout_t *dropout;
 } program_call_t;
 
@@ -333,12 +333,13 @@ static int64_t block_count(const pl_program_t *p)
 }
 
 /* Scratch is the partial sums of all totals, then the registers of each thread. */
-static double *partial_sums(const unit_program_t *own, const pl_frame_t *f, int total)
+static double *partial_sums(const unit_program_t *own, const pl_exec_context_t *f,
+                            int total)
 {
     return (double *)f->scratch + total * block_count(&own->program);
 }
 
-static float *registers(const unit_program_t *own, const pl_frame_t *f, int part)
+static float *registers(const unit_program_t *own, const pl_exec_context_t *f, int part)
 {
     const int64_t before = (own->totals * block_count(&own->program) * 2 + 15) / 16 * 16;
     return (float *)f->scratch + before
@@ -348,7 +349,7 @@ static float *registers(const unit_program_t *own, const pl_frame_t *f, int part
 static void run_piece(void *user, int64_t from, int64_t to, int part)
 {
     const program_call_t *call = user;
-    const unit_program_t *own = call->step->own;
+    const unit_program_t *own = call->exec_op->own;
     pl_program_job_t job = {.program = &own->program,
                             .at = call->frame->at,
                             .dropout = call->dropout,
@@ -367,14 +368,14 @@ static float total_of(const double *partial, int64_t n, double scale)
     return (float)(scale != 0 ? scale * sqrt(sum) : sum);
 }
 
-static int run_program(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_program(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     (void)err;
     const unit_program_t *own = s->own;
     pl_dropout_t dropout[PL_PROGRAM_DROPOUTS];
     for (int k = 0; k < own->dropouts; k++)
-        dropout[k] = pl_dropout_init(f->replay->seed, f->replay->step, f->replay->shard,
-                                     own->stream[k], own->p[k]);
+        dropout[k] = pl_dropout_init(f->replay->seed, f->replay->step,
+                                     f->replay->micro_batch, own->stream[k], own->p[k]);
     program_call_t call = {s, f, dropout};
     const int threads = own->program.count < PL_PARALLEL_LEAST ? 1 : f->threads;
     pl_parallel_for(f->pool, threads, own->program.count, own->program.block, run_piece,
@@ -387,7 +388,7 @@ static int run_program(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
     return PL_OK;
 }
 
-int pl_prepare_program(pl_step_t *s, const pl_builder_t *b, const pl_fusion_t *fusion,
+int pl_prepare_program(pl_exec_op_t *s, const pl_builder_t *b, const pl_fusion_t *fusion,
                        int from, int to, pl_error_t *err)
 {
     composer_t c = {.g = &b->lowered->graph,

@@ -32,7 +32,7 @@ static void sum_piece(void *user, int64_t from, int64_t to, int part)
 }
 
 /* size[0]: results, size[1]: elements. */
-static int run_sum(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_sum(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     (void)err;
     sum_call_t call = {.job = *(const pl_sum_job_t *)s->own, .kernels = f->kernels};
@@ -82,15 +82,15 @@ static int dim_to_cut(const pl_sum_job_t *job, int threads)
     return last;
 }
 
-static int prepare_sum(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_sum(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     pl_sum_job_t *job = s->own = pl_alloc(sizeof *job);
     if (!job)
         return pl_no_memory(err);
-    sum_dims(job, pl_step_in(b, s, 0), s->op.attr.axes);
+    sum_dims(job, pl_exec_op_in(b, s, 0), s->op.attr.axes);
     job->split = dim_to_cut(job, b->threads);
-    s->size[0] = pl_elements(pl_step_out(b, s, 0));
-    s->size[1] = pl_elements(pl_step_in(b, s, 0));
+    s->size[0] = pl_elements(pl_exec_op_out(b, s, 0));
+    s->size[1] = pl_elements(pl_exec_op_in(b, s, 0));
     s->scratch = (size_t)b->threads * sizeof(float);
     s->run = run_sum;
     return PL_OK;
@@ -110,7 +110,7 @@ static void max_piece(void *user, int64_t from, int64_t to, int part)
     call->kernel(&call->job, from, to);
 }
 
-static void max_sizes(pl_step_t *s, pl_shape_t x)
+static void max_sizes(pl_exec_op_t *s, pl_shape_t x)
 {
     s->size[0] = s->size[2] = 1;
     for (int i = 0; i < x.rank; i++)
@@ -120,7 +120,7 @@ static void max_sizes(pl_step_t *s, pl_shape_t x)
     s->size[1] = x.dim[s->op.attr.axis];
 }
 
-static void max_start(const pl_step_t *s, const pl_frame_t *f, max_call_t *call)
+static void max_start(const pl_exec_op_t *s, const pl_exec_context_t *f, max_call_t *call)
 {
     const int64_t results = s->size[0] * s->size[2];
     call->job.n = s->size[1];
@@ -129,7 +129,7 @@ static void max_start(const pl_step_t *s, const pl_frame_t *f, max_call_t *call)
                     results, 16, max_piece, call);
 }
 
-static int run_max(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_max(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     (void)err;
     max_call_t call = {.kernel = f->kernels->max, .job = {.x = pl_in(s, f, 0)}};
@@ -141,15 +141,16 @@ static int run_max(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
     return PL_OK;
 }
 
-static int prepare_max(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_max(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     (void)err;
-    max_sizes(s, pl_step_in(b, s, 0));
+    max_sizes(s, pl_exec_op_in(b, s, 0));
     s->run = run_max;
     return PL_OK;
 }
 
-static int run_max_grad(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_max_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                        pl_error_t *err)
 {
     (void)err;
     max_call_t call = {.kernel = f->kernels->max_grad,
@@ -160,17 +161,18 @@ static int run_max_grad(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err
     return PL_OK;
 }
 
-static int prepare_max_grad(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_max_grad(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     (void)err;
-    max_sizes(s, pl_step_in(b, s, 1));
+    max_sizes(s, pl_exec_op_in(b, s, 1));
     s->run = run_max_grad;
     return PL_OK;
 }
 
 /* ---- power_sums: a pass by one thread, little beside what made x ---- */
 
-static int run_power_sums(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_power_sums(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                          pl_error_t *err)
 {
     (void)err;
     const float *x = pl_in(s, f, 0);
@@ -186,17 +188,18 @@ static int run_power_sums(const pl_step_t *s, const pl_frame_t *f, pl_error_t *e
     return PL_OK;
 }
 
-static int prepare_power_sums(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_power_sums(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     (void)err;
-    s->size[0] = pl_elements(pl_step_in(b, s, 0));
+    s->size[0] = pl_elements(pl_exec_op_in(b, s, 0));
     s->run = run_power_sums;
     return PL_OK;
 }
 
 /* ---- block_norms: of devices; on CPUs a pass by one thread ---- */
 
-static int run_block_norms(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_block_norms(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                           pl_error_t *err)
 {
     (void)err;
     const float *x = pl_in(s, f, 0);
@@ -212,17 +215,17 @@ static int run_block_norms(const pl_step_t *s, const pl_frame_t *f, pl_error_t *
     return PL_OK;
 }
 
-static int prepare_block_norms(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_block_norms(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     (void)err;
-    s->size[0] = pl_elements(pl_step_in(b, s, 0));
+    s->size[0] = pl_elements(pl_exec_op_in(b, s, 0));
     s->run = run_block_norms;
     return PL_OK;
 }
 
 /* ---- guard ---- */
 
-static int run_guard(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_guard(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     const float *watched = pl_in(s, f, 0), x = *watched;
     if (s->op.input_count == 2 && *(const float *)pl_in(s, f, 1) > (float)s->op.attr.a)
@@ -235,23 +238,24 @@ static int run_guard(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
     return s->op.attr.empty && x == 0 ? PL_ENOUGH : PL_OK;
 }
 
-static int prepare_guard(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_guard(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     (void)err;
-    s->size[0] = s->op.attr.watches ? pl_elements(pl_step_in(b, s, 0)) : 0;
+    s->size[0] = s->op.attr.watches ? pl_elements(pl_exec_op_in(b, s, 0)) : 0;
     s->run = run_guard;
     return PL_OK;
 }
 
 /* ---- exchange ---- */
 
-static int run_exchange(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_exchange(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                        pl_error_t *err)
 {
     (void)s, (void)f, (void)err;
     return PL_WAITS;
 }
 
-static int prepare_exchange(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_exchange(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     (void)b, (void)err;
     s->run = run_exchange;

@@ -16,7 +16,7 @@ static int64_t last_dim(pl_shape_t shape)
     return shape.dim[shape.rank - 1];
 }
 
-static int threads_for(const pl_frame_t *f, int64_t elements)
+static int threads_for(const pl_exec_context_t *f, int64_t elements)
 {
     return elements < PL_PARALLEL_LEAST ? 1 : f->threads;
 }
@@ -29,7 +29,7 @@ int64_t pl_index_at(const void *indices, pl_dtype_t dtype, int64_t i)
                            : ((const int32_t *)indices)[i];
 }
 
-int pl_check_indices(const pl_step_t *s, const void *indices, int64_t n, int64_t below,
+int pl_check_indices(const pl_exec_op_t *s, const void *indices, int64_t n, int64_t below,
                      pl_error_t *err)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -55,7 +55,7 @@ static void softmax_piece(void *user, int64_t from, int64_t to, int part)
     c->kernel(&c->job, from, to);
 }
 
-static int run_softmax(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_softmax(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     (void)err;
     const bool grad = s->op.code == PL_OP_softmax_grad;
@@ -68,10 +68,10 @@ static int run_softmax(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
     return PL_OK;
 }
 
-static int prepare_softmax(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_softmax(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     (void)err;
-    const pl_shape_t x = pl_step_in(b, s, 0);
+    const pl_shape_t x = pl_exec_op_in(b, s, 0);
     s->size[1] = last_dim(x);
     s->size[0] = pl_elements(x) / s->size[1];
     s->run = run_softmax;
@@ -93,7 +93,8 @@ static void layer_norm_piece(void *user, int64_t from, int64_t to, int part)
     c->kernels->layer_norm(&c->job, from, to);
 }
 
-static int run_layer_norm(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_layer_norm(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                          pl_error_t *err)
 {
     (void)err;
     layer_norm_call_t c = {.kernels = f->kernels,
@@ -122,7 +123,8 @@ static void layer_norm_grad_piece(void *user, int64_t from, int64_t to, int part
     c->kernels->layer_norm_grad(&job, from, to);
 }
 
-static int run_layer_norm_grad(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_layer_norm_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                               pl_error_t *err)
 {
     (void)err;
     const int64_t rows = s->size[0], width = s->size[1];
@@ -147,11 +149,11 @@ static int run_layer_norm_grad(const pl_step_t *s, const pl_frame_t *f, pl_error
     return PL_OK;
 }
 
-static int prepare_layer_norm(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_layer_norm(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     (void)err;
     const bool grad = s->op.code == PL_OP_layer_norm_grad;
-    const pl_shape_t x = pl_step_in(b, s, grad);
+    const pl_shape_t x = pl_exec_op_in(b, s, grad);
     s->size[1] = last_dim(x);
     s->size[0] = pl_elements(x) / s->size[1];
     if (grad)
@@ -178,7 +180,8 @@ static void batch_norm_piece(void *user, int64_t from, int64_t to, int part)
     c->kernel(&c->job, from, to);
 }
 
-static batch_norm_call_t batch_norm_start(const pl_step_t *s, const pl_frame_t *f)
+static batch_norm_call_t batch_norm_start(const pl_exec_op_t *s,
+                                          const pl_exec_context_t *f)
 {
     return (batch_norm_call_t){.kernels = f->kernels,
                                .job = {.batch = s->size[0],
@@ -187,8 +190,8 @@ static batch_norm_call_t batch_norm_start(const pl_step_t *s, const pl_frame_t *
                                        .epsilon = (float)s->op.attr.a}};
 }
 
-static void batch_norm_run(batch_norm_call_t *c, const pl_step_t *s, const pl_frame_t *f,
-                           int64_t n, int64_t grain,
+static void batch_norm_run(batch_norm_call_t *c, const pl_exec_op_t *s,
+                           const pl_exec_context_t *f, int64_t n, int64_t grain,
                            void (*kernel)(const pl_batch_norm_job_t *job, int64_t from,
                                           int64_t to))
 {
@@ -197,18 +200,20 @@ static void batch_norm_run(batch_norm_call_t *c, const pl_step_t *s, const pl_fr
                     grain, batch_norm_piece, c);
 }
 
-static float *scratch_row(const pl_step_t *s, const pl_frame_t *f, int row)
+static float *scratch_row(const pl_exec_op_t *s, const pl_exec_context_t *f, int row)
 {
     return (float *)f->scratch + row * s->size[1];
 }
 
-static void *or_scratch(void *wanted, const pl_step_t *s, const pl_frame_t *f, int row)
+static void *or_scratch(void *wanted, const pl_exec_op_t *s, const pl_exec_context_t *f,
+                        int row)
 {
     return wanted ? wanted : scratch_row(s, f, row);
 }
 
 /* The factors of (x - mean) and 1 that make y. */
-static void forward_factors(const pl_step_t *s, const pl_frame_t *f, batch_norm_call_t *c)
+static void forward_factors(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                            batch_norm_call_t *c)
 {
     float *p = scratch_row(s, f, 0), *q = scratch_row(s, f, 1);
     for (int64_t k = 0; k < s->size[1]; k++) {
@@ -219,7 +224,8 @@ static void forward_factors(const pl_step_t *s, const pl_frame_t *f, batch_norm_
     c->job.q = q;
 }
 
-static int run_batch_norm(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_batch_norm(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                          pl_error_t *err)
 {
     (void)err;
     const bool given = s->op.code == PL_OP_batch_norm_with;
@@ -240,14 +246,14 @@ static int run_batch_norm(const pl_step_t *s, const pl_frame_t *f, pl_error_t *e
 }
 
 /* The sums that dx needs are given: they are not of this x alone. */
-static bool sums_are_given(const pl_step_t *s)
+static bool sums_are_given(const pl_exec_op_t *s)
 {
     return s->op.input_count == 8;
 }
 
 /* dx = w rstd (dy - db / n - (x - mean) rstd dw / n).  What cancels is subtracted before
  * it is scaled: where a channel hardly varies, w rstd is large. */
-static void backward_factors(const pl_step_t *s, const pl_frame_t *f,
+static void backward_factors(const pl_exec_op_t *s, const pl_exec_context_t *f,
                              batch_norm_call_t *c)
 {
     float *p = scratch_row(s, f, 0), *q = scratch_row(s, f, 1), *r = scratch_row(s, f, 2);
@@ -264,7 +270,8 @@ static void backward_factors(const pl_step_t *s, const pl_frame_t *f,
     c->job.r = r;
 }
 
-static int run_batch_norm_grad(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_batch_norm_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                               pl_error_t *err)
 {
     (void)err;
     batch_norm_call_t c = batch_norm_start(s, f);
@@ -286,11 +293,11 @@ static int run_batch_norm_grad(const pl_step_t *s, const pl_frame_t *f, pl_error
     return PL_OK;
 }
 
-static int prepare_batch_norm(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_batch_norm(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     (void)err;
     const bool grad = s->op.code == PL_OP_batch_norm_grad;
-    const pl_shape_t x = pl_step_in(b, s, grad);
+    const pl_shape_t x = pl_exec_op_in(b, s, grad);
     s->size[0] = x.dim[0];
     s->size[1] = x.dim[1];
     s->size[2] = pl_elements(x) / (x.dim[0] * x.dim[1]);
@@ -302,7 +309,7 @@ static int prepare_batch_norm(pl_step_t *s, const pl_builder_t *b, pl_error_t *e
 /* ---- embedding: size is indices, width, rows of the table ---- */
 
 typedef struct embedding_call {
-    const pl_step_t *s;
+    const pl_exec_op_t *s;
     const void *indices;
     const float *from;
     float *to;
@@ -320,7 +327,8 @@ static void embedding_piece(void *user, int64_t from, int64_t to, int part)
                (size_t)width * sizeof(float));
 }
 
-static int run_embedding(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_embedding(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                         pl_error_t *err)
 {
     embedding_call_t c = {s, pl_in(s, f, 0), pl_in(s, f, 1), pl_out(s, f, 0), f->kernels};
     int code = pl_check_indices(s, c.indices, s->size[0], s->size[2], err);
@@ -344,7 +352,8 @@ static void embedding_grad_piece(void *user, int64_t from, int64_t to, int part)
     }
 }
 
-static int run_embedding_grad(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_embedding_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                              pl_error_t *err)
 {
     embedding_call_t c = {s, pl_in(s, f, 0), pl_in(s, f, 1), pl_out(s, f, 0), f->kernels};
     int code = pl_check_indices(s, c.indices, s->size[0], s->size[2], err);
@@ -354,13 +363,13 @@ static int run_embedding_grad(const pl_step_t *s, const pl_frame_t *f, pl_error_
     return code;
 }
 
-static int prepare_embedding(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_embedding(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     (void)err;
     const bool grad = s->op.code == PL_OP_embedding_grad;
-    const pl_shape_t table = grad ? pl_step_out(b, s, 0) : pl_step_in(b, s, 1);
+    const pl_shape_t table = grad ? pl_exec_op_out(b, s, 0) : pl_exec_op_in(b, s, 1);
     s->dtype = b->lowered->graph.value[s->op.input[0]].dtype;
-    s->size[0] = pl_elements(pl_step_in(b, s, 0));
+    s->size[0] = pl_elements(pl_exec_op_in(b, s, 0));
     s->size[1] = table.dim[1];
     s->size[2] = table.dim[0];
     s->run = grad ? run_embedding_grad : run_embedding;
@@ -391,8 +400,8 @@ static float total(const float *x, int64_t n)
 }
 
 /* Input `logits`, targets behind it; the weights, if any, are the last two. */
-static entropy_call_t entropy_start(const pl_step_t *s, const pl_frame_t *f, int logits,
-                                    int weights)
+static entropy_call_t entropy_start(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                                    int logits, int weights)
 {
     float *row = (float *)f->scratch;
     const bool weighted = s->op.input_count > weights;
@@ -412,7 +421,8 @@ static entropy_call_t entropy_start(const pl_step_t *s, const pl_frame_t *f, int
                 .counted = row + s->size[0]}};
 }
 
-static int run_cross_entropy(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_cross_entropy(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                             pl_error_t *err)
 {
     entropy_call_t c = entropy_start(s, f, 0, 2);
     int code = pl_check_indices(s, c.job.targets, s->size[0], s->size[1], err);
@@ -433,7 +443,7 @@ static int run_cross_entropy(const pl_step_t *s, const pl_frame_t *f, pl_error_t
     return PL_OK;
 }
 
-static int run_cross_entropy_grad(const pl_step_t *s, const pl_frame_t *f,
+static int run_cross_entropy_grad(const pl_exec_op_t *s, const pl_exec_context_t *f,
                                   pl_error_t *err)
 {
     entropy_call_t c = entropy_start(s, f, 1, 4);
@@ -450,22 +460,22 @@ static int run_cross_entropy_grad(const pl_step_t *s, const pl_frame_t *f,
     return PL_OK;
 }
 
-static int prepare_cross_entropy(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_cross_entropy(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     (void)err;
     const bool grad = s->op.code == PL_OP_cross_entropy_grad;
-    const pl_shape_t logits = pl_step_in(b, s, grad);
+    const pl_shape_t logits = pl_exec_op_in(b, s, grad);
     s->dtype = b->lowered->graph.value[s->op.input[1 + grad]].dtype;
     s->size[0] = logits.dim[0];
     s->size[1] = logits.dim[1];
     for (int k = 0, first = grad ? 4 : 2; k < 2 && s->op.input_count > first; k++)
-        s->size[2 + k] = pl_step_in(b, s, first + k).rank;
+        s->size[2 + k] = pl_exec_op_in(b, s, first + k).rank;
     s->scratch = 2 * (size_t)s->size[0] * sizeof(float);
     s->run = grad ? run_cross_entropy_grad : run_cross_entropy;
     return PL_OK;
 }
 
-static int prepare_counts(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+static int prepare_counts(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     int code = prepare_cross_entropy(s, b, err);
     s->scratch = 0;

@@ -19,7 +19,7 @@ static void apply_piece(void *user, int64_t from, int64_t to, int part)
     a->kernel->run(&a->call, from, to);
 }
 
-static int run_apply(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_apply(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     (void)err;
     applied_t a = *(const applied_t *)s->own;
@@ -31,7 +31,7 @@ static int run_apply(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
     return PL_OK;
 }
 
-int pl_prepare_apply(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+int pl_prepare_apply(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     const pl_kernel_t *kernel = pl_op_kernel(&s->op, pl_cpu_accelerator.name, err);
     if (!kernel)
@@ -41,9 +41,9 @@ int pl_prepare_apply(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
         return pl_no_memory(err);
     a->kernel = kernel;
     a->call.self = s->op.attr.self.byte;
-    a->call.output_shape = pl_step_out(b, s, 0);
+    a->call.output_shape = pl_exec_op_out(b, s, 0);
     for (int k = 0; k < s->op.input_count; k++)
-        a->call.input_shape[k] = pl_step_in(b, s, k);
+        a->call.input_shape[k] = pl_exec_op_in(b, s, k);
     a->rows = pl_rows(a->call.output_shape, s->op.attr.table->row_axes);
     a->elements = pl_elements(a->call.output_shape);
     s->run = run_apply;

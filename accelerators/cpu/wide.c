@@ -106,7 +106,7 @@ int pl_wide_run(const pl_cpu_t *cpu, pl_wide_t *wide, pl_replay_t *replay,
 {
     pl_reference_replay_t run = {.seed = replay->seed,
                                  .step = replay->step,
-                                 .shard = replay->shard,
+                                 .micro_batch = replay->micro_batch,
                                  .figures = (double(*)[2])replay->figures};
     int code = check_regions(cpu, &wide->graph, err);
     if (code != PL_OK)

@@ -484,7 +484,7 @@ static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
     if (code == PL_OK)
         code = pl_fuse(&c->fusion, &c->lowered.graph, &limits, err);
     if (code == PL_OK)
-        code = gpu_products_settle(c->gpu, &c->text, c->plan, err);
+        code = gpu_products_limit(c->gpu, &c->text, c->plan, err);
     if (code == PL_OK)
         code = gpu_layers_find(c->gpu, &c->text, &c->lowered.graph, c->plan, err);
     if (code == PL_OK) {

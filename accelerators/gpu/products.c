@@ -366,7 +366,7 @@ static int count_followers(const gpu_text_t *t, pl_plan_t *plan, int32_t value, 
     return count;
 }
 
-int gpu_products_settle(pl_gpu_t *gpu, gpu_text_t *t, pl_plan_t *plan, pl_error_t *err)
+int gpu_products_limit(pl_gpu_t *gpu, gpu_text_t *t, pl_plan_t *plan, pl_error_t *err)
 {
     const pl_graph_t *g = t->g;
     int code = PL_OK;

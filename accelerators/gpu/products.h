@@ -14,7 +14,7 @@ int gpu_products_find(pl_gpu_t *gpu, gpu_text_t *t, pl_plan_t *plan, bool leave,
 int32_t gpu_product_before(const pl_graph_t *g, int op, void *user);
 /* When operations are in units: the library does nothing for those that are in another
  * unit than its product. */
-int gpu_products_settle(pl_gpu_t *gpu, gpu_text_t *t, pl_plan_t *plan, pl_error_t *err);
+int gpu_products_limit(pl_gpu_t *gpu, gpu_text_t *t, pl_plan_t *plan, pl_error_t *err);
 /* Whether the library makes it, in a product or behind one. */
 bool gpu_is_by_library(const pl_plan_t *plan, int32_t value);
 /* When the text knows places too: which are results of the library. */

@@ -225,13 +225,13 @@ static int set_fill(pl_gpu_t *gpu, flight_t *f, pl_error_t *err)
     const pl_replay_t *replay = f->replay;
     const pl_plan_t *p = f->plan;
     gpu_set_t *set = &gpu->memory->set[f->set];
-    const pl_dropout_t d = pl_dropout_init(replay->seed, replay->step, replay->shard, 0,
-                                           0);
+    const pl_dropout_t d = pl_dropout_init(replay->seed, replay->step,
+                                           replay->micro_batch, 0, 0);
     gpu_step_t *step = (gpu_step_t *)f->host;
     char *batch = batch_of(f);
     *step = (gpu_step_t){.seed = replay->seed,
                          .step = d.step,
-                         .shard = d.shard,
+                         .micro_batch = d.micro_batch,
                          .halts = replay->halts,
                          .resumes = replay->resumes};
     memcpy(step->scalar, replay->scalar, sizeof step->scalar);

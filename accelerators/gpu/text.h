@@ -41,7 +41,7 @@ typedef struct gpu_spot {
 typedef struct gpu_step {
     double scalar[PL_STEP_SCALARS];
     uint64_t seed;
-    uint32_t step, shard;
+    uint32_t step, micro_batch;
     int32_t halts, resumes;
 } gpu_step_t;
 

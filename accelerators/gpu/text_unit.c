@@ -279,7 +279,7 @@ static void dropout_words(gpu_unit_t *u, const pl_op_t *op, int number)
     gpu_print(t,
               "const uint64_t key%d = mix(a%d->seed, 0x%llxull);\n"
               "const words_t words%d = philox((uint64_t)i / 4, a%d->step, "
-              "a%d->shard, (uint32_t)key%d, (uint32_t)(key%d >> 32));\n",
+              "a%d->micro_batch, (uint32_t)key%d, (uint32_t)(key%d >> 32));\n",
               number, a, (unsigned long long)op->attr.stream, number, a, a, number,
               number);
 }

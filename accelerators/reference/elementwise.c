@@ -80,7 +80,8 @@ static void compute_binary(pl_reference_call_t *c)
 static void compute_dropout(pl_reference_call_t *c)
 {
     const pl_dropout_t d = pl_dropout_init(c->replay->seed, c->replay->step,
-                                           c->replay->shard, c->attr->stream, c->attr->a);
+                                           c->replay->micro_batch, c->attr->stream,
+                                           c->attr->a);
     for (int64_t i = 0; i < pl_elements(c->out_shape[0]); i++)
         c->out[0][i] = pl_dropout_keep(&d, (uint64_t)i) ? c->in[0][i] / (1 - d.p) : 0;
 }

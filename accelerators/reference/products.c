@@ -173,7 +173,8 @@ static double attention_mask(const pl_reference_call_t *c, int64_t head, int64_t
     if (c->attr->b == 0)
         return 1;
     const pl_dropout_t d = pl_dropout_init(c->replay->seed, c->replay->step,
-                                           c->replay->shard, c->attr->stream, c->attr->b);
+                                           c->replay->micro_batch, c->attr->stream,
+                                           c->attr->b);
     return pl_dropout_keep(&d, (uint64_t)((head * q.dim[2] + i) * q.dim[2] + j))
                ? 1 / (1 - d.p)
                : 0;

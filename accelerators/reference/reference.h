@@ -17,7 +17,7 @@ typedef struct pl_reference_replay {
                                                 assigns */
     const void *input[PL_FIELDS];            /* [batch, …] each, as the field says */
     double scalar[PL_STEP_SCALARS];
-    uint64_t seed, step, shard;
+    uint64_t seed, step, micro_batch;
     double (*figures)[2];           /* out: the sums of all figures in order of fetch; of
                                        a pair sum and weight  [not wanted] */
     double *output[PL_FIELDS];      /* out: output fetches in their order  [not wanted] */

@@ -199,7 +199,7 @@ static void batch_size_warn(data_t *data)
 {
     const pl_feed_t *feed = &data->feed[PL_TRAIN];
     const pl_deal_t *deal = &data->sources.deal;
-    const int64_t ranks = deal->shards ? deal->shards : deal->parts,
+    const int64_t ranks = deal->micro_shards ? deal->micro_shards : deal->parts,
                   size = data->job->data->batch_size;
     if (!feed->dataset || deal->part || data->job->tuning.num_training
         || feed->order.count / ranks >= size)
@@ -207,7 +207,7 @@ static void batch_size_warn(data_t *data)
     char each[64] = "";
     if (ranks > 1)
         snprintf(each, sizeof each, " for each of %lld %s", (long long)ranks,
-                 deal->shards ? "micro-shards" : "ranks");
+                 deal->micro_shards ? "micro-shards" : "ranks");
     pl_log_line(PL_LOG_WARNING, pl_actor_rank(data), pl_actor_name(data),
                 "data.batch_size is %lld%s, more than the %lld training sample%s: an "
                 "epoch is one step; lower it",

@@ -17,9 +17,9 @@ typedef struct pl_feed {
     pl_stage_t stage;
     uint32_t loader;                                        /* which of the stage's */
     pl_order_t order;
-    pl_deal_t deal;                              /* of the samples: what is here */
-    pl_buckets_t buckets;                        /* none when samples are of one length */
-    int64_t batch_size;                          /* that of a shard, where it has some */
+    pl_deal_t deal;                         /* of the samples: what is here */
+    pl_buckets_t buckets;                   /* none when samples are of one length */
+    int64_t batch_size;                     /* that of a micro-shard, where it has some */
     pl_batch_pool_t *pool;
     pl_feed_slot_t *slot;                      /* batch k: k % slot_count */
     uint32_t prefetch, slot_count;             /* batches read ahead, and for who waits */

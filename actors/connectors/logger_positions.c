@@ -69,7 +69,7 @@ static void positions_look(logger_t *logger)
 }
 
 /* The newest that is known; nobody waits for another one. */
-static void sink_settle(sink_t *sink)
+static void sink_position_take(sink_t *sink)
 {
     pl_free(sink->kept);
     sink->kept = sink->position ? pl_strdup(sink->position) : NULL;
@@ -80,7 +80,7 @@ static void sink_settle(sink_t *sink)
 void sink_tell(logger_t *logger, sink_t *sink)
 {
     if (sink->awaited)
-        sink_settle(sink);
+        sink_position_take(sink);
     sink->asked = false;
     sink->waiting = sink->behind;
     sink->behind = NULL;
@@ -93,7 +93,7 @@ static void out_of_time(void *self)
     logger_t *logger = self;
     for (int k = 0; k < logger->count; k++)
         if (logger->sink[k].awaited)
-            sink_settle(&logger->sink[k]);
+            sink_position_take(&logger->sink[k]);
     positions_look(logger);
 }
 
@@ -121,7 +121,7 @@ int logger_on_get_state(void *self, pl_call_t *call, const pl_body_t *body,
     for (int k = 0; k < logger->count; k++) {
         sink_t *sink = &logger->sink[k];
         sink->asked_at = sink->resumed + sink->taken - sink->lost;
-        sink_settle(sink);
+        sink_position_take(sink);
         if (!is_slow(sink))
             sink->asked = sink->awaited = true;
     }

@@ -83,8 +83,9 @@ static int64_t groups_find(const member_t *member, int64_t total, group_t *group
 }
 
 /* Fills held [count]; -> how many, fewer where classes are too small. */
-static int64_t split_by_class(const pl_split_spec_t *spec, uint64_t key, int64_t count,
-                              member_t *member, group_t *group, int64_t *held)
+static int64_t split_by_class(const pl_data_split_spec_t *spec, uint64_t key,
+                              int64_t count, member_t *member, group_t *group,
+                              int64_t *held)
 {
     int64_t made = 0;
     for (int64_t k = 0; k < spec->total; k++)
@@ -98,7 +99,8 @@ static int64_t split_by_class(const pl_split_spec_t *spec, uint64_t key, int64_t
     return made;
 }
 
-int pl_split_make(pl_split_t *split, const pl_split_spec_t *spec, pl_error_t *err)
+int pl_data_split_make(pl_data_split_t *split, const pl_data_split_spec_t *spec,
+                       pl_error_t *err)
 {
     const int64_t total = spec->total;
     int64_t count = llround(spec->share * (double)total);
@@ -130,25 +132,25 @@ int pl_split_make(pl_split_t *split, const pl_split_spec_t *spec, pl_error_t *er
                                    "is nothing to validate on");
     }
     qsort(held, (size_t)count, sizeof *held, compare_samples);
-    *split = (pl_split_t){total, count, held};
+    *split = (pl_data_split_t){total, count, held};
     return PL_OK;
 }
 
-bool pl_split_holds(const pl_split_t *split, int64_t sample)
+bool pl_data_split_holds(const pl_data_split_t *split, int64_t sample)
 {
     return split->held_count > 0
            && bsearch(&sample, split->held, (size_t)split->held_count, sizeof sample,
                       compare_samples);
 }
 
-void pl_split_release(pl_split_t *split)
+void pl_data_split_release(pl_data_split_t *split)
 {
     pl_free(split->held);
-    *split = (pl_split_t){0};
+    *split = (pl_data_split_t){0};
 }
 
 /* The k-th sample, rising, of those that are not held back. */
-static int64_t split_rest(const pl_split_t *split, int64_t k)
+static int64_t split_rest(const pl_data_split_t *split, int64_t k)
 {
     int64_t low = 0, high = split->held_count;
     while (low < high) {
@@ -175,16 +177,17 @@ static int64_t share(const pl_deal_t *deal, uint32_t part, int64_t count)
     return count / deal->parts + more;
 }
 
-/* The first shard of a part. */
-static int64_t shard_of(const pl_deal_t *deal, uint32_t part)
+/* The first micro-shard of a part. */
+static int64_t micro_shard_first(const pl_deal_t *deal, uint32_t part)
 {
-    return (int64_t)deal->shards * part / deal->parts;
+    return (int64_t)deal->micro_shards * part / deal->parts;
 }
 
 /* Of `count` samples those that come in batches. */
 static int64_t used(const pl_deal_t *deal, int64_t count, int64_t batch_size)
 {
-    const int64_t batch = (deal->shards ? deal->shards : deal->parts) * batch_size;
+    const int64_t batch = (deal->micro_shards ? deal->micro_shards : deal->parts)
+                          * batch_size;
     return deal->drop_last ? count - count % batch : count;
 }
 
@@ -192,44 +195,47 @@ int64_t pl_deal_full(const pl_deal_t *deal, int64_t count, int64_t batch_size)
 {
     if (deal->drop_last)
         return batch_size;
-    return between(1, deal->shards ? count : share(deal, 0, count), batch_size);
+    return between(1, deal->micro_shards ? count : share(deal, 0, count), batch_size);
 }
 
 int64_t pl_deal_rows(const pl_deal_t *deal, int64_t count, int64_t batch_size)
 {
     const int64_t full = pl_deal_full(deal, count, batch_size),
-                  shards = shard_of(deal, deal->part + 1) - shard_of(deal, deal->part);
-    return deal->shards ? between(1, shards * full, count) : between(1, count, full);
+                  micro_shards = micro_shard_first(deal, deal->part + 1)
+                                 - micro_shard_first(deal, deal->part);
+    return deal->micro_shards ? between(1, micro_shards * full, count)
+                              : between(1, count, full);
 }
 
 int64_t pl_deal_batches(const pl_deal_t *deal, int64_t count, int64_t batch_size)
 {
     count = used(deal, count, batch_size);
-    const int64_t most = deal->shards ? count : share(deal, 0, count),
-                  all = deal->shards ? deal->shards * batch_size : batch_size;
-    return most / all + (most % all && !(deal->shards && deal->even));
+    const int64_t most = deal->micro_shards ? count : share(deal, 0, count),
+                  all = deal->micro_shards ? deal->micro_shards * batch_size : batch_size;
+    return most / all + (most % all && !(deal->micro_shards && deal->even));
 }
 
 int64_t pl_deal_count(const pl_deal_t *deal, int64_t count, int64_t batch_size,
                       int64_t batch)
 {
     count = used(deal, count, batch_size);
-    if (!deal->shards)
+    if (!deal->micro_shards)
         return between(0, share(deal, deal->part, count) - batch * batch_size,
                        batch_size);
-    const int64_t from = shard_of(deal, deal->part) * batch_size,
-                  to = shard_of(deal, deal->part + 1) * batch_size;
-    return between(0, count - batch * deal->shards * batch_size - from, to - from);
+    const int64_t from = micro_shard_first(deal, deal->part) * batch_size,
+                  to = micro_shard_first(deal, deal->part + 1) * batch_size;
+    return between(0, count - batch * deal->micro_shards * batch_size - from, to - from);
 }
 
 int64_t pl_deal_place(const pl_deal_t *deal, int64_t batch_size, int64_t batch, int64_t i)
 {
-    if (!deal->shards)
+    if (!deal->micro_shards)
         return deal->part + (batch * batch_size + i) * deal->parts;
-    return (batch * deal->shards + shard_of(deal, deal->part)) * batch_size + i;
+    return (batch * deal->micro_shards + micro_shard_first(deal, deal->part)) * batch_size
+           + i;
 }
 
-/* Of shards the same for all parts. */
+/* Of micro-shards the same for all parts. */
 void pl_deal_sizes(const pl_deal_t *deal, int64_t count, int64_t batch_size,
                    int64_t size[2])
 {
@@ -238,9 +244,9 @@ void pl_deal_sizes(const pl_deal_t *deal, int64_t count, int64_t batch_size,
         size[1] = 0;
         return;
     }
-    const int64_t own = deal->shards ? count : share(deal, deal->part, count);
+    const int64_t own = deal->micro_shards ? count : share(deal, deal->part, count);
     size[0] = pl_deal_full(deal, count, batch_size);
-    size[1] = deal->shards && deal->even ? 0 : own % size[0];
+    size[1] = deal->micro_shards && deal->even ? 0 : own % size[0];
 }
 
 /* ---- the order ---- */

@@ -8,40 +8,41 @@
 #include "paceline.h"
 
 /* A data set cut in two at random.  All zero: not cut. */
-typedef struct pl_split {
+typedef struct pl_data_split {
     int64_t total;                                          /* samples */
     int64_t held_count;                                     /* of them, for validation */
     int64_t *held;                                          /* [held_count], rising */
-} pl_split_t;
+} pl_data_split_t;
 
-typedef struct pl_split_spec {
+typedef struct pl_data_split_spec {
     uint64_t seed;
     int64_t total;                         /* samples */
     double share;                          /* of them, held back */
     const int64_t *target;                 /* [total] classes, each of which is cut in the
                                               same proportion  [no classes] */
-} pl_split_spec_t;
+} pl_data_split_spec_t;
 
 /* Holds back a share of the samples.  PL_EINVAL: nothing is left on either side. */
-int pl_split_make(pl_split_t *split, const pl_split_spec_t *spec, pl_error_t *err);
+int pl_data_split_make(pl_data_split_t *split, const pl_data_split_spec_t *spec,
+                       pl_error_t *err);
 /* Whether a sample is held back. */
-bool pl_split_holds(const pl_split_t *split, int64_t sample);
-void pl_split_release(pl_split_t *split);
+bool pl_data_split_holds(const pl_data_split_t *split, int64_t sample);
+void pl_data_split_release(pl_data_split_t *split);
 
 /* How samples are dealt out: one by one, and each part makes batches of its own; or, so
  * that nothing but who has them depends on the number of parts, batches of all are cut
- * into shards and a part has neighbouring ones. */
+ * into micro-shards and a part has neighbouring ones. */
 typedef struct pl_deal {
     uint32_t part, parts;
     bool even;                                  /* those that not all parts would have, or
-                                                   not all shards, are left out */
-    uint32_t shards;                            /* 0: one by one */
+                                                   not all micro-shards, are left out */
+    uint32_t micro_shards;                      /* 0: one by one */
     bool drop_last;                             /* batches that are not full on all parts
                                                    are left out */
 } pl_deal_t;
 
-/* Of `count` samples in batches, or shards, of batch_size at most: the samples of one
- * that is full, and of the largest batch of this part, both 1 at least. */
+/* Of `count` samples in batches, or micro-shards, of batch_size at most: the samples
+ * of one that is full, and of the largest batch of this part, both 1 at least. */
 int64_t pl_deal_full(const pl_deal_t *deal, int64_t count, int64_t batch_size);
 int64_t pl_deal_rows(const pl_deal_t *deal, int64_t count, int64_t batch_size);
 /* How many batches all parts make; some of them may be empty. */
@@ -59,7 +60,7 @@ void pl_deal_sizes(const pl_deal_t *deal, int64_t count, int64_t batch_size,
 typedef enum pl_part_of { PL_WHOLE, PL_REST, PL_HELD } pl_part_of_t;
 
 typedef struct pl_order {
-    const pl_split_t *split;                                /* borrowed  [PL_WHOLE] */
+    const pl_data_split_t *split;                           /* borrowed  [PL_WHOLE] */
     pl_part_of_t part;
     int64_t count;                                          /* samples */
     bool shuffle;

@@ -19,7 +19,7 @@ void pl_sources_drop(pl_sources_t *sources)
         pl_object_unref(sources->dataset[k]);
         sources->dataset[k] = NULL;
     }
-    pl_split_release(&sources->split);
+    pl_data_split_release(&sources->split);
 }
 
 /* ---- Which data sets ---- */
@@ -225,12 +225,12 @@ static int split_make(pl_sources_t *sources, pl_error_t *err)
     pl_dataset_t *train = sources->dataset[PL_TRAIN];
     if (!train || sources->dataset[PL_VALIDATE] || !(sources->job->data->val_split > 0))
         return PL_OK;
-    const pl_split_spec_t spec = {.seed = sources->job->trainer->seed,
-                                  .total = train->info.samples,
-                                  .share = sources->job->data->val_split,
-                                  .target = train->target};
+    const pl_data_split_spec_t spec = {.seed = sources->job->trainer->seed,
+                                       .total = train->info.samples,
+                                       .share = sources->job->data->val_split,
+                                       .target = train->target};
     pl_error_t why = {0};
-    const int code = pl_split_make(&sources->split, &spec, &why);
+    const int code = pl_data_split_make(&sources->split, &spec, &why);
     if (code != PL_OK)
         return pl_options_fail(err, code, sources->job->options, "data.val_split", "%s",
                                why.text);
@@ -327,7 +327,7 @@ static int feed_make(pl_sources_t *sources, int place, pl_feed_t *feed,
         .loader = place < PL_STAGES ? 0 : (uint32_t)(place - PL_STAGES + 1),
         .order = order_of(sources, place),
         .deal = {sources->deal.part, sources->deal.parts,
-                 sources->deal.even && place == PL_TRAIN, sources->deal.shards,
+                 sources->deal.even && place == PL_TRAIN, sources->deal.micro_shards,
                  drops_last(sources, place)},
         .batch_size = sources->batch_size ? sources->batch_size
                                           : sources->job->data->batch_size,
@@ -341,7 +341,8 @@ static int feed_make(pl_sources_t *sources, int place, pl_feed_t *feed,
     pl_batch_size_t size[PL_SIZES_MOST];
     int code = pl_feed_open(feed, &spec, err);
     if (code == PL_OK && spec.deal.drop_last && !pl_feed_sizes(feed, size)) {
-        const uint32_t ranks = spec.deal.shards ? spec.deal.shards : spec.deal.parts;
+        const uint32_t ranks = spec.deal.micro_shards ? spec.deal.micro_shards
+                                                      : spec.deal.parts;
         pl_feed_close(feed);
         return pl_fail(
             err, PL_EINVAL,

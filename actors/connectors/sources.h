@@ -18,7 +18,7 @@ typedef struct pl_sources {
     pl_deal_t deal;                          /* of the samples of each; even: of those to
                                                 train on */
     bool sums;                               /* checksums of the samples are asked for */
-    pl_split_t split;
+    pl_data_split_t split;
     pl_dataset_t *dataset[PL_SOURCES];                      /* counted  [no such data] */
 } pl_sources_t;
 

@@ -32,7 +32,7 @@ struct pl_weights *pl_weights_read(const char *path, pl_error_t *err);
 #define PL_WEIGHTS_FILE "model.safetensors"
 
 /* PL_EEXIST when a run has that name already.  Another one may still take it: only
- * making the folder settles it. */
+ * making the folder reserves it. */
 int pl_run_dir_is_free(const char *root, const char *name, pl_error_t *err);
 
 /* A new folder below root, with the run in run.json; `name` "" for the next number.  Its

@@ -33,7 +33,7 @@ struct pl_crew {
     pl_sockets_t *loop;
     char folder[PL_LINK_FOLDER];
     int lock;
-    uint32_t epoch;                        /* of its newest run */
+    uint32_t incarnation;                  /* of its newest run */
     int runs, noted, living;               /* runs begun; those whose outcome was noted */
     bool is_taken;
     struct event *late;                                     /* [it does not end yet] */
@@ -155,14 +155,14 @@ const char *pl_crew_folder(const pl_crew_t *crew)
     return crew->folder;
 }
 
-uint32_t pl_crew_epoch(const pl_crew_t *crew)
+uint32_t pl_crew_incarnation(const pl_crew_t *crew)
 {
-    return crew->epoch + 1;
+    return crew->incarnation + 1;
 }
 
-void pl_crew_came_to(pl_crew_t *crew, uint32_t epoch)
+void pl_crew_came_to(pl_crew_t *crew, uint32_t incarnation)
 {
-    crew->epoch = epoch;
+    crew->incarnation = incarnation;
 }
 
 void pl_crew_note(pl_crew_t *crew, const pl_blob_t *outcome, const pl_error_t *failed)

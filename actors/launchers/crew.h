@@ -22,9 +22,9 @@ void pl_crew_leave(pl_crew_t *crew);
 /* Where its processes look for the launcher. */
 const char *pl_crew_folder(const pl_crew_t *crew);
 /* Which incarnation the next of its runs is. */
-uint32_t pl_crew_epoch(const pl_crew_t *crew);
+uint32_t pl_crew_incarnation(const pl_crew_t *crew);
 /* It took as many as that. */
-void pl_crew_came_to(pl_crew_t *crew, uint32_t epoch);
+void pl_crew_came_to(pl_crew_t *crew, uint32_t incarnation);
 
 /* A rank's process, which is started if there is none yet; from now on what it says and
  * its death are told as the spec says.  PL_EDIED: it is gone since an earlier run, and
@@ -34,8 +34,8 @@ pl_process_t *pl_crew_hire(pl_crew_t *crew, int rank, const pl_process_spec_t *s
 /* Unless somebody else has hired it. */
 void pl_crew_dismiss(pl_crew_t *crew, int rank, const void *user);
 
-/* Notes what the run that is over now came to, as pl_settle_told() says; a line in the
- * log when that cannot be. */
+/* Notes what the run that is over now came to, as pl_result_broadcast_outcome() says;
+ * a line in the log when that cannot be. */
 void pl_crew_note(pl_crew_t *crew, const pl_blob_t *outcome, const pl_error_t *failed);
 /* How many of its runs are over. */
 int pl_crew_past(const pl_crew_t *crew);

@@ -170,7 +170,7 @@ static int entry_connect(entry_t *e, const pl_place_t *place, pl_error_t *err)
                                    .bulk = pl_place_door(place->folder, PL_DOOR_BULK,
                                                          e->bulk),
                                    .run = place->run,
-                                   .epoch = place->epoch,
+                                   .incarnation = place->incarnation,
                                    .rank = place->rank,
                                    .world_size = place->world_size,
                                    .local_rank = place->rank,

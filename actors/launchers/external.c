@@ -23,7 +23,7 @@
 #include "actors/launchers/launchers.h"
 #include "actors/launchers/remote.h"
 #include "actors/launchers/rendezvous.h"
-#include "actors/launchers/settle.h"
+#include "actors/launchers/broadcast_result.h"
 #include "actors/launchers/wires.h"
 #include "actors/worker.h"
 #include "base/alloc.h"
@@ -52,14 +52,14 @@ typedef struct external {
     bool has_keys;
     char *traits;                                         /* from pl_json_write() */
     uint64_t run;                                         /* [learnt] */
-    uint32_t epoch;                                       /* which run of the process */
+    uint32_t incarnation;                                 /* which run of the process */
     int64_t until;                                        /* all must have joined */
     double join_timeout;                                  /* s */
     const char *rendezvous, *job_key, *port_range;        /* options  ["": environment] */
     /* Of rank zero: */
     int training;                                         /* which of the process; 0:
                                                              the run is none */
-    pl_settling_t *settle;                                /* [the run goes on] */
+    pl_result_broadcast_t *broadcast;                     /* [the run goes on] */
     pl_lookup_t *lookup;                                  /* of its host  [NULL: none] */
     pl_call_t *run_call;                                  /* waits for it  [NULL: none] */
     pl_job_t *job;                                        /* of that call */
@@ -86,10 +86,10 @@ static uint64_t rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
     return pl_remote_start(ranks, rank, ranks->wires, true, life, err);
 }
 
-static void settle_begin(pl_ranks_t *ranks)
+static void broadcast_begin(pl_ranks_t *ranks)
 {
     external_t *x = (external_t *)ranks;
-    x->settle = pl_settle(ranks, ranks->wires, 1);
+    x->broadcast = pl_result_broadcast(ranks, ranks->wires, 1);
 }
 
 static void run_dir_note(pl_ranks_t *ranks, const char *path)
@@ -102,7 +102,7 @@ static void run_dir_note(pl_ranks_t *ranks, const char *path)
 static int host_open(external_t *x, const pl_body_t *start, pl_error_t *err)
 {
     static const pl_ranks_ops_t ops = {.start = rank_start,
-                                       .settle = settle_begin,
+                                       .broadcast_result = broadcast_begin,
                                        .run_dir = run_dir_note};
     const pl_wires_spec_t spec = {.count = x->environment.world_size,
                                   .join_ms = pl_milliseconds(x->join_timeout),
@@ -111,7 +111,7 @@ static int host_open(external_t *x, const pl_body_t *start, pl_error_t *err)
                                   .traits = x->traits,
                                   .run = x->run,
                                   .takes_any = !x->environment.job[0],
-                                  .epoch = x->epoch};
+                                  .incarnation = x->incarnation};
     pl_ranks_init(&x->guest.ranks, &ops, start);
     x->guest.ranks.count = x->environment.world_size;
     x->guest.ranks.least = x->guest.ranks.most = x->environment.world_size;
@@ -131,7 +131,7 @@ static int guest_open(external_t *x, pl_error_t *err)
                                    .host = "rank 0",
                                    .times = pl_wires_lease(0),
                                    .run = x->run,
-                                   .epoch = x->epoch,
+                                   .incarnation = x->incarnation,
                                    .rank = x->environment.rank,
                                    .world_size = x->environment.world_size,
                                    .local_rank = x->environment.local_rank,
@@ -240,7 +240,7 @@ static int place_find(external_t *x, pl_error_t *err)
                  : e->local_world_size ? e->local_world_size
                                        : e->world_size;
     code = run_number(e, &x->run, err);
-    x->epoch = __atomic_add_fetch(&runs, 1, __ATOMIC_RELAXED);
+    x->incarnation = __atomic_add_fetch(&runs, 1, __ATOMIC_RELAXED);
     x->until = pl_now() + (int64_t)(x->join_timeout * PL_SECOND);
     const bool is_known = e->is_own && e->rank;             /* by who told it */
     pl_log_line(is_known ? PL_LOG_DEBUG : PL_LOG_INFO, e->rank, pl_actor_name(x),
@@ -261,7 +261,7 @@ static int job_place(external_t *x, pl_lookup_t *lookup, pl_job_t *job, pl_error
     if (!job->host || !job->key)
         return pl_no_memory(err);
     const uint64_t run = x->environment.rank == 0 ? x->run : x->guest.member.spec.run;
-    return pl_keys_collective(&x->keys, run, x->epoch, job->key, err);
+    return pl_keys_collective(&x->keys, run, x->incarnation, job->key, err);
 }
 
 /* It has joined, so the name server answers. */
@@ -445,7 +445,7 @@ static int external_watch(void *self, pl_call_t *call, const pl_body_t *body,
 static void external_release(void *self)
 {
     external_t *x = self;
-    pl_settle_free(x->settle);
+    pl_result_broadcast_free(x->broadcast);
     pl_lookup_leave(x->lookup);
     pl_object_unref(x->job);
     pl_guest_release(&x->guest);

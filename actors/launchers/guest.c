@@ -42,9 +42,9 @@ static int job_came(void *self, pl_job_t *job, pl_error_t *err)
 static void member_settled(void *self, pl_outcome_t *outcome, const pl_error_t *error)
 {
     pl_guest_t *guest = self;
-    if (guest->is_settled || guest->is_lost)
+    if (guest->has_result || guest->is_lost)
         return;
-    guest->is_settled = true;
+    guest->has_result = true;
     guest->outcome = pl_object_ref(outcome);
     if (error)
         guest->error = *error;
@@ -79,7 +79,8 @@ static void member_again(void *self)
 /* Who coordinates may not have ended the run before. */
 static bool is_ahead(const pl_guest_t *guest)
 {
-    return guest->spec.epoch > 1 && !guest->member.has_joined && pl_now() < guest->until;
+    return guest->spec.incarnation > 1 && !guest->member.has_joined
+           && pl_now() < guest->until;
 }
 
 static void guest_lose(pl_guest_t *guest, pl_code_t code, const char *why)
@@ -99,14 +100,14 @@ static void guest_lose(pl_guest_t *guest, pl_code_t code, const char *why)
 static void member_lost(void *self, const char *why)
 {
     pl_guest_t *guest = self;
-    if (!guest->is_settled && !guest->is_lost
+    if (!guest->has_result && !guest->is_lost
         && !(is_ahead(guest) && pl_after(guest, AGAIN_MS, member_again, NULL) == PL_OK))
         guest_lose(guest, PL_EPEER, why);
 }
 
 bool pl_guest_waits(const pl_guest_t *guest)
 {
-    return !guest->member.has_joined && !guest->is_settled && !guest->is_lost;
+    return !guest->member.has_joined && !guest->has_result && !guest->is_lost;
 }
 
 void pl_guest_give_up(pl_guest_t *guest, const char *why)
@@ -118,7 +119,7 @@ static int member_open(pl_guest_t *guest, pl_error_t *err)
 {
     static const pl_member_ops_t ops = {.on_job = job_came,
                                         .on_end = member_ended,
-                                        .on_settled = member_settled,
+                                        .on_result = member_settled,
                                         .on_lost = member_lost,
                                         .on_left = guest_answer};
     const int64_t left = (guest->until - pl_now()) / PL_MILLISECOND;
@@ -138,7 +139,7 @@ int pl_guest_open(pl_guest_t *guest, const pl_member_spec_t *spec, int64_t until
 
 void pl_guest_know(pl_guest_t *guest, pl_outcome_t *outcome, const pl_error_t *error)
 {
-    guest->is_settled = true;
+    guest->has_result = true;
     guest->outcome = outcome;
     guest->error = *error;
 }

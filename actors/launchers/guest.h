@@ -20,7 +20,7 @@ typedef struct pl_guest {
                                                                answered] */
     pl_outcome_t *outcome;                                  /* [an error] */
     pl_error_t error;
-    bool is_settled, is_lost;
+    bool has_result, is_lost;
 } pl_guest_t;
 
 /* Connects, for the handler of `start`; the limit to join is told once for all. */

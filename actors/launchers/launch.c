@@ -167,7 +167,7 @@ static int key_find(pl_launch_t *launch, pl_error_t *err)
 static void turned(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
-    pl_sockets_settle(&((pl_launch_t *)user)->loop);
+    pl_sockets_flush(&((pl_launch_t *)user)->loop);
 }
 
 static int turn_begin(pl_launch_t *launch, pl_error_t *err)
@@ -224,7 +224,7 @@ static int spec_check(const pl_launch_spec_t *s, pl_error_t *err)
                                : pl_fail(err, PL_EINVAL, "there is no command to launch");
 }
 
-static void spec_settle(pl_launch_spec_t *s)
+static void spec_defaults(pl_launch_spec_t *s)
 {
     s->nodes_least = s->nodes_least ? s->nodes_least : s->nodes;
     s->join_timeout = s->join_timeout > 0 ? s->join_timeout : USUAL_JOIN_S;
@@ -246,7 +246,7 @@ pl_launch_t *pl_launch_start(struct event_base *base, const pl_launch_spec_t *sp
     }
     pl_error_t own = {0};                         /* what was tried in vain is not told */
     launch->spec = *spec;
-    spec_settle(&launch->spec);
+    spec_defaults(&launch->spec);
     launch->loop.base = base;
     launch->lock = -1;
     int code = place_find(launch, &own);

@@ -46,7 +46,7 @@ struct launch_host {
     char endpoint[LAUNCH_ENDPOINT], job[LAUNCH_JOB];  /* its */
     pl_failure_t failure;                        /* its first, or what that one came of */
     int failed;                                  /* whose: a node's number */
-    bool is_settled;                             /* what comes of it is known: */
+    bool is_decided;                             /* what comes of it is known: */
     bool again;                                  /* it is followed by another */
     bool wants_in;                               /* a node that has come */
     pl_tries_t tries;
@@ -151,12 +151,12 @@ static bool makes_room(const launch_host_t *h)
 }
 
 /* Ranks that are killed leave nothing half done that counts: what is saved is whole. */
-static void failure_settle(launch_host_t *h)
+static void failure_decide(launch_host_t *h)
 {
     int wait = makes_room(h) ? 0 : -1;
     if (h->failure.may_pass && !h->launch->was_signalled)
         wait = pl_tries_add(&h->tries, 0, h->failed);
-    h->is_settled = true;
+    h->is_decided = true;
     h->again = wait >= 0;
     h->not_before = pl_now() + wait * PL_MILLISECOND;
     const int grace = h->again                   ? 0
@@ -189,8 +189,8 @@ void host_failed(launch_host_t *h, int number, const pl_failure_t *failure)
     h->failed = number;
     if (number)
         pl_pass(&h->failure.error, "node %d (%s)", number, h->seat[number].about);
-    if (is_cause && !h->is_settled)
-        failure_settle(h);
+    if (is_cause && !h->is_decided)
+        failure_decide(h);
     else if (!was_heard)
         h->until = pl_now() + PL_NODE_CAUSE_MS * PL_MILLISECOND;
     if (!was_heard)
@@ -207,8 +207,8 @@ void host_ended(launch_host_t *h, int number)
 static void attempt_over(launch_host_t *h)
 {
     const bool failed = host_has_failed(h);
-    if (failed && !h->is_settled)
-        failure_settle(h);
+    if (failed && !h->is_decided)
+        failure_decide(h);
     if (failed && !h->again && h->failure.may_pass)
         pl_tries_tell(&h->tries, NULL, &h->failure.error);
     const bool goes_on = !h->launch->was_signalled && (failed ? h->again : h->wants_in);
@@ -233,10 +233,10 @@ static void host_watch(launch_host_t *h)
         attempt_over(h);
     } else if (host_has_failed(h) && left > 0) {
         host_soon(h, left);
-    } else if (host_has_failed(h) && h->is_settled) {
+    } else if (host_has_failed(h) && h->is_decided) {
         host_signal(h, SIGKILL);
     } else if (host_has_failed(h)) {
-        failure_settle(h);
+        failure_decide(h);
         host_soon(h, h->until - pl_now());
     }
 }
@@ -283,7 +283,7 @@ static int host_begin(launch_host_t *h, pl_error_t *err)
     h->state = HOST_RUNS;
     h->attempt++;
     h->failure = (pl_failure_t){0};
-    h->is_settled = h->again = h->wants_in = false;
+    h->is_decided = h->again = h->wants_in = false;
     h->seat[0].runs = true;
     seats_begin(h);
     if (h->link && attempt.nodes < h->count)
@@ -443,7 +443,7 @@ static int link_open(launch_host_t *h, pl_error_t *err)
     const pl_link_spec_t spec = {.endpoint = calls,
                                  .keys = *launch->job_key ? &launch->keys : NULL,
                                  .run = LAUNCH_RUN,
-                                 .epoch = 1,
+                                 .incarnation = 1,
                                  .world_size = h->count,
                                  .sits = true,
                                  .returns = true,

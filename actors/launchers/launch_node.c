@@ -179,7 +179,7 @@ static int link_open(launch_node_t *n, pl_error_t *err)
     const pl_link_spec_t spec = {.endpoint = launch->endpoint,
                                  .keys = *launch->job_key ? &launch->keys : NULL,
                                  .run = LAUNCH_RUN,
-                                 .epoch = 1,
+                                 .incarnation = 1,
                                  .world_size = launch->spec.nodes,
                                  .rank = launch->spec.node_rank,
                                  .watches = true,

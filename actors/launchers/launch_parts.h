@@ -23,7 +23,7 @@ enum {
 static const uint64_t LAUNCH_RUN = 0x6c61756e6368;          /* of the nodes' link */
 
 struct pl_launch {
-    pl_launch_spec_t spec;                                  /* settled: no 0 is left */
+    pl_launch_spec_t spec;                               /* with defaults: no 0 is left */
     pl_sockets_t loop;
     char folder[PL_LINK_FOLDER];
     int lock;

@@ -216,7 +216,7 @@ void pl_member_end(pl_member_t *m)
 
 /* ---- the run is over ---- */
 
-static void settled_by(pl_member_t *m, uint64_t transfer)
+static void result_receive(pl_member_t *m, uint64_t transfer)
 {
     pl_error_t err = {0};
     pl_blob_t *blob = m->bulk ? pl_bulk_take(m->bulk, PL_LINK_HOST, transfer) : NULL;
@@ -224,7 +224,7 @@ static void settled_by(pl_member_t *m, uint64_t transfer)
         pl_fail(&err, PL_EPROTOCOL, "rank 0 has sent no outcome");
     pl_outcome_t *outcome = blob ? pl_outcome_unpack(blob, &err) : NULL;
     pl_object_unref(blob);
-    m->ops->on_settled(m->self, outcome, outcome ? NULL : &err);
+    m->ops->on_result(m->self, outcome, outcome ? NULL : &err);
     pl_object_unref(outcome);
 }
 
@@ -239,15 +239,15 @@ static void message_came(void *user, int peer, pl_frame_t *message)
     if (pl_envelope_read(bytes, &envelope, NULL) != PL_OK
         || pl_frame_decode_foreign(bytes, &body, &error, NULL) != PL_OK)
         return;
-    const bool is_serve = envelope.message == PL_MESSAGE_serve && m->ops->on_settled;
+    const bool is_serve = envelope.message == PL_MESSAGE_serve && m->ops->on_result;
     if (envelope.kind == PL_KIND_CANCEL && envelope.message == PL_MESSAGE_start)
         pl_member_end(m);
     else if (envelope.kind == PL_KIND_PROGRESS && envelope.message == PL_MESSAGE_run)
         progress_note(m, &body.run_progress);
     else if (envelope.kind == PL_KIND_REPLY && is_serve)
-        settled_by(m, body.serve_reply.outcome);
+        result_receive(m, body.serve_reply.outcome);
     else if (envelope.kind == PL_KIND_ERROR && is_serve)
-        m->ops->on_settled(m->self, NULL, &error);
+        m->ops->on_result(m->self, NULL, &error);
     else if (envelope.kind == PL_KIND_CALL
              && call_came(m, &envelope, &body, &err) != PL_OK)
         member_fail(m, (pl_message_t)envelope.message, envelope.call, &err);
@@ -294,7 +294,7 @@ static int bulk_connect(pl_member_t *m, const char *endpoint, pl_error_t *err)
     const pl_bulk_spec_t bulk = {.link = {.endpoint = endpoint,
                                           .keys = m->spec.keys,
                                           .run = m->spec.run,
-                                          .epoch = m->spec.epoch,
+                                          .incarnation = m->spec.incarnation,
                                           .world_size = m->spec.world_size,
                                           .rank = m->spec.rank,
                                           .host = m->spec.host,
@@ -356,7 +356,7 @@ int pl_member_open(pl_member_t *m, void *self, const pl_member_ops_t *ops,
     const pl_link_spec_t calls = {.endpoint = spec->calls,
                                   .keys = spec->keys,
                                   .run = spec->run,
-                                  .epoch = spec->epoch,
+                                  .incarnation = spec->incarnation,
                                   .world_size = spec->world_size,
                                   .rank = spec->rank,
                                   .traits = spec->traits,
@@ -370,7 +370,7 @@ int pl_member_open(pl_member_t *m, void *self, const pl_member_ops_t *ops,
     m->link = pl_link_connect(&calls, pl_actor_loop(self), err);
     if (!m->link)
         return err->code;
-    m->outbox = (pl_outbox_t){m->link, PL_LINK_HOST, spec->run, spec->epoch, NULL};
+    m->outbox = (pl_outbox_t){m->link, PL_LINK_HOST, spec->run, spec->incarnation, NULL};
     return spec->bulk ? bulk_connect(m, spec->bulk, err) : PL_OK;
 }
 

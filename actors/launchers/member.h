@@ -16,7 +16,7 @@ typedef struct pl_member_ops {
     /* The launcher was told that the worker has ended, or that there will be none. */
     void (*on_end)(void *self);
     /* How the run was, of all ranks; the outcome, or an error  [nobody waits for it]. */
-    void (*on_settled)(void *self, pl_outcome_t *outcome, const pl_error_t *error);
+    void (*on_result)(void *self, pl_outcome_t *outcome, const pl_error_t *error);
     /* The other side is not there any more; nothing comes.  Not after
      * pl_member_leave(). */
     void (*on_lost)(void *self, const char *why);
@@ -32,7 +32,7 @@ typedef struct pl_member_spec {
     const char *host;                     /* as in pl_link_spec_t  ["the launcher"] */
     pl_link_times_t times;
     uint64_t run;                                        /* [learnt when it has joined] */
-    uint32_t epoch;
+    uint32_t incarnation;
     int rank, world_size;
     int local_rank;
     int sharers;                        /* ranks that have processors in common with it */

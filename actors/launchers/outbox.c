@@ -37,7 +37,7 @@ int pl_outbox_post(pl_outbox_t *box, pl_kind_t kind, pl_message_t message, uint6
     const pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
                              .kind = (uint8_t)kind,
                              .message = (uint16_t)message,
-                             .epoch = box->epoch,
+                             .incarnation = box->incarnation,
                              .run = box->run,
                              .call = call,
                              .remaining = -1};

@@ -8,7 +8,7 @@ typedef struct pl_outbox {
     pl_link_t *link;
     int peer;
     uint64_t run;                                           /* in every envelope */
-    uint32_t epoch;
+    uint32_t incarnation;
     struct pl_kept *first;
 } pl_outbox_t;
 

@@ -118,7 +118,8 @@ static json_t *tuning_pack(const pl_tuning_t *t)
                      (json_int_t)t->max_trials, "max_memory", (json_int_t)t->max_memory);
 }
 
-/* The names of a search's modes are those of pl_tuning_settle(), which live for ever. */
+/* The names of a search's modes are those of pl_tuning_defaults(), which live for
+ * ever. */
 static void tuning_unpack(pl_tuning_t *t, const json_t *said)
 {
     const char *mode = text_of(said, "batch_size");

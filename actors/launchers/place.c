@@ -9,7 +9,7 @@ void pl_place_write(const pl_place_t *p, const char *name, char text[PL_PLACE_TE
 {
     snprintf(text, PL_PLACE_TEXT,
              "%s=%d %d %" PRIu64 " %" PRIu32 " %" PRId64 " %d %d %d %s", name, p->rank,
-             p->world_size, p->run, p->epoch, p->began, p->log_level, p->grace_ms,
+             p->world_size, p->run, p->incarnation, p->began, p->log_level, p->grace_ms,
              p->past, p->folder);
 }
 
@@ -18,7 +18,7 @@ bool pl_place_read(const char *text, pl_place_t *p)
     *p = (pl_place_t){0};
     return text
            && sscanf(text, "%d %d %" SCNu64 " %" SCNu32 " %" SCNd64 " %d %d %d %87[^\n]",
-                     &p->rank, &p->world_size, &p->run, &p->epoch, &p->began,
+                     &p->rank, &p->world_size, &p->run, &p->incarnation, &p->began,
                      &p->log_level, &p->grace_ms, &p->past, p->folder)
                   == 9;
 }
@@ -26,7 +26,7 @@ bool pl_place_read(const char *text, pl_place_t *p)
 void pl_place_enter(const pl_place_t *place, pl_runtime_t *runtime)
 {
     runtime->run = place->run;
-    runtime->epoch = place->epoch;
+    runtime->incarnation = place->incarnation;
     runtime->began = place->began;
     runtime->grace_ms = place->grace_ms;
     runtime->is_child = true;

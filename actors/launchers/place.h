@@ -9,7 +9,7 @@
 typedef struct pl_place {
     int rank, world_size;
     uint64_t run;
-    uint32_t epoch;
+    uint32_t incarnation;
     int64_t began;                         /* zero of the stream's time, ns of pl_now() */
     int log_level;                         /* lines above it are not wanted */
     int grace_ms;                          /* of pl_runtime_t */

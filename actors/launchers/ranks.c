@@ -174,15 +174,15 @@ bool pl_ranks_have_paused(const pl_ranks_t *ranks)
 
 static void ranks_end(pl_ranks_t *ranks)
 {
-    if (!ranks->run || ranks->settles || ranks->ended < ranks->started)
+    if (!ranks->run || ranks->broadcasts || ranks->ended < ranks->started)
         return;
     const bool may = !ranks->stops && ranks->ops->again
                      && (!pl_ranks_outcome(ranks) || pl_ranks_have_paused(ranks));
     if (may && ranks->ops->again(ranks))
         return;
-    ranks->settles = true;
-    if (ranks->ops->settle)
-        ranks->ops->settle(ranks);
+    ranks->broadcasts = true;
+    if (ranks->ops->broadcast_result)
+        ranks->ops->broadcast_result(ranks);
     else
         pl_ranks_answer(ranks);
 }
@@ -351,7 +351,7 @@ static int first_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
 }
 
 /* A run that was about to begin again ends because it was asked to. */
-static void reason_settle(pl_ranks_t *ranks)
+static void stop_reason_keep(pl_ranks_t *ranks)
 {
     pl_outcome_t *outcome = ranks->outcome;
     if (ranks->stops && pl_ranks_have_paused(ranks))
@@ -362,8 +362,8 @@ static int ranks_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
 {
     ranks->stops = true;
     snprintf(ranks->stop_reason, sizeof ranks->stop_reason, "%s", reason);
-    reason_settle(ranks);
-    if (ranks->run && !ranks->settles && ranks->ended == ranks->started
+    stop_reason_keep(ranks);
+    if (ranks->run && !ranks->broadcasts && ranks->ended == ranks->started
         && ranks->ops->now) {
         ranks->ops->now(ranks);
         return PL_OK;
@@ -412,7 +412,7 @@ static void rank_replied(pl_rank_t *rank, pl_outcome_t *outcome)
     if (rank->number == 0 || (failed && !ranks->outcome)) {
         pl_object_unref(ranks->outcome);
         ranks->outcome = pl_object_ref(outcome);
-        reason_settle(ranks);
+        stop_reason_keep(ranks);
     }
     rank_over(rank, failed ? &outcome->error : NULL);
 }
@@ -524,7 +524,7 @@ int pl_ranks_control(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
 {
     pl_ranks_t *ranks = self;
     if (!ranks->run || !ranks->started || ranks->rank[0].ended || ranks->answered
-        || ranks->settles)
+        || ranks->broadcasts)
         return pl_fail(err, PL_ESTATE,
                        "no rank accepts commands now: the run is ending or starting "
                        "again");

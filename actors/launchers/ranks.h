@@ -38,7 +38,7 @@ typedef struct pl_ranks_ops {
     uint64_t (*start)(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life, pl_error_t *err);
     /* All have ended: tells the outcome, or the error, to whoever waits for it beside the
      * caller, and calls pl_ranks_answer() when that is done  [nobody else waits] */
-    void (*settle)(pl_ranks_t *ranks);
+    void (*broadcast_result)(pl_ranks_t *ranks);
     /* The run has failed with its `error`, or has paused, and all have ended: true when
      * it begins again, by pl_ranks_begin(), now or later  [it does not]. */
     bool (*again)(pl_ranks_t *ranks);
@@ -54,7 +54,7 @@ struct pl_ranks {
     struct pl_wires *wires;                  /* to processes; the launcher's  [threads] */
     pl_call_t *run;                          /* NULL: idle */
     pl_call_t *watch;                        /* [nobody asks] */
-    bool settles;
+    bool broadcasts;
     pl_job_t *job;                                   /* counted */
     pl_rank_t *rank;                                 /* [count] */
     int least, most;                                 /* to go on with; asked for */

@@ -40,7 +40,7 @@ static bool leaves_out(pl_restarts_t *r)
 void pl_restarts_look(pl_restarts_t *r)
 {
     pl_ranks_t *ranks = r->ranks;
-    if (!ranks->run || ranks->settles || ranks->stops || ranks->count == ranks->most)
+    if (!ranks->run || ranks->broadcasts || ranks->stops || ranks->count == ranks->most)
         return;
     if (ranks->global_step && !ranks->pauses && !ranks->answered && !ranks->ended
         && ranks->error.code == PL_OK)

@@ -14,7 +14,7 @@
 #include "actors/launchers/past.h"
 #include "actors/launchers/remote.h"
 #include "actors/launchers/restarts.h"
-#include "actors/launchers/settle.h"
+#include "actors/launchers/broadcast_result.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/options.h"
@@ -31,7 +31,7 @@ typedef struct script {
     /* Of the program: */
     pl_crew_t *crew;                                        /* taken */
     pl_restarts_t restarts;
-    pl_settling_t *settle;                                  /* [the run goes on] */
+    pl_result_broadcast_t *broadcast;                       /* [the run goes on] */
 } script_t;
 
 /* ---- the program ---- */
@@ -69,21 +69,21 @@ static void script_now(pl_ranks_t *ranks)
     script_begin_again(ranks);
 }
 
-static void script_settle(pl_ranks_t *ranks)
+static void script_broadcast_result(pl_ranks_t *ranks)
 {
     script_t *script = (script_t *)ranks;
     const pl_error_t *failed;
-    script->settle = pl_settle(ranks, ranks->wires, 0);
-    if (!script->settle || !script->max_restarts)
+    script->broadcast = pl_result_broadcast(ranks, ranks->wires, 0);
+    if (!script->broadcast || !script->max_restarts)
         return;
-    const pl_blob_t *outcome = pl_settle_told(script->settle, &failed);
+    const pl_blob_t *outcome = pl_result_broadcast_outcome(script->broadcast, &failed);
     pl_crew_note(script->crew, outcome, failed);
 }
 
 static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err)
 {
     static const pl_ranks_ops_t ops = {.start = rank_start,
-                                       .settle = script_settle,
+                                       .broadcast_result = script_broadcast_result,
                                        .again = script_again,
                                        .now = script_now};
     pl_ranks_t *ranks = &script->guest.ranks;
@@ -100,14 +100,14 @@ static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err
                                   .join_ms = pl_milliseconds(script->join_timeout),
                                   .crew = script->crew,
                                   .run = pl_actor_runtime(script)->run,
-                                  .epoch = pl_crew_epoch(script->crew)};
+                                  .incarnation = pl_crew_incarnation(script->crew)};
     ranks->wires = pl_wires_new(script, &spec, err);
     if (!ranks->wires)
         return err->code;
     script->restarts = (pl_restarts_t){.ranks = ranks,
                                        .most = script->max_restarts,
                                        .begin = script_begin_again};
-    pl_crew_came_to(script->crew, spec.epoch);
+    pl_crew_came_to(script->crew, spec.incarnation);
     return PL_OK;
 }
 
@@ -148,16 +148,15 @@ static int guest_open(script_t *script, const pl_place_t *place, pl_error_t *err
         pl_guest_know(&script->guest, outcome, &failed);
         return PL_OK;
     }
-    const pl_member_spec_t spec = {.calls = pl_place_door(place->folder, PL_DOOR_CALLS,
-                                                          script->calls),
-                                   .bulk = pl_place_door(place->folder, PL_DOOR_BULK,
-                                                         script->bulk),
-                                   .run = place->run,
-                                   .epoch = place->epoch + (uint32_t)(run - place->past),
-                                   .rank = place->rank,
-                                   .world_size = place->world_size,
-                                   .local_rank = place->rank,
-                                   .sharers = place->world_size};
+    const pl_member_spec_t spec = {
+        .calls = pl_place_door(place->folder, PL_DOOR_CALLS, script->calls),
+        .bulk = pl_place_door(place->folder, PL_DOOR_BULK, script->bulk),
+        .run = place->run,
+        .incarnation = place->incarnation + (uint32_t)(run - place->past),
+        .rank = place->rank,
+        .world_size = place->world_size,
+        .local_rank = place->rank,
+        .sharers = place->world_size};
     return pl_guest_open(&script->guest, &spec,
                          pl_now() + (int64_t)(script->join_timeout * PL_SECOND),
                          job_compare, err);
@@ -212,7 +211,7 @@ static int script_watch(void *self, pl_call_t *call, const pl_body_t *body,
 static void script_release(void *self)
 {
     script_t *script = self;
-    pl_settle_free(script->settle);
+    pl_result_broadcast_free(script->broadcast);
     pl_guest_release(&script->guest);
     pl_object_unref(script->guest.ranks.wires);
     if (script->crew)

@@ -53,7 +53,7 @@ static int spawn_start(void *self, pl_call_t *call, const pl_body_t *body,
     const pl_wires_spec_t spec = {.count = spawn->ranks.count,
                                   .join_ms = pl_milliseconds(spawn->join_timeout),
                                   .run = pl_actor_runtime(self)->run,
-                                  .epoch = 1};
+                                  .incarnation = 1};
     spawn->ranks.wires = pl_wires_new(self, &spec, err);
     if (!spawn->ranks.wires)
         return err->code;

@@ -133,7 +133,8 @@ void pl_wires_detach(pl_wires_t *wires, int rank, const void *self)
 
 pl_outbox_t pl_wires_outbox(const pl_wires_t *wires, int rank)
 {
-    return (pl_outbox_t){wires->link, rank, wires->place.run, wires->place.epoch, NULL};
+    return (pl_outbox_t){wires->link, rank, wires->place.run, wires->place.incarnation,
+                         NULL};
 }
 
 struct pl_crew *pl_wires_crew(const pl_wires_t *wires)
@@ -178,13 +179,13 @@ void pl_wires_died(pl_wires_t *wires, int rank)
 
 int pl_wires_renew(pl_wires_t *wires, int count, pl_error_t *err)
 {
-    const uint32_t epoch = wires->place.epoch + 1;
-    int code = pl_link_renew(wires->link, epoch, count, err);
+    const uint32_t incarnation = wires->place.incarnation + 1;
+    int code = pl_link_renew(wires->link, incarnation, count, err);
     if (code == PL_OK)
-        code = pl_bulk_renew(wires->bulk, epoch, count, err);
+        code = pl_bulk_renew(wires->bulk, incarnation, count, err);
     if (code != PL_OK)
         return code;
-    wires->place.epoch = epoch;
+    wires->place.incarnation = incarnation;
     wires->place.world_size = wires->count = count;
     wires->joined = 0;
     wires->hurries = false;
@@ -193,7 +194,7 @@ int pl_wires_renew(pl_wires_t *wires, int count, pl_error_t *err)
 
 uint32_t pl_wires_epoch(const pl_wires_t *wires)
 {
-    return wires->place.epoch;
+    return wires->place.incarnation;
 }
 
 bool pl_wires_are_awaited(const pl_wires_t *wires)
@@ -314,7 +315,7 @@ static int wires_open(pl_wires_t *wires, const pl_wires_spec_t *w, const char *c
     pl_link_spec_t spec = {.endpoint = bulk,
                            .keys = w->keys,
                            .run = w->run,
-                           .epoch = w->epoch,
+                           .incarnation = w->incarnation,
                            .world_size = w->count,
                            .sits = w->endpoint != NULL,
                            .times = {.join = w->join_ms},
@@ -391,7 +392,7 @@ pl_wires_t *pl_wires_new(void *launcher, const pl_wires_spec_t *spec, pl_error_t
     pl_runtime_t *runtime = wires->runtime = pl_actor_runtime(launcher);
     wires->place = (pl_place_t){.world_size = count,
                                 .run = spec->run,
-                                .epoch = spec->epoch,
+                                .incarnation = spec->incarnation,
                                 .began = runtime->began,
                                 .log_level = pl_log_level(),
                                 .grace_ms = runtime->grace_ms,

@@ -36,7 +36,7 @@ typedef struct pl_wires_spec {
                                            it is  [each is started for the run alone] */
     uint64_t run;
     bool takes_any;                         /* the others were not told which run it is */
-    uint32_t epoch;
+    uint32_t incarnation;
 } pl_wires_spec_t;
 
 /* For the launcher itself, which must outlive them. */

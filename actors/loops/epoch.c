@@ -314,7 +314,7 @@ static void epoch_halt(pl_epoch_t *e)
     pl_free(text);
 }
 
-static void rest_settled(void *self, const pl_answer_t *answer)
+static void rest_synchronized(void *self, const pl_answer_t *answer)
 {
     pl_epoch_t *e = self;
     if (pl_pass_no_reply(&e->pass, answer))
@@ -330,7 +330,7 @@ static void epoch_rest(pl_pass_t *pass)
     pl_epoch_t *e = (pl_epoch_t *)pass;
     if (is_at_decision(e))
         pl_epoch_decide(e);
-    else if (pl_epoch_settle(e, rest_settled))
+    else if (pl_epoch_synchronize(e, rest_synchronized))
         pass->pending++;
     else if (pass->failure.code != PL_OK)
         epoch_fail(pass);
@@ -475,7 +475,7 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
         return err->code;
     if (*msg->stop_request)
         snprintf(e->wish, sizeof e->wish, "%s", msg->stop_request);
-    e->settled = msg->batch;
+    e->synchronized = msg->batch;
     if (msg->batch == 0) {
         e->cut = false;
         pl_figures_clear(&e->sums);

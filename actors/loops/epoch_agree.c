@@ -122,9 +122,9 @@ void pl_epoch_agreed(pl_epoch_t *e, const char *text)
 
 /* ---- ranks that train by themselves ---- */
 
-bool pl_epoch_settle(pl_epoch_t *e, pl_on_answer_t then)
+bool pl_epoch_synchronize(pl_epoch_t *e, pl_on_answer_t then)
 {
-    return !pl_is_nobody(e->pass.agreement) && e->settled != e->pass.done
+    return !pl_is_nobody(e->pass.agreement) && e->synchronized != e->pass.done
            && pl_call_synchronize(e, e->pass.strategy, &(pl_synchronize_t){0},
                                   (pl_how_t){.on_answer = then}, &e->pass.failure);
 }
@@ -132,7 +132,7 @@ bool pl_epoch_settle(pl_epoch_t *e, pl_on_answer_t then)
 /* Those figures belong to steps before. */
 void pl_epoch_synchronized(pl_epoch_t *e, const pl_synchronize_reply_t *reply)
 {
-    e->settled = e->pass.done;
+    e->synchronized = e->pass.done;
     pl_figures_add(&e->sums, reply->metrics);
     pl_figures_add(&e->since_log, reply->metrics);
     pl_figures_add_steps(&e->since_report, reply->metrics);

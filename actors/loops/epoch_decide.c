@@ -63,7 +63,7 @@ static bool decide_agree(pl_epoch_t *e)
 
 /* ---- ranks come together ---- */
 
-static void settled(void *self, const pl_answer_t *answer)
+static void weights_synchronized(void *self, const pl_answer_t *answer)
 {
     pl_epoch_t *e = self;
     if (pl_pass_no_reply(&e->pass, answer))
@@ -78,7 +78,7 @@ static bool decide_settle(pl_epoch_t *e)
 {
     return (e->pass.done == e->due.end || e->validates_now
             || pl_due_validation(&e->due, e->pass.done - 1))
-           && pl_epoch_settle(e, settled);
+           && pl_epoch_synchronize(e, weights_synchronized);
 }
 
 /* ---- log lines ---- */

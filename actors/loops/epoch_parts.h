@@ -29,7 +29,7 @@ typedef struct pl_epoch {
     pl_counts_t steps;                      /* of the optimizer */
     pl_due_t due;                           /* after which batch */
     uint32_t decided;                       /* batches up to the newest decision */
-    uint32_t settled;                       /* batches when ranks came together last */
+    uint32_t synchronized;                  /* batches when ranks came together last */
     unsigned decision;                      /* which part of it is under way */
     uint64_t evaluating;                    /* the call  [0: none] */
     bool validated;                         /* in this decision */
@@ -107,7 +107,7 @@ void pl_epoch_agreed(pl_epoch_t *e, const char *text);
 
 /* Ranks that train by themselves for a while come together; false: they have, or there
  * is one, or pass->failure says why. */
-bool pl_epoch_settle(pl_epoch_t *e, pl_on_answer_t then);
+bool pl_epoch_synchronize(pl_epoch_t *e, pl_on_answer_t then);
 /* With the reply to that. */
 void pl_epoch_synchronized(pl_epoch_t *e, const pl_synchronize_reply_t *reply);
 

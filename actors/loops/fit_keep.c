@@ -354,7 +354,7 @@ static void epoch_told(void *self, const pl_answer_t *answer)
 
 /* What goes with it, and what goes with the next; one that was made aside takes nothing
  * along that the run might have to go back to. */
-static void passing_settle(pl_fit_t *fit, pl_keeping_t *k)
+static void passing_assign(pl_fit_t *fit, pl_keeping_t *k)
 {
     static const char *const names[] = {PL_STOPPED_CHECKPOINT, PL_START_CHECKPOINT};
     pl_wanted_t passing = {0};
@@ -376,7 +376,7 @@ static void keep_begin(pl_fit_t *fit)
     k->aside = fit->aside;
     k->global_step = fit->global_step;
     k->epochs = fit->epochs.completed;
-    passing_settle(fit, k);
+    passing_assign(fit, k);
     if (!k->aside)
         pl_fit_back_begins_here(fit);
     fit->wanted = (pl_wanted_t){0};

@@ -300,10 +300,10 @@ static void batch_forwarded(void *self, const pl_answer_t *answer)
 static uint64_t send_training(pl_own_t *o, pl_own_item_t *item, pl_error_t *err)
 {
     const int64_t most = o->options->max_steps;
-    item->step_due = o->shard + 1 == (uint32_t)o->options->accumulate_grad_batches;
+    item->step_due = o->micro_batch + 1 == (uint32_t)o->options->accumulate_grad_batches;
     const pl_train_batch_t msg = {.global_step = o->sent_steps + 1,
                                   .total_steps = most > 0 ? (uint64_t)most : 0,
-                                  .micro_batch = o->shard,
+                                  .micro_batch = o->micro_batch,
                                   .step_due = item->step_due,
                                   .lr_factor = item->lr_factor * o->lr_factor,
                                   .may_skip = o->may_skip,
@@ -317,7 +317,7 @@ static uint64_t send_training(pl_own_t *o, pl_own_item_t *item, pl_error_t *err)
         return 0;
     o->rested_at = 0;
     o->sent_steps += item->step_due;
-    o->shard = item->step_due ? 0 : o->shard + 1;
+    o->micro_batch = item->step_due ? 0 : o->micro_batch + 1;
     return sent;
 }
 
@@ -347,7 +347,7 @@ static void item_send(pl_own_t *o, pl_own_item_t *item)
 static void begin_anew(pl_own_t *o)
 {
     o->broken = false;
-    o->shard = 0;
+    o->micro_batch = 0;
     o->sent_steps = o->global_step;
     *o->again.last = o->waiting.first;
     if (o->waiting.first)

@@ -52,7 +52,7 @@ typedef struct pl_own {
 
     uint64_t global_step, sent_steps;               /* optimizer steps: done; sent */
     uint64_t samples, serial;                       /* trained on; checkpoints made */
-    uint32_t shard;                                 /* of the next batch in its step */
+    uint32_t micro_batch;                           /* of the next batch in its step */
     double lr_factor;                               /* of the run that it goes on from */
     pl_patience_t patience;                         /* with the next batch to come back */
     pl_outcome_t *outcome;                          /* counted  [until its end] */

@@ -91,7 +91,7 @@ const char *pl_part_name(const json_t *value)
     return json_string_value(name);
 }
 
-bool pl_is_by_step(const json_t *value)
+bool pl_is_by_objective(const json_t *value)
 {
     return json_is_object(value) && !json_object_get(value, "name");
 }

@@ -43,7 +43,7 @@ PL_API int pl_instance_of_choice(pl_instance_t *instance, const char *role,
  * is nothing.  Borrowed. */
 const char *pl_part_name(const json_t *value);
 
-/* Whether it is no part but has one for each step of a module. */
-bool pl_is_by_step(const json_t *value);
+/* Whether it is no part but has one for each objective of a module. */
+bool pl_is_by_objective(const json_t *value);
 
 #endif

@@ -15,7 +15,7 @@ static pl_log_ear_t *ears;
 static int log_limit = -1;                                /* atomic; -1: nobody listens */
 
 /* With the lock held for writing. */
-static void limit_settle(void)
+static void limit_update(void)
 {
     int limit = host.hook ? (int)host.level : -1;
     for (const pl_log_ear_t *ear = ears; ear; ear = ear->next)
@@ -27,7 +27,7 @@ void pl_log_hook(pl_log_hook_t hook, pl_log_level_t level, void *user)
 {
     pthread_rwlock_wrlock(&lock);
     host = (pl_log_ear_t){.hook = hook, .level = level, .user = user};
-    limit_settle();
+    limit_update();
     pthread_rwlock_unlock(&lock);
 }
 
@@ -36,7 +36,7 @@ void pl_log_listen(pl_log_ear_t *ear)
     pthread_rwlock_wrlock(&lock);
     ear->next = ears;
     ears = ear;
-    limit_settle();
+    limit_update();
     pthread_rwlock_unlock(&lock);
 }
 
@@ -48,7 +48,7 @@ void pl_log_listen_no_more(pl_log_ear_t *ear)
             *at = ear->next;
             break;
         }
-    limit_settle();
+    limit_update();
     pthread_rwlock_unlock(&lock);
 }
 

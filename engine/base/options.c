@@ -208,7 +208,7 @@ int pl_options_trainer(const pl_options_t *o, pl_trainer_options_t *trainer,
                                  json_integer(pl_default_epochs(object)));
     if (rc == 0)
         rc = json_object_set_new(facts, "micro_shards",
-                                 json_integer(pl_run_shards(object)));
+                                 json_integer(pl_run_micro_shards(object)));
     rc = rc == 0 ? pl_bind(pl_trainer_table, object, facts, trainer, binding_p, err)
                  : pl_no_memory(err);
     if (rc == PL_OK && (!devices || pl_is_auto(devices)))

@@ -1,7 +1,7 @@
 /* pattern.c - names by pattern
  *
- * The one matcher there is: parameters of groups and steps, what is frozen, tensors of
- * files.  Dots and slashes are characters like others. */
+ * The one matcher there is: parameters of groups and objectives, what is frozen,
+ * tensors of files.  Dots and slashes are characters like others. */
 #include "base/pattern.h"
 
 #include <string.h>

@@ -41,19 +41,20 @@ double pl_random_normal(uint64_t key, uint64_t index);      /* mean 0, deviation
                                                                (Box-Muller) */
 
 /* What a dropout's mask is a pure function of, ready for many elements: stream is the
- * operator's, shard numbers the micro-batches of the global batch. */
+ * operator's, micro_batch is the index within the global batch. */
 typedef struct pl_dropout {
-    uint32_t key[2], step, shard;
+    uint32_t key[2], step, micro_batch;
     double p;                                               /* probability of a zero */
 } pl_dropout_t;
 
-static inline pl_dropout_t pl_dropout_init(uint64_t seed, uint64_t step, uint64_t shard,
-                                           uint64_t stream, double p)
+static inline pl_dropout_t pl_dropout_init(uint64_t seed, uint64_t step,
+                                           uint64_t micro_batch, uint64_t stream,
+                                           double p)
 {
     uint64_t key = pl_mix(seed, stream);
     return (pl_dropout_t){{(uint32_t)key, (uint32_t)(key >> 32)},
                           (uint32_t)step,
-                          (uint32_t)shard ^ (uint32_t)(step >> 32),
+                          (uint32_t)micro_batch ^ (uint32_t)(step >> 32),
                           p};
 }
 
@@ -61,7 +62,7 @@ static inline pl_dropout_t pl_dropout_init(uint64_t seed, uint64_t step, uint64_
 static inline void pl_dropout_keep4(const pl_dropout_t *d, uint64_t block, bool keep[4])
 {
     const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), d->step,
-                                 d->shard};
+                                 d->micro_batch};
     uint32_t bits[4];
     pl_philox(counter, d->key, bits);
     for (int i = 0; i < 4; i++)

@@ -8,8 +8,10 @@ const char pl_usual_logger[] = "jsonl";
 const pl_section_t pl_sections[] = {
     {"module", PL_SECTION_PART, "module", "network to train", NULL},
     {"data", PL_SECTION_DATA, "dataset", "data to train on", NULL},
-    {"optimizer", PL_SECTION_STEPS, "optimizer", "update rule of the parameters", NULL},
-    {"scheduler", PL_SECTION_STEPS, "scheduler", "schedule of the learning rate", NULL},
+    {"optimizer", PL_SECTION_OBJECTIVES, "optimizer", "update rule of the parameters",
+     NULL},
+    {"scheduler", PL_SECTION_OBJECTIVES, "scheduler", "schedule of the learning rate",
+     NULL},
     {"averaging", PL_SECTION_PART, "averaging", "average of the weights", NULL},
     {"trainer", PL_SECTION_TRAINER, NULL, "length, devices and limits of the run", NULL},
     {"callbacks", PL_SECTION_PARTS, "callback", "functions called during the run", NULL},

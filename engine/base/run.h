@@ -10,7 +10,7 @@
 /* How a section of a run file is read. */
 typedef enum pl_section_kind {
     PL_SECTION_PART,                   /* "adamw" or {"name": "adamw", …}; null: none */
-    PL_SECTION_STEPS,                  /* the same, or a part for each of the module's
+    PL_SECTION_OBJECTIVES,             /* the same, or a part for each of the module's
                                           steps */
     PL_SECTION_DATA,                   /* the same, or {"train": …, "val": …} */
     PL_SECTION_TRAINER,
@@ -73,8 +73,8 @@ typedef struct pl_trainer_options {
 
 extern const pl_option_t pl_trainer_table[];
 
-#define PL_SHARDS_USUAL 12
-#define PL_SHARDS_MOST 64                                   /* of trainer.micro_shards */
+#define PL_MICRO_SHARDS_DEFAULT 12
+#define PL_MICRO_SHARDS_MAX 64                              /* of trainer.micro_shards */
 
 /* Whether what a run comes to is not to depend on how many ranks it has. */
 bool pl_trainer_is_elastic(const pl_trainer_options_t *trainer);
@@ -131,7 +131,7 @@ extern const pl_option_t pl_group_table[];
 const pl_option_t *pl_general_options(const char *role);
 
 /* What an option that stands for several, such as fast_dev_run, makes of them. */
-void pl_trainer_settle(pl_trainer_options_t *trainer, pl_data_options_t *data);
+void pl_trainer_expand(pl_trainer_options_t *trainer, pl_data_options_t *data);
 
 /* "data" with sources apart, the first of each; there may be as many as PL_LOADERS_MOST
  * to validate and test on. */

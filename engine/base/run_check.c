@@ -318,65 +318,67 @@ static int check_sources(const checker_t *c, const path_t *path, const json_t *d
     return rc;
 }
 
-/* The steps of the run's module, or NULL when it has one only, or nobody knows it. */
-static const pl_module_step_t *module_steps(const checker_t *c)
+/* The objectives of the run's module, or NULL when it has one only, or nobody knows
+ * it. */
+static const pl_module_objective_t *module_objectives(const checker_t *c)
 {
     const json_t *module = json_object_get(c->o->root, "module");
     const char *name = module ? pl_part_name(module) : NULL;
     const pl_module_ops_t *ops = name ? pl_part_find("module", name, NULL) : NULL;
-    return ops ? ops->steps : NULL;
+    return ops ? ops->objectives : NULL;
 }
 
-static int check_step_name(const checker_t *c, const path_t *path,
-                           const pl_module_step_t *step)
+static int check_objective_name(const checker_t *c, const path_t *path,
+                                const pl_module_objective_t *objective)
 {
     char shown[PATH_TEXT], text[PL_NEAREST_TEXT];
     pl_nearest_t nearest;
     pl_nearest_init(&nearest, path->key);
-    for (; step->name; step++) {
-        if (!strcmp(step->name, path->key))
+    for (; objective->name; objective++) {
+        if (!strcmp(objective->name, path->key))
             return PL_OK;
-        pl_nearest_offer(&nearest, step->name);
+        pl_nearest_offer(&nearest, objective->name);
     }
     return run_fail_at(c, path, PL_JSON_KEY, PL_EINVAL,
                        "unknown key \"%s\": the module has no such objective: %s",
                        run_show_path(path, shown), pl_nearest_text(&nearest, text));
 }
 
-/* A part for each step of the module; the learning rate of one without a scheduler stays
- * as it is. */
-static int check_each_step(const checker_t *c, const path_t *path,
-                           const pl_section_t *section, const json_t *object,
-                           const pl_module_step_t *steps)
+/* A part for each objective of the module; the learning rate of one without a
+ * scheduler stays as it is. */
+static int check_each_objective(const checker_t *c, const path_t *path,
+                                const pl_section_t *section, const json_t *object,
+                                const pl_module_objective_t *objectives)
 {
     const char *key;
     char shown[PATH_TEXT];
     json_t *value;
     json_object_foreach((json_t *)object, key, value) {
         const path_t at = {.up = path, .key = key};
-        int rc = check_step_name(c, &at, steps);
+        int rc = check_objective_name(c, &at, objectives);
         if (rc == PL_OK)
             rc = check_part(c, &at, section->role, false, value);
         if (rc != PL_OK)
             return rc;
     }
-    for (const pl_module_step_t *step = steps;
-         !strcmp(section->role, "optimizer") && step->name; step++)
-        if (!json_object_get(object, step->name))
+    for (const pl_module_objective_t *objective = objectives;
+         !strcmp(section->role, "optimizer") && objective->name; objective++)
+        if (!json_object_get(object, objective->name))
             return run_fail_at(
                 c, path, PL_JSON_VALUE, PL_EINVAL,
                 "\"%s\" needs \"%s\": the %s of that objective of the module",
-                run_show_path(path, shown), step->name, section->role);
+                run_show_path(path, shown), objective->name, section->role);
     return PL_OK;
 }
 
-static int check_steps(const checker_t *c, const path_t *path,
-                       const pl_section_t *section, const json_t *value)
+static int check_objectives(const checker_t *c, const path_t *path,
+                            const pl_section_t *section, const json_t *value)
 {
-    const bool one = !pl_is_by_step(value);
-    const pl_module_step_t *steps = one || !c->deep ? NULL : module_steps(c);
-    if (steps)
-        return check_each_step(c, path, section, value, steps);
+    const bool one = !pl_is_by_objective(value);
+    const pl_module_objective_t *objectives = one || !c->deep ? NULL
+                                                              : module_objectives(c);
+    if (objectives)
+        return check_each_objective(c, path, section, value, objectives);
     return one || c->deep ? check_part(c, path, section->role, false, value) : PL_OK;
 }
 
@@ -479,8 +481,8 @@ static int check_section(const checker_t *c, const pl_section_t *section,
     case PL_SECTION_PART:
         return json_is_null(value) ? PL_OK
                                    : check_part(c, &path, section->role, false, value);
-    case PL_SECTION_STEPS:
-        return json_is_null(value) ? PL_OK : check_steps(c, &path, section, value);
+    case PL_SECTION_OBJECTIVES:
+        return json_is_null(value) ? PL_OK : check_objectives(c, &path, section, value);
     case PL_SECTION_DATA:
         return json_is_null(value) ? PL_OK : check_data(c, &path, value);
     case PL_SECTION_TRAINER: return check_trainer(c, &path, value);

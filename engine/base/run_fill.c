@@ -194,11 +194,11 @@ static json_t *fill_list(const pl_section_t *section, const json_t *list, pl_err
     return finish(filled, rc);
 }
 
-/* A part, or one for each step of the module. */
-static json_t *fill_steps(const pl_section_t *section, const json_t *value,
-                          pl_error_t *err)
+/* A part, or one for each objective of the module. */
+static json_t *fill_objectives(const pl_section_t *section, const json_t *value,
+                               pl_error_t *err)
 {
-    if (!pl_is_by_step(value))
+    if (!pl_is_by_objective(value))
         return fill_part(section->role, value, err);
     json_t *filled = json_object(), *part;
     int rc = filled ? PL_OK : pl_no_memory(err);
@@ -218,7 +218,7 @@ static json_t *fill_section(const pl_section_t *section, const json_t *value,
 {
     switch (section->kind) {
     case PL_SECTION_PART: return fill_part(section->role, value, err);
-    case PL_SECTION_STEPS: return fill_steps(section, value, err);
+    case PL_SECTION_OBJECTIVES: return fill_objectives(section, value, err);
     case PL_SECTION_DATA: return fill_data(value, err);
     case PL_SECTION_TRAINER: return fill_trainer(value, err);
     case PL_SECTION_PARTS:
@@ -236,7 +236,7 @@ json_t *pl_run_fill(const json_t *root, pl_error_t *err)
          section++) {
         const json_t *value = json_object_get(root, section->name);
         bool has_defaults = section->kind != PL_SECTION_PART
-                            && section->kind != PL_SECTION_STEPS
+                            && section->kind != PL_SECTION_OBJECTIVES
                             && section->kind != PL_SECTION_DATA;
         if (!has_defaults && (!value || json_is_null(value)))
             continue;

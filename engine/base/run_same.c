@@ -119,13 +119,13 @@ static void difference_add(differences_t *found, const char *key, const json_t *
     found->omitted++;
 }
 
-int64_t pl_run_shards(const json_t *trainer)
+int64_t pl_run_micro_shards(const json_t *trainer)
 {
     const json_int_t own = json_integer_value(
                          json_object_get(json_object_get(trainer, "strategy"),
                                          "micro_shards")),
                      older = json_integer_value(json_object_get(trainer, "micro_shards"));
-    return own > 0 ? own : older > 0 ? older : PL_SHARDS_USUAL;
+    return own > 0 ? own : older > 0 ? older : PL_MICRO_SHARDS_DEFAULT;
 }
 
 static bool is_elastic(const json_t *trainer)
@@ -145,7 +145,7 @@ static int64_t elastic_batch(const json_t *run)
                  *each = json_object_get(json_object_get(run, "data"), "batch_size");
     const json_int_t all =
         json_integer_value(json_object_get(trainer, "global_batch_size"));
-    return all ? all : pl_run_shards(trainer) * json_integer_value(each);
+    return all ? all : pl_run_micro_shards(trainer) * json_integer_value(each);
 }
 
 int64_t pl_run_batch(const json_t *run)
@@ -219,7 +219,7 @@ static json_t *keys_but_ranks(const json_t *run, bool same_batch)
     if (is_elastic(trainer)) {
         json_object_set_new(keys, "trainer.deterministic", json_string("elastic"));
         json_object_set_new(keys, "trainer.strategy.micro_shards",
-                            json_integer(pl_run_shards(trainer)));
+                            json_integer(pl_run_micro_shards(trainer)));
     }
     json_object_del(keys, "trainer.devices");
     json_object_del(keys, "trainer.num_nodes");

@@ -15,7 +15,7 @@ json_t *pl_run_same_hash(const json_t *keys);
 
 /* How many micro-shards strategy "elastic" makes of a batch: its option, or the older
  * trainer.micro_shards. */
-int64_t pl_run_shards(const json_t *trainer);
+int64_t pl_run_micro_shards(const json_t *trainer);
 
 /* How many samples of the data set all ranks take at once. */
 int64_t pl_run_batch(const json_t *run);

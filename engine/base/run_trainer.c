@@ -57,8 +57,8 @@ static int time_check(const pl_options_t *o, const pl_trainer_options_t *t,
     return PL_OK;
 }
 
-/* Where "global_batch_size" is given it says what a shard has; "batch_size" may repeat
- * it. */
+/* Where "global_batch_size" is given it says how many samples a micro-shard has;
+ * "batch_size" may repeat it. */
 static int elastic_check(const pl_options_t *o, const pl_trainer_options_t *t,
                          pl_error_t *err)
 {
@@ -79,7 +79,7 @@ static int elastic_check(const pl_options_t *o, const pl_trainer_options_t *t,
                                "%lld: remove \"trainer.micro_shards\"",
                                (long long)json_integer_value(older),
                                (long long)json_integer_value(own));
-    if (t->micro_shards != PL_SHARDS_USUAL && !pl_trainer_is_elastic(t))
+    if (t->micro_shards != PL_MICRO_SHARDS_DEFAULT && !pl_trainer_is_elastic(t))
         return pl_options_fail(err, PL_EINVAL, o, "trainer.micro_shards",
                                "\"trainer.micro_shards\" is for strategy \"elastic\": "
                                "write \"strategy\": {\"name\": \"elastic\", "
@@ -159,7 +159,7 @@ int pl_trainer_check(const pl_options_t *o, pl_error_t *err)
 
 /* ---- Options that stand for several ---- */
 
-void pl_trainer_settle(pl_trainer_options_t *t, pl_data_options_t *data)
+void pl_trainer_expand(pl_trainer_options_t *t, pl_data_options_t *data)
 {
     if (t->overfit_batches.value > 0) {
         t->limit_train_batches = t->limit_val_batches = t->overfit_batches;

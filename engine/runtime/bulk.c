@@ -442,7 +442,7 @@ static void peers_release(bulk_peer_t *peers, int count)
     pl_free(peers);
 }
 
-int pl_bulk_renew(pl_bulk_t *bulk, uint32_t epoch, int world_size, pl_error_t *err)
+int pl_bulk_renew(pl_bulk_t *bulk, uint32_t incarnation, int world_size, pl_error_t *err)
 {
     pl_error_t over;
     bulk_peer_t *peers = world_size > 0
@@ -450,7 +450,7 @@ int pl_bulk_renew(pl_bulk_t *bulk, uint32_t epoch, int world_size, pl_error_t *e
                              : NULL;
     if (world_size > 0 && !peers)
         return pl_no_memory(err);
-    int code = pl_link_renew(bulk->link, epoch, world_size, err);
+    int code = pl_link_renew(bulk->link, incarnation, world_size, err);
     if (code != PL_OK) {
         pl_free(peers);
         return code;

@@ -51,7 +51,7 @@ pl_link_t *pl_bulk_link(pl_bulk_t *bulk);
 
 /* A listening end: pl_link_renew(), and nothing of the last incarnation comes any more;
  * what was under way is told as lost. */
-int pl_bulk_renew(pl_bulk_t *bulk, uint32_t epoch, int world_size, pl_error_t *err);
+int pl_bulk_renew(pl_bulk_t *bulk, uint32_t incarnation, int world_size, pl_error_t *err);
 
 /* Sends a blob, which is kept until it is there; -> the transfer's number, from 1, of
  * this peer in this direction; 0 with an error.  Before the peer has joined it waits. */

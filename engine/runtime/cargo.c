@@ -98,7 +98,7 @@ pl_job_t *pl_job_new(const pl_options_t *options, pl_stage_t stage, pl_error_t *
         && pl_options_general(options, "module", pl_module_table, &bound->module,
                               &bound->module_binding, err)
                == PL_OK) {
-        pl_trainer_settle(&bound->trainer, &bound->data);
+        pl_trainer_expand(&bound->trainer, &bound->data);
         return job;
     }
     pl_object_unref(job);

@@ -146,8 +146,8 @@ typedef struct pl_layout {
         int64_t samples;
         int field_count;
         pl_field_t field[PL_FIELDS];
-        int64_t batch_size;                              /* of all batches, or shards, but
-                                                            the last */
+        int64_t batch_size;                        /* of all batches, or micro-shards, but
+                                                      the last */
         int size_count;
         pl_batch_size_t size[PL_SIZES_MOST];                /* the largest first */
     } stage[PL_PREDICT + 1];

@@ -46,7 +46,7 @@ enum {
     PL_EXIT_MS = 5000,                  /* the process of a rank that has left */
     PL_BACKTRACE_MS = 4000,             /* between SIGABRT and SIGKILL */
     PL_KILLED_MS = 1000,                /* the kernel, after SIGKILL */
-    PL_SETTLE_MS = 15000,               /* all ranks to have heard how the run was */
+    PL_BROADCAST_RESULT_MS = 15000,     /* all ranks to have heard how the run was */
     PL_SCRIPT_END_MS = 5000,            /* a script, after the last run of its host */
     PL_NODE_STOP_MS = 30000,            /* ranks of `paceline launch` when it is told to
                                            stop, */
@@ -71,7 +71,8 @@ PL_IN_ORDER((PL_GRACE_LEVELS + PL_LEVEL_WORKER) * PL_GRACE_MS / PL_GRACE_LEVELS,
             PL_RANK_END_MS, "a rank reports what hangs before it is killed");
 PL_IN_ORDER(PL_LEAVE_MS, PL_EXIT_MS, "a rank that leaves has left before it is killed");
 PL_IN_ORDER(PL_LINGER_MS, PL_EXIT_MS, "the same of a host");
-PL_IN_ORDER(PL_LEAVE_MS, PL_SETTLE_MS, "a guest may leave before it is given up");
+PL_IN_ORDER(PL_LEAVE_MS, PL_BROADCAST_RESULT_MS,
+            "a guest may leave before it is given up");
 
 #undef PL_IN_ORDER
 

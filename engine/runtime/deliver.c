@@ -1,9 +1,9 @@
 /* deliver.c - messages that come: calls to handlers, answers to those who asked
  *
- * Nothing is believed that a message says of itself: whether it may be here is a question
- * of levels, epochs and states; whether it can be read, of the codec.  What may not be
- * here is refused and counted, what cannot be read is counted, and whoever waits hears an
- * error. */
+ * Nothing is believed that a message says of itself: whether it may be here is a
+ * question of levels, incarnations and states; whether it can be read, of the codec.
+ * What may not be here is refused and counted, what cannot be read is counted, and
+ * whoever waits hears an error. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -71,9 +71,9 @@ static int sender_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t
                        info->to, name);
     if (e->run != runtime->run)
         return pl_fail(err, PL_EPROTOCOL, "%s of another run", info->name);
-    if (e->epoch != runtime->epoch)
+    if (e->incarnation != runtime->incarnation)
         return pl_fail(err, PL_EPROTOCOL, "%s of incarnation %u; this is incarnation %u",
-                       info->name, e->epoch, runtime->epoch);
+                       info->name, e->incarnation, runtime->incarnation);
     return PL_OK;
 }
 

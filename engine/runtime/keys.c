@@ -173,13 +173,13 @@ int pl_keys_open(const char *path, pl_keys_t *keys, pl_error_t *err)
 
 /* ---- using ---- */
 
-int pl_keys_collective(const pl_keys_t *keys, uint64_t run, uint32_t epoch,
+int pl_keys_collective(const pl_keys_t *keys, uint64_t run, uint32_t incarnation,
                        unsigned char key[PL_KEY_BYTES], pl_error_t *err)
 {
 #ifdef HAVE_SODIUM
     unsigned char about[32] = "paceline collective";
     memcpy(about + 20, &run, sizeof run);
-    memcpy(about + 28, &epoch, sizeof epoch);
+    memcpy(about + 28, &incarnation, sizeof incarnation);
     if (sodium_init() >= 0
         && crypto_generichash(key, PL_KEY_BYTES, about, sizeof about, keys->root,
                               PL_KEY_BYTES)
@@ -187,7 +187,7 @@ int pl_keys_collective(const pl_keys_t *keys, uint64_t run, uint32_t epoch,
         return PL_OK;
     return pl_fail(err, PL_EBUG, "cannot derive a key for the collective");
 #else
-    (void)keys, (void)run, (void)epoch, (void)key;
+    (void)keys, (void)run, (void)incarnation, (void)key;
     return pl_fail(
         err, PL_EUNSUPPORTED,
         "a collective across machines is encrypted, and this library was built "

@@ -30,10 +30,10 @@ int pl_keys_make(const char *path, pl_keys_t *keys, pl_error_t *err);
  * the same keys. */
 int pl_keys_open(const char *path, pl_keys_t *keys, pl_error_t *err);
 
-/* The key under which the collective of a run's epoch encrypts: the same in all processes
- * of the job, another one in each epoch, telling nothing of the others.
- * PL_EUNSUPPORTED: built without libsodium. */
-int pl_keys_collective(const pl_keys_t *keys, uint64_t run, uint32_t epoch,
+/* The key under which the collective of a run's incarnation encrypts: the same in all
+ * processes of the job, another one in each incarnation, telling nothing of the
+ * others. PL_EUNSUPPORTED: built without libsodium. */
+int pl_keys_collective(const pl_keys_t *keys, uint64_t run, uint32_t incarnation,
                        unsigned char key[PL_KEY_BYTES], pl_error_t *err);
 
 /* Overwrites them. */

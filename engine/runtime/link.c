@@ -115,7 +115,7 @@ link_head_t link_head_for(const pl_link_t *link, const link_peer_t *peer,
                         .kind = (uint8_t)kind,
                         .run = link->spec.run,
                         .who = link->who,
-                        .epoch = link->spec.epoch,
+                        .incarnation = link->spec.incarnation,
                         .rank = link->is_host && peer ? link_number(link, peer)
                                                       : link->spec.rank,
                         .received = peer ? peer->path.received : 0};
@@ -432,7 +432,7 @@ static void soon_fired(evutil_socket_t fd, short what, void *user)
 
 /* ---- life ---- */
 
-static void spec_settle(pl_link_spec_t *spec)
+static void spec_defaults(pl_link_spec_t *spec)
 {
     static const pl_link_times_t usual = {.join = 60000,
                                           .beat = PL_LINK_BEAT_MS,
@@ -454,7 +454,7 @@ static int spec_copy(pl_link_t *link, const pl_link_spec_t *spec, pl_error_t *er
     link->spec = *spec;
     if (!link->spec.host)
         link->spec.host = "the launcher";
-    spec_settle(&link->spec);
+    spec_defaults(&link->spec);
     link->spec.endpoint = pl_strdup(spec->endpoint);
     link->spec.traits = pl_strdup(spec->traits ? spec->traits : "{}");
     link->spec.about = spec->about ? pl_strdup(spec->about) : NULL;

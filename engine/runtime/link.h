@@ -69,7 +69,7 @@ typedef struct pl_link_spec {
                                           rank's end: that of whoever lets it in] */
     bool takes_any;                    /* of a listening end: ranks that do not know which
                                           run they are of are let in */
-    uint32_t epoch;                    /* incarnation of its ranks, from 1 */
+    uint32_t incarnation;              /* of its ranks, from 1 */
     int world_size;                    /* ranks 0 to world_size - 1 */
     int rank;                          /* of a rank's end */
     bool sits;                         /* of a listening end: its own process is rank 0,
@@ -141,7 +141,7 @@ void pl_link_dismiss(pl_link_t *link, int rank, const char *why);
 
 /* A listening end: a new incarnation.  All ranks of the last are fenced off and must join
  * anew, in the number of processes that is given. */
-int pl_link_renew(pl_link_t *link, uint32_t epoch, int world_size, pl_error_t *err);
+int pl_link_renew(pl_link_t *link, uint32_t incarnation, int world_size, pl_error_t *err);
 
 /* A rank's end: says goodbye behind all that was sent; LEFT comes when the other side has
  * it all, or GONE when that cannot be. */

@@ -79,11 +79,11 @@ static int place_check(pl_link_t *link, const link_head_t *head, pl_error_t *err
                        head->version, PL_LINK_VERSION);
     if (head->run != link->spec.run && (head->run || !link->spec.takes_any))
         return pl_fail(err, PL_EINVAL, "it belongs to another run: check the endpoint");
-    if (head->epoch != link->spec.epoch) {
-        link->counts.fenced += head->epoch < link->spec.epoch;
+    if (head->incarnation != link->spec.incarnation) {
+        link->counts.fenced += head->incarnation < link->spec.incarnation;
         return pl_fail(err, PL_EINVAL,
                        "it is of incarnation %" PRIu32 "; this is incarnation %" PRIu32,
-                       head->epoch, link->spec.epoch);
+                       head->incarnation, link->spec.incarnation);
     }
     if (head->rank < 0 || head->rank >= link->peer_count)
         return pl_fail(err, PL_EINVAL, "rank out of range: 0 to %d",
@@ -184,7 +184,7 @@ static void stranger(pl_link_t *link, uint32_t identity, const link_head_t *head
     const link_peer_t *peer = head->rank >= 0 && head->rank < link->peer_count
                                   ? &link->peers[head->rank]
                                   : NULL;
-    if (is_of_run && head->epoch < link->spec.epoch) {
+    if (is_of_run && head->incarnation < link->spec.incarnation) {
         link->counts.fenced++;
         refuse(link, identity, head, "its incarnation has ended");
         return;
@@ -208,8 +208,9 @@ void host_frame(void *user, uint32_t identity, pl_frame_t *frame)
     else if (!peer)
         stranger(link, identity, &head);
     else if (head.who != peer->who || head.run != link->spec.run
-             || head.epoch != link->spec.epoch || head.rank != link_number(link, peer)
-             || head.kind < LINK_BEAT || head.kind > LINK_LEAVE)
+             || head.incarnation != link->spec.incarnation
+             || head.rank != link_number(link, peer) || head.kind < LINK_BEAT
+             || head.kind > LINK_LEAVE)
         link->counts.malformed++;
     else
         link_heard(link, peer, &head, bytes);
@@ -386,12 +387,12 @@ void pl_link_dismiss(pl_link_t *link, int rank, const char *why)
             dismiss(link, &link->peers[k], why);
 }
 
-int pl_link_renew(pl_link_t *link, uint32_t epoch, int world_size, pl_error_t *err)
+int pl_link_renew(pl_link_t *link, uint32_t incarnation, int world_size, pl_error_t *err)
 {
-    if (!link->is_host || epoch <= link->spec.epoch || world_size < 1)
+    if (!link->is_host || incarnation <= link->spec.incarnation || world_size < 1)
         return pl_fail(err, PL_EINVAL,
-                       "incarnation %" PRIu32 " of %d ranks after %" PRIu32, epoch,
-                       world_size, link->spec.epoch);
+                       "incarnation %" PRIu32 " of %d ranks after %" PRIu32, incarnation,
+                       world_size, link->spec.incarnation);
     link_peer_t *peers = pl_alloc_array((size_t)world_size, sizeof *peers);
     if (!peers)
         return pl_no_memory(err);
@@ -403,7 +404,7 @@ int pl_link_renew(pl_link_t *link, uint32_t epoch, int world_size, pl_error_t *e
     link->traits = NULL;
     link->peers = peers;
     link->peer_count = link->spec.world_size = world_size;
-    link->spec.epoch = epoch;
+    link->spec.incarnation = incarnation;
     link->opened = pl_now();
     link->said_missing = false;
     link->generation++;
@@ -414,9 +415,9 @@ int pl_link_renew(pl_link_t *link, uint32_t epoch, int world_size, pl_error_t *e
 
 pl_link_t *pl_link_listen(const pl_link_spec_t *spec, pl_sockets_t *loop, pl_error_t *err)
 {
-    if (spec->world_size < 1 || spec->world_size > PL_RANKS_MOST || !spec->epoch) {
+    if (spec->world_size < 1 || spec->world_size > PL_RANKS_MOST || !spec->incarnation) {
         pl_fail(err, PL_EINVAL, "a link for %d ranks, incarnation %" PRIu32,
-                spec->world_size, spec->epoch);
+                spec->world_size, spec->incarnation);
         return NULL;
     }
     pl_link_t *link = link_make(spec, loop, true, err);

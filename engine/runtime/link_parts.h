@@ -38,7 +38,7 @@ typedef struct link_head {
     uint64_t run;
     uint64_t who;                /* the end that has sent it, drawn when it was opened; of
                                     a refusal the end that it is for */
-    uint32_t epoch;
+    uint32_t incarnation;
     int32_t rank;                        /* the end's that has a rank */
     uint64_t sequence;                   /* of a numbered one; otherwise 0 */
     uint64_t received;                   /* the last numbered one in order that came */

@@ -79,7 +79,8 @@ void rank_frame(void *user, uint32_t identity, pl_frame_t *frame)
     if (!link_read(link, frame, &head, &bytes) || is_over(link))
         return;
     bool is_ours = (head.run == link->spec.run || !link->spec.run)
-                   && head.epoch == link->spec.epoch && head.rank == link->spec.rank;
+                   && head.incarnation == link->spec.incarnation
+                   && head.rank == link->spec.rank;
     if (head.version != PL_LINK_VERSION)
         link_end(link, peer, PL_LINK_GONE,
                  "%s speaks version %d of the protocol, this rank %d: install the same "
@@ -136,7 +137,7 @@ static int connect_at(pl_link_t *link, const char *endpoint, pl_error_t *err)
                                .endpoint = endpoint,
                                .keys = link->spec.keys,
                                .identity = (uint32_t)link->spec.rank
-                                           | (link->spec.epoch & 0xff) << 16
+                                           | (link->spec.incarnation & 0xff) << 16
                                            | (uint32_t)link->attempt << 24,
                                .waits = true,
                                .high_water_mark = LINK_HIGH_WATER,
@@ -270,7 +271,7 @@ bool rank_tick(pl_link_t *link, int64_t now)
 pl_link_t *pl_link_connect(const pl_link_spec_t *spec, pl_sockets_t *loop,
                            pl_error_t *err)
 {
-    if (spec->rank < 0 || spec->rank >= PL_RANKS_MOST || !spec->epoch) {
+    if (spec->rank < 0 || spec->rank >= PL_RANKS_MOST || !spec->incarnation) {
         pl_fail(err, PL_EINVAL, "a link of rank %d", spec->rank);
         return NULL;
     }

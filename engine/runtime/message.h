@@ -26,7 +26,7 @@ extern const char *const pl_message_kinds[PL_KINDS];        /* "call", "progress
 typedef struct pl_envelope {
     uint8_t version, kind;
     uint16_t message;
-    uint32_t epoch;                                   /* incarnation of the run's ranks */
+    uint32_t incarnation;                                 /* of the run's ranks, from 0 */
     uint64_t run;
     uint64_t call, cause;              /* cause: the call that the caller was handling; 0:
                                           none */

@@ -267,7 +267,7 @@ size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, uint32_t origi
     add_plain(&l, ", \"run\": \"");
     add_digits(&l, e.run, 16, 16);
     add_plain(&l, "\", \"incarnation\": ");
-    add_digits(&l, e.epoch, 10, 1);
+    add_digits(&l, e.incarnation, 10, 1);
     add_plain(&l, ", \"rank\": ");
     add_signed(&l, stamp->rank);
     add_actor(&l, ", \"from\": ", ", \"from_level\": ", e.from_kind);

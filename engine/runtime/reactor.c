@@ -354,7 +354,7 @@ bool pl_reactor_is_abandoned(const pl_reactor_t *reactor)
 static void look(pl_reactor_t *reactor)
 {
     const size_t waiting = reactor->queue.count;
-    pl_sockets_settle(&reactor->loop);
+    pl_sockets_flush(&reactor->loop);
     if (reactor->queue.count > waiting + 1)
         reactor->expects = EXPECT_WAKES;
 }

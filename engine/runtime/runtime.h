@@ -21,7 +21,7 @@ typedef struct pl_rank_seq {
 
 typedef struct pl_runtime {
     uint64_t run;                                           /* id, in every envelope */
-    uint32_t epoch;
+    uint32_t incarnation;
     int64_t began;                     /* pl_now() when it was made: zero of the stream's
                                           time */
     int grace_ms;                      /* for a child to end before it counts as stuck: of

@@ -71,7 +71,7 @@ typedef struct pl_socket_spec {
     void (*on_greeting)(void *user, pl_greeting_t how, const char *who);
 } pl_socket_spec_t;
 
-/* The sockets of one event loop.  Whoever runs the loop calls pl_sockets_settle() before
+/* The sockets of one event loop.  Whoever runs the loop calls pl_sockets_flush() before
  * each wait. */
 typedef struct pl_sockets {
     struct event_base *base;
@@ -94,7 +94,7 @@ int pl_socket_attach(pl_socket_t *socket, pl_sockets_t *loop, pl_on_message_t on
 /* Any time, also from its own on_message. */
 void pl_socket_close(pl_socket_t *socket);
 
-void pl_sockets_settle(pl_sockets_t *loop);
+void pl_sockets_flush(pl_sockets_t *loop);
 
 /* Sends a frame, consumed also on failure; identity is for ROUTERs.  PL_EBUSY: high water
  * mark reached.  PL_EPEER: the other side is gone, or a ROUTER does not know the

@@ -29,7 +29,7 @@ static void look_soon(pl_socket_t *socket)
 
 /* ZeroMQ takes in whoever has come as far as that; so who comes is dropped before, by the
  * kernel, and tries again. */
-static void port_settle(pl_socket_t *socket)
+static void port_update(pl_socket_t *socket)
 {
     struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
     const struct sock_fprog all = {1, &drop};
@@ -54,7 +54,7 @@ void pl_socket_shut(pl_socket_t *socket, bool shut)
 void pl_socket_shut_port(pl_socket_t *socket, bool shut)
 {
     socket->shut = shut;
-    port_settle(socket);
+    port_update(socket);
 }
 
 bool pl_socket_is_flooded(const pl_socket_t *socket)
@@ -64,7 +64,7 @@ bool pl_socket_is_flooded(const pl_socket_t *socket)
 
 /* Each who comes takes some 60 us of a processor that training wants, and who floods a
  * port comes again. */
-static void intake_settle(pl_socket_t *socket)
+static void intake_update(pl_socket_t *socket)
 {
     socket_intake_t *intake = &socket->intake;
     const int64_t now = pl_now(), gone = now - intake->grown,
@@ -78,7 +78,7 @@ static void intake_settle(pl_socket_t *socket)
         intake->grown = now;
     }
     intake->is_full = intake->room <= 0;
-    port_settle(socket);
+    port_update(socket);
 }
 
 static void look(int fd, short what, void *user)
@@ -86,7 +86,7 @@ static void look(int fd, short what, void *user)
     (void)fd, (void)what;
     pl_socket_t *socket = user;
     if (socket->intake.a_second)
-        intake_settle(socket);
+        intake_update(socket);
     if (socket->shut || socket->door_shut)
         socket->on_peers(socket->user, socket->peer_count);
 }
@@ -111,7 +111,7 @@ static void came(pl_socket_t *socket, int fd)
 {
     if (socket->intake.a_second) {
         socket->intake.room--;
-        intake_settle(socket);
+        intake_update(socket);
     }
     if (!socket->on_greeting)
         return;

@@ -22,7 +22,7 @@
 char pl_mark;
 #endif
 
-enum { TURN_MESSAGES = 64, SETTLE_TURNS = 16 };
+enum { TURN_MESSAGES = 64, FLUSH_TURNS = 16 };
 static const int64_t TURN_TIME = PL_MILLISECOND;
 
 /* ---- when to look again ---- */
@@ -170,14 +170,14 @@ void socket_goes_on(evutil_socket_t fd, short what, void *user)
     turn(user, TURN_MESSAGES);
 }
 
-void pl_sockets_settle(pl_sockets_t *loop)
+void pl_sockets_flush(pl_sockets_t *loop)
 {
     for (int turns = 0; loop->sent; turns++) {
         pl_socket_t *socket = loop->sent;
         socket_looked(socket);
         if (!has_message(socket))
             continue;
-        if (turns < SETTLE_TURNS)
+        if (turns < FLUSH_TURNS)
             turn(socket, TURN_MESSAGES);
         else
             go_on(socket);                                  /* timers come in between */

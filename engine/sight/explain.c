@@ -56,7 +56,7 @@ static void details_forget(explain_t *x)
 {
     x->fault_count = x->pause_count = 0;
     x->trouble = INT64_MAX;
-    x->epoch = 0;
+    x->incarnation = 0;
     json_array_clear(x->events);
     json_array_clear(x->commands);
     explain_forget_times(x);
@@ -151,7 +151,7 @@ static void look_at_watch(explain_t *x, const pl_tap_record_t *record,
         return;
     if (x->trouble == INT64_MAX && is_one_of(w->event, bad)) {
         x->trouble = record->stamp.time;
-        x->trouble_epoch = x->epoch;
+        x->trouble_incarnation = x->incarnation;
     }
     if (json_array_size(x->events) < EVENTS_MOST)
         json_array_append_new(x->events,
@@ -323,13 +323,13 @@ static void first_pass_lost(void *user, pl_open_t *open)
     note_take(x, open);
 }
 
-static void look_at_epoch(explain_t *x, const pl_tap_record_t *record)
+static void look_at_incarnation(explain_t *x, const pl_tap_record_t *record)
 {
-    if (!record->origin || record->envelope.epoch <= x->epoch)
+    if (!record->origin || record->envelope.incarnation <= x->incarnation)
         return;
-    x->epoch = record->envelope.epoch;
+    x->incarnation = record->envelope.incarnation;
     pl_rank_times_again(&x->ranks);
-    if (x->trouble != INT64_MAX && x->epoch > x->trouble_epoch)
+    if (x->trouble != INT64_MAX && x->incarnation > x->trouble_incarnation)
         trouble_passes(x);
 }
 
@@ -350,7 +350,7 @@ static void first_pass_record(explain_t *x, const pl_tap_record_t *record)
         goto done;
     run->last = time > run->last ? time : run->last;
     if (run == x->chosen)
-        look_at_epoch(x, record);
+        look_at_incarnation(x, record);
     if (note && open && record->envelope.kind == PL_KIND_CALL && run == x->chosen)
         explain_time_begins(x, open, note, record);
     first_pass_body(x, run, open, note, record);

@@ -18,7 +18,7 @@ void explain_fault(explain_t *x, const pl_open_t *open, const pl_tap_record_t *r
     x->faults[x->fault_count++] = (fault_t){.call = record->envelope.call,
                                             .cause = open ? open->cause : 0,
                                             .origin = record->origin,
-                                            .epoch = record->envelope.epoch,
+                                            .incarnation = record->envelope.incarnation,
                                             .message = record->envelope.message,
                                             .rank = record->stamp.rank,
                                             .time = record->stamp.time,
@@ -35,7 +35,7 @@ static const fault_t *fault_under(const explain_t *x, const fault_t *fault)
     for (int k = x->fault_count - 1; k >= 0; k--) {
         const fault_t *other = &x->faults[k];
         if (other == fault || other->origin != fault->origin
-            || other->epoch != fault->epoch || other->cause != fault->call
+            || other->incarnation != fault->incarnation || other->cause != fault->call
             || other->time > fault->time)
             continue;
         if (strstr(fault->error.text, other->error.text))
@@ -49,8 +49,8 @@ static const fault_t *fault_under(const explain_t *x, const fault_t *fault)
 /* Of the newest ranks the first that failed so; rather one whose words the error has. */
 static bool is_likelier(const fault_t *fault, const fault_t *other, const fault_t *than)
 {
-    if (!than || other->epoch != than->epoch)
-        return !than || other->epoch > than->epoch;
+    if (!than || other->incarnation != than->incarnation)
+        return !than || other->incarnation > than->incarnation;
     return strstr(fault->error.text, other->error.text)
            && !strstr(fault->error.text, than->error.text);
 }

@@ -30,7 +30,7 @@ typedef struct run {
 /* A call that failed. */
 typedef struct fault {
     uint64_t call, cause;
-    uint32_t origin, epoch, message, from_kind, to_kind;    /* of the call */
+    uint32_t origin, incarnation, message, from_kind, to_kind;  /* of the call */
     int rank;
     int64_t time;
     pl_error_t error;
@@ -64,7 +64,7 @@ typedef struct explain {
     int64_t last;                                 /* ns of the stream */
     /* of the chosen run */
     int64_t trouble;                                      /* when it began  [INT64_MAX] */
-    uint32_t epoch, trouble_epoch;                        /* of ranks; when it began */
+    uint32_t incarnation, trouble_incarnation;            /* of ranks; when it began */
     fault_t faults[FAULTS];
     int fault_count;
     json_t *events, *commands;                              /* of ranks; from the host */

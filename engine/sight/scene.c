@@ -99,7 +99,7 @@ static pl_open_t *call_begin(pl_scene_t *scene, const pl_tap_record_t *record)
     *open = (pl_open_t){.call = e->call,
                         .cause = e->cause,
                         .origin = record->origin,
-                        .epoch = e->epoch,
+                        .incarnation = e->incarnation,
                         .message = e->message,
                         .began = record->stamp.time,
                         .from = player(scene, record->origin, e->from_thread,
@@ -122,15 +122,17 @@ static pl_open_t *call_begin(pl_scene_t *scene, const pl_tap_record_t *record)
 }
 
 /* The process of a rank was replaced: nothing of the one before is answered any more. */
-static void look_at_epoch(pl_scene_t *scene, uint32_t origin, uint32_t epoch)
+static void look_at_incarnation(pl_scene_t *scene, uint32_t origin, uint32_t incarnation)
 {
-    const uintptr_t known = (uintptr_t)pl_map_get(&scene->epochs, (uint64_t)origin + 1);
-    if (known > epoch)
+    const uintptr_t known = (uintptr_t)pl_map_get(&scene->incarnations,
+                                                  (uint64_t)origin + 1);
+    if (known > incarnation)
         return;
-    pl_map_put(&scene->epochs, (uint64_t)origin + 1, (void *)(uintptr_t)(epoch + 1));
+    pl_map_put(&scene->incarnations, (uint64_t)origin + 1,
+               (void *)(uintptr_t)(incarnation + 1));
     for (pl_open_t *open = scene->open, *next; known && open; open = next) {
         next = open->next;
-        if (open->origin == origin && open->epoch < epoch)
+        if (open->origin == origin && open->incarnation < incarnation)
             lose(scene, open);
     }
 }
@@ -141,7 +143,7 @@ pl_open_t *pl_scene_take(pl_scene_t *scene, const pl_tap_record_t *record)
     pl_map_put(&scene->threads, key_of(record->origin, e->from_thread),
                (void *)(uintptr_t)(record->stamp.rank + 3));
     if (record->origin)
-        look_at_epoch(scene, record->origin, e->epoch);
+        look_at_incarnation(scene, record->origin, e->incarnation);
     if (e->kind == PL_KIND_CALL)
         return call_begin(scene, record);
     pl_open_t *open = pl_scene_find(scene, record->origin, e->call);
@@ -168,7 +170,7 @@ void pl_scene_release(pl_scene_t *scene)
     pl_map_release(&scene->players);
     pl_map_release(&scene->calls);
     pl_map_release(&scene->threads);
-    pl_map_release(&scene->epochs);
+    pl_map_release(&scene->incarnations);
 }
 
 /* ---- what a rank's steps take their time ---- */

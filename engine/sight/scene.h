@@ -24,7 +24,7 @@ typedef struct pl_player {
 /* A call under way. */
 typedef struct pl_open {
     uint64_t call, cause;
-    uint32_t origin, epoch, message;
+    uint32_t origin, incarnation, message;
     int64_t began, children;                      /* ns; children: of calls made for it */
     pl_player_t *from, *to;
     int what;                                       /* of replay_plan: pl_replay_what_t */
@@ -41,7 +41,7 @@ typedef enum pl_replay_what {
 } pl_replay_what_t;
 
 typedef struct pl_scene {
-    pl_map_t players, calls, threads, epochs;
+    pl_map_t players, calls, threads, incarnations;
     uint32_t player_count;
     pl_open_t *open;
     void (*lost)(void *user, pl_open_t *open);  /* its process is gone, before it is freed

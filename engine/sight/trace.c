@@ -293,7 +293,7 @@ static pl_open_t *waiting_of(const trace_t *trace, const pl_player_t *player)
 }
 
 /* It is known where an actor belongs, since it has spoken or from who calls it. */
-static void settle(trace_t *trace, pl_player_t *player, int rank)
+static void rank_found(trace_t *trace, pl_player_t *player, int rank)
 {
     if (player->own || rank == PL_RANK_UNKNOWN || !place(trace, player, rank))
         return;
@@ -303,10 +303,10 @@ static void settle(trace_t *trace, pl_player_t *player, int rank)
 
 static void call_begins(trace_t *trace, pl_open_t *open, const pl_tap_record_t *record)
 {
-    settle(trace, open->from, open->from->rank);
-    settle(trace, open->to, open->to->rank);
+    rank_found(trace, open->from, open->from->rank);
+    rank_found(trace, open->to, open->to->rank);
     if (open->from->rank >= 0)
-        settle(trace, open->to, open->from->rank);
+        rank_found(trace, open->to, open->from->rank);
     if (!open->to->own) {
         open->lane = LANE_WAITS;
         return;
@@ -318,7 +318,7 @@ static void call_begins(trace_t *trace, pl_open_t *open, const pl_tap_record_t *
 /* Of an actor that has never spoken the process of the engine shows what it was for. */
 static void call_ends(trace_t *trace, pl_open_t *open, int64_t time)
 {
-    settle(trace, open->to, open->to->rank == PL_RANK_UNKNOWN ? -1 : open->to->rank);
+    rank_found(trace, open->to, open->to->rank == PL_RANK_UNKNOWN ? -1 : open->to->rank);
     if (!open->to->own)
         return;
     if (open->message == PL_MESSAGE_start)
@@ -446,7 +446,7 @@ static void trace_record(void *self, const pl_tap_record_t *record)
         call_begins(trace, open, record);
         return;
     }
-    settle(trace, open->to, open->to->rank);
+    rank_found(trace, open->to, open->to->rank);
     if (pl_ends_call(record)) {
         draw_spans(trace, open, record);
         draw_device(trace, record);

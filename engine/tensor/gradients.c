@@ -199,7 +199,7 @@ static void assign_zeros(backward_t *b)
 {
     const pl_model_t *model = b->g->model;
     for (int i = 0; i < model->count && !b->accumulate; i++)
-        if (pl_is_trained(&model->tensor[i], b->g->step) && !b->assigned[i])
+        if (pl_is_trained(&model->tensor[i], b->g->objective) && !b->assigned[i])
             assign_grad(b, model->tensor[i].offset,
                         pl_broadcast_to(b->g, pl_scalar(b->g, 0),
                                         model->tensor[i].shape));
@@ -271,7 +271,7 @@ static void backward_scale(backward_t *b)
     b->unscale = pl_div(g, pl_scale(g, weight, micro_batches / b->nominal), factor);
 }
 
-/* What has a gradient, from the parameters that this step trains. */
+/* What has a gradient, from the parameters that this objective trains. */
 static void mark(const backward_t *b)
 {
     pl_graph_t *g = b->g;
@@ -279,7 +279,7 @@ static void mark(const backward_t *b)
         if (is_parameter(&g->value[i]))
             g->value[i].grad =
                 pl_is_trained(&g->model->tensor[tensor_at(b, g->value[i].offset)],
-                              g->step);
+                              g->objective);
     for (int i = 0; i < b->ops; i++) {
         const pl_op_t *op = &g->op[i];
         bool grad = false;
@@ -293,7 +293,7 @@ static void mark(const backward_t *b)
 static void describe(backward_t *b)
 {
     pl_graph_t *g = b->g;
-    const int64_t loss = g->model->params + 2 * g->step;
+    const int64_t loss = g->model->params + 2 * g->objective;
     mark(b);
     if (!g->value[g->fetch[0].value].grad) {
         pl_graph_fail(g, PL_EINVAL,

@@ -17,11 +17,11 @@ extern "C" {
 
 /* The flat regions of a model on a device, float32 unless a plan says otherwise. */
 typedef enum pl_region {
-    PL_REGION_PARAMS,                         /* [parameters] */
-    PL_REGION_GRADS,                          /* [parameters + 2 steps]: the last are loss
-                                                 sum and weight of each step */
-    PL_REGION_STATE,                          /* [state elements] */
-    PL_REGION_SLOT0,                          /* PL_SLOTS of them, [parameters] each */
+    PL_REGION_PARAMS,                    /* [parameters] */
+    PL_REGION_GRADS,                     /* [parameters + 2 objectives]: the last are loss
+                                            sum and weight of each objective */
+    PL_REGION_STATE,                     /* [state elements] */
+    PL_REGION_SLOT0,                     /* PL_SLOTS of them, [parameters] each */
     PL_REGION_AVERAGE = PL_REGION_SLOT0 + PL_SLOTS,
     /* [parameters] over steps */
     PL_REGION_MASTER,                      /* [parameters] that the optimizer updates when
@@ -190,9 +190,9 @@ struct pl_graph {
 
     struct pl_model *model;            /* parameters and state by path; counted  [none] */
     pl_stage_t stage;
-    int step;                              /* training: which of the module's steps it is,
-                                              from 0 */
-    int64_t batch_size;                    /* of this graph's inputs */
+    int objective;                    /* training: which of the module's objectives it is,
+                                         from 0 */
+    int64_t batch_size;               /* of this graph's inputs */
     int field_count;
     pl_field_t field[PL_FIELDS];                            /* what pl_input() finds */
     char scope[64];                                         /* "h.3." */
@@ -243,12 +243,12 @@ static inline bool pl_op_writes(const pl_op_t *op, int k)
 PL_API pl_node_t pl_emit(pl_graph_t *g, pl_opcode_t code, const pl_node_t *inputs,
                          int input_count, const pl_attr_t *attr, pl_node_t *extra);
 
-/* Ends the description of a training step: appends backward and the
- * assignments of each parameter's gradient, with d(loss sum) = 1/nominal, of the loss sum
- * and of its weight into PL_REGION_GRADS (added to what is there when accumulate).  Only
- * parameters that the model says the graph's step trains have gradients; those of them
- * that the loss does not reach get zeros.  Freezes the model, for its offsets are in the
- * graph now: describe every stage first.  gradients.c */
+/* Ends the description of a training step: appends backward and the assignments of
+ * each parameter's gradient, with d(loss sum) = 1/nominal, of the loss sum and of its
+ * weight into PL_REGION_GRADS (added to what is there when accumulate).  Only
+ * parameters that the model says the graph's objective trains have gradients; those of
+ * them that the loss does not reach get zeros.  Freezes the model, for its offsets are
+ * in the graph now: describe every stage first.  gradients.c */
 PL_API int pl_graph_gradients(pl_graph_t *g, double nominal, bool accumulate,
                               pl_error_t *err);
 

@@ -276,7 +276,7 @@ static void lay_out(planner_t *p)
 }
 
 /* Owners become offsets, and views say what their roots say. */
-static void settle(planner_t *p)
+static void offsets_assign(planner_t *p)
 {
     const pl_graph_t *g = p->g;
     for (int k = 0; k < p->blocks; k++)
@@ -334,7 +334,7 @@ int pl_lifetimes_plan(pl_lifetimes_t *plan, const pl_graph_t *g,
     }
     if (whole) {
         lay_out(&p);
-        settle(&p);
+        offsets_assign(&p);
         *plan = (pl_lifetimes_t){.home = p.home, .done = p.done, .arena = p.arena};
     } else {
         pl_free(p.home);

@@ -3,7 +3,7 @@
  * Memory planning that any accelerator can use.  Values that are computed share one
  * arena: two of them may have the same bytes when their lives do not overlap.  A value
  * may be overwritten only after its last reader.  Time is the number of the operation,
- * or of the fused step it runs in.  Reading a region (or a view of one) means: as it
+ * or of the fused kernel it runs in.  Reading a region (or a view of one) means: as it
  * is when the operation runs. */
 #ifndef PL_TENSOR_LIFETIMES_H
 #define PL_TENSOR_LIFETIMES_H
@@ -15,11 +15,11 @@
 /* What an accelerator does that a graph does not say.  All zero: each operation runs
  * by itself, only a reshape is a view, nothing happens in place. */
 typedef struct pl_lifetime_rules {
-    const int *time;                      /* [operations] when each runs, never falling;
-                                             those of one fused step share a time [its own
-                                             number] */
-    const bool *inside;                   /* [values] never stored: read only within their
-                                             fused step [none] */
+    const int *time;                    /* [operations] when each runs, never falling;
+                                           those of one fused kernel share a time [its own
+                                           number] */
+    const bool *inside;                 /* [values] never stored: read only within their
+                                           fused kernel [none] */
     /* Whether the operation's first output is only another look at its first input
      * [reshape]. */
     bool (*is_view)(const pl_graph_t *g, int op, void *user);
@@ -36,12 +36,12 @@ typedef struct pl_lifetime_rules {
 } pl_lifetime_rules_t;
 
 typedef enum pl_place {
-    PL_PLACE_NOWHERE,               /* nobody reads it, or it stays inside a fused step */
-    PL_PLACE_OUTSIDE,               /* batch field, region, step scalar, constant: see
-                                       root */
-    PL_PLACE_ARENA,                 /* `offset` bytes into the arena */
-    PL_PLACE_TARGET,                /* computed where its assign would put it:
-                                       `region`, from element `offset` on */
+    PL_PLACE_NOWHERE,             /* nobody reads it, or it stays inside a fused kernel */
+    PL_PLACE_OUTSIDE,             /* batch field, region, step scalar, constant: see
+                                     root */
+    PL_PLACE_ARENA,               /* `offset` bytes into the arena */
+    PL_PLACE_TARGET,              /* computed where its assign would put it:
+                                     `region`, from element `offset` on */
 } pl_place_t;
 
 typedef struct pl_home {

@@ -17,10 +17,10 @@ typedef struct pl_tensor_info {
     int64_t offset, count;                       /* elements */
     pl_init_rule_t init;
     pl_agree_t agree;
-    int step;                            /* of a parameter: which of the module's steps
-                                            trains it, from 0 */
-    bool frozen;                         /* no step does, until it is unfrozen */
-    int same_hash;                       /* number + 1 of another to look at  [0: none] */
+    int objective;                     /* of a parameter: which of the module's objectives
+                                          trains it, from 0 */
+    bool frozen;                       /* no objective does, until it is unfrozen */
+    int same_hash;                     /* number + 1 of another to look at  [0: none] */
 } pl_tensor_info_t;
 
 typedef struct pl_model {
@@ -44,10 +44,11 @@ static inline double pl_scaling_lowest(const pl_loss_scaling_t *scaling)
     return scaling->min_scale * (1 + 1e-6);
 }
 
-/* Whether a step trains the tensor. */
-static inline bool pl_is_trained(const pl_tensor_info_t *tensor, int step)
+/* Whether an objective trains the tensor. */
+static inline bool pl_is_trained(const pl_tensor_info_t *tensor, int objective)
 {
-    return tensor->region == PL_REGION_PARAMS && tensor->step == step && !tensor->frozen;
+    return tensor->region == PL_REGION_PARAMS && tensor->objective == objective
+           && !tensor->frozen;
 }
 
 pl_model_t *pl_model_new(pl_error_t *err);

@@ -23,7 +23,7 @@ typedef struct entry {
 
 _Static_assert(sizeof(entry_t) % PL_CHUNK_STEP == 0, "an entry is a chunk");
 
-static void split_end(void *self, pl_split_t *split)
+static void split_end(void *self, pl_group_split_t *split)
 {
     split->life = 0;
     split->ended(self, split, split->end.code ? &split->end : NULL);
@@ -31,7 +31,7 @@ static void split_end(void *self, pl_split_t *split)
 
 /* No call to `from` is open then.  The struct may be gone behind done(), unless a group
  * is still to end. */
-static void split_done(void *self, pl_split_t *split, const pl_error_t *failure)
+static void split_done(void *self, pl_group_split_t *split, const pl_error_t *failure)
 {
     const bool has_ended = split->has_ended;
     split->is_done = true;
@@ -45,7 +45,7 @@ static void split_done(void *self, pl_split_t *split, const pl_error_t *failure)
 /* Answers to lend_memory, all_gather and join. */
 static void stepped(void *self, const pl_answer_t *answer)
 {
-    pl_split_t *split = answer->context;
+    pl_group_split_t *split = answer->context;
     if (split->is_done)
         return;
     if (answer->kind == PL_ANSWER_ERROR)
@@ -54,8 +54,9 @@ static void stepped(void *self, const pl_answer_t *answer)
         split->next(self, split, answer->body);
 }
 
-static pl_how_t then(pl_split_t *split,
-                     void (*next)(void *self, pl_split_t *split, const pl_body_t *body))
+static pl_how_t then(pl_group_split_t *split,
+                     void (*next)(void *self, pl_group_split_t *split,
+                                  const pl_body_t *body))
 {
     split->next = next;
     return (pl_how_t){.on_answer = stepped, .context = split};
@@ -63,14 +64,14 @@ static pl_how_t then(pl_split_t *split,
 
 /* ---- the ranks have gathered ---- */
 
-static void joined(void *self, pl_split_t *split, const pl_body_t *body)
+static void joined(void *self, pl_group_split_t *split, const pl_body_t *body)
 {
     (void)body;
     split_done(self, split, NULL);
 }
 
 /* Those of this rank's color; a line for each. */
-static char *members_list(pl_split_t *split)
+static char *members_list(pl_group_split_t *split)
 {
     const entry_t *entry = split->lent->data;
     const size_t room = (size_t)split->size * (PL_ADDRESS_TEXT + 1);
@@ -90,7 +91,7 @@ static char *members_list(pl_split_t *split)
 }
 
 /* The first rank that has no group; this one's may have ended after it was given. */
-static int entries_check(const pl_split_t *split, pl_error_t *err)
+static int entries_check(const pl_group_split_t *split, pl_error_t *err)
 {
     const entry_t *entry = split->lent->data;
     int rank = 0;
@@ -105,7 +106,7 @@ static int entries_check(const pl_split_t *split, pl_error_t *err)
                    is_own ? split->failure.text : entry[rank].cause);
 }
 
-static void gathered(void *self, pl_split_t *split, const pl_body_t *body)
+static void gathered(void *self, pl_group_split_t *split, const pl_body_t *body)
 {
     (void)body;
     pl_error_t err = {0};
@@ -129,7 +130,7 @@ static void gathered(void *self, pl_split_t *split, const pl_body_t *body)
 /* ---- what this rank gives ---- */
 
 /* Once there is memory for the entry, and something to say. */
-static void entry_give(void *self, pl_split_t *split)
+static void entry_give(void *self, pl_group_split_t *split)
 {
     pl_error_t err = {0};
     if (split->is_given || !split->lent || (!*split->address && !split->failure.code))
@@ -150,7 +151,7 @@ static void entry_give(void *self, pl_split_t *split)
     split_done(self, split, &err);
 }
 
-static void lent(void *self, pl_split_t *split, const pl_body_t *body)
+static void lent(void *self, pl_group_split_t *split, const pl_body_t *body)
 {
     split->lent = pl_object_ref(body->lend_memory_reply.memory);
     entry_give(self, split);
@@ -159,7 +160,7 @@ static void lent(void *self, pl_split_t *split, const pl_body_t *body)
 /* Answers to `start` of the group's collective. */
 static void lived(void *self, const pl_answer_t *answer)
 {
-    pl_split_t *split = answer->context;
+    pl_group_split_t *split = answer->context;
     if (answer->kind == PL_ANSWER_LATE)
         return;
     if (answer->kind == PL_ANSWER_PROGRESS) {
@@ -186,7 +187,7 @@ static void lived(void *self, const pl_answer_t *answer)
     split_done(self, split, &split->failure);
 }
 
-static void group_start(void *self, pl_split_t *split)
+static void group_start(void *self, pl_group_split_t *split)
 {
     pl_error_t *err = &split->failure;
     const char *name = ((const pl_part_t *)split->part->part.ops)->name;
@@ -201,7 +202,7 @@ static void group_start(void *self, pl_split_t *split)
 
 static bool is_splitting(void *self, pl_address_t from)
 {
-    const pl_split_t *split;
+    const pl_group_split_t *split;
     for (int k = 0; (split = pl_open_call(self, stepped, k)); k++)
         if (split->from.actor == from.actor)
             return true;
@@ -211,7 +212,7 @@ static bool is_splitting(void *self, pl_address_t from)
     return false;
 }
 
-int pl_collective_split(void *self, pl_split_t *split, pl_error_t *err)
+int pl_collective_split(void *self, pl_group_split_t *split, pl_error_t *err)
 {
     const pl_lend_memory_t msg = {.bytes = (uint64_t)split->size * sizeof(entry_t)};
     if (split->rank < 0 || split->size > PL_RANKS_MOST || split->rank >= split->size)

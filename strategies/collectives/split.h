@@ -10,7 +10,7 @@ extern "C" {
 
 /* Of the actor that splits: alive and unchanged until done(), and where `life` is not 0
  * then, until ended().  An actor that ends before gets neither, as with its calls. */
-typedef struct pl_split {
+typedef struct pl_group_split {
     pl_address_t from;                    /* collective of all ranks, which have joined */
     int rank, size;                       /* in that */
     int color;                            /* 0 or more */
@@ -18,10 +18,10 @@ typedef struct pl_split {
     /* To be called once: the ranks of the group have joined, or why not.  A rank that
      * fails to open its group ends the split on all ranks, and the error names it.  After
      * a failure the group's collective is of no use: pl_cancel() its `life`. */
-    void (*done)(void *self, struct pl_split *split, const pl_error_t *failure);
+    void (*done)(void *self, struct pl_group_split *split, const pl_error_t *failure);
     /* After done(), once if `life` was not 0 there: the group's collective has ended. err
      * NULL: as requested, by pl_cancel() of `life`. */
-    void (*ended)(void *self, struct pl_split *split, const pl_error_t *err);
+    void (*ended)(void *self, struct pl_group_split *split, const pl_error_t *err);
 
     pl_address_t group;                   /* out: the group's collective, */
     uint64_t life;                        /* its `start`  [0: there is none], */
@@ -34,15 +34,15 @@ typedef struct pl_split {
     pl_error_t failure, end;                                /* of this rank; of `life` */
     bool is_given, is_done, has_ended;
     uint64_t joining;                                       /* its call  [0] */
-    void (*next)(void *self, struct pl_split *split, const pl_body_t *body);
-} pl_split_t;
+    void (*next)(void *self, struct pl_group_split *split, const pl_body_t *body);
+} pl_group_split_t;
 
 /* All ranks of `from` call it, at the same place in the order of its operations: this
  * registers memory there at once, and gathers when the group can be joined.  So no other
  * operation of `from` may be requested until done(), and no other split: that is
  * PL_EBUSY.  After an error nothing has begun on this rank, and done() is not called;
  * done() reports what fails later. */
-PL_API int pl_collective_split(void *self, pl_split_t *split, pl_error_t *err);
+PL_API int pl_collective_split(void *self, pl_group_split_t *split, pl_error_t *err);
 
 #ifdef __cplusplus
 }

@@ -141,18 +141,18 @@ static void keep_state(pl_graph_t *g, const pl_model_t *model)
                   pl_region_view(g, PL_REGION_STATE, 0, shape));
 }
 
-bool pl_trained_range(const pl_model_t *model, int step, int64_t *from, int64_t *to)
+bool pl_trained_range(const pl_model_t *model, int objective, int64_t *from, int64_t *to)
 {
     bool found = false;
     for (int i = 0; i < model->count; i++) {
         const pl_tensor_info_t *t = &model->tensor[i];
         if (t->region != PL_REGION_PARAMS || t->offset < *to)
             continue;
-        if (found && !pl_is_trained(t, step)) {
+        if (found && !pl_is_trained(t, objective)) {
             *to = t->offset;
             return true;
         }
-        if (!found && pl_is_trained(t, step)) {
+        if (!found && pl_is_trained(t, objective)) {
             *from = t->offset;
             found = true;
         }
@@ -177,10 +177,10 @@ static pl_node_t range_norm(pl_graph_t *g, int64_t from, int64_t to)
                    SMALL);
 }
 
-static pl_node_t ranges_norm(pl_graph_t *g, const pl_model_t *model, int step)
+static pl_node_t ranges_norm(pl_graph_t *g, const pl_model_t *model, int objective)
 {
     pl_node_t norm = {-1};
-    for (int64_t a = 0, b = 0; pl_trained_range(model, step, &a, &b);) {
+    for (int64_t a = 0, b = 0; pl_trained_range(model, objective, &a, &b);) {
         pl_node_t part = range_norm(g, a, b);
         pl_node_t both[] = {pl_reshape(g, norm.id < 0 ? part : norm, PL_SHAPE(1)),
                             pl_reshape(g, part, PL_SHAPE(1))};
@@ -202,14 +202,14 @@ int64_t pl_norm_block(const pl_model_t *model)
     return block;
 }
 
-/* A trained range, and its norms among all of the step. */
+/* A trained range, and its norms among all of the objective. */
 typedef struct blocks {
     int64_t from, to, begin;                       /* elements; blocks are counted from */
     int64_t first, count;                          /* norms */
 } blocks_t;
 
-/* The first of neighbouring parameters of a step, frozen ones among them. */
-static int64_t begin_of(const pl_model_t *model, int step, int64_t from)
+/* The first of neighbouring parameters of an objective, frozen ones among them. */
+static int64_t begin_of(const pl_model_t *model, int objective, int64_t from)
 {
     int64_t begin = 0;
     bool is_inside = false;
@@ -217,9 +217,9 @@ static int64_t begin_of(const pl_model_t *model, int step, int64_t from)
         const pl_tensor_info_t *t = &model->tensor[i];
         if (t->region != PL_REGION_PARAMS || t->offset > from)
             continue;
-        if (t->step == step && !is_inside)
+        if (t->objective == objective && !is_inside)
             begin = t->offset;
-        is_inside = t->step == step;
+        is_inside = t->objective == objective;
     }
     return begin;
 }
@@ -229,20 +229,21 @@ static int64_t block_of(const blocks_t *b, int64_t element, int64_t block)
     return (element - b->begin) / block;
 }
 
-static bool blocks_next(const pl_model_t *model, int step, int64_t block, blocks_t *b)
+static bool blocks_next(const pl_model_t *model, int objective, int64_t block,
+                        blocks_t *b)
 {
     b->first += b->count;
-    if (!pl_trained_range(model, step, &b->from, &b->to))
+    if (!pl_trained_range(model, objective, &b->from, &b->to))
         return false;
-    b->begin = begin_of(model, step, b->from);
+    b->begin = begin_of(model, objective, b->from);
     b->count = block_of(b, b->to - 1, block) - block_of(b, b->from, block) + 1;
     return true;
 }
 
-int64_t pl_norm_count(const pl_model_t *model, int step, int64_t block)
+int64_t pl_norm_count(const pl_model_t *model, int objective, int64_t block)
 {
     blocks_t b = {0};
-    while (blocks_next(model, step, block, &b))
+    while (blocks_next(model, objective, block, &b))
         continue;
     return b.first;
 }
@@ -267,14 +268,15 @@ static pl_node_t norms_view(pl_graph_t *g, int64_t first, int64_t count)
     return pl_region_view(g, PL_REGION_NORMS, first, PL_SHAPE(count));
 }
 
-/* All that a step trains, in order. */
+/* All that an objective trains, in order. */
 static pl_node_t all_norms(pl_graph_t *g, const pl_optimizer_t *optimizer,
                            const pl_model_t *model)
 {
     pl_node_t all = {-1};
     if (optimizer->norms)
         return norms_view(g, 0, optimizer->norms);
-    for (blocks_t b = {0}; blocks_next(model, optimizer->step, optimizer->block, &b);) {
+    for (blocks_t b = {0};
+         blocks_next(model, optimizer->objective, optimizer->block, &b);) {
         pl_node_t both[] = {all, blocks_norms(g, &b, optimizer->block, b.from, b.to)};
         all = all.id < 0 ? both[1] : pl_concat(g, both, 2, 0);
     }
@@ -289,11 +291,12 @@ static pl_node_t gradient_norm(pl_graph_t *g, const pl_optimizer_t *optimizer,
     pl_node_t norm;
     if (optimizer->block) {
         const pl_node_t norms = all_norms(g, optimizer, model);
-        const int64_t count = pl_norm_count(model, optimizer->step, optimizer->block);
+        const int64_t count = pl_norm_count(model, optimizer->objective,
+                                            optimizer->block);
         norm = pl_reshape(g, block_norms(g, norms, (pl_attr_t){.a = 1, .to = count}),
                           pl_shape(0));
     } else {
-        norm = ranges_norm(g, model, optimizer->step);
+        norm = ranges_norm(g, model, optimizer->objective);
     }
     return pl_scale(g, pl_mul(g, norm, factor), 1 / SMALL);
 }
@@ -302,7 +305,7 @@ static pl_node_t gradient_norm(pl_graph_t *g, const pl_optimizer_t *optimizer,
 static pl_node_t gradient_factor(pl_graph_t *g, const pl_optimizer_t *optimizer,
                                  const pl_model_t *model, double nominal, double clip)
 {
-    const int64_t at = model->params + 2 * optimizer->step;
+    const int64_t at = model->params + 2 * optimizer->objective;
     pl_node_t loss = pl_region_view(g, PL_REGION_GRADS, at, pl_shape(0));
     pl_node_t weight = pl_region_view(g, PL_REGION_GRADS, at + 1, pl_shape(0));
     pl_emit(g, PL_OP_guard, &weight, 1, &(pl_attr_t){.empty = true}, NULL);
@@ -412,7 +415,7 @@ static void update_all(step_t *s, const pl_model_t *model)
         const pl_tensor_info_t *t = &model->tensor[i];
         if (t->region != PL_REGION_PARAMS)
             continue;
-        const bool ours = pl_is_trained(t, s->optimizer->step);
+        const bool ours = pl_is_trained(t, s->optimizer->objective);
         const pl_treatment_t how = ours ? pl_optimizer_treatment(s->optimizer, t)
                                         : (pl_treatment_t){0};
         const bool alone = ours && is_alone(s->optimizer, how, t->shape);
@@ -438,16 +441,16 @@ static void update_pieces(step_t *s, const pl_model_t *model)
     }
 }
 
-static bool has_parameters(const pl_model_t *model, int step)
+static bool has_parameters(const pl_model_t *model, int objective)
 {
     int64_t from = 0, to = 0;
-    return pl_trained_range(model, step, &from, &to);
+    return pl_trained_range(model, objective, &from, &to);
 }
 
 pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t *model,
                                double nominal, double clip, pl_error_t *err)
 {
-    if (!has_parameters(model, optimizer->step)) {
+    if (!has_parameters(model, optimizer->objective)) {
         pl_fail(err, PL_EINVAL, "the module has no parameters to optimize");
         return NULL;
     }
@@ -496,7 +499,7 @@ static void norms_describe(pl_graph_t *g, const pl_optimizer_t *optimizer,
     const int64_t block = optimizer->block;
     const pl_node_t zero = pl_scalar(g, 0);
     int64_t at = 0;
-    for (blocks_t b = {0}; blocks_next(model, optimizer->step, block, &b);) {
+    for (blocks_t b = {0}; blocks_next(model, optimizer->objective, block, &b);) {
         const pl_piece_t *p = piece_from(optimizer, 0);
         for (; p; p = piece_from(optimizer, p->first + p->count)) {
             const int64_t end = p->first + p->count,

@@ -49,22 +49,22 @@ typedef struct pl_optimizer {
     const void *self, *vectors;         /* for what no group matches, as in pl_group_t */
     const pl_group_t *group;            /* [group_count]; the first that matches counts */
     int group_count;
-    double clip_value;                      /* largest element of the mean loss's gradient
-                                               [0: any] */
-    bool averages;                          /* into PL_REGION_AVERAGE */
-    bool cycles;                            /* its momentum is the schedule's, */
-    double momentum;                        /* of the next step */
-    struct pl_optimizer_memory *memory;     /* what it owns  [it is the caller's] */
-    int step;                               /* of the module's steps, whose parameters it
-                                               updates */
+    double clip_value;                  /* largest element of the mean loss's gradient
+                                           [0: any] */
+    bool averages;                      /* into PL_REGION_AVERAGE */
+    bool cycles;                        /* its momentum is the schedule's, */
+    double momentum;                    /* of the next step */
+    struct pl_optimizer_memory *memory;  /* what it owns  [it is the caller's] */
+    int objective;                      /* of the module's objectives, whose parameters it
+                                           updates */
     pl_piece_t piece[PL_GRAD_BUCKETS_MOST];  /* of the parameters, which it updates */
-    int pieces;                             /* [0: all] */
-    int64_t block;                          /* elements of a block: the norm of the
-                                               gradients is that of the norms of blocks
-                                               [0: of ranges of them] */
-    int64_t norms;                          /* PL_REGION_NORMS has as many, which
-                                               pl_optimizer_norms() left of blocks of all
-                                               ranks  [0: the gradients are whole] */
+    int pieces;                         /* [0: all] */
+    int64_t block;                      /* elements of a block: the norm of the
+                                           gradients is that of the norms of blocks
+                                           [0: of ranges of them] */
+    int64_t norms;                      /* PL_REGION_NORMS has as many, which
+                                           pl_optimizer_norms() left of blocks of all
+                                           ranks  [0: the gradients are whole] */
 } pl_optimizer_t;
 
 enum {
@@ -102,12 +102,13 @@ int pl_optimizer_groups_check(const pl_optimizer_t *optimizer, const pl_model_t 
 pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t *model,
                                double nominal, double clip, pl_error_t *err);
 
-/* Elements of a block of a model's gradients, a power of two, so that there are not too
- * many for each rank to have the norms of all; and how many norms those of a step have.
- * Blocks are counted from the first of neighbouring parameters of one step.  So a
- * rank that has whole blocks gets the same norms, whatever else it has. */
+/* Elements of a block of a model's gradients, a power of two, so that there are not
+ * too many for each rank to have the norms of all; and how many norms those of an
+ * objective have. Blocks are counted from the first of neighbouring parameters of one
+ * objective.  So a rank that has whole blocks gets the same norms, whatever else it
+ * has. */
 int64_t pl_norm_block(const pl_model_t *model);
-int64_t pl_norm_count(const pl_model_t *model, int step, int64_t block);
+int64_t pl_norm_count(const pl_model_t *model, int objective, int64_t block);
 
 /* Where `norms` is not 0: the graph that a rank runs before.  It writes the norms of the
  * blocks in its pieces, which begin and end where blocks do, and zeros for those of
@@ -115,8 +116,9 @@ int64_t pl_norm_count(const pl_model_t *model, int step, int64_t block);
 pl_graph_t *pl_optimizer_norms(const pl_optimizer_t *optimizer, const pl_model_t *model,
                                pl_error_t *err);
 
-/* Neighbouring parameters that a step trains, from element *to on; false: no more. */
-bool pl_trained_range(const pl_model_t *model, int step, int64_t *from, int64_t *to);
+/* Neighbouring parameters that an objective trains, from element *to on; false: no
+ * more. */
+bool pl_trained_range(const pl_model_t *model, int objective, int64_t *from, int64_t *to);
 
 /* The option "lr" of a group, group_count: of what none matches; and how many slots of
  * PL_REGION_SLOT0 and following it needs. */

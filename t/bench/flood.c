@@ -32,7 +32,7 @@ enum {
     CLASSES = 10,
     OPEN = 1000,
     A_SECOND = 5000,                       /* at most */
-    SETTLED = 1000,                        /* batches until a fit goes at its own speed */
+    WARM_BATCHES = 1000,                   /* batches until a fit goes at its own speed */
     TURN_MS = 200,
     MOST = 999,
 };
@@ -175,7 +175,7 @@ static double turn(flood_t *flood, bool is_flooded)
 static void *turns_run(void *self)
 {
     turns_t *turns = self;
-    while (__atomic_load_n(&batches, __ATOMIC_RELAXED) < SETTLED)
+    while (__atomic_load_n(&batches, __ATOMIC_RELAXED) < WARM_BATCHES)
         usleep(1000);
     for (int k = 0; k < turns->pairs; k++) {
         const double before = k % 2 ? turn(&turns->flood, false) : 0,

@@ -225,7 +225,7 @@ static double socket_hops(int count)
         make(&frame);
         pl_socket_send(dealer, 0, &frame, NULL);
         while (arrived <= k) {
-            pl_sockets_settle(&loop);
+            pl_sockets_flush(&loop);
             if (arrived <= k)
                 event_base_loop(loop.base, EVLOOP_ONCE);
         }

@@ -6,8 +6,8 @@ JOIN, WELCOME, REFUSE, BEAT, MESSAGE, LEAVE, DISMISS = range(7)
 TO_RANK, ORDER = 2, 4
 
 
-def frame(kind, rank=0, sequence=0, received=0, who=9, text="", to=0, identity=1, epoch=2):
-    head = b"PLLINK" + struct.pack("<BBQQIiQQII", 2, kind, 7, who, epoch, rank, sequence, received, 0, 0)
+def frame(kind, rank=0, sequence=0, received=0, who=9, text="", to=0, identity=1, incarnation=2):
+    head = b"PLLINK" + struct.pack("<BBQQIiQQII", 2, kind, 7, who, incarnation, rank, sequence, received, 0, 0)
     body = head + text.encode()
     return struct.pack("<BBB", to, identity, len(body)) + body
 
@@ -32,7 +32,7 @@ seeds = {
     "dismissed": there + frame(DISMISS, who=6, sequence=1, text="over", to=TO_RANK),
     "refused": frame(REFUSE, who=5, text="no", to=TO_RANK),
     "traits": join + frame(JOIN, 1, who=12, identity=4, text=said.replace("avx2", "sse2")),
-    "odd": frame(JOIN, text='{"about": 1}') + frame(JOIN, 9, text=said) + frame(BEAT, identity=9, epoch=1),
+    "odd": frame(JOIN, text='{"about": 1}') + frame(JOIN, 9, text=said) + frame(BEAT, identity=9, incarnation=1),
 }
 folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "link")
 os.makedirs(folder, exist_ok=True)

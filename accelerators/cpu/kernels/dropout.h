@@ -12,7 +12,7 @@ PL_INLINE void dropout_words(const pl_dropout_t *d, uint64_t block, uint32_t wor
     for (int i = 0; i < 16; i++) {
         uint64_t counter = block + (uint64_t)i;
         c[0][i] = (uint32_t)counter, c[1][i] = (uint32_t)(counter >> 32);
-        c[2][i] = d->step, c[3][i] = d->shard;
+        c[2][i] = d->step, c[3][i] = d->micro_batch;
     }
     uint32_t k0 = d->key[0], k1 = d->key[1];
     for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)

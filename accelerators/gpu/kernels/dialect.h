@@ -333,7 +333,7 @@ FN int is_last_group(GLOBAL uint32_t *counter, uint32_t groups, LOCAL int *last)
 typedef struct step {
     double scalar[STEP_SCALARS];
     uint64_t seed;
-    uint32_t step, shard;                                   /* as pl_dropout_t has them */
+    uint32_t step, micro_batch;                             /* as pl_dropout_t has them */
     int32_t halts, resumes;                                 /* as pl_replay_t */
 } step_t;
 
@@ -378,10 +378,10 @@ typedef struct words {
     uint32_t at[4];
 } words_t;
 
-FN words_t philox(uint64_t counter, uint32_t step, uint32_t shard, uint32_t key0,
+FN words_t philox(uint64_t counter, uint32_t step, uint32_t micro_batch, uint32_t key0,
                   uint32_t key1)
 {
-    words_t c = {{(uint32_t)counter, (uint32_t)(counter >> 32), step, shard}};
+    words_t c = {{(uint32_t)counter, (uint32_t)(counter >> 32), step, micro_batch}};
     for (int round = 0; round < 10; round++) {
         const uint32_t high0 = HIGH_PRODUCT(0xD2511F53u, c.at[0]),
                        low0 = 0xD2511F53u * c.at[0],
@@ -402,8 +402,8 @@ FN real dropout_factor(GLOBAL const step_t *step, uint64_t stream, uint64_t elem
                        double p)
 {
     const uint64_t key = mix(step->seed, stream);
-    const words_t words = philox(element / 4, step->step, step->shard, (uint32_t)key,
-                                 (uint32_t)(key >> 32));
+    const words_t words = philox(element / 4, step->step, step->micro_batch,
+                                 (uint32_t)key, (uint32_t)(key >> 32));
     return (double)(words.at[element % 4] >> 8) * 0x1p-24 >= p ? (real)(1.0 / (1.0 - p))
                                                                : (real)0;
 }

@@ -41,13 +41,14 @@ static const pl_option_t csv_options[] = {
 
 /* Those that bring a column to mean 0 and deviation 1; a constant one to 0.  Of the rows
  * that are trained on: a split's others are not to be known by it. */
-static pl_moments_t csv_measure(const csv_t *csv, const pl_split_t *split, int column)
+static pl_moments_t csv_measure(const csv_t *csv, const pl_data_split_t *split,
+                                int column)
 {
     const double rows = (double)(csv->rows - split->held_count);
     double first = NAN, mean = 0, squares = 0;
     /* From the first value on: so rounding makes no deviation where there is none. */
     for (int64_t row = 0; row < csv->rows; row++) {
-        if (pl_split_holds(split, row))
+        if (pl_data_split_holds(split, row))
             continue;
         first = isnan(first) ? csv_at(csv, row, column) : first;
         mean += csv_at(csv, row, column) - first;
@@ -55,7 +56,7 @@ static pl_moments_t csv_measure(const csv_t *csv, const pl_split_t *split, int c
     mean /= rows;
     for (int64_t row = 0; row < csv->rows; row++) {
         const double distance = csv_at(csv, row, column) - first - mean;
-        squares += pl_split_holds(split, row) ? 0 : distance * distance / rows;
+        squares += pl_data_split_holds(split, row) ? 0 : distance * distance / rows;
     }
     return (pl_moments_t){first + mean, squares > 0 ? 1 / sqrt(squares) : 1};
 }
@@ -63,12 +64,12 @@ static pl_moments_t csv_measure(const csv_t *csv, const pl_split_t *split, int c
 /* The split that the run will make of these rows.  Where none can be made, the run says
  * so. */
 static int csv_find_split(const csv_t *csv, const pl_data_request_t *request,
-                          pl_split_t *split, pl_error_t *err)
+                          pl_data_split_t *split, pl_error_t *err)
 {
     pl_error_t why = {0};
-    pl_split_spec_t spec = {.seed = request->seed,
-                            .total = csv->rows,
-                            .share = request->val_split};
+    pl_data_split_spec_t spec = {.seed = request->seed,
+                                 .total = csv->rows,
+                                 .share = request->val_split};
     int64_t *target = NULL;
     if (!(request->val_split > 0))
         return PL_OK;
@@ -79,18 +80,18 @@ static int csv_find_split(const csv_t *csv, const pl_data_request_t *request,
         for (int64_t row = 0; row < csv->rows; row++)
             target[row] = (int64_t)csv_at(csv, row, csv->column);
     }
-    const int code = pl_split_make(split, &spec, &why);
+    const int code = pl_data_split_make(split, &spec, &why);
     pl_free(target);
     return code == PL_ENOMEM ? pl_no_memory(err) : PL_OK;
 }
 
 static int csv_measure_all(csv_t *csv, const pl_data_request_t *request, pl_error_t *err)
 {
-    pl_split_t split = {0};
+    pl_data_split_t split = {0};
     int code = csv_find_split(csv, request, &split, err);
     for (int k = 0; k < csv->features && !code; k++)
         csv->moments[k] = csv_measure(csv, &split, csv->from[k]);
-    pl_split_release(&split);
+    pl_data_split_release(&split);
     return code;
 }
 

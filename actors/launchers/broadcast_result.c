@@ -1,8 +1,8 @@
-/* settle.c - the end of a run, told to every rank whose process waits for it
+/* broadcast_result.c - the end of a run, told to every rank whose process waits for it
  *
  * Each of them has asked for the run by itself and gets rank zero's outcome as its own.
  * Nobody waits for long for one that does not take it. */
-#include "actors/launchers/settle.h"
+#include "actors/launchers/broadcast_result.h"
 
 #include "actors/launchers/parcel.h"
 #include "base/alloc.h"
@@ -12,14 +12,14 @@
 #include "runtime/deaths.h"
 
 typedef struct waiting {
-    pl_settling_t *settle;
+    pl_result_broadcast_t *broadcast;
     int rank;
     pl_outbox_t outbox;
     uint64_t transfer;                                     /* of the outcome  [0: none] */
     bool is_over;
 } waiting_t;
 
-struct pl_settling {
+struct pl_result_broadcast {
     pl_wires_t *wires;
     pl_blob_t *blob;                                        /* NULL: the run has failed */
     pl_error_t error;
@@ -29,7 +29,7 @@ struct pl_settling {
     waiting_t waiting[];                                    /* [count], by rank */
 };
 
-static void settling_look(pl_settling_t *s)
+static void broadcast_look(pl_result_broadcast_t *s)
 {
     for (int k = s->first; k < s->count; k++)
         if (!s->waiting[k].is_over)
@@ -41,10 +41,10 @@ static void settling_look(pl_settling_t *s)
 static void waiting_over(waiting_t *w, const char *why)
 {
     if (!w->is_over && why)
-        pl_log_line(PL_LOG_WARNING, w->rank, pl_actor_name(w->settle->ranks),
+        pl_log_line(PL_LOG_WARNING, w->rank, pl_actor_name(w->broadcast->ranks),
                     "the rank did not receive the end of the run: %s", why);
     w->is_over = true;
-    settling_look(w->settle);
+    broadcast_look(w->broadcast);
 }
 
 /* An error says nothing of how far the run came. */
@@ -54,8 +54,8 @@ static void waiting_tell(waiting_t *w, const pl_error_t *failed)
     const pl_serve_reply_t reply = {.outcome = w->transfer};
     const pl_run_progress_t far = {.event = "alive",
                                    .metrics = "",
-                                   .global_step = w->settle->ranks->global_step,
-                                   .batch = w->settle->ranks->begun};
+                                   .global_step = w->broadcast->ranks->global_step,
+                                   .batch = w->broadcast->ranks->begun};
     if (failed)
         pl_outbox_post(&w->outbox, PL_KIND_PROGRESS, PL_MESSAGE_run, 0, &far, NULL);
     int code = failed ? pl_outbox_post(&w->outbox, PL_KIND_ERROR, PL_MESSAGE_serve, 0,
@@ -80,7 +80,7 @@ static void event_came(void *self, pl_link_event_t event, const char *text)
         pl_outbox_flush(&w->outbox);
     if (event == PL_LINK_GONE)
         waiting_over(w, text);
-    if (event == PL_LINK_LEFT && pl_wires_is_over(w->settle->wires, w->rank))
+    if (event == PL_LINK_LEFT && pl_wires_is_over(w->broadcast->wires, w->rank))
         waiting_over(w, NULL);
 }
 
@@ -95,7 +95,7 @@ static void waiting_begin(waiting_t *w)
     static const pl_wire_ops_t ops = {.on_message = message_came,
                                       .on_event = event_came,
                                       .on_sent = outcome_sent};
-    pl_settling_t *s = w->settle;
+    pl_result_broadcast_t *s = w->broadcast;
     pl_error_t err = {0};
     pl_link_state_t state = pl_link_state(pl_wires_link(s->wires), w->rank);
     if (state != PL_LINK_IS_THERE && state != PL_LINK_IS_CUT) {
@@ -110,18 +110,19 @@ static void waiting_begin(waiting_t *w)
         waiting_tell(w, s->blob ? &err : &s->error);
 }
 
-static void settling_late(void *self)
+static void broadcast_late(void *self)
 {
     pl_ranks_answer(self);
 }
 
-pl_settling_t *pl_settle(pl_ranks_t *ranks, pl_wires_t *wires, int first)
+pl_result_broadcast_t *pl_result_broadcast(pl_ranks_t *ranks, pl_wires_t *wires,
+                                           int first)
 {
     const int count = ranks->count;
-    pl_settling_t *s = pl_alloc(sizeof *s + (size_t)count * sizeof *s->waiting);
-    if (!s || pl_after(ranks, PL_SETTLE_MS, settling_late, NULL) != PL_OK) {
+    pl_result_broadcast_t *s = pl_alloc(sizeof *s + (size_t)count * sizeof *s->waiting);
+    if (!s || pl_after(ranks, PL_BROADCAST_RESULT_MS, broadcast_late, NULL) != PL_OK) {
         pl_free(s);
-        settling_late(ranks);
+        broadcast_late(ranks);
         return NULL;
     }
     s->ranks = ranks;
@@ -132,21 +133,22 @@ pl_settling_t *pl_settle(pl_ranks_t *ranks, pl_wires_t *wires, int first)
     const pl_outcome_t *outcome = pl_ranks_outcome(ranks);
     s->blob = outcome ? pl_outcome_pack(outcome, &s->error) : NULL;
     for (int k = first; k < count; k++) {
-        s->waiting[k] = (waiting_t){.settle = s, .rank = k};
+        s->waiting[k] = (waiting_t){.broadcast = s, .rank = k};
         waiting_begin(&s->waiting[k]);
     }
     s->waits = true;
-    settling_look(s);
+    broadcast_look(s);
     return s;
 }
 
-const pl_blob_t *pl_settle_told(const pl_settling_t *s, const pl_error_t **error)
+const pl_blob_t *pl_result_broadcast_outcome(const pl_result_broadcast_t *s,
+                                             const pl_error_t **error)
 {
     *error = &s->error;
     return s->blob;
 }
 
-void pl_settle_free(pl_settling_t *s)
+void pl_result_broadcast_free(pl_result_broadcast_t *s)
 {
     if (!s)
         return;
