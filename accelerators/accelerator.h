@@ -142,7 +142,7 @@ typedef struct pl_device_info {
 } pl_device_info_t;
 
 typedef struct pl_accelerator_ops {
-    PL_PART;
+    PL_COMPONENT;
     int (*open)(void *self, pl_device_info_t *info, pl_error_t *err);
     void (*close)(void *self);         /* frees regions and plans too; also after a failed
                                           open */

@@ -37,8 +37,8 @@ typedef struct running {
     pl_call_t *call;
     int left;                                               /* replays not yet done */
     pl_error_t failure;                                     /* the first  [code 0] */
-    size_t sums, room;                                      /* of figures; in numbers */
-    double *figures;                                        /* [room] */
+    size_t sums, capacity;                                  /* of figures; in numbers */
+    double *figures;                                        /* [capacity] */
     json_t *spans;                                          /* measured  [NULL: none] */
     struct running *next;
 } running_t;
@@ -46,16 +46,16 @@ typedef struct running {
 static void device_collect(void *self)
 {
     pl_device_t *device = self;
-    device->ops->collect(device->part.self);
+    device->ops->collect(device->component.self);
 }
 
-static int instance_of(const pl_job_t *job, pl_instance_t *part, pl_error_t *err)
+static int instance_of(const pl_job_t *job, pl_instance_t *component, pl_error_t *err)
 {
-    const pl_part_request_t request = {.role = "accelerator",
-                                       .path = "trainer.accelerator",
-                                       .automatic =
-                                           pl_accelerator_automatic(job->options)};
-    return pl_options_part(job->options, &request, part, err);
+    const pl_component_request_t request = {.role = "accelerator",
+                                            .path = "trainer.accelerator",
+                                            .automatic =
+                                                pl_accelerator_automatic(job->options)};
+    return pl_options_component(job->options, &request, component, err);
 }
 
 /* How a loop is cut, and so the bits, goes by the number of threads: that may not follow
@@ -69,9 +69,9 @@ static int threads_of(const pl_job_t *job)
 static pl_dtype_t low_of(const pl_job_t *job)
 {
     const pl_precision_ops_t *precision =
-        pl_part_find("precision",
-                     pl_options_choice(job->options, "trainer.precision", "32-true"),
-                     NULL);
+        pl_component_find("precision",
+                          pl_options_choice(job->options, "trainer.precision", "32-true"),
+                          NULL);
     return precision ? precision->low : PL_F32;
 }
 
@@ -94,10 +94,10 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
     const pl_job_t *job = (const pl_job_t *)body->start.context;
     device->life = call;
     device->job = pl_object_ref(body->start.context);
-    int code = instance_of(job, &device->part, err);
+    int code = instance_of(job, &device->component, err);
     if (code != PL_OK)
         return code;
-    device->ops = device->part.ops;
+    device->ops = device->component.ops;
     device->info.ranks = body->start.ranks ? (int)body->start.ranks : 1;
     device->info.threads = threads_of(job);
     device->info.computes = true;
@@ -107,12 +107,12 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
     device->info.local_rank = (int)body->start.local_rank;
     device->info.device = pl_options_device(job->options, device->info.local_rank);
     const bool is_numbered = device->info.device >= 0;
-    device->rooms.ops = device->ops, device->rooms.device = device->part.self;
+    device->staging.ops = device->ops, device->staging.device = device->component.self;
     device->opened = true;                        /* close() also after a failed open() */
-    code = device->ops->open(device->part.self, &device->info, err);
+    code = device->ops->open(device->component.self, &device->info, err);
     if (code == PL_OK && device->ops->collect)
-        code = pl_watch(self, device->ops->descriptor(device->part.self), device_collect,
-                        err);
+        code = pl_watch(self, device->ops->descriptor(device->component.self),
+                        device_collect, err);
     if (code != PL_OK)
         return code;
     pl_log_line(PL_LOG_DEBUG, pl_actor_rank(self), pl_actor_name(self),
@@ -139,9 +139,9 @@ static void device_watch(void *self);
 
 static void watch_later(pl_device_t *device)
 {
-    const int part = pl_milliseconds(device->job->trainer->step_timeout) / 8 + 1;
+    const int component = pl_milliseconds(device->job->trainer->step_timeout) / 8 + 1;
     device->watches = true;
-    pl_after(device, part < WATCH_MS ? part : WATCH_MS, device_watch, NULL);
+    pl_after(device, component < WATCH_MS ? component : WATCH_MS, device_watch, NULL);
 }
 
 /* A device that ends still computes what it was given.  The actor above waits as long as
@@ -150,7 +150,7 @@ static void device_look(pl_device_t *device)
 {
     const double timeout = device->job->trainer->step_timeout;
     uint64_t put = 0, ended = 0;
-    device->ops->launches(device->part.self, &put, &ended);
+    device->ops->launches(device->component.self, &put, &ended);
     if (ended != device->ended)
         device->moved = pl_now();
     device->ended = ended;
@@ -186,11 +186,11 @@ static running_t *running_take(pl_device_t *device, size_t sums)
         device->spare = running->next;
     else
         running = pl_alloc(sizeof *running);
-    if (!running || running->room >= sums)
+    if (!running || running->capacity >= sums)
         return running;
     pl_free(running->figures);
     running->figures = pl_alloc_array(sums, sizeof *running->figures);
-    running->room = running->figures ? sums : 0;
+    running->capacity = running->figures ? sums : 0;
     if (running->figures)
         return running;
     running_free(running);
@@ -278,7 +278,7 @@ static int replay_fill(pl_device_t *device, pl_replay_t *replay,
     replay->micro_batch = msg->micro_batch, replay->halts = msg->fail_fast,
     replay->resumes = msg->restart, replay->continues = msg->continues;
     if (batch && batch->pages && device->ops->pin)
-        pl_rooms_pin(&device->rooms, batch->pages);
+        pl_staging_pin(&device->staging, batch->pages);
     for (int k = 0; batch && k < batch->field_count; k++)
         replay->input[k] = (const char *)batch->field[k]
                            + msg->first * compiled->sample[k];
@@ -342,7 +342,7 @@ static int replay_begin(pl_device_t *device, pl_call_t *call, const pl_replay_pl
     running->device = device, running->call = call, running->sums = sums;
     running->left = then ? 2 : 1;
     running->failure.code = PL_OK;
-    void *part = device->part.self;
+    void *component = device->component.self;
     if (!device->running++)
         device->since = device->moved = pl_now();
     if (device->ops->launches && !device->watches)
@@ -351,13 +351,14 @@ static int replay_begin(pl_device_t *device, pl_call_t *call, const pl_replay_pl
     if (code == PL_OK)
         code = pl_device_join(device, msg->after, err);
     if (code == PL_OK)
-        code = device->ops->replay(part, compiled->plan, &running->first.replay, err);
+        code = device->ops->replay(component, compiled->plan, &running->first.replay,
+                                   err);
     if (code != PL_OK) {
         device->running--;
         running_give(running);
         return code;
     }
-    if (then && device->ops->replay(part, then->plan, &running->then.replay, err)) {
+    if (then && device->ops->replay(component, then->plan, &running->then.replay, err)) {
         device->halted |= msg->fail_fast;
         replay_done(&running->then.replay, err);
     }
@@ -403,8 +404,8 @@ static int device_measure_peak(void *self, pl_call_t *call, const pl_body_t *bod
                        "the peak can be measured only before plans are compiled");
     device->measuring = call;
     device->running++;
-    int code = pl_device_peak(device->ops, device->part.self, device->low, peak_known,
-                              device, err);
+    int code = pl_device_peak(device->ops, device->component.self, device->low,
+                              peak_known, device, err);
     device->running -= code != PL_OK;
     return code;
 }
@@ -418,7 +419,7 @@ static int device_measure(void *self, pl_call_t *call, const pl_body_t *body,
     pl_device_t *device = self;
     pl_device_stats_t s = {NAN, NAN, NAN, NAN, NAN};
     if (device->ops->stats)
-        device->ops->stats(device->part.self, &s);
+        device->ops->stats(device->component.self, &s);
     return pl_reply_measure_device(
         call, &(pl_measure_device_reply_t){.memory_used = s.memory_used,
                                            .memory_total = s.memory_total,
@@ -432,7 +433,7 @@ static int device_count_memory(void *self, pl_call_t *call, const pl_body_t *bod
 {
     (void)body, (void)err;
     const pl_device_t *device = self;
-    const size_t held = device->ops->held ? device->ops->held(device->part.self) : 0;
+    const size_t held = device->ops->held ? device->ops->held(device->component.self) : 0;
     return pl_reply_count_memory(call, &(pl_count_memory_reply_t){.bytes = held});
 }
 
@@ -457,10 +458,10 @@ static void device_cancel(void *self, pl_call_t *call)
 static void device_release(void *self)
 {
     pl_device_t *device = self;
-    pl_rooms_release(&device->rooms);
+    pl_staging_release(&device->staging);
     if (device->opened)
-        device->ops->close(device->part.self);
-    pl_instance_release(&device->part);
+        device->ops->close(device->component.self);
+    pl_instance_release(&device->component);
     for (int k = 0; k < PL_REGIONS; k++)
         pl_object_unref(device->borrowed[k]);
     pl_device_compiles_drop(device);
@@ -502,53 +503,53 @@ static const pl_actor_ops_t device_actor = {
 
 const pl_actor_ops_t *pl_accelerator_actor(const char *name, pl_error_t *err)
 {
-    const pl_part_t *part = pl_part_find("accelerator", name, err);
-    return part ? pl_actor_kind(&device_actor, part->name, err) : NULL;
+    const pl_component_t *component = pl_component_find("accelerator", name, err);
+    return component ? pl_actor_kind(&device_actor, component->name, err) : NULL;
 }
 
 int pl_accelerator_describe(const pl_job_t *job, int ranks, int local_rank,
                             pl_device_info_t *info, pl_error_t *err)
 {
-    pl_instance_t part = {0};
+    pl_instance_t component = {0};
     *info = (pl_device_info_t){.ranks = ranks,
                                .threads = threads_of(job),
                                .local_rank = local_rank,
                                .device = pl_options_device(job->options, local_rank)};
-    int code = instance_of(job, &part, err);
+    int code = instance_of(job, &component, err);
     if (code != PL_OK)
         return code;
-    const pl_accelerator_ops_t *ops = part.ops;
-    code = ops->open(part.self, info, err);
-    ops->close(part.self);
-    pl_instance_release(&part);
+    const pl_accelerator_ops_t *ops = component.ops;
+    code = ops->open(component.self, info, err);
+    ops->close(component.self);
+    pl_instance_release(&component);
     return code;
 }
 
 bool pl_accelerator_measures(const char *name)
 {
-    const void *part = pl_part_find("accelerator", name, NULL);
-    const pl_accelerator_ops_t *ops = part;
+    const void *component = pl_component_find("accelerator", name, NULL);
+    const pl_accelerator_ops_t *ops = component;
     return ops && ops->stats;
 }
 
 const char *pl_accelerator_memory_kind(const char *name)
 {
-    const void *part = pl_part_find("accelerator", name, NULL);
-    const pl_accelerator_ops_t *ops = part;
+    const void *component = pl_component_find("accelerator", name, NULL);
+    const pl_accelerator_ops_t *ops = component;
     return ops ? ops->memory_kind : NULL;
 }
 
 bool pl_accelerator_describes(const char *name)
 {
-    const void *part = pl_part_find("accelerator", name, NULL);
-    const pl_accelerator_ops_t *ops = part;
+    const void *component = pl_component_find("accelerator", name, NULL);
+    const pl_accelerator_ops_t *ops = component;
     return ops && ops->describe;
 }
 
 bool pl_accelerator_keeps_kernels(const char *name)
 {
-    const pl_part_t *part = pl_part_find("accelerator", name, NULL);
-    const pl_option_t *option = part ? part->options : NULL;
+    const pl_component_t *component = pl_component_find("accelerator", name, NULL);
+    const pl_option_t *option = component ? component->options : NULL;
     while (option && option->name && strcmp(option->name, "cache") != 0)
         option++;
     return option && option->name;

@@ -6,7 +6,7 @@
 
 #include "accelerators/accelerator.h"
 #include "accelerators/actor.h"
-#include "accelerators/rooms.h"
+#include "accelerators/staging.h"
 #include "base/map.h"
 #include "base/options.h"
 #include "runtime/actor.h"
@@ -34,14 +34,14 @@ typedef struct pl_time_row {
 typedef struct pl_device_times {
     bool wanted;
     pl_time_row_t *row;
-    int rows, room;
+    int rows, capacity;
     pl_map_t known;                                         /* a row's number from 1 */
     uint64_t replays;
     double before;                          /* s of the replays before in the same list */
 } pl_device_times_t;
 
 typedef struct pl_device {
-    pl_instance_t part;
+    pl_instance_t component;
     const pl_accelerator_ops_t *ops;
     pl_device_info_t info;
     pl_dtype_t dtype[PL_REGIONS], low;           /* low: of the run's products */
@@ -50,7 +50,7 @@ typedef struct pl_device {
     bool lends;                                     /* regions, to others */
     unsigned warned;                                /* emulated formats that were named */
     pl_compiled_t *plan;
-    int plan_count, plan_room;
+    int plan_count, plan_capacity;
     struct compile *compiles;                               /* under way: actor_plans.c */
     struct running *spare;
     int running;                     /* replays and measurements under way */
@@ -67,7 +67,7 @@ typedef struct pl_device {
     int64_t ending_since;                            /* pl_now() */
     bool told;                                       /* that it waits for a compiler */
     pl_call_t *measuring;                            /* its peak  [NULL] */
-    pl_rooms_t rooms;
+    pl_staging_t staging;
     pl_device_times_t times;
 } pl_device_t;
 

@@ -71,7 +71,7 @@ static void warn_emulated(pl_device_t *device, unsigned formats)
 static int compiled_add(pl_device_t *device, pl_call_t *call,
                         const pl_compiled_t *compiled, unsigned formats, pl_error_t *err)
 {
-    if (PL_GROW(device->plan, device->plan_count, device->plan_room) != PL_OK)
+    if (PL_GROW(device->plan, device->plan_count, device->plan_capacity) != PL_OK)
         return pl_no_memory(err);
     warn_emulated(device, formats);
     device->plan[device->plan_count] = *compiled;
@@ -102,10 +102,10 @@ static void compile_progress(pl_compiling_t *compiling, int done, int all)
 
 static void compile_free(compile_t *c)
 {
-    compile_t **link = &c->device->compiles;
-    while (*link != c)
-        link = &(*link)->next;
-    *link = c->next;
+    compile_t **next = &c->device->compiles;
+    while (*next != c)
+        next = &(*next)->next;
+    *next = c->next;
     pl_free(c);
 }
 
@@ -147,7 +147,7 @@ void pl_device_compiles_stop(pl_device_t *device)
     if (!device->compiles || !device->ops->compile_stop || device->ending)
         return;
     device->ending_since = pl_now();
-    device->ops->compile_stop(device->part.self);
+    device->ops->compile_stop(device->component.self);
     compiles_wait(device);
 }
 
@@ -165,7 +165,7 @@ static int compile_later(pl_device_t *device, pl_call_t *call, const pl_graph_t 
                      .formats = formats_of(g),
                      .said = pl_now()};
     device->compiles = c;
-    int code = device->ops->compile_later(device->part.self, g, &c->compiling, err);
+    int code = device->ops->compile_later(device->component.self, g, &c->compiling, err);
     if (code == PL_OK)
         return PL_OK;
     compile_free(c);
@@ -186,7 +186,7 @@ int pl_device_compile(void *self, pl_call_t *call, const pl_body_t *body, pl_err
                        compiled.sums, compiled.output_count, PL_SUMS_MOST, PL_FIELDS);
     if (device->ops->compile_later)
         return compile_later(device, call, g, &compiled, err);
-    int code = device->ops->compile(device->part.self, g, &compiled.plan, err);
+    int code = device->ops->compile(device->component.self, g, &compiled.plan, err);
     if (code != PL_OK)
         return pl_pass(err, "plan %s", body->compile.name);
     return compiled_add(device, call, &compiled, formats_of(g), err);
@@ -199,7 +199,7 @@ int pl_device_discard(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     const uint32_t number = body->discard_plan.plan;
     if (number >= (uint32_t)device->plan_count || !device->plan[number].plan)
         return pl_fail(err, PL_EINVAL, "there is no plan %u", number);
-    device->ops->discard(device->part.self, device->plan[number].plan);
+    device->ops->discard(device->component.self, device->plan[number].plan);
     device->plan[number].plan = NULL;
     return pl_reply_discard_plan(call, &(pl_discard_plan_reply_t){0});
 }
@@ -235,7 +235,7 @@ static json_t *plans_json(const pl_device_t *device)
         if (!compiled->plan)
             continue;
         if (device->ops->describe)
-            device->ops->describe(device->part.self, compiled->plan, &facts);
+            device->ops->describe(device->component.self, compiled->plan, &facts);
         plans = pl_json_append(plans, facts_json(compiled, &facts));
     }
     return plans;
@@ -248,7 +248,8 @@ int pl_device_describe(void *self, pl_call_t *call, const pl_body_t *body,
     pl_device_t *device = self;
     json_t *plans = plans_json(device);
     char *text = plans ? pl_json_write(plans, PL_JSON_COMPACT) : NULL;
-    const char *cache = device->ops->cache ? device->ops->cache(device->part.self) : NULL;
+    const char *cache = device->ops->cache ? device->ops->cache(device->component.self)
+                                           : NULL;
     json_decref(plans);
     if (!text)
         return pl_no_memory(err);

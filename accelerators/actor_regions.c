@@ -18,19 +18,19 @@ int pl_device_allocate(void *self, pl_call_t *call, const pl_body_t *body,
         return pl_fail(err, PL_EINVAL, "there is no region %u of type %u", region,
                        body->allocate.dtype);
     pl_lent_t *lent = (pl_lent_t *)body->allocate.memory, *own = NULL;
-    void *part = device->part.self;
+    void *component = device->component.self;
     const size_t count = body->allocate.count;
     if (lent && !device->ops->borrow)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "accelerator \"%s\" shares no memory with the host, which several "
                        "ranks need: train with one rank",
                        device->ops->name);
-    int code = lent ? device->ops->borrow(part, region, dtype, count,
+    int code = lent ? device->ops->borrow(component, region, dtype, count,
                                           (char *)lent->data + body->allocate.offset, err)
-                    : device->ops->region(part, region, dtype, count, err);
+                    : device->ops->region(component, region, dtype, count, err);
     if (code == PL_OK && body->allocate.lends)
         code = device->ops->lend
-                   ? device->ops->lend(part, region, &own, err)
+                   ? device->ops->lend(component, region, &own, err)
                    : pl_fail(err, PL_EUNSUPPORTED, "accelerator \"%s\" lends no memory",
                              device->ops->name);
     if (code != PL_OK)
@@ -52,7 +52,7 @@ int pl_device_join(pl_device_t *device, pl_object_t *after, pl_error_t *err)
     if (!device->ops->join)
         return pl_fail(err, PL_EUNSUPPORTED, "accelerator \"%s\" joins no fences",
                        device->ops->name);
-    return device->ops->join(device->part.self, (pl_fence_t *)after, err);
+    return device->ops->join(device->component.self, (pl_fence_t *)after, err);
 }
 
 /* ---- to and from the host ---- */
@@ -62,7 +62,7 @@ static bool region_adopt(pl_device_t *device, const pl_write_region_t *msg, void
 {
     if (!msg->take_ownership || msg->offset || device->borrowed[msg->region]
         || !device->ops->adopt
-        || !device->ops->adopt(device->part.self, msg->region, msg->count, host))
+        || !device->ops->adopt(device->component.self, msg->region, msg->count, host))
         return false;
     device->borrowed[msg->region] = pl_object_ref(msg->floats);
     return true;
@@ -89,7 +89,7 @@ int pl_device_write(void *self, pl_call_t *call, const pl_body_t *body, pl_error
     if (code == PL_OK)
         code = region_adopt(device, msg, host)
                    ? PL_OK
-                   : device->ops->write(device->part.self, region, msg->offset, host,
+                   : device->ops->write(device->component.self, region, msg->offset, host,
                                         msg->count, err);
     return code == PL_OK ? pl_reply_write_region(call, &(pl_write_region_reply_t){0})
                          : code;
@@ -103,7 +103,7 @@ int pl_device_prepare(void *self, pl_call_t *call, const pl_body_t *body, pl_err
         return pl_fail(err, PL_EINVAL, "%zu bytes of counts do not fit %d regions",
                        body->prepare_reads.counts.size, PL_REGIONS);
     memcpy(count, body->prepare_reads.counts.data, sizeof count);
-    int code = pl_rooms_prepare(&device->rooms, device->dtype, count, err);
+    int code = pl_staging_prepare(&device->staging, device->dtype, count, err);
     return code == PL_OK ? pl_reply_prepare_reads(call, &(pl_prepare_reads_reply_t){0})
                          : code;
 }
@@ -148,8 +148,8 @@ int pl_device_read(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
     reading_t *reading = pl_alloc(sizeof *reading);
     if (!reading)
         return pl_no_memory(err);
-    pl_floats_t *floats = pl_rooms_take(&device->rooms, region, device->dtype[region],
-                                        body->read_region.count, err);
+    pl_floats_t *floats = pl_staging_take(&device->staging, region, device->dtype[region],
+                                          body->read_region.count, err);
     if (!floats) {
         pl_free(reading);
         return PL_ENOMEM;
@@ -162,10 +162,11 @@ int pl_device_read(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
                            .call = call,
                            .floats = floats};
     device->readings++;
-    void *part = device->part.self;
+    void *component = device->component.self;
     int code = device->ops->read_later
-                   ? device->ops->read_later(part, &reading->transfer, err)
-                   : device->ops->read(part, region, 0, floats->data, floats->count, err);
+                   ? device->ops->read_later(component, &reading->transfer, err)
+                   : device->ops->read(component, region, 0, floats->data, floats->count,
+                                       err);
     if (code == PL_OK && !device->ops->read_later)
         read_done(&reading->transfer, NULL);
     if (code == PL_OK)

@@ -29,7 +29,7 @@ static pl_time_row_t *row_of(pl_device_times_t *times, const pl_device_span_t *s
     const uintptr_t known = (uintptr_t)pl_map_get(&times->known, key);
     if (known)
         return &times->row[known - 1];
-    if (PL_GROW(times->row, times->rows, times->room) != PL_OK
+    if (PL_GROW(times->row, times->rows, times->capacity) != PL_OK
         || pl_map_put(&times->known, key, (void *)(uintptr_t)(times->rows + 1)) != PL_OK)
         return NULL;
     pl_time_row_t *row = &times->row[times->rows++];

@@ -58,7 +58,7 @@ static bool is_automatic(const pl_options_t *o)
 static const pl_accelerator_ops_t *offered(size_t k, const pl_options_t *o)
 {
     pl_error_t why = {0};
-    const pl_accelerator_ops_t *ops = pl_part_offered("accelerator", preferred[k]);
+    const pl_accelerator_ops_t *ops = pl_component_offered("accelerator", preferred[k]);
     if (!ops || !ops->count
         || !has_options(ops, pl_options_value(o, "trainer.accelerator")))
         return NULL;
@@ -108,7 +108,7 @@ int pl_accelerator_report(const char *accelerator, pl_fact_t tell, void *user,
     if (pl_given(tell, "a function", err) != PL_OK)
         return PL_EINVAL;
     pl_error_t why = {0};
-    const pl_accelerator_ops_t *ops = pl_part_find("accelerator", accelerator, &why);
+    const pl_accelerator_ops_t *ops = pl_component_find("accelerator", accelerator, &why);
     if (!ops)
         return pl_fail(err, why.code, "%s", why.text);
     if (ops->report)

@@ -30,8 +30,8 @@ static int module_check(const pl_job_t *job, const pl_weights_t *weights, pl_err
     const char *text = weights->module && !pl_first_weights_partly(job) ? weights->module
                                                                         : "";
     json_t *module = *text ? pl_json_loose(text, NULL) : NULL;
-    const char *theirs = module ? pl_part_name(module) : NULL,
-               *ours = pl_options_part_name(job->options, "module");
+    const char *theirs = module ? pl_component_name(module) : NULL,
+               *ours = pl_options_component_name(job->options, "module");
     int code = PL_OK;
     if (theirs && ours && strcmp(theirs, "auto") && strcmp(theirs, ours))
         code =

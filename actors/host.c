@@ -95,9 +95,9 @@ static void trainer_ended(void *self, const pl_answer_t *answer)
         return;
     trainer->life = 0;
     pl_orders_end(trainer);
-    *trainer->living_link = trainer->next_living;
+    *trainer->living_pprev = trainer->next_living;
     if (trainer->next_living)
-        trainer->next_living->living_link = trainer->living_link;
+        trainer->next_living->living_pprev = trainer->living_pprev;
     pl_engine_t *engine = trainer->engine;    /* the trainer may be gone after the note */
     if (trainer->leaving)
         pl_notes_push(&engine->notes, &trainer->gone);
@@ -115,9 +115,9 @@ static bool trainer_spawn(pl_trainer_t *trainer, pl_error_t *err)
     if (!trainer->life)
         return false;
     trainer->next_living = engine->living;
-    trainer->living_link = &engine->living;
+    trainer->living_pprev = &engine->living;
     if (engine->living)
-        engine->living->living_link = &trainer->next_living;
+        engine->living->living_pprev = &trainer->next_living;
     engine->living = trainer;
     return true;
 }
@@ -306,9 +306,9 @@ void pl_engine_close(pl_engine_t *engine, void (*on_closed)(pl_engine_t *, void 
 
 static void trainer_release(pl_trainer_t *trainer)
 {
-    *trainer->link = trainer->next;
+    *trainer->pprev = trainer->next;
     if (trainer->next)
-        trainer->next->link = trainer->link;
+        trainer->next->pprev = trainer->pprev;
     if (trainer->done)
         pl_note_free(trainer->done);
     if (trainer->attached)
@@ -336,9 +336,9 @@ pl_trainer_t *pl_trainer_new(pl_engine_t *engine, const pl_options_t *options,
                               .number = ++engine->trainers_made,
                               .options = copy,
                               .next = engine->trainers,
-                              .link = &engine->trainers};
+                              .pprev = &engine->trainers};
     if (engine->trainers)
-        engine->trainers->link = &trainer->next;
+        engine->trainers->pprev = &trainer->next;
     engine->trainers = trainer;
     return trainer;
 }

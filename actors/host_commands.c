@@ -21,10 +21,10 @@ static void order_tell(pl_order_t *order, const pl_error_t *error, uint64_t glob
     pl_command_result_t result = {.command = order->what.command,
                                   .error = error ? *error : (pl_error_t){0},
                                   .global_step = global_step};
-    if (order->link) {
-        *order->link = order->next;
+    if (order->pprev) {
+        *order->pprev = order->next;
         if (order->next)
-            order->next->link = order->link;
+            order->next->pprev = order->pprev;
     }
     if (*checkpoint && run_dir)                  /* without memory it is not told where */
         result.checkpoint = pl_text("%s/" PL_CHECKPOINTS_FOLDER "/%s", run_dir,
@@ -63,13 +63,13 @@ static void order_answered(void *self, const pl_answer_t *answer)
 
 /* ---- the control thread ---- */
 
-static void order_link(pl_order_t *order)
+static void order_enlist(pl_order_t *order)
 {
     pl_trainer_t *trainer = order->trainer;
     order->next = trainer->orders;
-    order->link = &trainer->orders;
+    order->pprev = &trainer->orders;
     if (trainer->orders)
-        trainer->orders->link = &order->next;
+        trainer->orders->pprev = &order->next;
     trainer->orders = order;
 }
 
@@ -88,7 +88,7 @@ void pl_order_give(void *argument)
     order->call = pl_call_control(trainer->engine->host, trainer->actor, &order->what,
                                   how, &err);
     if (order->call)
-        order_link(order);
+        order_enlist(order);
     else
         order_tell(order, &err, 0, "");
 }

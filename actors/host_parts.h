@@ -24,7 +24,7 @@ typedef struct pl_requests {
 typedef struct pl_order pl_order_t;
 
 struct pl_order {
-    pl_order_t *next, **link;                      /* list of the trainer's [not in it] */
+    pl_order_t *next, **pprev;                     /* list of the trainer's [not in it] */
     pl_trainer_t *trainer;
     pl_control_t what;
     char optimizer[128], name[65];
@@ -47,7 +47,7 @@ struct pl_trainer {
     pl_engine_t *engine;
     uint32_t number;                                        /* in the engine, from 1 */
     pl_options_t *options;
-    pl_trainer_t *next, **link;        /* list of the engine's; host's thread */
+    pl_trainer_t *next, **pprev;       /* list of the engine's; host's thread */
     bool running, freed;               /* host's thread */
     pl_note_t *done;                   /* made with the run, so that its end can always be
                                           told */
@@ -62,7 +62,7 @@ struct pl_trainer {
     uint64_t life, run;                         /* control thread: open calls, 0 none */
     bool leaving;                               /* control thread: freed by the host */
     pl_attached_t *attached;                    /* [nobody] */
-    pl_trainer_t *next_living, **living_link;   /* control thread: list of those with an
+    pl_trainer_t *next_living, **living_pprev;  /* control thread: list of those with an
                                                    actor */
     bool trains;                                /* host's thread: it is a fit that runs */
     pl_order_t *orders;                         /* control thread: commands under way */

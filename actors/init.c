@@ -17,7 +17,7 @@
 #include "accelerators/cpu/cpu.h"
 #endif
 
-static const pl_registration_t own_parts[] = {
+static const pl_registration_t own_components[] = {
 #ifdef HAVE_ONEDNN
     {"accelerator", &pl_cpu_accelerator},
 #endif
@@ -33,7 +33,7 @@ static const pl_registration_t own_parts[] = {
 };
 
 /* What it reads lies in the memory of this process. */
-static const pl_registration_t parts_here[] = {
+static const pl_registration_t components_here[] = {
     {"dataset", &pl_memory_dataset},
     PL_REGISTRATIONS_END,
 };
@@ -42,12 +42,12 @@ int pl_init(int *argc, char ***argv, const pl_registration_t *registrations,
             pl_error_t *err)
 {
     const pl_registration_t *const all[] = {
-        own_parts,       pl_optimizer_parts, pl_callback_parts,
-        pl_logger_parts, pl_precision_parts, registrations,
+        own_components,       pl_optimizer_components, pl_callback_components,
+        pl_logger_components, pl_precision_components, registrations,
     };
     (void)argc, (void)argv;                    /* the system tells the same, and of all */
     pl_again_note();
-    int code = pl_register(parts_here, err);
+    int code = pl_register(components_here, err);
     for (size_t k = 0; k < sizeof all / sizeof *all && code == PL_OK; k++)
         code = pl_register_at("", all[k], err);
     if (code == PL_OK)

@@ -52,8 +52,8 @@ struct pl_loaded_model {
 
 /* ---- Loading ---- */
 
-static int part_make(pl_instance_t *instance, const char *role, const char *text,
-                     const char *facts, pl_error_t *err)
+static int component_make(pl_instance_t *instance, const char *role, const char *text,
+                          const char *facts, pl_error_t *err)
 {
     json_t *value = pl_json_loose(text, err);
     json_t *known = facts && *facts ? pl_json_value(facts, strlen(facts), NULL) : NULL;
@@ -64,8 +64,8 @@ static int part_make(pl_instance_t *instance, const char *role, const char *text
     return code;
 }
 
-static int parts_make(pl_loaded_model_t *m, const char *checkpoint, int threads,
-                      pl_error_t *err)
+static int components_make(pl_loaded_model_t *m, const char *checkpoint, int threads,
+                           pl_error_t *err)
 {
     char device[64];
     if (!m->weights->module || !strcmp(m->weights->module, "{}"))
@@ -75,10 +75,11 @@ static int parts_make(pl_loaded_model_t *m, const char *checkpoint, int threads,
                        checkpoint);
     snprintf(device, sizeof device, "{\"name\": \"cpu\", \"threads\": %d}",
              threads > 0 ? threads : 1);
-    int code = part_make(&m->module, "module", m->weights->module, m->weights->facts,
-                         err);
-    return code == PL_OK ? part_make(&m->accelerator, "accelerator", device, NULL, err)
-                         : code;
+    int code = component_make(&m->module, "module", m->weights->module, m->weights->facts,
+                              err);
+    return code == PL_OK
+               ? component_make(&m->accelerator, "accelerator", device, NULL, err)
+               : code;
 }
 
 static int load(pl_loaded_model_t *m, const char *checkpoint, int threads,
@@ -88,7 +89,7 @@ static int load(pl_loaded_model_t *m, const char *checkpoint, int threads,
     m->weights = pl_weights_read(checkpoint, err);
     if (!m->weights)
         return err->code;
-    int code = parts_make(m, checkpoint, threads, err);
+    int code = components_make(m, checkpoint, threads, err);
     if (code == PL_OK)
         code = pl_model_inputs_init(&m->inputs, m->weights->facts, err);
     if (code != PL_OK)
@@ -216,8 +217,8 @@ static int weights_place(pl_loaded_model_t *m, pl_error_t *err)
     return PL_OK;
 }
 
-static int sized_room(sized_t *sized, const pl_loaded_model_t *m, int64_t size,
-                      pl_error_t *err)
+static int sized_reserve(sized_t *sized, const pl_loaded_model_t *m, int64_t size,
+                         pl_error_t *err)
 {
     bool failed = false;
     for (int k = 0; k < m->field_count; k++) {
@@ -278,7 +279,7 @@ static int sized_compile(pl_loaded_model_t *m, sized_t *sized, int64_t size,
     if (code == PL_OK)
         code = weights_place(m, err);
     if (code == PL_OK)
-        code = sized_room(sized, m, size, err);
+        code = sized_reserve(sized, m, size, err);
     pl_graph_prune(g);
     if (code == PL_OK)
         code = m->ops->compile(m->accelerator.self, g, &sized->plan, err);
@@ -333,8 +334,8 @@ static void rows_keep(const answer_t *answer, const void *from, int64_t rows, in
         into[k] = (float)((const int32_t *)from)[k];
 }
 
-static int given_room(pl_loaded_model_t *m, const sized_t *sized, int64_t samples,
-                      pl_error_t *err)
+static int given_reserve(pl_loaded_model_t *m, const sized_t *sized, int64_t samples,
+                         pl_error_t *err)
 {
     given_drop(m);
     for (int k = 0; k < sized->answers; k++) {
@@ -372,7 +373,7 @@ static int run_piece(pl_loaded_model_t *m, const pl_arrays_t *samples, int64_t a
     sized_t *sized = sized_for(m, count, err);
     int code = sized ? PL_OK : err->code;
     if (code == PL_OK && at == 0)
-        code = given_room(m, sized, samples->samples, err);
+        code = given_reserve(m, sized, samples->samples, err);
     for (int k = 0; k < m->field_count && code == PL_OK; k++)
         pl_model_inputs_fill(&m->inputs, &samples->field[k], samples->data[k], at, count,
                              sized->input[k]);

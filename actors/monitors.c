@@ -19,11 +19,11 @@
 typedef int monitor_visit_t(const pl_job_t *job, const char *key, const char *monitor,
                             const void *context, pl_error_t *err);
 
-static int monitor_visit(const pl_job_t *job, const char *part, monitor_visit_t *visit,
-                         const void *context, pl_error_t *err)
+static int monitor_visit(const pl_job_t *job, const char *component,
+                         monitor_visit_t *visit, const void *context, pl_error_t *err)
 {
     char key[128];
-    snprintf(key, sizeof key, "%s.monitor", part);
+    snprintf(key, sizeof key, "%s.monitor", component);
     char *monitor = pl_options_get(job->options, key);
     const int code = monitor && *monitor ? visit(job, key, monitor, context, err) : PL_OK;
     pl_text_free(monitor);
@@ -34,23 +34,23 @@ static int monitor_visit(const pl_job_t *job, const char *part, monitor_visit_t 
 static int monitors_visit(const pl_job_t *job, monitor_visit_t *visit,
                           const void *context, pl_error_t *err)
 {
-    char part[96];
+    char component[96];
     const char *step;
     json_t *of_step;
     const json_t *scheduler = pl_options_value(job->options, "scheduler");
     int code = PL_OK;
     const int count = pl_options_count(job->options, "callbacks");
     for (int k = 0; k < count && code == PL_OK; k++) {
-        snprintf(part, sizeof part, "callbacks.%d", k);
-        code = monitor_visit(job, part, visit, context, err);
+        snprintf(component, sizeof component, "callbacks.%d", k);
+        code = monitor_visit(job, component, visit, context, err);
     }
     if (code != PL_OK || !pl_is_by_objective(scheduler))
         return code == PL_OK ? monitor_visit(job, "scheduler", visit, context, err)
                              : code;
     json_object_foreach((json_t *)scheduler, step, of_step) {
-        snprintf(part, sizeof part, "scheduler.%s", step);
+        snprintf(component, sizeof component, "scheduler.%s", step);
         if (code == PL_OK)
-            code = monitor_visit(job, part, visit, context, err);
+            code = monitor_visit(job, component, visit, context, err);
     }
     return code;
 }
@@ -150,8 +150,8 @@ static bool may_add(const char *callback, const char *monitor)
 {
     static const char *const adding[] = {"device_stats_monitor", "lr_monitor",
                                          "throughput_monitor"};
-    const void *ops = pl_part_find("callback", callback, NULL);
-    const pl_registration_t *built_in = pl_callback_parts;
+    const void *ops = pl_component_find("callback", callback, NULL);
+    const pl_registration_t *built_in = pl_callback_components;
     while (built_in->role && built_in->table != ops)
         built_in++;
     if (!built_in->role)
@@ -164,11 +164,11 @@ static bool may_add(const char *callback, const char *monitor)
 
 static bool a_callback_may_add(const pl_job_t *job, const char *monitor)
 {
-    char part[96];
+    char component[96];
     bool may = false;
     for (int k = pl_options_count(job->options, "callbacks"); k-- > 0 && !may;) {
-        snprintf(part, sizeof part, "callbacks.%d", k);
-        const char *name = pl_options_part_name(job->options, part);
+        snprintf(component, sizeof component, "callbacks.%d", k);
+        const char *name = pl_options_component_name(job->options, component);
         may = name && may_add(name, monitor);
     }
     return may;

@@ -95,12 +95,12 @@ static bool replaces(const pl_note_t *old, const pl_note_t *new)
 /* The trainer's oldest report, out of the queue.  Under lock. */
 static pl_note_t *drop_oldest(pl_notes_t *notes, const pl_reports_t *reports)
 {
-    pl_note_t **link = &notes->first, *old;
-    while ((old = *link) && (old->reports != reports || is_text(old)))
-        link = &old->next;
+    pl_note_t **next = &notes->first, *old;
+    while ((old = *next) && (old->reports != reports || is_text(old)))
+        next = &old->next;
     if (!old)
         return NULL;
-    *link = old->next;
+    *next = old->next;
     if (notes->last == &old->next)
         notes->last = link;
     notes->waiting--;

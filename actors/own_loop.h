@@ -11,7 +11,7 @@ typedef enum pl_loop_state { PL_LOOP_OPENS, PL_LOOP_READY, PL_LOOP_OVER } pl_loo
 typedef struct pl_loop_request {
     pl_note_t note;                                         /* first: tell() gets it */
     pl_loop_t *loop;
-    struct pl_loop_request *next, **link;           /* control thread: list of those under
+    struct pl_loop_request *next, **pprev;          /* control thread: list of those under
                                                        way */
     uint64_t call;
     pl_stage_t stage;

@@ -67,9 +67,9 @@ static void request_end(pl_loop_request_t *request, const pl_error_t *error)
 {
     if (error)
         request->error = *error;
-    *request->link = request->next;
+    *request->pprev = request->next;
     if (request->next)
-        request->next->link = request->link;
+        request->next->pprev = request->pprev;
     pl_notes_push(request->loop->inside.notes, &request->note);
 }
 
@@ -108,9 +108,9 @@ static void request_begin(void *argument)
     const pl_how_t how = {.on_answer = request_answered, .context = request};
     pl_error_t err = {0};
     request->next = loop->requests;
-    request->link = &loop->requests;
+    request->pprev = &loop->requests;
     if (loop->requests)
-        loop->requests->link = &request->next;
+        loop->requests->pprev = &request->next;
     loop->requests = request;
     if (pl_is_nobody(loop->at))
         pl_fail(&err, PL_ESTATE, "the loop has ended");

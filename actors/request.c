@@ -1,7 +1,7 @@
 /* request.c - what a run asks for, held against what there is, before anything starts
  *
  * Each option by itself was judged where the run was read.  Here is what shows only when
- * it is known what is to be done, by which parts and where. */
+ * it is known what is to be done, by which components and where. */
 #include "actors/request.h"
 
 #include <stdio.h>
@@ -27,10 +27,10 @@ const pl_actor_ops_t *pl_request_launcher(const pl_job_t *job, pl_error_t *err)
     pl_environment_t environment;
     const char *name = pl_options_choice(job->options, "trainer.launcher", "");
     if (*name)
-        return pl_part_find("launcher", name, err);
+        return pl_component_find("launcher", name, err);
     if (pl_environment_read(&environment, getenv, err) != PL_OK)
         return NULL;
-    return pl_part_find("launcher", environment.source ? "external" : "inline", err);
+    return pl_component_find("launcher", environment.source ? "external" : "inline", err);
 }
 
 /* What the environment says wrongly is told where it is checked. */
@@ -52,7 +52,7 @@ const pl_actor_ops_t *pl_request_strategy(const pl_job_t *job, pl_error_t *err)
                         : pl_request_ranks(job) > 1         ? "ddp"
                                                             : "single",
                *name = pl_options_choice(job->options, "trainer.strategy", usual);
-    return pl_part_find("strategy", name, err);
+    return pl_component_find("strategy", name, err);
 }
 
 /* ---- what was started ---- */
@@ -118,11 +118,11 @@ static int world_check(const pl_job_t *job, const pl_actor_ops_t *launcher,
 }
 
 static int devices_check(const pl_job_t *job, const char *role,
-                         const pl_actor_ops_t *part, pl_error_t *err)
+                         const pl_actor_ops_t *component, pl_error_t *err)
 {
-    if (!part)
+    if (!component)
         return PL_ENOTFOUND;
-    if (!part->devices_most || pl_request_ranks(job) <= part->devices_most)
+    if (!component->devices_most || pl_request_ranks(job) <= component->devices_most)
         return PL_OK;
     return pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
                            "%s is %d, but %s \"%s\" works with at most %d: lower it or "
@@ -131,8 +131,9 @@ static int devices_check(const pl_job_t *job, const char *role,
                                pl_options_value(job->options, "trainer.devices"))
                                ? "\"trainer.devices\""
                                : "the number of ranks",
-                           pl_request_ranks(job), role, part->name, part->devices_most,
-                           role, strcmp(role, "strategy") ? "" : ", such as \"ddp\"");
+                           pl_request_ranks(job), role, component->name,
+                           component->devices_most, role,
+                           strcmp(role, "strategy") ? "" : ", such as \"ddp\"");
 }
 
 static int ranks_check(const pl_job_t *job, pl_error_t *err)
@@ -228,7 +229,7 @@ static int own_check(const pl_job_t *job, const pl_actor_ops_t *launcher, pl_err
     return PL_OK;
 }
 
-static int parts_check(const pl_job_t *job, pl_error_t *err)
+static int components_check(const pl_job_t *job, pl_error_t *err)
 {
     bool trains = job->stage == PL_TRAIN;
     int code = pl_options_needs(job->options, "module", "module", err);
@@ -361,7 +362,7 @@ static int descriptors_check(const pl_job_t *job, pl_error_t *err)
 
 int pl_request_check(const pl_job_t *job, pl_error_t *err)
 {
-    int code = parts_check(job, err);
+    int code = components_check(job, err);
     if (code == PL_OK)
         code = search_check(job, err);
     if (code == PL_OK)

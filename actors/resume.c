@@ -70,16 +70,17 @@ static int place_convert(json_t *manifest, const json_t *now, const pl_job_t *jo
 static bool is_plain(const char *strategy)
 {
     const pl_actor_ops_t *ops = strcmp(strategy, "auto")
-                                    ? pl_part_find("strategy", strategy, NULL)
+                                    ? pl_component_find("strategy", strategy, NULL)
                                     : NULL;
     return ops ? ops->plain : !strcmp(strategy, "auto");
 }
 
 static const char *strategy_of(const json_t *run)
 {
-    const json_t *part = json_object_get(json_object_get(run, "trainer"), "strategy");
-    const char *name = json_string_value(part);
-    name = name ? name : json_string_value(json_object_get(part, "name"));
+    const json_t *component = json_object_get(json_object_get(run, "trainer"),
+                                              "strategy");
+    const char *name = json_string_value(component);
+    name = name ? name : json_string_value(json_object_get(component, "name"));
     return name ? name : "auto";
 }
 
@@ -302,9 +303,9 @@ int pl_resume_data(const pl_resume_t *resume, const pl_job_t *job, const char *c
     return code;
 }
 
-char *pl_resume_state(const pl_resume_t *resume, const char *part, pl_error_t *err)
+char *pl_resume_state(const pl_resume_t *resume, const char *component, pl_error_t *err)
 {
-    const json_t *state = json_object_get(resume->manifest, part);
+    const json_t *state = json_object_get(resume->manifest, component);
     char *text = state && !json_is_null(state) ? pl_json_write(state, PL_JSON_COMPACT)
                                                : pl_text("%s", "");
     if (!text)

@@ -29,7 +29,7 @@ int pl_resume_data(const pl_resume_t *resume, const pl_job_t *job, const char *c
                    pl_error_t *err);
 
 /* What a part of the run had kept, "" for nothing; from pl_text(). */
-char *pl_resume_state(const pl_resume_t *resume, const char *part, pl_error_t *err);
+char *pl_resume_state(const pl_resume_t *resume, const char *component, pl_error_t *err);
 
 void pl_resume_release(pl_resume_t *resume);
 

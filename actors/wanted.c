@@ -16,12 +16,12 @@ static bool is_among(const char *list, const char *name, size_t length)
     return false;
 }
 
-static int names_add(char *list, size_t room, const char *names, pl_error_t *err)
+static int names_add(char *list, size_t capacity, const char *names, pl_error_t *err)
 {
     while (*names) {
         size_t length = strcspn(names, "\n"), at = strlen(list);
         if (length && !is_among(list, names, length)) {
-            if (at + length + 2 > room)
+            if (at + length + 2 > capacity)
                 return pl_fail(err, PL_EBUSY,
                                "too many checkpoints are requested at once");
             if (at)

@@ -135,7 +135,7 @@ void pl_worker_sent(pl_worker_t *w, uint64_t call, const pl_error_t *err)
         pl_worker_fail(w, err);
 }
 
-void pl_worker_part_ended(void *self, const pl_answer_t *answer)
+void pl_worker_component_ended(void *self, const pl_answer_t *answer)
 {
     if (answer->kind == PL_ANSWER_ERROR)
         pl_worker_fail(self, answer->error);
@@ -144,7 +144,7 @@ void pl_worker_part_ended(void *self, const pl_answer_t *answer)
 /* Of a part that is ready; NULL: that is not what it says, or it says nothing more. */
 static const char *address_of(pl_worker_t *w, const pl_answer_t *answer)
 {
-    pl_worker_part_ended(w, answer);
+    pl_worker_component_ended(w, answer);
     return answer->kind == PL_ANSWER_PROGRESS && w->run
                    && *answer->body->start_progress.address
                ? answer->body->start_progress.address
@@ -186,8 +186,8 @@ static void accelerator_told(void *self, const pl_answer_t *answer)
 bool pl_worker_spawn(pl_worker_t *w, const pl_actor_ops_t *ops, pl_where_t where,
                      const pl_start_t *start, pl_address_t *at, pl_error_t *err)
 {
-    return pl_spawn(w, ops, where, start, (pl_how_t){.on_answer = pl_worker_part_ended},
-                    at, err)
+    return pl_spawn(w, ops, where, start,
+                    (pl_how_t){.on_answer = pl_worker_component_ended}, at, err)
            != 0;
 }
 
@@ -204,7 +204,7 @@ static void worker_beat(void *self)
 
 /* ---- a run ---- */
 
-static int spawn_parts(pl_worker_t *w, pl_error_t *err)
+static int spawn_components(pl_worker_t *w, pl_error_t *err)
 {
     const pl_actor_ops_t *strategy = pl_request_strategy(w->job, err);
     pl_start_t start = {.options = "",
@@ -321,8 +321,8 @@ static void data_split(void *self, const pl_answer_t *answer)
     pl_error_t err = {0};
     if (pl_worker_failed(w, answer))
         return;
-    w->part = answer->body->process_dataloader_reply.partition;
-    w->parts = answer->body->process_dataloader_reply.partitions;
+    w->partition = answer->body->process_dataloader_reply.partition;
+    w->partitions = answer->body->process_dataloader_reply.partitions;
     w->micro_shards = answer->body->process_dataloader_reply.micro_shards;
     w->even = answer->body->process_dataloader_reply.even;
     pl_worker_sent(w, pl_ask_interest(w, &w->asking, interest_known, &err), &err);
@@ -372,7 +372,7 @@ static int worker_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     int code = strcmp(w->job->trainer->profiler, "simple") ? PL_OK
                                                            : pl_actor_profile(w, err);
     if (code == PL_OK)
-        code = spawn_parts(w, err);
+        code = spawn_components(w, err);
     if (code != PL_OK)
         return code;
     if (!pl_call_role(w, w->strategy, &(pl_role_t){0},

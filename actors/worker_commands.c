@@ -15,7 +15,7 @@
 typedef struct command command_t;
 
 struct command {
-    command_t *next, **link;                                /* list of the worker's */
+    command_t *next, **pprev;                               /* list of the worker's */
     pl_worker_t *worker;
     pl_call_t *call;
     pl_control_t what;
@@ -23,9 +23,9 @@ struct command {
 
 static void command_free(command_t *command)
 {
-    *command->link = command->next;
+    *command->pprev = command->next;
     if (command->next)
-        command->next->link = command->link;
+        command->next->pprev = command->pprev;
     pl_free(command);
 }
 
@@ -110,7 +110,7 @@ static int command_pass(void *self, pl_call_t *call, const pl_control_t *what,
         return pl_no_memory(err);
     *command = (command_t){w->commands, &w->commands, w, call, *what};
     if (command->next)
-        command->next->link = &command->next;
+        command->next->pprev = &command->next;
     w->commands = command;
     if (pl_call_control(w, w->loop, what, how, err))
         return PL_OK;

@@ -164,18 +164,18 @@ static void state_given(void *self, const pl_answer_t *answer)
 /* Each part gets back what it kept, one after the other; then the run goes on. */
 static void give_state(pl_worker_t *w)
 {
-    enum { PARTS = 4 };
-    static const char *const parts[PARTS] = {"loggers", "resumed", "callbacks",
-                                             "progress"};
-    const pl_address_t at[PARTS] = {w->logger, w->checkpoint, w->callback, w->loop};
+    enum { COMPONENTS = 4 };
+    static const char *const components[COMPONENTS] = {"loggers", "resumed", "callbacks",
+                                                       "progress"};
+    const pl_address_t at[COMPONENTS] = {w->logger, w->checkpoint, w->callback, w->loop};
     pl_error_t err = {0};
-    while (w->given < PARTS && pl_is_nobody(at[w->given]))
+    while (w->given < COMPONENTS && pl_is_nobody(at[w->given]))
         w->given++;
-    if (!w->resume.manifest || w->given == PARTS) {
+    if (!w->resume.manifest || w->given == COMPONENTS) {
         worker_run_loop(w);
         return;
     }
-    char *state = pl_resume_state(&w->resume, parts[w->given], &err);
+    char *state = pl_resume_state(&w->resume, components[w->given], &err);
     pl_how_t how = {.on_answer = state_given};
     pl_worker_phase(w, "restoring the state of the run");
     uint64_t call = state

@@ -16,7 +16,7 @@ typedef struct pl_worker {
         checkpoint, loop;
     uint32_t ranks;                                        /* on this machine  [0: one] */
     uint32_t local_rank;
-    uint32_t part, parts, micro_shards;   /* of the data */
+    uint32_t partition, partitions, micro_shards;  /* of the data */
     bool even;                            /* which all have as much of */
     pl_asking_t asking;                   /* of the callbacks, perhaps another rank's */
     bool validates, does_io, accumulates, begun;  /* begun: it has made steps */
@@ -31,8 +31,8 @@ typedef struct pl_worker {
     char *facts, *found;
     char *content;                         /* of the data, for checkpoints  [not known] */
     pl_resume_t resume;
-    int given;                                     /* parts that have their state again */
-    bool loops;                                    /* the loop has been told to run */
+    int given;                                /* components that have their state again */
+    bool loops;                               /* the loop has been told to run */
     pl_held_t held;
     struct command *commands;                            /* that the loop has */
     char stop_reason[128];                               /* asked for  [""] */
@@ -58,7 +58,7 @@ void pl_worker_phase(pl_worker_t *w, const char *phase);
 /* A rank that is late itself says so before the ranks that wait for it. */
 void pl_worker_phase_of_all(pl_worker_t *w, const char *phase);
 /* An actor of this rank has ended unasked, or has not taken what it was told. */
-void pl_worker_part_ended(void *self, const pl_answer_t *answer);
+void pl_worker_component_ended(void *self, const pl_answer_t *answer);
 void pl_worker_tell_loggers(pl_worker_t *w, const char *status);
 
 /* ---- worker_commands.c ---- */

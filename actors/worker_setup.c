@@ -140,7 +140,8 @@ static void strategy_set_up(void *self, const pl_answer_t *answer)
     }
     if (!pl_is_nobody(w->callback)
         && !pl_call_show_model(w, w->callback, &shown,
-                               (pl_how_t){.on_answer = pl_worker_part_ended}, &err)) {
+                               (pl_how_t){.on_answer = pl_worker_component_ended},
+                               &err)) {
         pl_worker_fail(w, &err);
         return;
     }
@@ -237,8 +238,8 @@ static void find_layout(pl_worker_t *w)
 {
     pl_error_t err = {0};
     pl_open_data_t msg = {.stage = w->job->stage,
-                          .partition = w->part,
-                          .partitions = w->parts,
+                          .partition = w->partition,
+                          .partitions = w->partitions,
                           .micro_shards = w->micro_shards,
                           .even = w->even,
                           .facts = w->weights && w->weights->facts ? w->weights->facts

@@ -1,13 +1,13 @@
 /* paceline.h - the public interface: every program and every extension includes it
  *
- * The file reads from the top. A program that trains needs the first half: errors, memory
- * and logs, components and run files, the engine and its trainers, inference without an
- * engine. The second half is for components that you write: graphs and modules,
- * operators, precisions, optimizers and schedules, data sets, callbacks, loggers. Each of
- * them is a table of functions that begins with PL_PART. pl_init(), pl_register() or a
- * plug-in registers it. Strategies, accelerators, launchers and collectives also need
- * strategies/replica.h, accelerators/accelerator.h, actors/worker.h and
- * strategies/collectives/collective.h.
+ * The file reads from the top. A program that trains needs the first half: errors,
+ * memory and logs, components and run files, the engine and its trainers, inference
+ * without an engine. The second half is for components that you write: graphs and
+ * modules, operators, precisions, optimizers and schedules, data sets, callbacks,
+ * loggers. Each of them is a table of functions that begins with PL_COMPONENT.
+ * pl_init(), pl_register() or a plug-in registers it. Strategies, accelerators,
+ * launchers and collectives also need strategies/replica.h,
+ * accelerators/accelerator.h, actors/worker.h and strategies/collectives/collective.h.
  *
  * These rules hold for all functions. A function that can fail returns PL_OK or a
  * negative PL_E… and its last parameter is a pl_error_t, which may be NULL. Constructors
@@ -170,13 +170,13 @@ typedef enum pl_option_type {
     PL_OPTION_REALS,          /* pl_reals_t */
     PL_OPTION_TEXTS,          /* pl_texts_t; owned by the binding */
     PL_OPTION_AMOUNT,         /* pl_amount_t */
-    PL_OPTION_PART,           /* pl_choice_t; its texts are owned by the binding */
+    PL_OPTION_COMPONENT,      /* pl_choice_t; its texts are owned by the binding */
     PL_OPTION_GROUPS,         /* const char *, a JSON list of objects. Each has "match",
                                  name patterns separated by spaces, and options of the
                                  component that hold for matching names. Owned by the
                                  binding */
     PL_OPTION_INTERVAL,       /* pl_amount_t, or a time: "00:00:15:00" */
-    PL_OPTION_PARTS,          /* one component or a list of them; for data sources only */
+    PL_OPTION_COMPONENTS,     /* one component or a list of them; for data sources only */
     PL_OPTION_SPAN,           /* pl_span_t */
 } pl_option_type_t;
 
@@ -224,7 +224,7 @@ typedef struct pl_option {
 #define PL_SPAN(type, field, fallback, range, help) \
     PL_FIELD_(type, field, PL_OPTION_SPAN, fallback, range, help)
 #define PL_CHOICE(type, field, fallback, role, help) \
-    PL_FIELD_(type, field, PL_OPTION_PART, fallback, role, help)
+    PL_FIELD_(type, field, PL_OPTION_COMPONENT, fallback, role, help)
 #define PL_GROUPS(type, field, help) \
     PL_FIELD_(type, field, PL_OPTION_GROUPS, "[]", NULL, help)
 #define PL_OPTIONS_END \
@@ -234,7 +234,7 @@ typedef struct pl_option {
 
 /* The first fields of every table of functions. The registry, the run file and `paceline
  * list` use them. */
-#define PL_PART \
+#define PL_COMPONENT \
     const char *name; /* in run files; unique in its role */ \
     const char *help; /* one clause  [""] */ \
     size_t size;      /* of the component's struct: zeroed, then its options are set */ \
@@ -244,9 +244,9 @@ typedef struct pl_option {
      * err.  Not called while an option is left to the data  [they do] */ \
     const char *(*check)(const void *self, pl_error_t *err)
 
-typedef struct pl_part {
-    PL_PART;
-} pl_part_t;
+typedef struct pl_component {
+    PL_COMPONENT;
+} pl_component_t;
 
 /* A component in use: the table of its role, its struct, and the owner of the struct's
  * texts. */
@@ -299,11 +299,11 @@ PL_API int pl_plugin_load(const char *file, pl_error_t *err);
  * nearest one. A component that is not registered is searched for in the plug-in folders:
  * module "mlp" in mlp.so. The table stays valid as long as the program runs. Any
  * thread. */
-PL_API const void *pl_part_find(const char *role, const char *name, pl_error_t *err);
+PL_API const void *pl_component_find(const char *role, const char *name, pl_error_t *err);
 
 /* The k-th component of a role, ordered by name, or NULL. Includes components in the
  * plug-in folders. For listings. It stays valid. Any thread. */
-PL_API const pl_part_t *pl_part_at(const char *role, int k);
+PL_API const pl_component_t *pl_component_at(const char *role, int k);
 
 /* The k-th role, or NULL after the last. */
 PL_API const char *pl_role_at(int k);
@@ -1313,7 +1313,7 @@ typedef struct pl_module_objective {
 
 /* A module: the model to train. Its graph defines parameters, losses and outputs. */
 typedef struct pl_module_ops {
-    PL_PART;
+    PL_COMPONENT;
     /* Describes one step for a stage and the current shapes. self is the module's struct
      * with its options. Called in the rank, once for each (stage, shapes), never per
      * batch. Must be a pure function of its arguments. */
@@ -1378,7 +1378,7 @@ typedef struct pl_kernel {
 
 /* A user operator: its shape, its gradient and its kernels. */
 typedef struct pl_operator_ops {
-    PL_PART;            /* size: plain values, at most PL_OPERATOR_SELF bytes; no options,
+    PL_COMPONENT;       /* size: plain values, at most PL_OPERATOR_SELF bytes; no options,
                            because pl_apply() passes the values */
     int inputs;         /* 1 to PL_OPERATOR_INPUTS; inputs and output are float32 */
     int row_axes;       /* number of last axes of the output that form one row for the
@@ -1408,7 +1408,7 @@ PL_API bool pl_broadcast_shapes(pl_shape_t a, pl_shape_t b, pl_shape_t *out);
 /* The number formats in which a run computes and keeps its weights: all PL_F32, PL_F64,
  * PL_BF16 or PL_F16. */
 typedef struct pl_precision_ops {
-    PL_PART;
+    PL_COMPONENT;
     pl_dtype_t low;          /* operators of class low */
     pl_dtype_t wide;         /* operators of class float32, gradients, state, optimizer */
     pl_dtype_t params;       /* parameters between steps */
@@ -1446,7 +1446,7 @@ typedef struct pl_update {
 
 /* An optimizer: how gradients change parameters. */
 typedef struct pl_optimizer_ops {
-    PL_PART;                              /* the first option must be "lr", a float */
+    PL_COMPONENT;                         /* the first option must be "lr", a float */
     int (*slots)(const void *self);       /* number of slots of update(), 0 to PL_SLOTS */
     /* Describes the update of any range with element-wise operators and pl_assign().
      * Called once for each range of a plan. An option "weight_decay" is 0 in self where
@@ -1486,7 +1486,7 @@ typedef struct pl_moment {
 
 /* A schedule of the learning rate over a run. */
 typedef struct pl_scheduler_ops {
-    PL_PART;
+    PL_COMPONENT;
     /* Factor on the optimizer's lr. Pure, apart from what observe() stored in self. */
     double (*factor)(const void *self, const pl_moment_t *when);
     /* Called after a validation or, without validation data, after an epoch, with the
@@ -1507,7 +1507,7 @@ typedef struct pl_scheduler_ops {
 
 /* An average of the weights over optimizer steps. */
 typedef struct pl_averaging_ops {
-    PL_PART;
+    PL_COMPONENT;
     /* The share of the weights after this step in the average: 1 restarts the average, 0
      * leaves it unchanged. Pure. */
     double (*share)(const void *self, const pl_moment_t *when);
@@ -1579,7 +1579,7 @@ typedef struct pl_read_request {
 
 /* A data set: a source of samples. */
 typedef struct pl_dataset_ops {
-    PL_PART;
+    PL_COMPONENT;
     /* Opens and checks the files and sets *info. Data thread. */
     int (*open)(void *self, const pl_data_request_t *request, pl_data_info_t *info,
                 pl_error_t *err);
@@ -1793,7 +1793,7 @@ PL_API int pl_callback_log(pl_callback_request_t *request, const char *name, dou
  * functions run on the rank's thread, where the rest of the rank waits: return soon.
  * PL_HOOKS lists the permitted requests of each hook; any other fails the run. */
 typedef struct pl_callback_ops {
-    PL_PART;
+    PL_COMPONENT;
     unsigned points;        /* hooks at which on() is called */
     unsigned requests;      /* what the run prepares. PL_MAY_ACCUMULATE: required to
                                request it. PL_MAY_SAVE: the first save then delays the run
@@ -1844,7 +1844,7 @@ typedef struct pl_log_run {
  * run, and is reported; a failed open() is repeated with the next metrics. Metrics that
  * come faster than the logger takes them are dropped and counted. */
 typedef struct pl_logger_ops {
-    PL_PART;
+    PL_COMPONENT;
     /* Before the first record  [nothing to do] */
     int (*open)(void *self, const pl_log_run_t *run, pl_error_t *err);
     int (*log)(void *self, const pl_record_t *record, pl_error_t *err);

@@ -69,9 +69,9 @@ static void ring_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 
 static const pl_module_ops_t ring = {.name = "ring", .size = 1, .step = ring_step};
 
-static const pl_registration_t parts[] = {{"dataset", &rings},
-                                          {"module", &ring},
-                                          PL_REGISTRATIONS_END};
+static const pl_registration_t components[] = {{"dataset", &rings},
+                                               {"module", &ring},
+                                               PL_REGISTRATIONS_END};
 
 static const char run[] =
     "{\"module\": \"ring\", \"optimizer\": {\"name\": \"adamw\", \"lr\": 1e-2},"
@@ -130,7 +130,7 @@ static int option_set(pl_options_t *options, char *word, pl_error_t *err)
 int main(int argc, char **argv)
 {
     pl_error_t err = {0};
-    int code = pl_init(&argc, &argv, parts, &err);          /* always first */
+    int code = pl_init(&argc, &argv, components, &err);     /* always first */
     program_t program = {.base = event_base_new(), .status = 2};
     pl_engine_t *engine = code == PL_OK ? pl_engine_new(program.base, &err) : NULL;
     pl_options_t *options = engine ? pl_options_parse(run, "run", &err) : NULL;

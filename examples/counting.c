@@ -28,7 +28,7 @@ static const pl_accelerator_ops_t *cpu;
 static int counting_open(void *self, pl_device_info_t *info, pl_error_t *err)
 {
     counting_t *counting = self;
-    cpu = pl_part_find("accelerator", "cpu", err);
+    cpu = pl_component_find("accelerator", "cpu", err);
     if (!cpu)
         return PL_ENOTFOUND;
     counting->cpu = calloc(1, cpu->size);

@@ -43,7 +43,7 @@ const pl_module_ops_t module = [] {
     return ops;
 }();
 
-const pl_registration_t parts[] = {{"module", &module}, PL_REGISTRATIONS_END};
+const pl_registration_t components[] = {{"module", &module}, PL_REGISTRATIONS_END};
 
 const char run[] = R"({
     "module": {"name": "circle", "hidden": 48},
@@ -115,7 +115,7 @@ int main(int argc, char **argv)
 {
     pl_error_t err{};
     const points data;
-    if (pl_init(&argc, &argv, parts, &err) == PL_OK)  // always first
+    if (pl_init(&argc, &argv, components, &err) == PL_OK)  // always first
         train(data, &err);
     if (err.code != PL_OK)
         std::fprintf(stderr, "embed: %s\n", err.text);

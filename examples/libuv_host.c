@@ -23,7 +23,7 @@ static void circle_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 }
 
 static const pl_module_ops_t circle = {.name = "circle", .size = 1, .step = circle_step};
-static const pl_registration_t parts[] = {{"module", &circle}, PL_REGISTRATIONS_END};
+static const pl_registration_t components[] = {{"module", &circle}, PL_REGISTRATIONS_END};
 static const char run[] =
     "{\"module\": \"circle\", \"optimizer\": {\"name\": \"adamw\", \"lr\": 1e-2},"
     " \"data\": {\"name\": \"memory\", \"source\": \"points\", \"val_split\": 0.1},"
@@ -107,7 +107,7 @@ int main(int argc, char **argv)
 {
     pl_error_t err = {0};
     program_t program = {0};
-    int code = pl_init(&argc, &argv, parts, &err);          /* always first */
+    int code = pl_init(&argc, &argv, components, &err);     /* always first */
     if (code == PL_OK && argc > 1)
         code = pl_fail(&err, PL_EINVAL, "unexpected argument %s: the program takes none",
                        argv[1]);

@@ -31,7 +31,7 @@ static int metered_open(void *self, const pl_seat_t *seat, char address[PL_ADDRE
                         int *descriptor, pl_error_t *err)
 {
     metered_t *metered = self;
-    shm = pl_part_find("collective", "shm", err);
+    shm = pl_component_find("collective", "shm", err);
     if (!shm)
         return PL_ENOTFOUND;
     metered->shm = calloc(1, shm->size);             /* options at 0: it sleeps at once */

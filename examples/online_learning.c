@@ -25,7 +25,7 @@ static void side_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 }
 
 static const pl_module_ops_t side = {.name = "side", .size = 1, .step = side_step};
-static const pl_registration_t parts[] = {{"module", &side}, PL_REGISTRATIONS_END};
+static const pl_registration_t components[] = {{"module", &side}, PL_REGISTRATIONS_END};
 static const char run[] =
     "{\"module\": \"side\", \"optimizer\": {\"name\": \"adamw\", \"lr\": 2e-2},"
     " \"data\": {\"name\": \"memory\", \"source\": \"\", \"batch_size\": 16},"
@@ -155,7 +155,7 @@ int main(int argc, char **argv)
 {
     pl_error_t err = {0};
     program_t p = {.random = 1};
-    int code = pl_init(&argc, &argv, parts, &err);          /* always first */
+    int code = pl_init(&argc, &argv, components, &err);     /* always first */
     const pl_loop_spec_t spec = {.field_count = 2, .field = fields, .targets = 1};
     p.still = argc > 1 && !strcmp(argv[1], "still");
     if (code == PL_OK && argc > 1 + p.still)

@@ -117,7 +117,7 @@ void events_get(run_t *run, struct evhttp_request *request)
     if (from > run->events)                                 /* there is no such event */
         from = 0;
     const uint64_t kept = run->events - EVENTS_KEPT;
-    if (run->service->streams >= door_streams_most(run->service->door)) {
+    if (run->service->streams >= admission_streams_most(run->service->admission)) {
         service_error(request, 503, "too many subscribers of runs: try again later");
         return;
     }

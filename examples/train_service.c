@@ -384,7 +384,7 @@ static void on_request(struct evhttp_request *request, void *user)
     service_t *service = user;
     const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request));
     const bool posts = evhttp_request_get_command(request) == EVHTTP_REQ_POST;
-    if (!door_admits(service->door, request))
+    if (!admission_check(service->admission, request))
         return;
     char what[32] = "", *body = body_of(request);
     int id = 0, end = 0;
@@ -433,7 +433,7 @@ static void on_signal(evutil_socket_t number, short what, void *user)
 
 static void service_free(service_t *service)
 {
-    door_free(service->door);                    /* tells who waits: its client is gone */
+    admission_free(service->admission);          /* tells who waits: its client is gone */
     if (service->predictor)
         predictor_free(service->predictor);
     pl_engine_free(service->engine);
@@ -483,7 +483,7 @@ static int serve(service_t *service, int port, pl_error_t *err)
     event_add(term, NULL);
     event_add(interrupt, NULL);
     if (service->engine && service->predictor && runs_open(service, err) == PL_OK
-        && door_open(service, port, on_request, err) == PL_OK) {
+        && admission_open(service, port, on_request, err) == PL_OK) {
         tell_systemd("READY=1");
         event_base_dispatch(service->base);
     }

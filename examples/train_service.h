@@ -1,7 +1,7 @@
 /* train_service.h - declarations that the files of the service share: train_service.c
- * (requests and commands), train_door.c (admission), train_reply.c (replies in JSON),
- * train_events.c (subscribers of runs), train_runs.c (folder of runs), train_predict.c
- * (predictions), train_notify.c (systemd) */
+ * (requests and commands), train_admission.c (admission), train_reply.c (replies in
+ * JSON), train_events.c (subscribers of runs), train_runs.c (folder of runs),
+ * train_predict.c (predictions), train_notify.c (systemd) */
 #ifndef TRAIN_SERVICE_H
 #define TRAIN_SERVICE_H
 
@@ -14,7 +14,7 @@ enum { EVENTS_KEPT = 1000 };
 typedef struct run run_t;
 typedef struct service service_t;
 typedef struct predictor predictor_t;
-typedef struct door door_t;
+typedef struct admission admission_t;
 typedef struct stream stream_t;
 
 struct run {
@@ -38,7 +38,7 @@ struct run {
 
 struct service {
     struct event_base *base;
-    door_t *door;
+    admission_t *admission;
     pl_engine_t *engine;
     predictor_t *predictor;
     const char *root;
@@ -81,17 +81,17 @@ void run_tell(run_t *run, const char *event);
 /* It has ended, and so do the answers to those who follow it; it may be resumed. */
 void events_end(run_t *run);
 
-/* ---- train_door.c ---- */
+/* ---- train_admission.c ---- */
 
 /* Listens on loopback and says where; what comes is handed to on_request, with the
  * service. */
-int door_open(service_t *service, int port,
-              void (*on_request)(struct evhttp_request *, void *), pl_error_t *err);
-void door_free(door_t *door);
+int admission_open(service_t *service, int port,
+                   void (*on_request)(struct evhttp_request *, void *), pl_error_t *err);
+void admission_free(admission_t *admission);
 /* Streams take a connection each and keep it: so many leave room for requests. */
-int door_streams_most(const door_t *door);
+int admission_streams_most(const admission_t *admission);
 /* false: it was refused, and answered. */
-bool door_admits(door_t *door, struct evhttp_request *request);
+bool admission_check(admission_t *admission, struct evhttp_request *request);
 
 /* ---- train_runs.c ---- */
 

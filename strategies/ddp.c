@@ -67,13 +67,15 @@ int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t 
         ddp->replica.order = name;
     ddp->device_kind = moves->device;
     log_other_device(ddp, job, moves);
-    pl_collective_part_t *part = pl_collective_part_new(&instance, &seat, err);
-    const pl_actor_ops_t *ops = part ? pl_collective_actor(name, err) : NULL;
-    const pl_start_t start = {.options = "", .context = part ? &part->object : NULL};
+    pl_collective_component_t *component = pl_collective_component_new(&instance, &seat,
+                                                                       err);
+    const pl_actor_ops_t *ops = component ? pl_collective_actor(name, err) : NULL;
+    const pl_start_t start = {.options = "",
+                              .context = component ? &component->object : NULL};
     const pl_how_t how = {.on_answer = collective_told};
     bool spawned = ops
                    && pl_spawn(self, ops, PL_OWN_THREAD, &start, how, &ddp->mover, err);
-    pl_object_unref(part);
+    pl_object_unref(component);
     return spawned ? PL_OK : err->code;
 }
 
@@ -200,7 +202,7 @@ static void ddp_release(void *self)
     pl_ddp_meetings_release(ddp);
     pl_ddp_device_release(ddp);
     pl_object_unref(ddp->texts);
-    pl_object_unref(ddp->board);
+    pl_object_unref(ddp->control);
 }
 
 static const pl_option_t ddp_options[] = {

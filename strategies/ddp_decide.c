@@ -1,7 +1,7 @@
 /* ddp_decide.c - what rank zero says, to all ranks
  *
- * A text goes over the board in two pieces: its length and as much as fits beside it
- * first, because most are short. */
+ * A text goes over the control buffer in two pieces: its length and as much as fits
+ * beside it first, because most are short. */
 #include <string.h>
 
 #include "base/alloc.h"

@@ -1,11 +1,11 @@
 /* ddp_device.c - gradients that stay in the memory of devices
  *
- * Where the accelerator lends its memory, and the collective moves that kind of memory,
- * the collective sums each bucket on the device, behind the fence of the piece of
- * backward that ends it, and the update runs behind the last sum.  The host waits for
- * none of that.  What ranks exchange within a step (ddp_exchange.c) is little, and passes
- * through the host's memory.  The board stays there, too: its tail has the figures of a
- * batch, and is summed when they are there, while devices compute.
+ * Where the accelerator lends its memory, and the collective moves that kind of
+ * memory, the collective sums each bucket on the device, behind the fence of the piece
+ * of backward that ends it, and the update runs behind the last sum.  The host waits
+ * for none of that.  What ranks exchange within a step (ddp_exchange.c) is little, and
+ * passes through the host's memory.  The control buffer stays there, too: its tail has
+ * the figures of a batch, and is summed when they are there, while devices compute.
  *
  * Every rank has to come to the same sums.  A step that is skipped is so on all ranks,
  * because its gradients are the same; what was sent behind it is not reduced, because the

@@ -77,7 +77,7 @@ static int moments_combine(const pl_ddp_t *ddp, const pl_replica_exchange_t *exc
                            pl_error_t *err)
 {
     const pl_lent_at_t to = exchange_place(ddp, exchange);
-    moments_t m = {.place = pl_ddp_board(ddp, ddp->at.moments),
+    moments_t m = {.place = pl_ddp_control_buffer(ddp, ddp->at.moments),
                    .each = (size_t)exchange->count,
                    .channels = (size_t)(exchange->count - PL_REGION_ALIGN) / 2};
     for (uint32_t k = 0; k < ddp->replica.ranks; k++)
@@ -105,9 +105,9 @@ static int moments_gather(pl_ddp_t *ddp, const pl_replica_exchange_t *exchange,
     const pl_replica_t *r = &ddp->replica;
     const pl_lent_at_t own = exchange_place(ddp, exchange);
     const size_t bytes = (size_t)exchange->count * width(ddp);
-    memcpy((char *)ddp->board->data + ddp->at.moments + r->rank * bytes,
+    memcpy((char *)ddp->control->data + ddp->at.moments + r->rank * bytes,
            (const char *)own.memory->data + own.offset, bytes);
-    return pl_ddp_call_gather(ddp, pl_ddp_board(ddp, ddp->at.moments),
+    return pl_ddp_call_gather(ddp, pl_ddp_control_buffer(ddp, ddp->at.moments),
                               (size_t)exchange->count * r->ranks, ddp->dtype, err);
 }
 

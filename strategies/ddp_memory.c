@@ -1,10 +1,10 @@
-/* ddp_memory.c - memory of what ranks move: the board, and regions of the device
+/* ddp_memory.c - memory of what ranks move: the control buffer, and regions of the device
  *
- * What the host writes and reads lies on the board; the regions (`bulk`) are the
- * device's.  A device that lends memory keeps the gradients there (ddp_device.c), but not
- * what ranks exchange within a step.  One
- * that borrows the host's has its regions beside the board, and the tail of a step lies
- * behind the gradients: then one operation sums both. */
+ * What the host writes and reads lies in the control buffer; the regions (`bulk`) are
+ * the device's.  A device that lends memory keeps the gradients there (ddp_device.c),
+ * but not what ranks exchange within a step.  One that borrows the host's has its
+ * regions beside the control buffer, and the tail of a step lies behind the gradients:
+ * then one operation sums both. */
 #include <math.h>
 
 #include "base/alloc.h"
@@ -24,9 +24,9 @@ static size_t aligned(size_t bytes)
 
 /* ---- access ---- */
 
-pl_lent_at_t pl_ddp_board(const pl_ddp_t *ddp, size_t place)
+pl_lent_at_t pl_ddp_control_buffer(const pl_ddp_t *ddp, size_t place)
 {
-    return (pl_lent_at_t){ddp->board, place};
+    return (pl_lent_at_t){ddp->control, place};
 }
 
 pl_lent_at_t pl_ddp_region(const pl_ddp_t *ddp, pl_region_t region, size_t element)
@@ -140,20 +140,20 @@ static void places_find(pl_ddp_t *ddp)
     pl_replica_t *r = &ddp->replica;
     const bool trains = r->job->stage == PL_TRAIN;
     const size_t rows = r->cut.micro_shards ? r->cut.micro_shards : 1;
-    size_t bulk = 0, own = 0, *board = separates(ddp) ? &own : &bulk;
+    size_t bulk = 0, own = 0, *control = separates(ddp) ? &own : &bulk;
     region_find(ddp, PL_REGION_GRADS, &bulk);
-    ddp->at.tail = *board;
-    *board += trains ? pl_ddp_tail_end(ddp) * pl_element_bytes(ddp->dtype) : 0;
+    ddp->at.tail = *control;
+    *control += trains ? pl_ddp_tail_end(ddp) * pl_element_bytes(ddp->dtype) : 0;
     region_find(ddp, PL_REGION_STATE, &bulk);
     for (int k = 0; k < PL_REGIONS; k++)
         if (k != PL_REGION_GRADS && k != PL_REGION_STATE)
             region_find(ddp, (pl_region_t)k, &bulk);
-    ddp->at.moments = piece_find(board, pl_ddp_moments(ddp));
+    ddp->at.moments = piece_find(control, pl_ddp_moments(ddp));
     ddp->at.figures =
-        piece_find(board, (2 + pl_replica_figures_most(r) * rows) * sizeof(double));
-    ddp->at.scratch = piece_find(board, scratch_bytes(ddp));
-    ddp->at.outputs = piece_find(board, outputs_bytes(ddp));
-    ddp->at.end = *board;
+        piece_find(control, (2 + pl_replica_figures_most(r) * rows) * sizeof(double));
+    ddp->at.scratch = piece_find(control, scratch_bytes(ddp));
+    ddp->at.outputs = piece_find(control, outputs_bytes(ddp));
+    ddp->at.end = *control;
     ddp->bulk_bytes = separates(ddp) ? bulk : 0;
 }
 
@@ -190,23 +190,23 @@ static void bulk_take(pl_ddp_t *ddp, pl_lent_t *memory)
             ddp->replica.bulk[k].memory = pl_object_ref(memory);
 }
 
-static void board_lent(void *self, const pl_answer_t *answer)
+static void control_lent(void *self, const pl_answer_t *answer)
 {
     pl_ddp_t *ddp = self;
     if (answer->kind == PL_ANSWER_ERROR)
         pl_replica_prepared(&ddp->replica, answer->error);
     if (answer->kind != PL_ANSWER_REPLY)
         return;
-    ddp->board = pl_object_ref(answer->body->lend_memory_reply.memory);
+    ddp->control = pl_object_ref(answer->body->lend_memory_reply.memory);
     if (!ddp->bulk_bytes)
-        bulk_take(ddp, ddp->board);
+        bulk_take(ddp, ddp->control);
     pl_replica_prepared(&ddp->replica, NULL);
 }
 
-static int board_lend(pl_ddp_t *ddp, pl_error_t *err)
+static int control_lend(pl_ddp_t *ddp, pl_error_t *err)
 {
     const pl_lend_memory_t msg = {.bytes = ddp->at.end};
-    const pl_how_t how = {.on_answer = board_lent};
+    const pl_how_t how = {.on_answer = control_lent};
     return pl_call_lend_memory(ddp, ddp->mover, &msg, how, err) ? PL_OK : err->code;
 }
 
@@ -219,7 +219,7 @@ static void bulk_lent(void *self, const pl_answer_t *answer)
     if (answer->kind != PL_ANSWER_REPLY)
         return;
     bulk_take(ddp, (pl_lent_t *)answer->body->lend_memory_reply.memory);
-    if (board_lend(ddp, &err) != PL_OK)
+    if (control_lend(ddp, &err) != PL_OK)
         pl_replica_prepared(&ddp->replica, &err);
 }
 
@@ -251,6 +251,6 @@ int pl_ddp_prepare(pl_replica_t *r, pl_error_t *err)
     const pl_lend_memory_t msg = {.bytes = ddp->bulk_bytes};
     const pl_how_t how = {.on_answer = bulk_lent};
     if (!ddp->bulk_bytes)
-        return board_lend(ddp, err);
+        return control_lend(ddp, err);
     return pl_call_lend_memory(ddp, ddp->mover, &msg, how, err) ? PL_OK : err->code;
 }

@@ -57,8 +57,8 @@ typedef struct pl_ddp_ways {
     void (*take_figures)(struct pl_ddp *ddp, const pl_replica_sums_t *sums);
     /* Regions that ranks exchange besides gradients and state.  [none] */
     bool (*shares)(const struct pl_ddp *ddp, pl_region_t region);
-    /* The regions lie in memory of their own, not beside the board.  [one operation sums
-     * gradients and tail, as far as that is possible] */
+    /* The regions lie in memory of their own, not beside the control buffer.  [one
+     * operation sums gradients and tail, as far as that is possible] */
     bool separates;
     /* Gradients, and the regions that it shares, may stay in the memory of devices: the
      * host reads and writes none of them.  [they lie in the host's] */
@@ -70,8 +70,8 @@ typedef struct pl_ddp_ways {
                  const pl_error_t *failure, bool halt);
 } pl_ddp_ways_t;
 
-/* Where things lie on the board, in bytes: what the host writes, has summed, and reads.
- * The regions that ranks move are the replica's `bulk`. */
+/* Where things lie in the control buffer, in bytes: what the host writes, has summed,
+ * and reads. The regions that ranks move are the replica's `bulk`. */
 typedef struct pl_ddp_places {
     size_t tail, moments, figures, outputs, end;
     size_t scratch;                /* room for parameters, where gradients stay on devices
@@ -100,7 +100,7 @@ typedef struct pl_ddp {
     bool joined;
     int join_ms;                                     /* that the ranks may take to meet */
     pl_lent_t *texts;                                /* counted */
-    pl_lent_t *board;                                /* counted  [not lent yet] */
+    pl_lent_t *control;                              /* counted  [not lent yet] */
     pl_ddp_places_t at;
     size_t bulk_bytes;                          /* of memory of its own for the regions */
     pl_dtype_t dtype;                           /* of gradients and tail */
@@ -177,12 +177,12 @@ int pl_ddp_call_gather_by(pl_ddp_t *ddp, pl_lent_at_t at, size_t count, int64_t 
 int pl_ddp_call_broadcast(pl_ddp_t *ddp, size_t offset, size_t bytes, pl_error_t *err);
 void pl_ddp_meetings_release(pl_ddp_t *ddp);
 
-/* ---- ddp_memory.c: the board, and regions of the device ---- */
+/* ---- ddp_memory.c: the control buffer, and regions of the device ---- */
 
 int pl_ddp_prepare(pl_replica_t *r, pl_error_t *err);
 void pl_ddp_described(pl_replica_t *r);
-/* A place on the board; and a region of `bulk`, from an element on. */
-PL_API pl_lent_at_t pl_ddp_board(const pl_ddp_t *ddp, size_t place);
+/* A place in the control buffer; and a region of `bulk`, from an element on. */
+PL_API pl_lent_at_t pl_ddp_control_buffer(const pl_ddp_t *ddp, size_t place);
 PL_API pl_lent_at_t pl_ddp_region(const pl_ddp_t *ddp, pl_region_t region,
                                   size_t element);
 

@@ -1,6 +1,6 @@
 /* ddp_sums.c - what the ranks add up: gradients, figures, state; and outputs of a batch
  *
- * The board's first piece is the tail of a step:
+ * The first piece is the tail of a step:
  *
  *     gradients and losses || announced | ranks with samples | bad[ranks] | hash[ranks]
  *                          | spent[ranks] | figures | state
@@ -57,12 +57,12 @@ size_t pl_ddp_tail_end(const pl_ddp_t *ddp)
 
 static double tail(const pl_ddp_t *ddp, size_t k)
 {
-    return pl_ddp_element(ddp, pl_ddp_board(ddp, ddp->at.tail), k);
+    return pl_ddp_element(ddp, pl_ddp_control_buffer(ddp, ddp->at.tail), k);
 }
 
 static void tail_set(const pl_ddp_t *ddp, size_t k, double value)
 {
-    pl_ddp_element_set(ddp, pl_ddp_board(ddp, ddp->at.tail), k, value);
+    pl_ddp_element_set(ddp, pl_ddp_control_buffer(ddp, ddp->at.tail), k, value);
 }
 
 /* ---- a step ---- */
@@ -216,8 +216,8 @@ static size_t loss_of(const pl_ddp_t *ddp, const pl_replica_sums_t *sums)
 
 static int tail_call(pl_ddp_t *ddp, pl_error_t *err)
 {
-    return pl_ddp_call_sum(ddp, pl_ddp_board(ddp, ddp->at.tail), pl_ddp_tail_end(ddp),
-                           ddp->dtype, err);
+    return pl_ddp_call_sum(ddp, pl_ddp_control_buffer(ddp, ddp->at.tail),
+                           pl_ddp_tail_end(ddp), ddp->dtype, err);
 }
 
 /* From some gradients on, up to the loss: one piece, and the tail with it where they lie
@@ -225,7 +225,7 @@ static int tail_call(pl_ddp_t *ddp, pl_error_t *err)
 static int sum_from(pl_ddp_t *ddp, size_t from, size_t loss, pl_error_t *err)
 {
     const pl_lent_at_t end = pl_ddp_region(ddp, PL_REGION_GRADS, loss + 2);
-    const bool together = end.memory == ddp->board && end.offset == ddp->at.tail;
+    const bool together = end.memory == ddp->control && end.offset == ddp->at.tail;
     int code = grads_call(ddp, from,
                           loss + 2 - from + (together ? pl_ddp_tail_end(ddp) : 0), err);
     return code == PL_OK && !together && !ddp->on_device ? tail_call(ddp, err) : code;
@@ -379,12 +379,12 @@ enum { BATCH_ANNOUNCED, BATCH_SAMPLES, BATCH_FIGURES };
 
 double *pl_ddp_figures(const pl_ddp_t *ddp)
 {
-    return (double *)((char *)ddp->board->data + ddp->at.figures);
+    return (double *)((char *)ddp->control->data + ddp->at.figures);
 }
 
 static float *outputs_at(const pl_ddp_t *ddp)
 {
-    return (float *)((char *)ddp->board->data + ddp->at.outputs);
+    return (float *)((char *)ddp->control->data + ddp->at.outputs);
 }
 
 /* Where sample i of this rank is among those of all. */
@@ -450,12 +450,12 @@ static int batch_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
     figures[BATCH_SAMPLES] = (double)forward->samples;
     memcpy(figures + BATCH_FIGURES, forward->figures,
            forward->figure_count * sizeof *figures);
-    int code = pl_ddp_call_sum(ddp, pl_ddp_board(ddp, ddp->at.figures),
+    int code = pl_ddp_call_sum(ddp, pl_ddp_control_buffer(ddp, ddp->at.figures),
                                BATCH_FIGURES + forward->figure_count, PL_F64, err);
     if (code != PL_OK || !predicts(forward))
         return code;
     outputs_put(ddp, forward);
-    return pl_ddp_call_sum(ddp, pl_ddp_board(ddp, ddp->at.outputs),
+    return pl_ddp_call_sum(ddp, pl_ddp_control_buffer(ddp, ddp->at.outputs),
                            (ddp->at.end - ddp->at.outputs) / sizeof(float), PL_F32, err);
 }
 

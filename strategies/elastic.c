@@ -77,15 +77,15 @@ static pl_elastic_rows_t *rows_find(pl_elastic_t *e, uint64_t step, uint32_t bat
  * that failed. */
 static void rows_keep(pl_elastic_t *e)
 {
-    pl_elastic_rows_t **link = &e->computed, *rows = e->rows;
-    while (comes_before(*link, rows->step, rows->batch))
-        link = &(*link)->next;
-    for (pl_elastic_rows_t *old; (old = *link);) {
-        *link = old->next;
+    pl_elastic_rows_t **next = &e->computed, *rows = e->rows;
+    while (comes_before(*next, rows->step, rows->batch))
+        next = &(*next)->next;
+    for (pl_elastic_rows_t *old; (old = *next);) {
+        *next = old->next;
         rows_give(e, old);
     }
     rows->next = NULL;
-    *link = rows;
+    *next = rows;
 }
 
 static void rows_free(pl_elastic_rows_t *rows)
@@ -312,8 +312,8 @@ static int elastic_give_figures(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
     memset(figures, 0, count * sizeof *figures);
     if (rows && sums->figures)
         memcpy(figures, rows->figure, count * sizeof *figures);
-    return count ? pl_ddp_call_sum(ddp, pl_ddp_board(ddp, ddp->at.figures), count, PL_F64,
-                                   err)
+    return count ? pl_ddp_call_sum(ddp, pl_ddp_control_buffer(ddp, ddp->at.figures),
+                                   count, PL_F64, err)
                  : PL_OK;
 }
 

@@ -169,12 +169,12 @@ static int call_first_values(pl_replica_t *r, pl_region_t region, int64_t count,
 
 static int averaging_bind(pl_replica_t *r, pl_error_t *err)
 {
-    const pl_part_request_t averaging = {.role = "averaging", .path = "averaging"};
+    const pl_component_request_t averaging = {.role = "averaging", .path = "averaging"};
     pl_averaging_options_t options;
     pl_binding_t *binding = NULL;
     if (!pl_options_value(r->job->options, "averaging"))
         return PL_OK;
-    int code = pl_options_part(r->job->options, &averaging, &r->averaging, err);
+    int code = pl_options_component(r->job->options, &averaging, &r->averaging, err);
     if (code == PL_OK)
         code = pl_options_general(r->job->options, "averaging", pl_averaging_table,
                                   &options, &binding, err);
@@ -202,7 +202,7 @@ static int calls_first_values(pl_replica_t *r, pl_error_t *err)
     return code;
 }
 
-static int parts_bind(pl_replica_t *r, pl_error_t *err)
+static int components_bind(pl_replica_t *r, pl_error_t *err)
 {
     int code = pl_replica_bind_precision(r, err);
     if (code == PL_OK)
@@ -316,7 +316,8 @@ int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
     r->accelerator = pl_peer(r, "accelerator");
     r->model = pl_model_new(err);
     r->pipeline = pl_pipeline_new(err);
-    code = r->facts && r->model && r->pipeline ? parts_bind(r, err) : pl_no_memory(err);
+    code = r->facts && r->model && r->pipeline ? components_bind(r, err)
+                                               : pl_no_memory(err);
     if (code == PL_OK)
         code = pl_replica_bind_norms(r, err);
     return code == PL_OK ? setup_describe(r, err) : code;

@@ -33,7 +33,7 @@ static int module_fail(const pl_replica_t *r, const pl_error_t *why, pl_error_t 
     const pl_options_t *options = r->job->options;
     if (!strstr(why->text, "needs \"classes\"") || !target_is_value(r))
         return pl_options_fail(err, why->code, options, "module", "%s", why->text);
-    const char *name = pl_options_part_name(options, "module");
+    const char *name = pl_options_component_name(options, "module");
     return pl_options_fail(err, why->code, options, "module",
                            "module \"%s\" needs \"classes\", but the target is a value, "
                            "and module %s classifies; a module for values is a C "
@@ -43,11 +43,11 @@ static int module_fail(const pl_replica_t *r, const pl_error_t *why, pl_error_t 
 
 int pl_replica_bind_module(pl_replica_t *r, pl_error_t *err)
 {
-    const pl_part_request_t module = {.role = "module",
-                                      .path = "module",
-                                      .facts = r->facts};
+    const pl_component_request_t module = {.role = "module",
+                                           .path = "module",
+                                           .facts = r->facts};
     pl_error_t why = {0};
-    const int code = pl_options_part(r->job->options, &module, &r->module, &why);
+    const int code = pl_options_component(r->job->options, &module, &r->module, &why);
     return code == PL_OK ? PL_OK : module_fail(r, &why, err);
 }
 
@@ -98,10 +98,10 @@ int pl_replica_tell_model(pl_replica_t *r, const pl_graph_t *g, pl_error_t *err)
 
 int pl_replica_bind_precision(pl_replica_t *r, pl_error_t *err)
 {
-    const pl_part_request_t request = {.role = "precision",
-                                       .path = "trainer.precision",
-                                       .automatic = pl_precision_32_true.name};
-    int code = pl_options_part(r->job->options, &request, &r->precision, err);
+    const pl_component_request_t request = {.role = "precision",
+                                            .path = "trainer.precision",
+                                            .automatic = pl_precision_32_true.name};
+    int code = pl_options_component(r->job->options, &request, &r->precision, err);
     if (code != PL_OK)
         return code;
     r->model->precision = r->precision.ops;

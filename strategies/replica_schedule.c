@@ -25,8 +25,8 @@ static pl_moment_t moment_of(const pl_train_batch_t *msg)
 double pl_replica_lr_factor(const pl_replica_t *r, int objective,
                             const pl_train_batch_t *msg)
 {
-    const pl_instance_t *part = &r->objective[objective].scheduler;
-    const pl_scheduler_ops_t *scheduler = part->ops;
+    const pl_instance_t *component = &r->objective[objective].scheduler;
+    const pl_scheduler_ops_t *scheduler = component->ops;
     const pl_averaging_ops_t *averaging = r->averaging.ops;
     const pl_moment_t when = moment_of(msg);
     pl_moment_t start = when;
@@ -35,7 +35,7 @@ double pl_replica_lr_factor(const pl_replica_t *r, int objective,
     const double way = averaging && averaging->anneal && lr > 0
                            ? averaging->anneal(r->averaging.self, &when, &start, &at)
                            : 0;
-    const double scheduled = scheduler->factor(part->self, &start);
+    const double scheduled = scheduler->factor(component->self, &start);
     return msg->lr_factor
            * (way > 0 ? scheduled + (at / lr - scheduled) * way : scheduled);
 }
@@ -43,10 +43,10 @@ double pl_replica_lr_factor(const pl_replica_t *r, int objective,
 double pl_replica_momentum(const pl_replica_t *r, int objective,
                            const pl_train_batch_t *msg)
 {
-    const pl_instance_t *part = &r->objective[objective].scheduler;
-    const pl_scheduler_ops_t *scheduler = part->ops;
+    const pl_instance_t *component = &r->objective[objective].scheduler;
+    const pl_scheduler_ops_t *scheduler = component->ops;
     const pl_moment_t when = moment_of(msg);
-    return scheduler->momentum ? scheduler->momentum(part->self, &when) : NAN;
+    return scheduler->momentum ? scheduler->momentum(component->self, &when) : NAN;
 }
 
 /* When a step of a whole run is made, as the loops will tell it. */
@@ -99,9 +99,9 @@ int pl_replica_check_monitors(const pl_replica_t *r, pl_error_t *err)
 {
     const bool validates = r->layout->stage[PL_VALIDATE].present;
     for (int k = 0; k < r->objectives; k++) {
-        const pl_instance_t *part = &r->objective[k].scheduler;
-        const pl_scheduler_ops_t *scheduler = part->ops;
-        const char *name = scheduler->monitor ? scheduler->monitor(part->self) : "";
+        const pl_instance_t *component = &r->objective[k].scheduler;
+        const pl_scheduler_ops_t *scheduler = component->ops;
+        const char *name = scheduler->monitor ? scheduler->monitor(component->self) : "";
         if (!validates
             && !strncmp(name, pl_stages[PL_VALIDATE].prefix,
                         strlen(pl_stages[PL_VALIDATE].prefix)))
@@ -130,13 +130,13 @@ int pl_replica_observe_metrics(pl_replica_t *r, pl_call_t *call,
 
 /* ---- "schedule": what it keeps, or an object with that of each objective ---- */
 
-static int schedule_keep(const pl_instance_t *part, const char *name, json_t *into,
+static int schedule_keep(const pl_instance_t *component, const char *name, json_t *into,
                          pl_error_t *err)
 {
-    const pl_scheduler_ops_t *scheduler = part->ops;
+    const pl_scheduler_ops_t *scheduler = component->ops;
     if (!scheduler->save)
         return PL_OK;
-    char *saved = scheduler->save(part->self, err);
+    char *saved = scheduler->save(component->self, err);
     json_t *value = saved ? pl_json_value(saved, strlen(saved), err) : NULL;
     pl_text_free(saved);
     if (!value)
@@ -160,17 +160,18 @@ int pl_replica_keep_schedule(const pl_replica_t *r, json_t *into, pl_error_t *er
     return code;
 }
 
-static int schedule_restore(const pl_instance_t *part, const json_t *value,
+static int schedule_restore(const pl_instance_t *component, const json_t *value,
                             pl_error_t *err)
 {
-    const pl_scheduler_ops_t *scheduler = part->ops;
+    const pl_scheduler_ops_t *scheduler = component->ops;
     if (!scheduler->restore)
         return PL_OK;
     if (!value)
         return pl_fail(err, PL_EFORMAT, "the checkpoint has no state of schedule \"%s\"",
                        scheduler->name);
     char *saved = pl_json_write(value, PL_JSON_COMPACT);
-    int code = saved ? scheduler->restore(part->self, saved, err) : pl_no_memory(err);
+    int code = saved ? scheduler->restore(component->self, saved, err)
+                     : pl_no_memory(err);
     pl_text_free(saved);
     return code;
 }

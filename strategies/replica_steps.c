@@ -20,9 +20,9 @@
 /* ---- what the run says of each ---- */
 
 /* Where the part of an objective stands: one for all, or one each. */
-static const char *part_path(const pl_replica_t *r,
-                             const pl_module_objective_t *objective, const char *section,
-                             char path[96])
+static const char *component_path(const pl_replica_t *r,
+                                  const pl_module_objective_t *objective,
+                                  const char *section, char path[96])
 {
     if (!objective || !pl_is_by_objective(pl_options_value(r->job->options, section)))
         return section;
@@ -47,15 +47,18 @@ static int objective_bind(pl_replica_t *r, const pl_module_objective_t *table,
                        "objective: its every_n_steps must be 1 or more",
                        table->name, (long long)objective->every);
     objective->optimizer = pl_optimizer_new(r->job->options,
-                                            part_path(r, table, "optimizer", path), err);
+                                            component_path(r, table, "optimizer", path),
+                                            err);
     if (!objective->optimizer)
         return err->code;
     objective->optimizer->objective = r->objectives - 1;
     objective->rate.factor = 1;
-    const pl_part_request_t scheduler = {.role = "scheduler",
-                                         .path = part_path(r, table, "scheduler", path),
-                                         .automatic = "constant"};
-    int code = pl_options_part(r->job->options, &scheduler, &objective->scheduler, err);
+    const pl_component_request_t scheduler = {.role = "scheduler",
+                                              .path = component_path(r, table,
+                                                                     "scheduler", path),
+                                              .automatic = "constant"};
+    int code = pl_options_component(r->job->options, &scheduler, &objective->scheduler,
+                                    err);
     const double first = code == PL_OK
                              ? pl_replica_momentum(r, r->objectives - 1,
                                                    &(pl_train_batch_t){.global_step = 1})

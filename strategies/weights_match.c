@@ -11,57 +11,57 @@
 #include "base/error.h"
 #include "base/pattern.h"
 
-enum { ITEMS_MOST = 6, ITEM_ROOM = 240, TEXT_MOST = 400 };
+enum { ITEMS_MOST = 6, ITEM_TEXT = 240, TEXT_MOST = 400 };
 
 /* ---- matching ---- */
 
 /* Names of tensors, some with their shapes. */
 typedef struct list {
     const char *what;                                       /* "missing" */
-    char item[ITEMS_MOST][ITEM_ROOM];
+    char item[ITEMS_MOST][ITEM_TEXT];
     int count, shown;
 } list_t;
 
 static void list_add(list_t *list, const char *item)
 {
     if (list->count < ITEMS_MOST)
-        snprintf(list->item[list->count], ITEM_ROOM, "%s", item);
+        snprintf(list->item[list->count], ITEM_TEXT, "%s", item);
     list->count++;
 }
 
 /* "1 missing (fc1.weight); 7 of another shape (fc2.bias: …, and 6 more)" with the items
  * that are to be shown. */
-static size_t lists_put(const list_t list[3], char *text, size_t room)
+static size_t lists_put(const list_t list[3], char *text, size_t capacity)
 {
     size_t used = 0;
     *text = '\0';
-    for (const list_t *l = list; l < list + 3 && used < room; l++) {
+    for (const list_t *l = list; l < list + 3 && used < capacity; l++) {
         if (l->count)
-            used += (size_t)snprintf(text + used, room - used, "%s%d %s",
+            used += (size_t)snprintf(text + used, capacity - used, "%s%d %s",
                                      used ? "; " : "", l->count, l->what);
-        for (int k = 0; k < l->shown && used < room; k++)
-            used += (size_t)snprintf(text + used, room - used, "%s%s", k ? ", " : " (",
-                                     l->item[k]);
-        if (l->shown && l->shown < l->count && used < room)
-            used += (size_t)snprintf(text + used, room - used, ", and %d more",
+        for (int k = 0; k < l->shown && used < capacity; k++)
+            used += (size_t)snprintf(text + used, capacity - used, "%s%s",
+                                     k ? ", " : " (", l->item[k]);
+        if (l->shown && l->shown < l->count && used < capacity)
+            used += (size_t)snprintf(text + used, capacity - used, ", and %d more",
                                      l->count - l->shown);
-        if (l->shown && used < room)
-            used += (size_t)snprintf(text + used, room - used, ")");
+        if (l->shown && used < capacity)
+            used += (size_t)snprintf(text + used, capacity - used, ")");
     }
     return used;
 }
 
 /* An error has little room: an item is shown whole or counted. */
-static void lists_choose(list_t list[3], char *text, size_t room)
+static void lists_choose(list_t list[3], char *text, size_t capacity)
 {
     for (int k = 0; k < ITEMS_MOST; k++)
         for (list_t *l = list; l < list + 3; l++) {
             const bool more = l->shown == k && k < l->count;
             l->shown += more;
-            if (more && lists_put(list, text, room) >= room)
+            if (more && lists_put(list, text, capacity) >= capacity)
                 l->shown--;
         }
-    lists_put(list, text, room);
+    lists_put(list, text, capacity);
 }
 
 /* A file of another program may have the matrix transposed. */
@@ -82,7 +82,7 @@ static void look_for(const pl_tensor_info_t *t, const pl_instance_t *module,
                      const pl_weights_t *weights, const pl_weights_t *file, int near,
                      list_t *missing, list_t *misshaped)
 {
-    char item[ITEM_ROOM], have[64], want[64];
+    char item[ITEM_TEXT], have[64], want[64];
     const pl_output_t *found = pl_weights_find(weights, t->region, t->name, near);
     if (!found) {
         list_add(missing, t->name);

@@ -95,11 +95,11 @@ static void slots_end(zero1_t *z, const pl_error_t *failure)
 /* The gradients' memory, or memory of the host in its place. */
 static pl_lent_at_t slot_place(const pl_ddp_t *ddp)
 {
-    return ddp->on_device ? pl_ddp_board(ddp, ddp->at.scratch)
+    return ddp->on_device ? pl_ddp_control_buffer(ddp, ddp->at.scratch)
                           : pl_ddp_region(ddp, PL_REGION_GRADS, 0);
 }
 
-static char *slot_room(const pl_ddp_t *ddp)
+static char *slot_buffer(const pl_ddp_t *ddp)
 {
     const pl_lent_at_t at = slot_place(ddp);
     return (char *)at.memory->data + at.offset;
@@ -114,7 +114,7 @@ static int slot_keep(zero1_t *z, pl_error_t *err)
     pl_floats_t *floats = pl_floats_new(z->ddp.dtype, params, err);
     if (!floats)
         return PL_ENOMEM;
-    memcpy(floats->data, slot_room(&z->ddp), params * pl_element_bytes(z->ddp.dtype));
+    memcpy(floats->data, slot_buffer(&z->ddp), params * pl_element_bytes(z->ddp.dtype));
     pl_object_unref(z->gathered[z->slot]);
     z->gathered[z->slot] = floats;
     return PL_OK;
@@ -169,7 +169,7 @@ static void slot_read(void *self, const pl_answer_t *answer)
     const pl_floats_t *own = (pl_floats_t *)answer->body->read_region_reply.floats;
     const size_t width = pl_element_bytes(z->ddp.dtype);
     for (int k = 0; pl_replica_own_piece(&z->ddp.replica, k, &piece); k++)
-        memcpy(slot_room(&z->ddp) + (size_t)piece.first * width,
+        memcpy(slot_buffer(&z->ddp) + (size_t)piece.first * width,
                (const char *)own->data + (size_t)piece.slot * width,
                (size_t)piece.count * width);
     slot_meet(z);

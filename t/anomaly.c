@@ -36,7 +36,7 @@ static const pl_module_ops_t faulty = {.name = "faulty",
                                        .options = faulty_options,
                                        .step = faulty_step};
 
-static const pl_registration_t parts[] = {{"module", &faulty}, PL_REGISTRATIONS_END};
+static const pl_registration_t components[] = {{"module", &faulty}, PL_REGISTRATIONS_END};
 
 /* ---- Tests ---- */
 
@@ -152,7 +152,7 @@ static void it_is_off_unless_asked_for(void)
 
 int main(void)
 {
-    rig_init(parts);
+    rig_init(components);
     run(the_first_bad_operator_of_a_forward_pass_is_named);
     run(the_first_bad_operator_of_a_backward_pass_is_named);
     run(looking_changes_no_bit);

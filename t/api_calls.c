@@ -69,10 +69,10 @@ static void parts(void)
     static const char *const words[] = {"mlp", "adamw", NULL};
     static const char *const accelerators[] = {"cpu", "fake", "adma"};
     static const char *const files[] = {"none.so", "./none.so", "/dev/null"};
-    static const pl_part_t nameless = {.help = ""};
+    static const pl_component_t nameless = {.help = ""};
     const pl_registration_t table[] = {{DRAWN(roles), drawn_one_in(2) ? &nameless : NULL},
                                        PL_REGISTRATIONS_END};
-    DRAWN_MADE(pl_part_find, DRAWN(roles), DRAWN(names));
+    DRAWN_MADE(pl_component_find, DRAWN(roles), DRAWN(names));
     DRAWN_CODE(pl_accelerator_report, DRAWN(accelerators),
                drawn_one_in(4) ? NULL : see_fact, NULL);
     DRAWN_CODE(pl_collective_report, DRAWN(names), drawn_one_in(4) ? NULL : see_fact,
@@ -80,7 +80,7 @@ static void parts(void)
     DRAWN_CODE(pl_plugin_load, DRAWN(files));
     DRAWN_CODE(pl_register, table);
     DRAWN_CODE(pl_init, NULL, NULL, drawn_one_in(2) ? NULL : table);
-    pl_part_at(DRAWN(roles), drawn_int());
+    pl_component_at(DRAWN(roles), drawn_int());
     pl_role_at(drawn_int());
     pl_nearest(drawn_text(), drawn_one_in(4) ? NULL : words);
 }
@@ -184,7 +184,7 @@ static void files(void)
 
 static void answers(void)
 {
-    static const double room[8 * 64];                       /* of any type */
+    static const double memory[8 * 64];                     /* of any type */
     pl_answers_t given;
     pl_loaded_model_t *model = drawn_one_in(2)
                                    ? pl_model_load(weights, 1, NULL)
@@ -193,7 +193,7 @@ static void answers(void)
         const pl_arrays_t samples = {.samples = drawn_one_in(2) ? 3 : drawn_int64(),
                                      .field_count = any_count(),
                                      .field = {any_field()},
-                                     .data = {drawn_one_in(8) ? NULL : room}};
+                                     .data = {drawn_one_in(8) ? NULL : memory}};
         const bool fits = samples.samples <= 8;
         DRAWN_CODE(pl_model_run, model, drawn_one_in(8) || !fits ? NULL : &samples,
                    drawn_one_in(8) ? NULL : &given);
@@ -483,8 +483,8 @@ static void *aside(void *user)
                                 .data = {x}};
     for (int k = 0; !__atomic_load_n(&aside_ends, __ATOMIC_RELAXED); k++) {
         pl_error_t err;
-        pl_part_find("optimizer", k % 2 ? "adam" : "adma", &err);
-        pl_part_at("callback", k % 7);
+        pl_component_find("optimizer", k % 2 ? "adam" : "adma", &err);
+        pl_component_at("callback", k % 7);
         pl_memory_arrays("aside", k % 2 ? &arrays : NULL, &err);
         pl_plugin_load("no_such_plugin", &err);
         pl_options_t *options = pl_options_parse("{\"optimizer\": \"adamw\"}", "aside",

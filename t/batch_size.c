@@ -127,7 +127,7 @@ static void a_suggested_size_is_worth_it_and_leaves_steps(void)
 /* NULL, and a skipped test, in a build without the device. */
 static rig_t *rig_that_needs_memory(void)
 {
-    if (pl_part_find("accelerator", "cpu", NULL))
+    if (pl_component_find("accelerator", "cpu", NULL))
         return rig_new(.accelerator = "cpu", .samples = 20000,
                        .module = "{\"name\": \"mlp\", \"hidden\": [600, 600]}",
                        .trainer = "\"max_epochs\": 1");

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/options.h"
-#include "sample_parts.h"
+#include "sample_components.h"
 #include "scarce.h"
 #include "tap.h"
 
@@ -102,8 +102,8 @@ static void sources_may_be_apart(void)
 
 static int make_module(const pl_options_t *o, const char *facts, pl_instance_t *module)
 {
-    pl_part_request_t request = {.role = "module", .path = "module", .facts = facts};
-    return pl_options_part(o, &request, module, &err);
+    pl_component_request_t request = {.role = "module", .path = "module", .facts = facts};
+    return pl_options_component(o, &request, module, &err);
 }
 
 static void what_the_data_knows_fills_what_is_auto(void)
@@ -121,7 +121,7 @@ static void what_the_data_knows_fills_what_is_auto(void)
     ok(mlp->shape.count == 2 && mlp->shape.value[1] == 28, "shape");
     is_text(mlp->vocabulary, "abc", "but not what was given");
     ok(mlp->hidden.count == 1 && mlp->hidden.value[0] == 128, "nor what has a default");
-    is_text(((const pl_part_t *)module.ops)->name, "mlp", "with its table");
+    is_text(((const pl_component_t *)module.ops)->name, "mlp", "with its table");
     pl_instance_release(&module);
     pl_options_free(o);
 }
@@ -148,45 +148,47 @@ static void what_nobody_knows_must_be_given(void)
 
 static void auto_is_what_the_caller_says(void)
 {
-    pl_instance_t part = {0};
+    pl_instance_t component = {0};
     pl_options_t *o = sample_run("{\"trainer\": {\"accelerator\": {\"threads\": 3}}}");
-    pl_part_request_t request = {.role = "accelerator",
-                                 .path = "trainer.accelerator",
-                                 .automatic = "cpu"};
-    is_text(pl_options_part_name(o, "trainer.accelerator"), "auto", "auto");
-    is_text(pl_options_part_name(o, "trainer.strategy"), "auto", "auto when not given");
-    ok(!pl_options_part_name(o, "module") && !pl_options_part_name(o, "trainer.seed"),
+    pl_component_request_t request = {.role = "accelerator",
+                                      .path = "trainer.accelerator",
+                                      .automatic = "cpu"};
+    is_text(pl_options_component_name(o, "trainer.accelerator"), "auto", "auto");
+    is_text(pl_options_component_name(o, "trainer.strategy"), "auto",
+            "auto when not given");
+    ok(!pl_options_component_name(o, "module")
+           && !pl_options_component_name(o, "trainer.seed"),
        "others are just not there");
-    is_int(pl_options_part(o, &request, &part, &err), PL_OK, "made");
-    is_int(((sample_number_t *)part.self)->number, 3, "its options are kept");
-    pl_instance_release(&part);
+    is_int(pl_options_component(o, &request, &component, &err), PL_OK, "made");
+    is_int(((sample_number_t *)component.self)->number, 3, "its options are kept");
+    pl_instance_release(&component);
     request.automatic = "cuda";
-    is_int(pl_options_part(o, &request, &part, &err), PL_EINVAL,
+    is_int(pl_options_component(o, &request, &component, &err), PL_EINVAL,
            "unless it has no such option");
     is_text(err.text, "accelerator \"cuda\" has no option \"threads\": known are stream",
             "which is said");
-    request = (pl_part_request_t){.role = "strategy",
-                                  .path = "trainer.strategy",
-                                  .automatic = "single"};
-    is_int(pl_options_part(o, &request, &part, &err), PL_OK,
+    request = (pl_component_request_t){.role = "strategy",
+                                       .path = "trainer.strategy",
+                                       .automatic = "single"};
+    is_int(pl_options_component(o, &request, &component, &err), PL_OK,
            "one that is not given at all");
-    is_text(((const pl_part_t *)part.ops)->name, "single", "is that too");
-    pl_instance_release(&part);
-    request = (pl_part_request_t){.role = "module", .path = "module"};
-    is_int(pl_options_part(o, &request, &part, &err), PL_ENOTFOUND,
+    is_text(((const pl_component_t *)component.ops)->name, "single", "is that too");
+    pl_instance_release(&component);
+    request = (pl_component_request_t){.role = "module", .path = "module"};
+    is_int(pl_options_component(o, &request, &component, &err), PL_ENOTFOUND,
            "one that must be named");
     is_text(err.text, "run.json: the run has no module: set \"module\"", "must be");
     pl_options_free(o);
 }
 
-static void a_part_may_choose_a_part(void)
+static void a_component_may_choose_a_component(void)
 {
     pl_instance_t strategy = {0}, collective = {0};
     pl_options_t *o = sample_run("{\"trainer\": {\"strategy\": {\"name\": \"ddp\", "
                                  "\"collective\": {\"name\": \"shm\", "
                                  "\"slots\": 7}}}}");
-    pl_part_request_t request = {.role = "strategy", .path = "trainer.strategy"};
-    is_int(pl_options_part(o, &request, &strategy, &err), PL_OK, "the strategy");
+    pl_component_request_t request = {.role = "strategy", .path = "trainer.strategy"};
+    is_int(pl_options_component(o, &request, &strategy, &err), PL_OK, "the strategy");
     const sample_ddp_t *ddp = strategy.self;
     ok(!ddp->spare.name && ddp->replace_sampler && ddp->share.is_share,
        "what is not given");
@@ -204,16 +206,16 @@ static void a_part_may_choose_a_part(void)
     pl_options_free(o);
 }
 
-static void lists_are_counted_and_their_parts_made(void)
+static void lists_are_counted_and_their_components_made(void)
 {
     pl_instance_t callback = {0};
     pl_options_t *o = sample_run("{\"callbacks\": [\"early_stopping\", {\"name\": "
                                  "\"model_checkpoint\", \"monitor\": \"x\"}]}");
     is_int(pl_options_count(o, "callbacks"), 2, "two");
     is_int(pl_options_count(o, "loggers"), 0, "none");
-    is_text(pl_options_part_name(o, "callbacks.1"), "model_checkpoint", "by name");
-    pl_part_request_t request = {.role = "callback", .path = "callbacks.1"};
-    is_int(pl_options_part(o, &request, &callback, &err), PL_OK, "and made");
+    is_text(pl_options_component_name(o, "callbacks.1"), "model_checkpoint", "by name");
+    pl_component_request_t request = {.role = "callback", .path = "callbacks.1"};
+    is_int(pl_options_component(o, &request, &callback, &err), PL_OK, "and made");
     pl_instance_release(&callback);
     pl_options_free(o);
 }
@@ -221,7 +223,7 @@ static void lists_are_counted_and_their_parts_made(void)
 int main(void)
 {
     scarce_init();
-    is_int(pl_register(sample_parts, &err), PL_OK, "the samples are in order");
+    is_int(pl_register(sample_components, &err), PL_OK, "the samples are in order");
     run(the_trainer_gets_its_struct);
     run(limits_of_steps_and_epochs_depend_on_each_other);
     run(the_data_connector_gets_the_general_keys_and_the_data_set_the_others);
@@ -229,7 +231,7 @@ int main(void)
     run(what_the_data_knows_fills_what_is_auto);
     run(what_nobody_knows_must_be_given);
     run(auto_is_what_the_caller_says);
-    run(a_part_may_choose_a_part);
-    run(lists_are_counted_and_their_parts_made);
+    run(a_component_may_choose_a_component);
+    run(lists_are_counted_and_their_components_made);
     return tap_done();
 }

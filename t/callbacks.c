@@ -271,12 +271,12 @@ static void every_call_ends_whichever_allocation_fails(void)
 int main(void)
 {
     scarce_init();
-    static const pl_registration_t parts[] = {{"callback", &watcher},
-                                              {"callback", &sleeper},
-                                              {"callback", &deaf},
-                                              {"callback", &pl_progress_callback},
-                                              PL_REGISTRATIONS_END};
-    pl_register(parts, NULL);
+    static const pl_registration_t components[] = {{"callback", &watcher},
+                                                   {"callback", &sleeper},
+                                                   {"callback", &deaf},
+                                                   {"callback", &pl_progress_callback},
+                                                   PL_REGISTRATIONS_END};
+    pl_register(components, NULL);
     run(callbacks_are_asked_in_order_at_their_points);
     run(interest_covers_all_of_them);
     run(wishes_add_up);

@@ -102,21 +102,21 @@ bool comes(bool (*what)(void))
     return what();
 }
 
-pl_collective_part_t *part_of(const char *collective)
+pl_collective_component_t *component_of(const char *collective)
 {
     pl_error_t err;
-    pl_instance_t part = {0};
+    pl_instance_t component = {0};
     json_t *name = json_string(collective);
     const pl_instance_request_t request = {.role = "collective", .value = name};
-    pl_instance_make(&part, &request, &err);
+    pl_instance_make(&component, &request, &err);
     json_decref(name);
-    return pl_collective_part_new(&part, NULL, &err);
+    return pl_collective_component_new(&component, NULL, &err);
 }
 
 static void rank_spawn(int rank)
 {
     pl_error_t err;
-    pl_collective_part_t *seat = part_of("shm");
+    pl_collective_component_t *seat = component_of("shm");
     const pl_start_t start = {.options = "", .context = &seat->object};
     captain->life[rank] =
         pl_spawn(captain, pl_collective_actor("shm", &err), PL_OWN_THREAD, &start,

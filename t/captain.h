@@ -40,7 +40,7 @@ void count(captain_t *c);
 /* Whether that comes to be in time. */
 bool comes(bool (*what)(void));
 
-pl_collective_part_t *part_of(const char *collective);      /* counted */
+pl_collective_component_t *component_of(const char *collective);  /* counted */
 
 /* Calls whose answer goes to told[rank][k]. */
 pl_how_t how(int rank, int k, int total_ms);

@@ -679,8 +679,8 @@ static void every_call_ends_whichever_allocation_fails(void)
 
 int main(int argc, char **argv)
 {
-    const pl_registration_t parts[] = {{"module", &net}, {0}};
-    pl_init(&argc, &argv, parts, NULL);
+    const pl_registration_t components[] = {{"module", &net}, {0}};
+    pl_init(&argc, &argv, components, NULL);
     scarce_init();
     run(a_checksum_is_that_of_the_standard);
     run(a_checksum_is_the_same_in_pieces_of_any_size);

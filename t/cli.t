@@ -403,7 +403,7 @@ what_is_not_there_is_a_wrong_request() {
 a_plugin_is_loaded_by_hand() {
     [ -e "$sample_plugin" ] || { skip "the sample plug-in was not built"; return; }
     try "$paceline" list modules --plugin "$sample_plugin"
-    like "$out" '^guest - from a plug-in' "and its parts are known"
+    like "$out" '^guest - from a plug-in' "and its components are known"
     try "$paceline" fit run.json --plugin "$sample_plugin" --print-config
     like "$out" '"plugins": \[".*sample_plugin.so"\]' "and the effective run names it"
     refused 2 'plug-in ./none.so does not exist' fit run.json --plugin ./none.so
@@ -932,7 +932,7 @@ inspect_shows_weights_and_runs() {
     like "$out" ': 4 tensors, 99 elements,' "and the sum of all"
     try "$paceline" inspect runs/classes
     like "$out" '^  val_acc +[01]' "the newest metrics of a run"
-    like "$out" 'module mlp, data csv' "and its parts"
+    like "$out" 'module mlp, data csv' "and its components"
     is "$(grep -E '^  epoch' <<<"$out")" '  epochs done 20' "the epochs done, once"
     try "$paceline" inspect runs/classes --json
     like "$out" '^\{"path":"runs/classes",.*"tensors":\{"fc1.weight":\{"dtype":"F32","shape":\[16,2\]' "or as JSON"
@@ -1002,7 +1002,7 @@ json_numbers_read_back_as_they_were() {
     like "$out" '"val_loss":0.1\}' "and no more digits than it takes"
 }
 
-list_names_parts_and_their_options() {
+list_names_components_and_their_options() {
     try "$paceline" list
     like "$out" '^modules +cnn, gan, gpt, mlp, swish$' "the modules of the build tree"
     like "$out" '^strategies +ddp, elastic, local_sgd, single, vote, zero1' "and all other roles"
@@ -1099,6 +1099,6 @@ run inspect_shows_weights_and_runs trains
 run inspect_refuses_what_predict_refuses trains
 run inspect_does_not_wait_for_a_pipe
 run json_numbers_read_back_as_they_were
-run list_names_parts_and_their_options
+run list_names_components_and_their_options
 run doctor_looks_at_machine_and_build
 done_testing

@@ -220,7 +220,7 @@ static void late(member_t *m)
             others += m->arrived[rank];
     }
     must(code == PL_OK && !m->arrived[1], "late", "is somebody else");
-    m->ops->give_up(m->part.self, &(pl_error_t){PL_ETIMEOUT, "", "too slow"});
+    m->ops->give_up(m->component.self, &(pl_error_t){PL_ETIMEOUT, "", "too slow"});
     must(m->done && m->err.code == PL_ETIMEOUT, "give_up", m->err.text);
     file_make("given-up");
 }
@@ -235,7 +235,7 @@ static void again(member_t *m)
 static void two(member_t *m)
 {
     member_t second;
-    must(m->ops->own_order(m->part.self), "its order", "is not said to be its own");
+    must(m->ops->own_order(m->component.self), "its order", "is not said to be its own");
     must(member_open(&second, "\"mpi\"", NULL) == PL_EUNSUPPORTED
              && strstr(second.err.text, "mpi has no groups of ranks"),
          "two", second.err.text);

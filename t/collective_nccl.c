@@ -85,13 +85,13 @@ static int fence_wait(pl_fence_t *fence, member_t *m)
         if (code == PL_OK && !passed) {
             poll(&(struct pollfd){m->descriptor, POLLIN, 0}, 1, 1);
             member_help(m);
-            code = m->ops->alive(m->part.self, &m->err);
+            code = m->ops->alive(m->component.self, &m->err);
         }
         if (pl_now() > until)
             code = pl_fail(&m->err, PL_ETIMEOUT, "the test has waited too long");
     }
     if (code != PL_OK)
-        m->ops->give_up(m->part.self, &m->err);
+        m->ops->give_up(m->component.self, &m->err);
     return code;
 }
 
@@ -218,7 +218,7 @@ static void every_operation(member_t *m, void *user)
         code = code == PL_OK ? m->err.code : code;
     }
     __atomic_add_fetch(&o->failed, code != PL_OK, __ATOMIC_RELAXED);
-    m->ops->close(m->part.self);
+    m->ops->close(m->component.self);
     m->ops = NULL;
     card_close(&c);
 }
@@ -249,13 +249,13 @@ static void the_order_of_the_library_is_its_own(void)
     operations_check("{\"name\": \"nccl\", \"order\": \"library\"}", RANKS, false);
     member_t m;
     member_open(&m, "{\"name\": \"nccl\", \"order\": \"library\"}", NULL);
-    ok(m.ops->own_order(m.part.self), "which it says");
+    ok(m.ops->own_order(m.component.self), "which it says");
     member_close(&m);
     member_open(&m, "\"nccl\"", NULL);
-    ok(!m.ops->own_order(m.part.self), "and without the option it does not");
+    ok(!m.ops->own_order(m.component.self), "and without the option it does not");
     member_close(&m);
     member_open(&m, "{\"name\": \"nccl\", \"host\": \"own\"}", NULL);
-    ok(m.ops->own_order(m.part.self), "but for that of a host's collective");
+    ok(m.ops->own_order(m.component.self), "but for that of a host's collective");
     member_close(&m);
 }
 
@@ -288,15 +288,15 @@ static void sums_of_many_ranks_are_added_in_parts(void)
     call->stream_new(&stream, CU_STREAM_APART);
     cuda_sums_t *sums = cuda_sums_new(library, card.lent->device, MANY, pl_tree_left,
                                       &err);
-    const CUdeviceptr room = sums ? cuda_sums_room(sums, APART, &err) : 0;
+    const CUdeviceptr staging = sums ? cuda_sums_staging(sums, APART, &err) : 0;
     for (int rank = 0; rank < MANY; rank++)
         for (uint64_t k = 0; k < COUNT; k++)
             part[rank][k] = element_of(rank, k);
-    if (room)
-        call->copy_in(room, part, sizeof part, stream);
-    const cuda_sum_t sum = {5, room + 5 * APART, APART, COUNT, PL_F32, false};
-    if (ok(room && cuda_sums_add(sums, &sum, stream, &err) == PL_OK, "%d ranks: %s", MANY,
-           err.text))
+    if (staging)
+        call->copy_in(staging, part, sizeof part, stream);
+    const cuda_sum_t sum = {5, staging + 5 * APART, APART, COUNT, PL_F32, false};
+    if (ok(staging && cuda_sums_add(sums, &sum, stream, &err) == PL_OK, "%d ranks: %s",
+           MANY, err.text))
         call->copy_out(got, sum.own, sizeof got, stream);
     for (uint64_t k = 0; k < COUNT; k++) {
         float value[MANY];
@@ -361,7 +361,7 @@ static void reduce_on(member_t *m, int number, uint64_t count, int times)
     card_fill(&c, m->rank, count);
     for (int k = 0; code == PL_OK && k < times; k++)
         code = card_move(&c, m, (pl_want_t){.move = PL_MOVE_all_reduce, .count = count});
-    m->ops->close(m->part.self);
+    m->ops->close(m->component.self);
     m->ops = NULL;
     card_close(&c);
 }
@@ -398,7 +398,7 @@ static void other_moves(member_t *m, void *user)
         card_move(&c, m,
                   (pl_want_t){.move = m->rank ? PL_MOVE_all_gather : PL_MOVE_all_reduce,
                               .count = 64});
-    m->ops->close(m->part.self);
+    m->ops->close(m->component.self);
     m->ops = NULL;
     card_close(&c);
 }
@@ -426,7 +426,7 @@ static void no_share(member_t *m, void *user)
     cuda->region(c.device, PL_REGION_GRADS, PL_F32, ELEMENTS, NULL);
     cuda->lend(c.device, PL_REGION_GRADS, &c.lent, NULL);
     card_move(&c, m, (pl_want_t){.move = PL_MOVE_all_reduce, .count = 4});
-    m->ops->close(m->part.self);
+    m->ops->close(m->component.self);
     m->ops = NULL;
     card_close(&c);
 }
@@ -459,7 +459,7 @@ static void memory_is_shared_when_the_ranks_have_joined(void)
                            .world = &world,
                            .arrived = arrived,
                            .done = join_done};
-    is_int(m.ops->join(m.part.self, &join, &m.err), PL_OK, "a rank joins");
+    is_int(m.ops->join(m.component.self, &join, &m.err), PL_OK, "a rank joins");
     is_int(card_open(&c, &m, 0), PL_ESTATE, "and shares memory at once");
     is_text(m.err.text, "share_memory of memory of a device while the ranks join",
             "which is refused");
@@ -559,11 +559,11 @@ static void reduce_and_give_up(member_t *m, void *user)
             member_help(m);
         }
         op.fence->ops->passed(op.fence, &passed, NULL);
-        m->ops->give_up(m->part.self, &(pl_error_t){PL_ETIMEOUT, "too late"});
+        m->ops->give_up(m->component.self, &(pl_error_t){PL_ETIMEOUT, "too late"});
         pl_object_unref(op.fence);
     }
     __atomic_add_fetch((int *)user, passed, __ATOMIC_RELAXED);
-    m->ops->close(m->part.self);
+    m->ops->close(m->component.self);
     m->ops = NULL;
     card_close(&c);
 }
@@ -664,7 +664,8 @@ static bool own_order(const void *self)
 int main(int argc, char **argv)
 {
     static pl_collective_ops_t own;
-    static const pl_registration_t parts[] = {{"collective", &own}, PL_REGISTRATIONS_END};
+    static const pl_registration_t components[] = {{"collective", &own},
+                                                   PL_REGISTRATIONS_END};
     static const named_script_t scripts[] = {{"reduce_for_ever", reduce_for_ever},
                                              {NULL, NULL}};
     char text[4096];
@@ -684,7 +685,7 @@ int main(int argc, char **argv)
     own = pl_shm_collective;
     own.name = "own";
     own.own_order = own_order;
-    pl_register(parts, NULL);
+    pl_register(components, NULL);
     cuda = cuda_plugin()->table;
     if (rank_main(argc, argv, scripts))
         return 0;

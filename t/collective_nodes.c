@@ -19,7 +19,7 @@
 
 enum { NODES = 2, RANKS = 4, ELEMENTS = 300007 };
 
-static const char part[] = "\"best\"";
+static const char component[] = "\"best\"";
 
 /* ---- what ranks do ---- */
 
@@ -132,7 +132,7 @@ static void ranks_start(rank_process_t *rank, const char *place, const char *scr
         snprintf(host, sizeof host, "10.77.0.%d", place[k] - '0' + 1);
         setenv("RANK_NODE", path, 1);
         setenv("RANK_HOST", host, 1);
-        rank_start(&rank[k], part, script, k, RANKS);
+        rank_start(&rank[k], component, script, k, RANKS);
         address[k] = rank[k].address;
     }
     for (int k = 0; k < RANKS; k++)

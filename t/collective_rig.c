@@ -37,26 +37,26 @@ static void op_done(pl_operation_t *op, const pl_error_t *err)
     current->err = err ? *err : (pl_error_t){0};
 }
 
-int member_open(member_t *m, const char *part, const pl_seat_t *seat)
+int member_open(member_t *m, const char *component, const pl_seat_t *seat)
 {
     *m = (member_t){0};
-    json_t *value = json_loads(part, JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK, NULL);
+    json_t *value = json_loads(component, JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK, NULL);
     const pl_instance_request_t request = {.role = "collective", .value = value};
-    int code = pl_instance_make(&m->part, &request, &m->err);
+    int code = pl_instance_make(&m->component, &request, &m->err);
     json_decref(value);
-    m->place = strchr(part, '@');
+    m->place = strchr(component, '@');
     if (code != PL_OK)
         return code;
-    m->ops = m->part.ops;
-    return m->ops->open(m->part.self, seat ? seat : &(pl_seat_t){0}, m->address,
+    m->ops = m->component.ops;
+    return m->ops->open(m->component.self, seat ? seat : &(pl_seat_t){0}, m->address,
                         &m->descriptor, &m->err);
 }
 
 void member_close(member_t *m)
 {
     if (m->ops)
-        m->ops->close(m->part.self);
-    pl_instance_release(&m->part);
+        m->ops->close(m->component.self);
+    pl_instance_release(&m->component);
 }
 
 static int unsupported(void *self, pl_operation_t *op, pl_error_t *err)
@@ -90,16 +90,16 @@ int member_begin(member_t *m, pl_operation_t *op)
     memset(m->arrived, 0, sizeof m->arrived);
     op->arrived = m->arrived;
     op->done = op_done;
-    int code = slot_of(m->ops, op->want.move)(m->part.self, op, &m->err);
+    int code = slot_of(m->ops, op->want.move)(m->component.self, op, &m->err);
     if (code != PL_OK)
-        m->ops->give_up(m->part.self, &m->err);
+        m->ops->give_up(m->component.self, &m->err);
     return code;
 }
 
 void member_help(member_t *m)
 {
     current = m;
-    m->ops->advance(m->part.self);
+    m->ops->advance(m->component.self);
 }
 
 int member_wait(member_t *m, int milliseconds)
@@ -113,7 +113,7 @@ int member_wait(member_t *m, int milliseconds)
         member_help(m);
     }
     if (m->err.code != PL_OK)
-        m->ops->give_up(m->part.self, &(pl_error_t){.text = "as another did"});
+        m->ops->give_up(m->component.self, &(pl_error_t){.text = "as another did"});
     return m->err.code;
 }
 
@@ -191,7 +191,7 @@ float element_of(int rank, uint64_t k)
 
 typedef struct crew {
     pthread_barrier_t all_open;
-    const char *part;
+    const char *component;
     int size;
     script_t script;
     void *user;
@@ -211,7 +211,7 @@ static void *sailor_run(void *user)
     sailor_t *sailor = user;
     crew_t *crew = sailor->crew;
     member_t *m = &sailor->member;
-    if (member_open(m, crew->part, NULL) != PL_OK)
+    if (member_open(m, crew->component, NULL) != PL_OK)
         __atomic_store_n(&crew->failed, true, __ATOMIC_RELAXED);
     pthread_barrier_wait(&crew->all_open);
     if (!__atomic_load_n(&crew->failed, __ATOMIC_RELAXED)
@@ -228,10 +228,10 @@ static void error_note(const pl_error_t *err)
         members_error = *err;
 }
 
-void members_run(const char *part, int size, script_t script, void *user)
+void members_run(const char *component, int size, script_t script, void *user)
 {
     static sailor_t sailor[MEMBERS_MOST];
-    crew_t crew = {.part = part, .size = size, .script = script, .user = user};
+    crew_t crew = {.component = component, .size = size, .script = script, .user = user};
     pthread_barrier_init(&crew.all_open, NULL, (unsigned)size);
     for (int k = 0; k < size; k++)
         crew.address[k] = sailor[k].member.address;
@@ -251,7 +251,7 @@ void members_run(const char *part, int size, script_t script, void *user)
 
 extern char **environ;
 
-void rank_start(rank_process_t *p, const char *part, const char *script, int rank,
+void rank_start(rank_process_t *p, const char *component, const char *script, int rank,
                 int size)
 {
     int in[2], out[2];
@@ -262,7 +262,7 @@ void rank_start(rank_process_t *p, const char *part, const char *script, int ran
     snprintf(number, sizeof number, "%d", rank);
     snprintf(count, sizeof count, "%d", size);
     char *args[] = {
-        path,  option, (char *)(uintptr_t)part, (char *)(uintptr_t)script, number,
+        path,  option, (char *)(uintptr_t)component, (char *)(uintptr_t)script, number,
         count, NULL};
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
@@ -285,9 +285,9 @@ void rank_tell(rank_process_t *p, const char *const *address, int size)
     fflush(p->to);
 }
 
-static const char *line_read(FILE *from, char *line, int room)
+static const char *line_read(FILE *from, char *line, int capacity)
 {
-    if (!fgets(line, room, from))
+    if (!fgets(line, capacity, from))
         return "";
     line[strcspn(line, "\n")] = '\0';
     return line;
@@ -320,13 +320,13 @@ static pl_seat_t seat_of_node(void)
     return (pl_seat_t){.host = getenv("RANK_HOST"), .key = path ? key : NULL};
 }
 
-static void rank_run(const char *part, script_t script, int rank, int size)
+static void rank_run(const char *component, script_t script, int rank, int size)
 {
     member_t m;
     const pl_seat_t seat = seat_of_node();
     static char text[MEMBERS_MOST][PL_ADDRESS_TEXT];
     const char *address[MEMBERS_MOST];
-    if (member_open(&m, part, &seat) == PL_OK) {
+    if (member_open(&m, component, &seat) == PL_OK) {
         printf("%s\n", m.address);
         fflush(stdout);
         for (int k = 0; k < size; k++)

@@ -12,7 +12,7 @@ enum { MEMBERS_MOST = 80 };
 
 /* A rank, driven by the thread that calls for it. */
 typedef struct member {
-    pl_instance_t part;
+    pl_instance_t component;
     const pl_collective_ops_t *ops;
     int rank, size, descriptor;
     uint64_t step;                              /* of chunks  [0: that of a cache line] */
@@ -25,7 +25,7 @@ typedef struct member {
 
 /* The part as a run file has it: "\"shm\"", or an object.  "\"best\"@0012": the ranks
  * believe that they are on these machines. */
-int member_open(member_t *m, const char *part, const pl_seat_t *seat);
+int member_open(member_t *m, const char *component, const pl_seat_t *seat);
 int member_join(member_t *m, int rank, int size, const char *const *address);
 void member_close(member_t *m);
 
@@ -47,7 +47,7 @@ float element_of(int rank, uint64_t k);
 
 /* So many ranks, each on a thread, meet, run the script and part. */
 typedef void (*script_t)(member_t *m, void *user);
-void members_run(const char *part, int size, script_t script, void *user);
+void members_run(const char *component, int size, script_t script, void *user);
 /* The first error of the last members_run() that is not told by another rank. */
 extern pl_error_t members_error;
 
@@ -70,7 +70,7 @@ typedef struct named_script {
 /* Of a program whose own main() begins with rank_main().  With the environment's
  * RANK_NODE, a file of a network namespace, it is in there, at the address RANK_HOST, and
  * has a key. */
-void rank_start(rank_process_t *p, const char *part, const char *script, int rank,
+void rank_start(rank_process_t *p, const char *component, const char *script, int rank,
                 int size);
 void rank_tell(rank_process_t *p, const char *const *address, int size);
 /* A line that it prints; "" at its end. */

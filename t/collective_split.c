@@ -62,11 +62,11 @@ static int split_one(int rank, const char *name, int color)
                                      .rank = rank,
                                      .size = RANKS,
                                      .color = color,
-                                     .part = part_of(name),
+                                     .component = component_of(name),
                                      .done = split_tell,
                                      .ended = split_end};
     pl_collective_split(captain, &split[rank], &err);
-    pl_object_unref(split[rank].part);
+    pl_object_unref(split[rank].component);
     return err.code;
 }
 
@@ -228,7 +228,7 @@ static void one_split_at_a_time_is_possible(void)
     captain_meet();
     split_one(0, "slow", 7);
     second = split[0];
-    second.part = part_of("shm");
+    second.component = component_of("shm");
     is_int(pl_collective_split(captain, &second, &err), PL_EBUSY, "a second is refused");
     for (int rank = 1; rank < RANKS; rank++)
         split_one(rank, "slow", 7);
@@ -246,20 +246,20 @@ static void one_split_at_a_time_is_possible(void)
     groups_end(RANKS, 0, 1, 2);
     second.rank = RANKS;
     is_int(pl_collective_split(captain, &second, &err), PL_EINVAL, "%s", err.text);
-    pl_object_unref(second.part);
+    pl_object_unref(second.component);
     captain_close();
 }
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"collective", &slow},
-                                              {"collective", &shut},
-                                              PL_REGISTRATIONS_END};
+    static const pl_registration_t components[] = {{"collective", &slow},
+                                                   {"collective", &shut},
+                                                   PL_REGISTRATIONS_END};
     slow = shut = pl_shm_collective;
     slow.name = "slow", slow.open = slow_open;
     shut.name = "shut", shut.open = shut_open, shut.close = shut_close;
     sem_init(&may_open, 0, 0);
-    pl_init(NULL, NULL, parts, NULL);
+    pl_init(NULL, NULL, components, NULL);
     run(ranks_of_one_color_are_a_group);
     run(a_group_that_cannot_meet_says_why);
     run(a_group_that_cannot_be_opened_fails_on_all_ranks);

@@ -23,11 +23,11 @@ static const pl_seat_t seat = {.key = key}, other_seat = {.key = other_key};
 
 /* ---- who may listen where ---- */
 
-static void open_fails(const char *part, const pl_seat_t *at, int code,
+static void open_fails(const char *component, const pl_seat_t *at, int code,
                        const char *pattern)
 {
     member_t m;
-    is_int(member_open(&m, part, at), code, "%s is refused", part);
+    is_int(member_open(&m, component, at), code, "%s is refused", component);
     like(m.err.text, pattern, "%s", m.err.text);
     member_close(&m);
 }
@@ -96,12 +96,12 @@ static void pair_meet(member_t m[2], const char *const *first, const char *const
     together(m, op, milliseconds);
 }
 
-static void pair_join(member_t m[2], const char *part, const pl_seat_t *first,
+static void pair_join(member_t m[2], const char *component, const pl_seat_t *first,
                       const pl_seat_t *second, int milliseconds)
 {
     const char *address[2] = {m[0].address, m[1].address};
-    member_open(&m[0], part, first);
-    member_open(&m[1], part, second);
+    member_open(&m[0], component, first);
+    member_open(&m[1], component, second);
     pair_meet(m, address, address, milliseconds);
 }
 
@@ -115,13 +115,13 @@ static void pair_close(member_t m[2])
 
 static void two_jobs_do_not_get_one_port(void)
 {
-    char part[64];
+    char component[64];
     unsigned port = 0;
     member_t first, second;
     member_open(&first, "\"tcp\"", NULL);
     sscanf(first.address, "tcp 127.0.0.1 %u", &port);
-    snprintf(part, sizeof part, "{\"name\": \"tcp\", \"port\": %u}", port);
-    is_int(member_open(&second, part, NULL), PL_EIO, "the second is refused");
+    snprintf(component, sizeof component, "{\"name\": \"tcp\", \"port\": %u}", port);
+    is_int(member_open(&second, component, NULL), PL_EIO, "the second is refused");
     like(second.err.text, "cannot listen at 127.0.0.1, port [0-9]+: Address already in",
          "%s", second.err.text);
     member_close(&second);
@@ -267,7 +267,7 @@ static void who_stops_reading_is_waited_for_in_bounded_memory(void)
     is_int(scarce_live(), before, "and nothing is kept for it");
     ok(m[0].arrived[0] && !m[0].arrived[1], "it is known who it is");
     const int64_t began = pl_now();
-    m[0].ops->give_up(m[0].part.self, &(pl_error_t){PL_ETIMEOUT, "", "too slow"});
+    m[0].ops->give_up(m[0].component.self, &(pl_error_t){PL_ETIMEOUT, "", "too slow"});
     member_close(&m[0]);
     ok(m[0].done && pl_now() - began < 2 * PL_SECOND, "but not when it is given up");
     is_int(member_wait(&m[1], 20000), PL_EPEER, "when it reads again it hears of it");
@@ -454,7 +454,7 @@ static int listen_near(unsigned short *port)
     return fd;
 }
 
-/* A rank calls at a door behind which somebody listens who has no key. */
+/* A rank connects to a listener that has no key. */
 static void nothing_of_the_run_is_said_to_who_has_no_key(void)
 {
     unsigned short port;
@@ -462,7 +462,7 @@ static void nothing_of_the_run_is_said_to_who_has_no_key(void)
     char text[PL_ADDRESS_TEXT];
     size_t count = 0;
     member_t m;
-    int door = listen_near(&port);
+    int listener = listen_near(&port);
     member_open(&m, sealed, &seat);
     snprintf(text, sizeof text, "tcp 127.0.0.1 %d 00112233445566778899aabbccddeeff",
              port);
@@ -470,7 +470,7 @@ static void nothing_of_the_run_is_said_to_who_has_no_key(void)
     const pl_world_t world = {1, 2, address};
     pl_operation_t op = {.want = {.move = PL_MOVE_join}, .world = &world};
     member_begin(&m, &op);
-    int fd = accept(door, NULL, NULL);
+    int fd = accept(listener, NULL, NULL);
     send(fd, "plctcp01 and a number of thirty-two bytes", 40, 0);
     member_wait(&m, 100);
     for (ssize_t got;
@@ -479,7 +479,7 @@ static void nothing_of_the_run_is_said_to_who_has_no_key(void)
     is_int(count, 40 + CIPHER_HEADER, "but two random numbers");
     ok(!m.arrived[0], "it is not taken for a rank");
     close(fd);
-    close(door);
+    close(listener);
     member_close(&m);
 }
 

@@ -499,7 +499,8 @@ static void a_rank_that_is_stopped_is_known_not_to_have_come(void)
         is_int(code, PL_ETIMEOUT, "%s does not end while one is stopped", kinds[kind]);
         ok(f.own.arrived[0] && f.own.arrived[1] && !f.own.arrived[2],
            "it is known which");
-        f.own.ops->give_up(f.own.part.self, &(pl_error_t){PL_ETIMEOUT, "", "too slow"});
+        f.own.ops->give_up(f.own.component.self,
+                           &(pl_error_t){PL_ETIMEOUT, "", "too slow"});
         ok(f.own.done && f.own.err.code == PL_ETIMEOUT, "an abort ends it");
         like(rank_line(&f.other[0]), "PL_EPEER rank 0 aborted: too slow",
              "on the others, too");

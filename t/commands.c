@@ -683,8 +683,9 @@ static void a_run_that_comes_to_its_end_has_not_been_stopped(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"callback", &brake}, PL_REGISTRATIONS_END};
-    far_init(parts);
+    static const pl_registration_t components[] = {{"callback", &brake},
+                                                   PL_REGISTRATIONS_END};
+    far_init(components);
     run(a_pause_holds_the_run_between_two_steps);
     run(a_pause_is_no_time_of_the_runs);
     run(either_may_be_asked_for_twice);

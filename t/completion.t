@@ -44,7 +44,7 @@ files_are_completed() {
 
 keys_and_their_values_are_completed() {
     is "$(completed 'paceline fit run.json --set trainer.max_ep')" "trainer.max_epochs=" "a key of the trainer"
-    is "$(completed 'paceline fit run.json --set trainer.strategy=dd')" "ddp" "a part"
+    is "$(completed 'paceline fit run.json --set trainer.strategy=dd')" "ddp" "a component"
     is "$(completed 'paceline fit run.json --set trainer.strategy.buck')" "trainer.strategy.bucket_mb=" "its option"
     is "$(completed 'paceline fit run.json --set=trainer.nan_policy=s')" $'skip\nstop' "a word of a range"
     is "$(completed 'paceline fit run.json --set module.hid')" "module.hidden=" "a module's, which is a plug-in"

@@ -29,17 +29,17 @@ static void start(const char *section)
     pl_object_unref(job);
 }
 
-static asked_t *open_part(pl_stage_t stage, uint32_t part, uint32_t parts)
+static asked_t *open_partition(pl_stage_t stage, uint32_t partition, uint32_t partitions)
 {
     const pl_open_data_t fields = {.stage = stage,
-                                   .partition = part,
-                                   .partitions = parts};
+                                   .partition = partition,
+                                   .partitions = partitions};
     return queen_call(data, PL_MESSAGE_open_data, &fields);
 }
 
 static asked_t *open_data(pl_stage_t stage)
 {
-    return open_part(stage, 0, 1);
+    return open_partition(stage, 0, 1);
 }
 
 /* Starts, opens for a fit and leaves the layout with the caller. */
@@ -222,25 +222,25 @@ static void the_last_batch_is_smaller(void)
 }
 
 /* A pass over one part of the samples, and what the layout said of its batches. */
-static pass_t *pass_of_part(const char *section, uint32_t part, uint32_t parts,
-                            pl_layout_t *layout)
+static pass_t *pass_of_partition(const char *section, uint32_t partition,
+                                 uint32_t partitions, pl_layout_t *layout)
 {
     start(section);
-    *layout = *(pl_layout_t *)open_part(PL_TRAIN, part, parts)->object;
+    *layout = *(pl_layout_t *)open_partition(PL_TRAIN, partition, partitions)->object;
     pass_t *pass = pass_of(PL_TRAIN, 3);
     queen_close();
     return pass;
 }
 
 /* Every sample in one part, as many batches in each, their sizes among those told. */
-static void parts_check(const char *section, uint32_t parts, int samples)
+static void components_check(const char *section, uint32_t partitions, int samples)
 {
     pass_t *all = calloc(1, sizeof *all);
     bool told = true, alike = true;
-    for (uint32_t part = 0; part < parts; part++) {
+    for (uint32_t partition = 0; partition < partitions; partition++) {
         pl_layout_t layout;
-        pass_t *pass = pass_of_part(section, part, parts, &layout);
-        alike &= pass->batches == all->batches || part == 0;
+        pass_t *pass = pass_of_partition(section, partition, partitions, &layout);
+        alike &= pass->batches == all->batches || partition == 0;
         all->batches = pass->batches;
         for (int k = 0; k < pass->batches; k++) {
             bool found = pass->size[k] == 0;
@@ -253,7 +253,7 @@ static void parts_check(const char *section, uint32_t parts, int samples)
         free(pass);
     }
     ok(all->samples == samples && times_each(all, NULL, samples) == 1,
-       "%d samples in %u parts: each is in one", samples, parts);
+       "%d samples in %u parts: each is in one", samples, partitions);
     ok(alike, "all have %d batches", all->batches);
     ok(told, "of sizes that were told before");
     free(all);
@@ -261,11 +261,14 @@ static void parts_check(const char *section, uint32_t parts, int samples)
 
 static void parts_share_the_samples(void)
 {
-    parts_check("{\"name\": \"numbers\", \"samples\": 10, \"batch_size\": 2}", 3, 10);
-    parts_check("{\"name\": \"numbers\", \"samples\": 13, \"batch_size\": 3}", 4, 13);
-    parts_check("{\"name\": \"numbers\", \"samples\": 2, \"batch_size\": 4}", 4, 2);
+    components_check("{\"name\": \"numbers\", \"samples\": 10, \"batch_size\": 2}", 3,
+                     10);
+    components_check("{\"name\": \"numbers\", \"samples\": 13, \"batch_size\": 3}", 4,
+                     13);
+    components_check("{\"name\": \"numbers\", \"samples\": 2, \"batch_size\": 4}", 4, 2);
     start("{\"name\": \"numbers\", \"samples\": 10, \"batch_size\": 2}");
-    is_int(open_part(PL_TRAIN, 3, 3)->error.code, PL_EINVAL, "there is no part 3 of 3");
+    is_int(open_partition(PL_TRAIN, 3, 3)->error.code, PL_EINVAL,
+           "there is no part 3 of 3");
     queen_close();
 }
 
@@ -273,14 +276,14 @@ static void parts_share_the_samples(void)
 static void parts_of_a_batch_make_the_whole_one(void)
 {
     pl_layout_t layout;
-    pass_t *whole = pass_of_part("{\"name\": \"numbers\", \"samples\": 20, "
-                                 "\"batch_size\": 4}",
-                                 0, 1, &layout);
+    pass_t *whole = pass_of_partition("{\"name\": \"numbers\", \"samples\": 20, "
+                                      "\"batch_size\": 4}",
+                                      0, 1, &layout);
     pass_t *half[2];
-    for (uint32_t part = 0; part < 2; part++)
-        half[part] = pass_of_part("{\"name\": \"numbers\", \"samples\": 20, "
-                                  "\"batch_size\": 2}",
-                                  part, 2, &layout);
+    for (uint32_t partition = 0; partition < 2; partition++)
+        half[partition] = pass_of_partition("{\"name\": \"numbers\", \"samples\": 20, "
+                                            "\"batch_size\": 2}",
+                                            partition, 2, &layout);
     bool same = true;
     for (int k = 0; k < 20; k++)
         same &= whole->x[k] == half[k % 2]->x[k / 2];
@@ -453,11 +456,11 @@ static const char *put_classes(void)
 }
 
 /* Counts what a part validates on, by class, and adds up its samples. */
-static void held_count(const char *section, uint32_t part, uint32_t parts, int count[2],
-                       double *sum)
+static void held_count(const char *section, uint32_t partition, uint32_t partitions,
+                       int count[2], double *sum)
 {
     start(section);
-    open_part(PL_TRAIN, part, parts);
+    open_partition(PL_TRAIN, partition, partitions);
     begin(PL_VALIDATE, 0);
     for (asked_t *fetched; (fetched = fetch(PL_VALIDATE))->object;) {
         const pl_batch_t *batch = (const pl_batch_t *)fetched->object;
@@ -481,8 +484,8 @@ static void a_stratified_split_is_the_same_for_any_number_of_ranks(void)
     held_count(section, 0, 1, alone, &sum);
     ok(alone[0] == 15 && alone[1] == 5, "a quarter of each class: %d and %d", alone[0],
        alone[1]);
-    for (uint32_t part = 0; part < 3; part++)
-        held_count(section, part, 3, together, &other);
+    for (uint32_t partition = 0; partition < 3; partition++)
+        held_count(section, partition, 3, together, &other);
     ok(together[0] == 15 && together[1] == 5 && other == sum, "of three ranks as well");
 }
 
@@ -892,14 +895,14 @@ int main(void)
 {
     scarce_init();
     static const pl_dataset_ops_t halves = {.name = "halves", .size = 1};
-    static const pl_registration_t parts[] = {{"dataset", &numbers_dataset},
-                                              {"dataset", &halves},
-                                              {"dataset", &pl_csv_dataset},
-                                              {"dataset", &pl_npy_dataset},
-                                              {"dataset", &pl_idx_dataset},
-                                              {"dataset", &wide_dataset},
-                                              PL_REGISTRATIONS_END};
-    pl_register(parts, NULL);
+    static const pl_registration_t components[] = {{"dataset", &numbers_dataset},
+                                                   {"dataset", &halves},
+                                                   {"dataset", &pl_csv_dataset},
+                                                   {"dataset", &pl_npy_dataset},
+                                                   {"dataset", &pl_idx_dataset},
+                                                   {"dataset", &wide_dataset},
+                                                   PL_REGISTRATIONS_END};
+    pl_register(components, NULL);
     run(batches_are_the_same_whatever_reads_them);
     run(every_sample_comes_once_in_an_epoch);
     run(an_order_that_is_not_shuffled_is_that_of_the_data);

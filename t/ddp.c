@@ -17,7 +17,7 @@
 static const char *const devices[] = {"fake", "cpu"};
 #define DEVICES 2
 
-/* ---- ddp whose regions do not lie beside its board ---- */
+/* ---- ddp whose regions do not lie beside its control buffer ---- */
 
 static atomic_int separated;                       /* steps whose regions lay elsewhere */
 
@@ -25,7 +25,7 @@ static void separate_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
                           const pl_error_t *failure, bool halt)
 {
     (void)sums;
-    separated += ddp->replica.bulk[PL_REGION_GRADS].memory != ddp->board;
+    separated += ddp->replica.bulk[PL_REGION_GRADS].memory != ddp->control;
     pl_replica_reduced(&ddp->replica, failure, halt);
 }
 
@@ -480,10 +480,10 @@ static void what_is_not_finite_is_told_with_its_rank(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {
+    static const pl_registration_t components[] = {
         {"module", &rig_normed}, {"module", &watcher},    {"module", &stubborn},
         {"callback", &faints},   {"strategy", &separate}, PL_REGISTRATIONS_END};
-    rig_init(parts);
+    rig_init(components);
     run(ranks_train_what_one_does);
     run(samples_that_do_not_come_out_even_count_once);
     run(batches_may_come_in_parts);

@@ -292,7 +292,7 @@ static void buckets_change_no_bit(void)
 
 /* ---- While backward goes on ---- */
 
-enum { BOARD, TENSORS };                    /* lent memory, in the order of its lending */
+enum { CONTROL, TENSORS };                  /* lent memory, in the order of its lending */
 
 /* Sums of gradients that ranks have begun. */
 static int sums_begun;                                      /* atomic */
@@ -380,7 +380,7 @@ static int read_slowly(void *user, const pl_read_request_t *request, void *const
 
 static bool has_cpu(void)
 {
-    return pl_part_find("accelerator", "cpu", NULL) != NULL;
+    return pl_component_find("accelerator", "cpu", NULL) != NULL;
 }
 
 static double most_of(const json_t *ranks, const char *what)
@@ -591,14 +591,14 @@ static void options_that_have_no_meaning_here_are_answered(void)
 int main(void)
 {
     static pl_collective_ops_t counted;
-    static const pl_registration_t parts[] = {
+    static const pl_registration_t components[] = {
         {"collective", &counted}, {"dataset", &uneven}, {"operator", &gate},
         {"operator", &gate_back}, {"module", &gated},   {"dataset", &uneven},
         PL_REGISTRATIONS_END};
     counted = pl_shm_collective;
     counted.name = "counted";
     counted.all_reduce = counted_all_reduce;
-    rig_init(parts);
+    rig_init(components);
     run(ranks_that_find_other_data_are_told_so);
     run(a_run_that_goes_back_does_so_on_all_ranks);
     run(a_run_goes_back_so_often_and_no_more);

@@ -264,8 +264,8 @@ void *device_stand_in(const char *file, const char *symbol)
 
 const pl_precision_ops_t *device_precision(const char *name)
 {
-    for (const pl_registration_t *r = pl_precision_parts; r->role; r++)
-        if (!strcmp(((const pl_part_t *)r->table)->name, name))
+    for (const pl_registration_t *r = pl_precision_components; r->role; r++)
+        if (!strcmp(((const pl_component_t *)r->table)->name, name))
             return r->table;
     return NULL;
 }

@@ -48,7 +48,7 @@ every_event_is_described() {
     done
 }
 
-# What every key and part is called that the command knows.
+# What every key and component is called that the command knows.
 known_names() {
     "$paceline" list --json | grep -o '"name":"[^"]*"'
     for section in data trainer averaging optimizer module; do
@@ -56,7 +56,7 @@ known_names() {
     done
 }
 
-the_list_of_options_has_every_part_and_key() {
+the_list_of_options_has_every_component_and_key() {
     missing=$(known_names | sed 's/.*:"\(.*\)"/\1/' | sort -u | while read -r name; do
         grep -qF "\`$name\`" "$srcdir/doc/options.md" || echo "$name"
     done)
@@ -190,7 +190,7 @@ a_program_is_built_from_the_tree_as_readme_says() {
     done
 }
 
-examples_of_parts_are_built_as_readme_says() {
+examples_of_components_are_built_as_readme_says() {
     local cc words example
     read -ra cc <<<"${CC:-cc}"
     if ! command -v "${cc[0]}" >/dev/null; then
@@ -267,7 +267,7 @@ the_site_has_every_page_and_no_broken_link() {
 
 run every_event_is_described
 run the_list_of_options_is_the_newest
-run the_list_of_options_has_every_part_and_key
+run the_list_of_options_has_every_component_and_key
 run each_hook_of_lightning_has_a_line
 run readme_and_quickstart_need_the_same_packages
 run every_target_of_make_is_told_of
@@ -277,7 +277,7 @@ run packages_are_not_begun_without_what_they_need
 run quickstart_says_what_to_type_on_a_bare_image
 run the_programs_of_readme_compile
 run a_program_is_built_from_the_tree_as_readme_says
-run examples_of_parts_are_built_as_readme_says
+run examples_of_components_are_built_as_readme_says
 run what_readme_runs_can_be_run
 run every_page_is_in_the_index_and_is_installed
 run the_site_has_every_page_and_no_broken_link

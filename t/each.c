@@ -88,8 +88,9 @@ int main(int argc, char **argv)
                                      .field = {{"x", PL_F32, PL_SHAPE(2)},
                                                {"y", PL_I64, {0}}},
                                      .read = points_read};
-    static const pl_registration_t parts[] = {{"module", &line}, PL_REGISTRATIONS_END};
-    int code = pl_init(&argc, &argv, parts, &err);
+    static const pl_registration_t components[] = {{"module", &line},
+                                                   PL_REGISTRATIONS_END};
+    int code = pl_init(&argc, &argv, components, &err);
     how = argc > 1 ? argv[1] : how;
     if (is_other("early"))
         return 0;

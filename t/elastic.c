@@ -18,7 +18,7 @@
 
 static bool has_cpu(void)
 {
-    bool there = pl_part_find("accelerator", "cpu", NULL) != NULL;
+    bool there = pl_component_find("accelerator", "cpu", NULL) != NULL;
     if (!there)
         tap_skip("this build has no accelerator cpu");
     return there;

@@ -213,9 +213,9 @@ static void a_test_that_is_left_out_reads_nothing(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"dataset", &counted},
-                                              PL_REGISTRATIONS_END};
-    rig_init(parts);
+    static const pl_registration_t components[] = {{"dataset", &counted},
+                                                   PL_REGISTRATIONS_END};
+    rig_init(components);
     run(training_on_nothing_fails);
     run(validation_of_nothing_is_passed_over);
     run(no_batches_that_were_asked_for_are_no_warning);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# extensions.t - tests that parts of every role can come from shared objects made with the installed headers alone
+# extensions.t - tests that components of every role can come from shared objects made with the installed headers alone
 . "$(dirname "$0")/tap.sh"
 
 read -ra cc <<<"${CC:-cc}"                                # "ccache gcc"
@@ -98,7 +98,7 @@ whatever_they_declare_is_exported() {
 # A run of 7 steps on rings, with further options of the command.
 rings() {
     rm -rf runs
-    try "$paceline" fit rings.json --plugin plugins/parts.so --plugin plugins/rings.so "$@"
+    try "$paceline" fit rings.json --plugin plugins/components.so --plugin plugins/rings.so "$@"
     is "$status$(grep -E 'warning|error|paceline:' <<<"$err")" 0 "it trains: $*"
     like "$out" '^stopped .* 7 steps' "until the callback has it end"
 }
@@ -117,7 +117,7 @@ so_does_a_strategy() {
     cp runs/0001/model.safetensors halved
     rings --set optimizer.lr=0.01
     ok "and an option of its own" cmp runs/0001/model.safetensors halved
-    try "$paceline" predict rings.json --plugin plugins/parts.so --plugin plugins/rings.so --plugin plugins/strategy.so \
+    try "$paceline" predict rings.json --plugin plugins/components.so --plugin plugins/rings.so --plugin plugins/strategy.so \
         --set trainer.strategy=plain --checkpoint runs/0001
     is "$status$err" 0 "it predicts, too"
 }
@@ -171,8 +171,8 @@ else
     mkdir plugins
     run each_is_complete_in_c_and_in_cxx
     run whatever_they_declare_is_exported
-    for part in t/extensions/{parts,strategy} examples/{counting,goal,influx,lone,metered,mlp,rings,swish,vote}; do
-        built "$part"
+    for component in t/extensions/{components,strategy} examples/{counting,goal,influx,lone,metered,mlp,rings,swish,vote}; do
+        built "$component"
     done
     run a_program_is_built_with_what_was_installed
     run a_program_is_built_by_cmake

@@ -588,10 +588,10 @@ static int fake_compile(void *self, const pl_graph_t *g, pl_plan_t **plan_p,
 static void fake_discard(void *self, pl_plan_t *disguised)
 {
     fake_t *fake = self;
-    pl_plan_t **link = &fake->plans, *plan = plan_of(disguised);
-    while (*link != plan)
-        link = &(*link)->next;
-    *link = plan->next;
+    pl_plan_t **next = &fake->plans, *plan = plan_of(disguised);
+    while (*next != plan)
+        next = &(*next)->next;
+    *next = plan->next;
     plan_free(plan);
 }
 

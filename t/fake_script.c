@@ -46,8 +46,9 @@ int fake_script_read(fake_script_t *script, const char *text, pl_error_t *err)
     *script = (fake_script_t){0};
     while (*text) {
         char one[160];
-        size_t length = strcspn(text, ";"), room = sizeof one - 1;
-        snprintf(one, sizeof one, "%.*s", (int)(length < room ? length : room), text);
+        size_t length = strcspn(text, ";"), capacity = sizeof one - 1;
+        snprintf(one, sizeof one, "%.*s", (int)(length < capacity ? length : capacity),
+                 text);
         if (script->count == FAKE_RULES
             || !rule_read(&script->rule[script->count++], one))
             return pl_fail(err, PL_EINVAL, "no rule for the fake accelerator: \"%s\"",

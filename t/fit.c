@@ -820,11 +820,11 @@ static void validation_has_its_last_batch_in_any_case(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"module", &chooser},
-                                              {"module", &parrot},
-                                              {"module", &normed},
-                                              PL_REGISTRATIONS_END};
-    rig_init(parts);
+    static const pl_registration_t components[] = {{"module", &chooser},
+                                                   {"module", &parrot},
+                                                   {"module", &normed},
+                                                   PL_REGISTRATIONS_END};
+    rig_init(components);
     run(devices_train_alike);
     run(ignored_targets_count_neither_in_the_loss_nor_in_the_accuracy);
     run(a_run_whose_targets_are_all_ignored_warns);

@@ -16,8 +16,8 @@ static training_case_t case_named(const char *name, bool wide)
     for (int i = 0; i < training_case_count; i++)
         if (!strcmp(training_cases[i].name, name))
             c = training_cases[i];
-    for (const pl_registration_t *r = pl_precision_parts; wide && r->role; r++)
-        if (!strcmp(((const pl_part_t *)r->table)->name, "64-true"))
+    for (const pl_registration_t *r = pl_precision_components; wide && r->role; r++)
+        if (!strcmp(((const pl_component_t *)r->table)->name, "64-true"))
             c.precision = r->table;
     return c;
 }

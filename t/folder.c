@@ -100,7 +100,7 @@ static void made_nowhere(const char *where, int code, const char *why)
 static void one_is_made_where_the_user_says(void)
 {
     enum { MOST = PL_LINK_FOLDER - 11, SOCKET = 108, BESIDE = 5 };
-    char longest[256], too_long[256], text[PL_DOOR_TEXT];
+    char longest[256], too_long[256], text[PL_FOLDER_PATH];
     deep(longest, MOST);
     deep(too_long, MOST + 1);
     setenv("TMPDIR", longest, 1);
@@ -109,8 +109,8 @@ static void one_is_made_where_the_user_says(void)
     char made[PL_LINK_FOLDER];
     memcpy(made, longest, MOST + 1);
     strcat(made, "/pl-123456");
-    for (pl_door_t door = 0; door < PL_DOORS; door++)
-        if (strlen(pl_place_door(made, door, text)) - 6 + BESIDE >= SOCKET
+    for (pl_folder_file_t file = 0; file < PL_FOLDER_FILES; file++)
+        if (strlen(pl_folder_path(made, file, text)) - 6 + BESIDE >= SOCKET
             || strlen(text) + 1 >= sizeof text)
             ok(false, "%s is no path of a socket", text);
     unsetenv("TMPDIR");

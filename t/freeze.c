@@ -263,8 +263,8 @@ static void what_is_frozen_goes_with_the_weights(void)
 
 int main(void)
 {
-    const pl_registration_t parts[] = {{"callback", &thaw}, PL_REGISTRATIONS_END};
-    rig_init(parts);
+    const pl_registration_t components[] = {{"callback", &thaw}, PL_REGISTRATIONS_END};
+    rig_init(components);
     run(what_is_frozen_keeps_its_bits);
     run(frozen_parameters_count_nothing_in_the_norm);
     run(a_callback_unfreezes_between_two_steps);

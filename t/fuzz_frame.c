@@ -14,16 +14,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 2)
         return 0;
-    size_t room = PL_LINE_LEAST + (data[0] | (size_t)data[1] << 8) % 8192;
+    size_t capacity = PL_LINE_LEAST + (data[0] | (size_t)data[1] << 8) % 8192;
     pl_bytes_t frame = {data + 2, size - 2};
     pl_stamp_t stamp = {.seq = size, .time = INT64_MAX, .rank = -1};
     pl_body_t body;
     pl_error_t error, err;
     bool is_frame = pl_frame_decode(frame, &body, &error, &err) == PL_OK;
-    char *line = malloc(room);
-    size_t length = pl_message_json(frame, &stamp, 7, line, room);
+    char *line = malloc(capacity);
+    size_t length = pl_message_json(frame, &stamp, 7, line, capacity);
     json_t *json = length ? json_loadb(line, length, 0, NULL) : NULL;
-    if ((is_frame && !length) || (length && !json) || length >= room)
+    if ((is_frame && !length) || (length && !json) || length >= capacity)
         abort();
     json_decref(json);
     free(line);

@@ -160,7 +160,7 @@ static void seeds_free(void)
 
 typedef struct input {
     uint8_t *bytes;
-    size_t size, room;
+    size_t size, capacity;
     uint64_t key, draws;
 } input_t;
 
@@ -172,7 +172,7 @@ static size_t draw(input_t *in, size_t below)
 /* Replaces bytes [at, at + cut) by `count` others. */
 static void splice(input_t *in, size_t at, size_t cut, const uint8_t *other, size_t count)
 {
-    if (in->size - cut + count > in->room)
+    if (in->size - cut + count > in->capacity)
         return;
     memmove(in->bytes + at + count, in->bytes + at + cut, in->size - at - cut);
     if (count)
@@ -299,11 +299,11 @@ static void feed_mutations(void)
     uint64_t first = setting("FUZZ_FIRST", 0), count = setting("FUZZ_INPUTS", 100000),
              leaks = 0, done = 0;
     int64_t until = pl_now() + (int64_t)setting("FUZZ_SECONDS", 1) * PL_SECOND;
-    input_t in = {.room = 1 << 12};
+    input_t in = {.capacity = 1 << 12};
     for (int i = 0; i < seed_count; i++)
-        in.room = seeds[i].size + (1 << 12) > in.room ? seeds[i].size + (1 << 12)
-                                                      : in.room;
-    in.bytes = malloc(in.room);
+        in.capacity = seeds[i].size + (1 << 12) > in.capacity ? seeds[i].size + (1 << 12)
+                                                              : in.capacity;
+    in.bytes = malloc(in.capacity);
     while (done < count && (done == 0 || pl_now() < until)) {
         input_number = first + done++;
         input_make(&in, input_number);

@@ -10,7 +10,7 @@
 #include "base/json_text.h"
 #include "base/options.h"
 #include "base/utf8.h"
-#include "sample_parts.h"
+#include "sample_components.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -90,7 +90,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text = pl_alloc(size + 1);
     if (size)
         memcpy(text, data, size);
-    must(pl_register(sample_parts, &err) == PL_OK);
+    must(pl_register(sample_components, &err) == PL_OK);
     must_relax(text, size);
     pl_options_t *o = pl_options_take(text, size, "run.json", &err);
     if (!o) {

@@ -35,8 +35,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 typedef struct rig {
     member_t own;
-    int door[RANKS], link[RANKS];                           /* link[0]: a stranger's */
-    shm_control_t *control[RANKS];                          /* theirs */
+    int listener[RANKS], connection[RANKS];              /* connection[0]: a stranger's */
+    shm_control_t *control[RANKS];                       /* theirs */
     char text[RANKS][PL_ADDRESS_TEXT];
     const char *address[RANKS];
     pl_world_t world;
@@ -62,7 +62,7 @@ static int packet_socket(void)
     return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
-static int door_open(rig_t *r, int rank)
+static int listener_open(rig_t *r, int rank)
 {
     struct sockaddr_un at;
     const char *own = r->text[0];
@@ -77,14 +77,14 @@ static int door_open(rig_t *r, int rank)
 
 static bool rig_open(rig_t *r)
 {
-    *r = (rig_t){.door = {-1, -1, -1}, .link = {-1, -1, -1}};
+    *r = (rig_t){.listener = {-1, -1, -1}, .connection = {-1, -1, -1}};
     if (member_open(&r->own, "{\"name\": \"shm\", \"spin_us\": 0}", NULL) != PL_OK)
         return false;
     strcpy(r->text[0], r->own.address);
     for (int rank = 0; rank < RANKS; rank++) {
         r->address[rank] = r->text[rank];
         if (rank)
-            r->door[rank] = door_open(r, rank);
+            r->listener[rank] = listener_open(r, rank);
     }
     r->world = (pl_world_t){.size = RANKS, .address = r->address};
     r->op = (pl_operation_t){.want = {.move = PL_MOVE_join}, .world = &r->world};
@@ -109,10 +109,10 @@ static void rig_close(rig_t *r)
         pl_object_unref(r->op.memory);
     pl_object_unref(r->lent);
     for (int rank = 0; rank < RANKS; rank++) {
-        if (r->door[rank] >= 0)
-            close(r->door[rank]);
-        if (r->link[rank] >= 0)
-            close(r->link[rank]);
+        if (r->listener[rank] >= 0)
+            close(r->listener[rank]);
+        if (r->connection[rank] >= 0)
+            close(r->connection[rank]);
         if (r->control[rank])
             munmap(r->control[rank], sizeof **r->control);
     }
@@ -124,12 +124,12 @@ static void link_call(rig_t *r, int who)
 {
     struct sockaddr_un at;
     socklen_t length = name_fill(&at, name_of(r, 0));
-    if (r->link[who] >= 0)
-        close(r->link[who]);
-    r->link[who] = packet_socket();
-    if (connect(r->link[who], (struct sockaddr *)&at, length) != 0) {
-        close(r->link[who]);
-        r->link[who] = -1;
+    if (r->connection[who] >= 0)
+        close(r->connection[who]);
+    r->connection[who] = packet_socket();
+    if (connect(r->connection[who], (struct sockaddr *)&at, length) != 0) {
+        close(r->connection[who]);
+        r->connection[who] = -1;
     }
 }
 
@@ -137,11 +137,11 @@ static void say(rig_t *r, int who, const void *bytes, size_t size, int carried)
 {
     union {
         struct cmsghdr header;
-        char room[CMSG_SPACE(sizeof(int))];
+        char buffer[CMSG_SPACE(sizeof(int))];
     } control = {0};
-    struct iovec part = {(void *)(uintptr_t)bytes, size};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (r->link[who] < 0)
+    struct iovec component = {(void *)(uintptr_t)bytes, size};
+    struct msghdr message = {.msg_iov = &component, .msg_iovlen = 1};
+    if (r->connection[who] < 0)
         link_call(r, who);
     if (carried >= 0) {
         message.msg_control = &control, message.msg_controllen = sizeof control;
@@ -150,8 +150,8 @@ static void say(rig_t *r, int who, const void *bytes, size_t size, int carried)
                                           .cmsg_type = SCM_RIGHTS};
         memcpy(CMSG_DATA(&control.header), &carried, sizeof carried);
     }
-    if (r->link[who] >= 0)
-        sendmsg(r->link[who], &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (r->connection[who] >= 0)
+        sendmsg(r->connection[who], &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 /* Memory as a rank shares it, unless a bit says otherwise. */
@@ -250,9 +250,9 @@ static void obey(rig_t *r, uint8_t what, uint8_t who, const uint8_t *bytes, size
         say(r, peer, "", 1, -1);
         break;
     case CLOSED:
-        if (r->link[peer] >= 0)
-            close(r->link[peer]);
-        r->link[peer] = -1;
+        if (r->connection[peer] >= 0)
+            close(r->connection[peer]);
+        r->connection[peer] = -1;
         break;
     case WANTS:
         if (control)
@@ -261,7 +261,8 @@ static void obey(rig_t *r, uint8_t what, uint8_t who, const uint8_t *bytes, size
         break;
     default:
         if (who % 8 == 0)
-            r->own.ops->give_up(r->own.part.self, &(pl_error_t){PL_ECANCELLED, "", "so"});
+            r->own.ops->give_up(r->own.component.self,
+                                &(pl_error_t){PL_ECANCELLED, "", "so"});
     }
     rig_help(r);
 }

@@ -17,7 +17,7 @@
 #include "collective_rig.h"
 #include "strategies/collectives/tcp.h"
 
-enum { RANKS = 3, MEMORY = 1 << 20, DOORS = RANKS - 1 };
+enum { RANKS = 3, MEMORY = 1 << 20, LISTENERS = RANKS - 1 };
 
 enum { RAW, GREETING, FRAME, BEGIN, ENTERED, CLOSED, SHUT, GIVE_UP, ORDERS };
 
@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 typedef struct rig {
     member_t own;
-    int door[RANKS], link[RANKS];                           /* link[0]: a stranger's */
+    int listener[RANKS], connection[RANKS];              /* connection[0]: a stranger's */
     char text[RANKS][PL_ADDRESS_TEXT];
     const char *address[RANKS];
     int machine[RANKS];
@@ -45,7 +45,7 @@ static void *reach(void *user, int rank, uint64_t memory)
     return memory == 0 ? r->mate : NULL;
 }
 
-static int door_open(char text[PL_ADDRESS_TEXT], int rank)
+static int listener_open(char text[PL_ADDRESS_TEXT], int rank)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000001)};
     socklen_t length = sizeof at;
@@ -60,7 +60,9 @@ static int door_open(char text[PL_ADDRESS_TEXT], int rank)
 
 static bool rig_open(rig_t *r, uint8_t shares)
 {
-    *r = (rig_t){.door = {-1, -1, -1}, .link = {-1, -1, -1}, .mate = malloc(MEMORY)};
+    *r = (rig_t){.listener = {-1, -1, -1},
+                 .connection = {-1, -1, -1},
+                 .mate = malloc(MEMORY)};
     if (member_open(&r->own, "\"tcp\"", NULL) != PL_OK)
         return false;
     strcpy(r->text[0], r->own.address);
@@ -68,7 +70,7 @@ static bool rig_open(rig_t *r, uint8_t shares)
         r->address[rank] = r->text[rank];
         r->machine[rank] = shares ? shares >> rank & 1 : rank;
         if (rank)
-            r->door[rank] = door_open(r->text[rank], rank);
+            r->listener[rank] = listener_open(r->text[rank], rank);
     }
     r->world = (pl_world_t){.size = RANKS,
                             .address = r->address,
@@ -93,9 +95,9 @@ static void rig_help(rig_t *r)
 static void links_close(rig_t *r)
 {
     for (int rank = 0; rank < RANKS; rank++) {
-        if (r->link[rank] >= 0)
-            close(r->link[rank]);
-        r->link[rank] = -1;
+        if (r->connection[rank] >= 0)
+            close(r->connection[rank]);
+        r->connection[rank] = -1;
     }
 }
 
@@ -109,8 +111,8 @@ static void rig_close(rig_t *r, bool deaf)
         pl_object_unref(r->op.memory);
     pl_object_unref(r->lent);
     for (int rank = 1; rank < RANKS; rank++)
-        if (r->door[rank] >= 0)
-            close(r->door[rank]);
+        if (r->listener[rank] >= 0)
+            close(r->listener[rank]);
     links_close(r);
     free(r->mate);
 }
@@ -124,23 +126,23 @@ static void link_call(rig_t *r, int who)
     unsigned short port = 0;
     sscanf(r->text[0], "tcp 127.0.0.1 %hu", &port);
     at.sin_port = htons(port);
-    if (r->link[who] >= 0)
-        close(r->link[who]);
-    r->link[who] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    setsockopt(r->link[who], IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    if (connect(r->link[who], (struct sockaddr *)&at, sizeof at) != 0) {
-        close(r->link[who]);
-        r->link[who] = -1;
+    if (r->connection[who] >= 0)
+        close(r->connection[who]);
+    r->connection[who] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(r->connection[who], IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    if (connect(r->connection[who], (struct sockaddr *)&at, sizeof at) != 0) {
+        close(r->connection[who]);
+        r->connection[who] = -1;
     }
 }
 
 /* The rank reads meanwhile, if there is more than fits into the connection. */
 static void say(rig_t *r, int who, const void *bytes, size_t size)
 {
-    if (r->link[who] < 0)
+    if (r->connection[who] < 0)
         link_call(r, who);
-    for (int k = 0; k < 64 && size && r->link[who] >= 0; k++) {
-        ssize_t sent = send(r->link[who], bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    for (int k = 0; k < 64 && size && r->connection[who] >= 0; k++) {
+        ssize_t sent = send(r->connection[who], bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
         bytes = (const char *)bytes + (sent > 0 ? sent : 0);
         size -= sent > 0 ? (size_t)sent : 0;
         if (size)
@@ -234,14 +236,15 @@ static void obey(rig_t *r, uint8_t what, uint8_t who, const uint8_t *bytes, size
     case BEGIN: begin(r, who, bytes, size); break;
     case ENTERED: entry_say(r, peer); break;
     case CLOSED:
-        if (r->link[peer] >= 0)
-            close(r->link[peer]);
-        r->link[peer] = -1;
+        if (r->connection[peer] >= 0)
+            close(r->connection[peer]);
+        r->connection[peer] = -1;
         break;
-    case SHUT: shutdown(r->link[peer], SHUT_WR); break;
+    case SHUT: shutdown(r->connection[peer], SHUT_WR); break;
     default:
         if (who % 8 == 0)
-            r->own.ops->give_up(r->own.part.self, &(pl_error_t){PL_ECANCELLED, "", "so"});
+            r->own.ops->give_up(r->own.component.self,
+                                &(pl_error_t){PL_ECANCELLED, "", "so"});
     }
     rig_help(r);
 }

@@ -130,8 +130,8 @@ static void a_device_with_memory_of_its_own_copies(void)
 
 int main(void)
 {
-    const pl_registration_t parts[] = {{"module", &normed}, PL_REGISTRATIONS_END};
-    rig_init(parts);
+    const pl_registration_t components[] = {{"module", &normed}, PL_REGISTRATIONS_END};
+    rig_init(components);
     run(a_device_may_keep_memory_that_is_given);
     run(what_is_not_given_is_copied);
     run(what_two_regions_get_is_given_to_neither);

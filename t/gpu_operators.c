@@ -346,17 +346,17 @@ static void an_operator_without_a_text_runs_on_the_host(void)
     rig.ops->close(&device);
 }
 
-static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator},
-                                          {"operator", &bad[0]},
-                                          {"operator", &bad[1]},
-                                          {"operator", &bad[2]},
-                                          {"operator", &sample_gate},
-                                          {"operator", &sample_hosted_gate},
-                                          PL_REGISTRATIONS_END};
+static const pl_registration_t components[] = {{"accelerator", &emulated_accelerator},
+                                               {"operator", &bad[0]},
+                                               {"operator", &bad[1]},
+                                               {"operator", &bad[2]},
+                                               {"operator", &sample_gate},
+                                               {"operator", &sample_hosted_gate},
+                                               PL_REGISTRATIONS_END};
 
 int main(void)
 {
-    rig_init(parts);
+    rig_init(components);
     pl_register(swish_plugin(), NULL);
     run(every_case_is_what_the_reference_computes);
     if (getenv("KERNELS_ALONE"))

@@ -531,16 +531,17 @@ static void a_replay_that_fails_behind_its_fence_ends_the_run(void)
     }
 }
 
-static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator},
-                                          {"accelerator", &emulated_library_accelerator},
-                                          {"accelerator", &failing},
-                                          {"accelerator", &gpu_ranks_uneven},
-                                          {"collective", &mover_collective},
-                                          {"strategy", &gpu_ranks_reading},
-                                          {"module", &gpu_ranks_pair},
-                                          {"module", &gpu_ranks_spaced},
-                                          {"module", &rig_normed},
-                                          PL_REGISTRATIONS_END};
+static const pl_registration_t components[] = {{"accelerator", &emulated_accelerator},
+                                               {"accelerator",
+                                                &emulated_library_accelerator},
+                                               {"accelerator", &failing},
+                                               {"accelerator", &gpu_ranks_uneven},
+                                               {"collective", &mover_collective},
+                                               {"strategy", &gpu_ranks_reading},
+                                               {"module", &gpu_ranks_pair},
+                                               {"module", &gpu_ranks_spaced},
+                                               {"module", &rig_normed},
+                                               PL_REGISTRATIONS_END};
 
 int main(void)
 {
@@ -548,7 +549,7 @@ int main(void)
     failing.name = "failing";
     failing.replay = failing_replay;
     gpu_ranks_uneven_make();
-    rig_init(parts);
+    rig_init(components);
     run(gradients_that_stay_on_devices_have_the_same_bits);
     run(a_strategy_that_reads_gradients_gets_them_on_the_host);
     run(a_device_that_is_slow_changes_no_bits);

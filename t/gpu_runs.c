@@ -362,14 +362,15 @@ static void a_run_knows_its_share_of_the_peak(void)
     ok(share_of_peak("cpu", "64-true") > 2 * narrow, "the peak is that of the format");
 }
 
-static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator},
-                                          {"accelerator", &emulated_library_accelerator},
-                                          {"module", &rig_normed},
-                                          PL_REGISTRATIONS_END};
+static const pl_registration_t components[] = {{"accelerator", &emulated_accelerator},
+                                               {"accelerator",
+                                                &emulated_library_accelerator},
+                                               {"module", &rig_normed},
+                                               PL_REGISTRATIONS_END};
 
 int main(void)
 {
-    rig_init(parts);
+    rig_init(components);
     run(reads_do_not_hold_replays);
     run(a_model_that_does_not_fit_is_told);
     run(a_run_knows_its_share_of_the_peak);

@@ -217,8 +217,8 @@ static training_case_t gpt_of(const char *options, pl_shape_t shape, int64_t cla
 static tally_t count_matrices(paper_t *paper, const training_t *t)
 {
     pl_error_t err = {0};
-    void *vectors = training_part((const pl_part_t *)&pl_adamw_optimizer,
-                                  "{\"lr\": 0.0003, \"weight_decay\": 0}");
+    void *vectors = training_component((const pl_component_t *)&pl_adamw_optimizer,
+                                       "{\"lr\": 0.0003, \"weight_decay\": 0}");
     const pl_optimizer_t optimizer = {.ops = &pl_adamw_optimizer,
                                       .self = t->options,
                                       .vectors = vectors};

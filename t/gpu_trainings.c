@@ -145,12 +145,12 @@ static void examples_train_as_on_the_processor(void)
     }
 }
 
-static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator},
-                                          PL_REGISTRATIONS_END};
+static const pl_registration_t components[] = {{"accelerator", &emulated_accelerator},
+                                               PL_REGISTRATIONS_END};
 
 int main(void)
 {
-    rig_init(parts);
+    rig_init(components);
     pl_register(cnn_plugin(), NULL);
     run(trainings_are_those_of_torch);
     run(trainings_in_bfloat16_are_those_of_autocast);

@@ -399,19 +399,20 @@ static void what_cannot_be_moved_ends_the_run(void)
     }
 }
 
-static const pl_registration_t parts[] = {{"accelerator", &emulated_accelerator},
-                                          {"accelerator", &emulated_library_accelerator},
-                                          {"collective", &mover_collective},
-                                          {"module", &gpu_ranks_pair},
-                                          {"module", &gpu_ranks_zip},
-                                          {"module", &gpu_ranks_wide},
-                                          {"module", &gpu_ranks_wide_zip},
-                                          {"module", &rig_normed},
-                                          PL_REGISTRATIONS_END};
+static const pl_registration_t components[] = {{"accelerator", &emulated_accelerator},
+                                               {"accelerator",
+                                                &emulated_library_accelerator},
+                                               {"collective", &mover_collective},
+                                               {"module", &gpu_ranks_pair},
+                                               {"module", &gpu_ranks_zip},
+                                               {"module", &gpu_ranks_wide},
+                                               {"module", &gpu_ranks_wide_zip},
+                                               {"module", &rig_normed},
+                                               PL_REGISTRATIONS_END};
 
 int main(void)
 {
-    rig_init(parts);
+    rig_init(components);
     run(gradients_that_stay_on_devices_have_the_same_bits);
     run(zero1_has_the_bits_of_ddp);
     run(another_number_of_ranks_resumes);

@@ -106,7 +106,7 @@ static bool wall_stands(void)
 }
 
 /* A call to the wall as only its queen could make it, but for the sender's name. */
-static size_t forge(unsigned char *bytes, size_t room, uint32_t from_thread)
+static size_t forge(unsigned char *bytes, size_t capacity, uint32_t from_thread)
 {
     const pl_address_t *queen = &actor_of(rig.queen)->address;
     pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
@@ -124,7 +124,7 @@ static size_t forge(unsigned char *bytes, size_t room, uint32_t from_thread)
     pl_frame_t frame;
     pl_frame_make(&frame, &e, &(pl_save_t){.global_step = 1}, NULL);
     pl_bytes_t made = pl_frame_bytes(&frame);
-    size_t size = made.size < room ? made.size : room;
+    size_t size = made.size < capacity ? made.size : capacity;
     memcpy(bytes, made.data, size);
     pl_frame_release(&frame);
     return size;

@@ -17,15 +17,15 @@ static char address[64], requests[1 << 18], authorization[256];
 static size_t requests_size;
 
 /* Reads a request whole; its text stays in the buffer. */
-static bool request_read(int fd, char *text, size_t room)
+static bool request_read(int fd, char *text, size_t capacity)
 {
-    size_t size = 0, wanted = room;
+    size_t size = 0, wanted = capacity;
     while (size < wanted) {
         struct pollfd ready[] = {{.fd = fd, .events = POLLIN},
                                  {.fd = stop_pipe[0], .events = POLLIN}};
         if (poll(ready, 2, -1) < 0 || ready[1].revents)
             return false;
-        ssize_t n = read(fd, text + size, room - size - 1);
+        ssize_t n = read(fd, text + size, capacity - size - 1);
         if (n <= 0)
             return false;
         size += (size_t)n;

@@ -136,7 +136,7 @@ words $trainer | holds 'the trainer has no word for processes, devices or gradie
 lines '' '\<zmq_(send|recv|msg_send|msg_recv|sendmsg|recvmsg|poll|poller_[a-z_]+|setsockopt|getsockopt|socket|bind|connect|close)[[:space:]]*\(' |
     not_in 'engine/runtime/socket(_turn)?\.c:|engine/cli/connection\.c:' |
     holds 'ZeroMQ sockets are sent to, received from and polled in engine/runtime/socket.c and socket_turn.c (the command is a client)'
-lines '' '\<pthread_create[[:space:]]*\(' | not_in 'engine/runtime/reactor\.c:|accelerators/cpu/parallel|accelerators/(rooms|gpu/build|cuda/[a-z_]+)\.c:|engine/runtime/lookup\.c:|engine/formats/(checkpoint_read|direct)\.c:' |
+lines '' '\<pthread_create[[:space:]]*\(' | not_in 'engine/runtime/reactor\.c:|accelerators/cpu/parallel|accelerators/(staging|gpu/build|cuda/[a-z_]+)\.c:|engine/runtime/lookup\.c:|engine/formats/(checkpoint_read|direct)\.c:' |
     holds 'threads are started by reactors, by the pool of parallel loops, to touch memory, to compile kernels, by devices, for large files, and to look up a name'
 grep -rnE 'omp[[:space:]]+(parallel|for|sections|task|single|barrier)|omp_(get|set)_' --include='*.[ch]' \
     engine accelerators strategies actors | not_in 'accelerators/cpu/library_onednn\.c' |

@@ -354,7 +354,7 @@ static bool can_be_used(const struct feature *f)
     if (own >= 0)
         close(own);
     return (!has_processes || own >= 0)
-           && (!f->spec.accelerator || pl_part_find("accelerator", "cpu", NULL));
+           && (!f->spec.accelerator || pl_component_find("accelerator", "cpu", NULL));
 }
 
 static void a_feature_leaves_nothing(const struct feature *f)

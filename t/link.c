@@ -613,8 +613,8 @@ static void too_much_is_refused_until_there_is_room(void)
            PL_EINVAL, "one that is too long never is");
     wire_hold(false);
     wire_cut();
-    until(rank[0].events[PL_LINK_ROOM]);
-    is_int(rank[0].events[PL_LINK_ROOM], 1, "room is told");
+    until(rank[0].events[PL_LINK_WRITABLE]);
+    is_int(rank[0].events[PL_LINK_WRITABLE], 1, "room is told");
     is_int(send_number(&rank[0], PL_LINK_HOST, sent), PL_OK, "and there is some");
     until(host.messages[0] == sent + 1);
     is_int(host.messages[0], sent + 1, "what was taken came");

@@ -288,8 +288,9 @@ static void what_does_not_go_with_it_is_refused(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"module", &plane}, PL_REGISTRATIONS_END};
-    rig_init(parts);
+    static const pl_registration_t components[] = {{"module", &plane},
+                                                   PL_REGISTRATIONS_END};
+    rig_init(components);
     run(they_come_to_what_is_computed_by_hand);
     run(each_step_together_is_what_ddp_does);
     run(each_sample_counts_once);

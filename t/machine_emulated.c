@@ -101,12 +101,12 @@ static void *pointer(pl_device_ptr_t address)
 static void emulated_memory_free(void *self, pl_device_ptr_t address)
 {
     emulated_t *e = self;
-    memory_t **link = &e->memory, *block;
+    memory_t **next = &e->memory, *block;
     pthread_mutex_lock(&at_work);
-    while ((*link)->at != pointer(address))
-        link = &(*link)->next;
-    block = *link;
-    *link = block->next;
+    while ((*next)->at != pointer(address))
+        next = &(*next)->next;
+    block = *next;
+    *next = block->next;
     e->used -= block->bytes;
     block->next = e->freed;
     e->freed = block;
@@ -431,7 +431,7 @@ typedef struct work {
 
 struct pl_recording {
     work_t *work;
-    int count, room;
+    int count, capacity;
 };
 
 static int work_put(emulated_t *e, pl_stream_t stream, const work_t *work,
@@ -442,7 +442,7 @@ static int work_put(emulated_t *e, pl_stream_t stream, const work_t *work,
         streams_put(e->streams, (int)stream, work->run, work, sizeof *work);
         return PL_OK;
     }
-    if (PL_GROW(r->work, r->count, r->room) != PL_OK)
+    if (PL_GROW(r->work, r->count, r->capacity) != PL_OK)
         return pl_no_memory(err);
     r->work[r->count++] = *work;
     return PL_OK;

@@ -87,7 +87,7 @@ static void sample_init(sample_t *s, unsigned message, pl_kind_t kind, int salt)
 {
     memset(s, 0, sizeof *s);
     s->info = pl_message_info(message);
-    s->fields = s->info->fields[pl_part_of_kind(kind)];
+    s->fields = s->info->fields[pl_section_of_kind(kind)];
     s->e = (pl_envelope_t){.version = PL_PROTOCOL_VERSION,
                            .kind = (uint8_t)kind,
                            .message = (uint16_t)message,
@@ -222,7 +222,7 @@ static void structs_are_laid_out_as_the_codec_walks(void)
             size_t end = 0, widest = 1;
             int handles = 0;
             for (const pl_field_info_t *f =
-                     pl_message_info(message)->fields[pl_part_of_kind(kind)];
+                     pl_message_info(message)->fields[pl_section_of_kind(kind)];
                  f->name; f++) {
                 size_t at = pl_field_place(f->type, &end), size = end - at;
                 widest = size % 8 == 0 && f->type != PL_TYPE_PEERS ? 8
@@ -231,7 +231,7 @@ static void structs_are_laid_out_as_the_codec_walks(void)
                 handles += f->type == PL_TYPE_HANDLE;
             }
             size_t size = end ? (end + widest - 1) / widest * widest : sizeof(uint32_t);
-            bad += size != struct_sizes[message][pl_part_of_kind(kind)];
+            bad += size != struct_sizes[message][pl_section_of_kind(kind)];
             crowded += handles > PL_HANDLES_MOST;
         }
     is_int(bad, 0, "every struct's size is where the walk ends");
@@ -360,16 +360,16 @@ static void a_message_has_a_limit(void)
 
 static char line[4096];
 
-static json_t *line_of(const pl_envelope_t *e, const void *fields, size_t room)
+static json_t *line_of(const pl_envelope_t *e, const void *fields, size_t capacity)
 {
     pl_frame_t frame;
     pl_stamp_t stamp = {.seq = 71, .time = INT64_C(12000451999), .rank = 0};
     pl_frame_make(&frame, e, fields, NULL);
-    char *exact = malloc(room);
-    size_t length = pl_message_json(pl_frame_bytes(&frame), &stamp, 3, exact, room);
+    char *exact = malloc(capacity);
+    size_t length = pl_message_json(pl_frame_bytes(&frame), &stamp, 3, exact, capacity);
     memcpy(line, exact, length);
     line[length] = '\0';
-    wrong += length != strlen(line) || length >= room;
+    wrong += length != strlen(line) || length >= capacity;
     free(exact);
     pl_frame_release(&frame);
     return json_loads(line, JSON_REJECT_DUPLICATES, NULL);
@@ -475,12 +475,12 @@ static void a_line_that_is_cut_is_still_json(void)
     for (size_t k = 0; k + 4 < sizeof text; k += 4)
         memcpy(text + k, k % 3 ? "\xe2\x82\xac\"" : "\x01 \xffx", 4);
     text[sizeof text - 4] = '\0';
-    for (size_t room = PL_LINE_LEAST; room < sizeof line; room++) {
+    for (size_t capacity = PL_LINE_LEAST; capacity < sizeof line; capacity++) {
         pl_log_metrics_t call = {.epoch = 1, .metrics = text};
         pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
                            .kind = PL_KIND_CALL,
                            .message = PL_MESSAGE_log_metrics};
-        json_t *json = line_of(&e, &call, room),
+        json_t *json = line_of(&e, &call, capacity),
                *fields = json_object_get(json, "fields");
         const char *metrics = json_string_value(json_object_get(fields, "metrics"));
         size_t length = metrics ? strlen(metrics) : 0;

@@ -531,9 +531,10 @@ static void mistakes_are_told(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"module", &given}, PL_REGISTRATIONS_END};
+    static const pl_registration_t components[] = {{"module", &given},
+                                                   PL_REGISTRATIONS_END};
     json_error_t why;
-    rig_init(parts);
+    rig_init(components);
     far_make();
     data = json_load_file(file_of_tests("data/metrics.json"), 0, &why);
     if (!ok(data != NULL, "t/data/metrics.json can be read"))

@@ -290,9 +290,9 @@ static void a_name_has_figures(void)
 static char wanted[512], dropped[1024];
 
 /* The answer after an epoch whose figure was that. */
-static void after(pl_instance_t *part, uint32_t epoch, const char *value)
+static void after(pl_instance_t *component, uint32_t epoch, const char *value)
 {
-    const pl_callback_ops_t *ops = part->ops;
+    const pl_callback_ops_t *ops = component->ops;
     char metrics[64];
     pl_callback_request_t request = {.lr_factor = 1};
     pl_error_t err = {0};
@@ -300,56 +300,56 @@ static void after(pl_instance_t *part, uint32_t epoch, const char *value)
     const pl_hook_event_t event = {.epoch = epoch,
                                    .global_step = epoch + 1,
                                    .metrics = metrics};
-    is_int(ops->on(part->self, PL_HOOK_TRAIN_EPOCH_END, &event, &request, &err), PL_OK,
-           "x is %s %s", value, err.text);
+    is_int(ops->on(component->self, PL_HOOK_TRAIN_EPOCH_END, &event, &request, &err),
+           PL_OK, "x is %s %s", value, err.text);
     snprintf(wanted, sizeof wanted, "%s", request.save);
     snprintf(dropped, sizeof dropped, "%s", request.drop);
 }
 
-static void part_open(pl_instance_t *part, const char *state)
+static void component_open(pl_instance_t *component, const char *state)
 {
     pl_error_t err = {0};
     json_t *value = json_pack("{s:s, s:s, s:i, s:s}", "name", "model_checkpoint",
                               "monitor", "x", "save_top_k", 2, "filename", "{epoch}");
     const pl_instance_request_t request = {.role = "callback", .value = value};
-    is_int(pl_instance_make(part, &request, &err), PL_OK, "a callback %s", err.text);
-    const pl_callback_ops_t *ops = part->ops;
-    ops->start(part->self, &err);
+    is_int(pl_instance_make(component, &request, &err), PL_OK, "a callback %s", err.text);
+    const pl_callback_ops_t *ops = component->ops;
+    ops->start(component->self, &err);
     if (state)
-        is_int(ops->restore(part->self, state, &err), PL_OK, "goes on");
+        is_int(ops->restore(component->self, state, &err), PL_OK, "goes on");
     json_decref(value);
 }
 
-static void part_close(pl_instance_t *part)
+static void component_close(pl_instance_t *component)
 {
-    ((const pl_callback_ops_t *)part->ops)->stop(part->self);
-    pl_instance_release(part);
+    ((const pl_callback_ops_t *)component->ops)->stop(component->self);
+    pl_instance_release(component);
 }
 
 static void what_is_kept_goes_on_with_the_run(void)
 {
-    pl_instance_t part = {0}, next = {0};
+    pl_instance_t component = {0}, next = {0};
     pl_error_t err = {0};
-    part_open(&part, NULL);
-    after(&part, 0, "null");
+    component_open(&component, NULL);
+    after(&component, 0, "null");
     is_text(wanted, "epoch=0", "what is no number is kept as long as there is room");
-    after(&part, 1, "0.5");
-    after(&part, 2, "0.5");
+    after(&component, 1, "0.5");
+    after(&component, 2, "0.5");
     is_text(wanted, "epoch=2", "an equal one takes the place of what is no number");
     is_text(dropped, "epoch=0", "which goes");
-    after(&part, 3, "0.5");
+    after(&component, 3, "0.5");
     is_text(wanted, "", "of equal ones the first stay");
-    after(&part, 4, "null");
+    after(&component, 4, "null");
     is_text(wanted, "", "no number is never better");
-    char *state = ((const pl_callback_ops_t *)part.ops)->state(part.self, &err);
-    part_open(&next, state);
+    char *state = ((const pl_callback_ops_t *)component.ops)->state(component.self, &err);
+    component_open(&next, state);
     after(&next, 5, "0.6");
     is_text(wanted, "", "a run that goes on knows how good they are");
     after(&next, 6, "0.4");
     is_text(wanted, "epoch=6", "and what is better");
     is_text(dropped, "epoch=2", "takes the place of the worst");
     pl_text_free(state);
-    part_close(&part), part_close(&next);
+    component_close(&component), component_close(&next);
 }
 
 static void a_score_that_is_not_finite_stays_what_it_is(void)
@@ -357,17 +357,17 @@ static void a_score_that_is_not_finite_stays_what_it_is(void)
     static const char kept[] = "{\"step\": 3, \"monitor\": \"x\", \"kept\": [{\"name\": "
                                "\"a\", \"score\": \"-inf\"}, {\"name\": \"b\", "
                                "\"score\": \"inf\"}]}";
-    pl_instance_t part = {0};
+    pl_instance_t component = {0};
     pl_error_t err = {0};
-    part_open(&part, kept);
-    char *state = ((const pl_callback_ops_t *)part.ops)->state(part.self, &err);
+    component_open(&component, kept);
+    char *state = ((const pl_callback_ops_t *)component.ops)->state(component.self, &err);
     like(state, "\"a\",\"score\":\"-inf\".*\"b\",\"score\":\"inf\"", "%s", state);
     pl_text_free(state);
-    after(&part, 7, "0.5");
+    after(&component, 7, "0.5");
     is_text(dropped, "b", "the worst goes");
-    after(&part, 8, "0.4");
+    after(&component, 8, "0.4");
     is_text(dropped, "epoch=7", "the best stays");
-    part_close(&part);
+    component_close(&component);
 }
 
 int main(void)

@@ -182,7 +182,7 @@ static void a_file_lets_in_as_many_as_are_served(void)
     viewer_open(&v, "");
     members_join(&crowd, SERVED_MOST - 2);
     members_join(&one, 1);
-    ok(eventually(access(full, F_OK) == 0), "the door is shut");
+    ok(eventually(access(full, F_OK) == 0), "the socket is shut");
     ok(eventually(was_said(FULL)), "and that is said: %s", heard[FULL]);
     like(heard[FULL], "has 1024 viewers, which is the limit", "with how many there are");
     act_last();
@@ -205,7 +205,7 @@ static void a_file_lets_in_as_many_as_are_served(void)
     members_leave(&one);
 }
 
-static void few_descriptors_shut_the_door_and_that_is_said(void)
+static void few_descriptors_stop_accepting_and_that_is_said(void)
 {
     enum { HELD = 80 };
     int held[HELD];                                         /* by others in the process */
@@ -229,7 +229,8 @@ static void few_descriptors_shut_the_door_and_that_is_said(void)
     char full[128];
     snprintf(full, sizeof full, "%s/stream.full", tap_folder());
     usleep(1500000);
-    ok(access(full, F_OK) == 0, "the door stays shut when nobody comes or goes any more");
+    ok(access(full, F_OK) == 0,
+       "the socket stays shut when nobody comes or goes any more");
     for (int k = 0; k < HELD; k++)
         close(held[k]);
     setrlimit(RLIMIT_NOFILE, &descriptors);
@@ -488,7 +489,7 @@ int main(void)
     run(what_is_held_leaves_before_what_is_not);
     run(of_a_crowd_as_many_get_in_as_are_served);
     run(a_file_lets_in_as_many_as_are_served);
-    run(few_descriptors_shut_the_door_and_that_is_said);
+    run(few_descriptors_stop_accepting_and_that_is_said);
     crowd_stop(&thousand);
     crowd_stop(&stopped);
     return tap_done();

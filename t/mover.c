@@ -78,10 +78,10 @@ static group_t *group_find(const pl_world_t *world)
 /* With the lock. */
 static void meeting_free(meeting_t *m)
 {
-    meeting_t **link = &m->of->first;
-    while (*link != m)
-        link = &(*link)->next;
-    *link = m->next;
+    meeting_t **next = &m->of->first;
+    while (*next != m)
+        next = &(*next)->next;
+    *next = m->next;
     for (int k = 0; k < m->of->size; k++) {
         free(m->in[k]);
         streams_event_free(m->gate[k]);
@@ -92,11 +92,11 @@ static void meeting_free(meeting_t *m)
 static void group_leave(group_t *g)
 {
     pthread_mutex_lock(&lock);
-    group_t **link = &groups;
-    while (*link != g)
-        link = &(*link)->next;
+    group_t **next = &groups;
+    while (*next != g)
+        next = &(*next)->next;
     if (!--g->users) {
-        *link = g->next;
+        *next = g->next;
         while (g->first)
             meeting_free(g->first);
         pl_object_unref(g->newest);

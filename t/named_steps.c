@@ -299,12 +299,12 @@ static void a_run_is_printed_with_the_defaults_of_each(void)
 
 int main(void)
 {
-    const pl_registration_t parts[] = {{"module", &pair},
-                                       {"module", &slip},
-                                       {"module", &shared},
-                                       {"module", &forgetful},
-                                       PL_REGISTRATIONS_END};
-    rig_init(parts);
+    const pl_registration_t components[] = {{"module", &pair},
+                                            {"module", &slip},
+                                            {"module", &shared},
+                                            {"module", &forgetful},
+                                            PL_REGISTRATIONS_END};
+    rig_init(components);
     run(a_step_trains_its_own_parameters);
     run(a_step_comes_as_often_as_it_says);
     run(figures_have_the_names_of_steps);

@@ -95,7 +95,7 @@ const pl_registration_t *paceline_plugin(void)
 {
     static pl_collective_ops_t own;
     static const pl_registration_t table[] = {{"collective", &own}, PL_REGISTRATIONS_END};
-    own = *(const pl_collective_ops_t *)pl_part_find("collective", "shm", NULL);
+    own = *(const pl_collective_ops_t *)pl_component_find("collective", "shm", NULL);
     own.name = "own";
     own.own_order = own_order;
     return table;

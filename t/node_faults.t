@@ -516,8 +516,8 @@ strangers_in_great_numbers_disturb_nobody() {
     floods=$!
     start_rank 1 job 1 $endless
     ok "ranks meet where strangers crowd" holds 30 has_trained flooded 12
-    local before ports k room=65536
-    [ -z "$(sanitized)" ] || room=$((room * 4))
+    local before ports k limit=65536
+    [ -z "$(sanitized)" ] || limit=$((limit * 4))
     before=$(memory_kb "$(cat pid.0)")
     ports=$(ports_of "$(cat pid.0)" "$(cat pid.1)")
     ok "$(wc -w <<<"$ports") ports are crowded while they train" test "$(wc -w <<<"$ports")" -ge 2
@@ -530,7 +530,7 @@ strangers_in_great_numbers_disturb_nobody() {
     ok "they go on" holds 20 has_trained flooded $((lines * 6 + 60))
     local after
     after=$(memory_kb "$(cat pid.0)")
-    ok "in no more memory ($before KiB, $after)" test "$after" -lt $((before + room))
+    ok "in no more memory ($before KiB, $after)" test "$after" -lt $((before + limit))
     kill $floods
     signal TERM 0
     ok "and stop" holds 30 ended 0

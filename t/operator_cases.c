@@ -427,10 +427,10 @@ static pl_node_t build_weighted_mse(pl_graph_t *g, const operator_case_t *c)
 /* p: the factor. */
 static pl_node_t build_gate(pl_graph_t *g, const operator_case_t *c)
 {
-    static const pl_registration_t parts[] = {{"operator", &sample_gate},
-                                              PL_REGISTRATIONS_END};
+    static const pl_registration_t components[] = {{"operator", &sample_gate},
+                                                   PL_REGISTRATIONS_END};
     pl_node_t inputs[] = {param(g, c, 0), param(g, c, 1)};
-    if (pl_register(parts, NULL) != PL_OK)
+    if (pl_register(components, NULL) != PL_OK)
         return pl_graph_fail(g, PL_ENOMEM, "the operator cannot be registered");
     return pl_apply(g, "gate", inputs, 2, &(sample_gate_t){c->p});
 }

@@ -243,7 +243,7 @@ static void check_cycle(const json_t *want, const char *name,
                         const char *cycle)
 {
     const pl_scheduler_ops_t *schedule = &pl_one_cycle_scheduler;
-    void *self = training_part((const pl_part_t *)schedule, cycle);
+    void *self = training_component((const pl_component_t *)schedule, cycle);
     pl_optimizer_t *optimizer = optimizer_of(ops->name, options);
     pl_moment_t when = {.total_steps = STEPS};
     bool fine = optimizer
@@ -284,7 +284,7 @@ static void a_schedule_may_cycle_the_momentum(void)
 static void check_average(const json_t *want, const char *name,
                           const pl_averaging_ops_t *ops, const char *options)
 {
-    void *self = training_part((const pl_part_t *)ops, options);
+    void *self = training_component((const pl_component_t *)ops, options);
     pl_optimizer_t *sgd = optimizer_of("sgd", "{\"lr\": 0.1}");
     sgd->averages = true;
     rig_t rig = rig_of(sgd, 0);
@@ -324,9 +324,9 @@ static void averages_are_those_of_torch(void)
 
 static void before_it_begins_an_average_is_the_weights(void)
 {
-    void *ema = training_part((const pl_part_t *)&pl_ema_averaging,
-                              "{\"start_step\": 7}"),
-         *swa = training_part((const pl_part_t *)&pl_swa_averaging, "{}");
+    void *ema = training_component((const pl_component_t *)&pl_ema_averaging,
+                                   "{\"start_step\": 7}"),
+         *swa = training_component((const pl_component_t *)&pl_swa_averaging, "{}");
     ok(pl_ema_averaging.share(ema, &(pl_moment_t){.step = 7}) == 1, "at its start");
     ok(pl_ema_averaging.share(ema, &(pl_moment_t){.step = 8}) < 0.01, "not behind it");
     ok(pl_swa_averaging.share(swa, &(pl_moment_t){.step = 999, .epoch = 99}) == 1,
@@ -584,7 +584,7 @@ static void a_model_without_parameters_is_refused(void)
 
 int main(void)
 {
-    pl_register(pl_optimizer_parts, NULL);
+    pl_register(pl_optimizer_components, NULL);
     run(two_hundred_steps_end_where_those_of_torch_do);
     run(a_large_gradient_has_its_norm_in_float64);
     run(other_optimizers_too);

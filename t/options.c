@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sample_parts.h"
+#include "sample_components.h"
 #include "scarce.h"
 #include "tap.h"
 
@@ -122,7 +122,7 @@ static void a_stratified_split_needs_a_share(void)
     pl_options_free(o);
 }
 
-static void a_part_takes_options_however_it_was_written(void)
+static void a_component_takes_options_however_it_was_written(void)
 {
     static const char *const ways[] = {
         "{}", "{\"trainer\": {\"accelerator\": \"auto\"}}",
@@ -341,8 +341,8 @@ static int use_run(void *user)
     pl_data_options_t data;
     pl_binding_t *trainer_binding = NULL, *data_binding = NULL;
     pl_instance_t module = {0}, source = {0};
-    pl_part_request_t request = {"module", "module", NULL,
-                                 "{\"classes\": 3, \"shape\": [2]}"};
+    pl_component_request_t request = {"module", "module", NULL,
+                                      "{\"classes\": 3, \"shape\": [2]}"};
     pl_options_t *o = pl_options_load(user, &why), *clone = NULL;
     char *printed = NULL, *text = NULL;
     int rc = o ? pl_options_set(o, "trainer.strategy.collective.slots", "3", &why)
@@ -359,7 +359,7 @@ static int use_run(void *user)
     if (rc == PL_OK)
         rc = pl_options_general(o, "data", pl_data_table, &data, &data_binding, &why);
     if (rc == PL_OK)
-        rc = pl_options_part(o, &request, &module, &why);
+        rc = pl_options_component(o, &request, &module, &why);
     if (rc == PL_OK)
         rc = pl_options_source(o, PL_TRAIN, 0, &source, &why);
     if (rc == PL_OK
@@ -423,22 +423,22 @@ static void a_plugin_that_the_run_names_is_loaded(void)
              "\"beds\": 3}}",
              build ? build : ".");
     pl_options_t *o = sample_run(text);
-    ok(!pl_part_find("module", "guest", &err), "not known before");
+    ok(!pl_component_find("module", "guest", &err), "not known before");
     is_int(pl_options_check(o, &err), PL_OK, "the run is in order");
-    ok(pl_part_find("module", "guest", &err), "and its part known");
+    ok(pl_component_find("module", "guest", &err), "and its component known");
     pl_options_free(o);
 }
 
 int main(void)
 {
     scarce_init();
-    is_int(pl_register(sample_parts, &err), PL_OK, "the samples are in order");
+    is_int(pl_register(sample_components, &err), PL_OK, "the samples are in order");
     run(an_empty_run_has_all_defaults);
     run(what_was_set_is_what_is_got);
     run(an_option_of_type_text_takes_what_is_set_as_text);
     run(a_number_in_a_run_file_is_no_text);
     run(a_stratified_split_needs_a_share);
-    run(a_part_takes_options_however_it_was_written);
+    run(a_component_takes_options_however_it_was_written);
     run(setting_nonsense_is_refused);
     run(a_refused_change_leaves_no_trace);
     run(a_file_is_blamed_only_for_what_it_says);

@@ -120,8 +120,9 @@ static void a_rank_that_is_stuck_is_named(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"strategy", &apart}, PL_REGISTRATIONS_END};
-    rig_init(parts);
+    static const pl_registration_t components[] = {{"strategy", &apart},
+                                                   PL_REGISTRATIONS_END};
+    rig_init(components);
     run(the_result_is_that_of_rank_zero);
     run(a_rank_that_fails_ends_the_run_with_its_name);
     run(a_rank_that_is_stuck_is_named);

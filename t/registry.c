@@ -10,86 +10,87 @@
 #include <unistd.h>
 
 #include "base/nearest.h"
-#include "sample_parts.h"
+#include "sample_components.h"
 #include "scarce.h"
 #include "tap.h"
 
 static pl_error_t err;
 
-static void a_part_is_found_by_role_and_name(void)
+static void a_component_is_found_by_role_and_name(void)
 {
-    const pl_part_t *mlp = pl_part_find("module", "mlp", &err);
+    const pl_component_t *mlp = pl_component_find("module", "mlp", &err);
     is_text(mlp ? mlp->name : NULL, "mlp", "the module");
-    ok(!pl_part_find("dataset", "mlp", &err), "but no data set of that name");
+    ok(!pl_component_find("dataset", "mlp", &err), "but no data set of that name");
     is_int(err.code, PL_ENOTFOUND, "and the error says so");
 }
 
-static void an_unknown_part_is_an_error_that_helps(void)
+static void an_unknown_component_is_an_error_that_helps(void)
 {
-    pl_part_find("callback", "early_stoping", &err);
+    pl_component_find("callback", "early_stoping", &err);
     is_text(err.text,
             "there is no callback \"early_stoping\": did you mean \"early_stopping\"?",
             "the nearest");
-    pl_part_find("optimizer", "lbfgs", &err);
+    pl_component_find("optimizer", "lbfgs", &err);
     is_text(err.text, "there is no optimizer \"lbfgs\": known are adamw, sgd", "or all");
-    pl_part_find("nothing", "x", &err);
+    pl_component_find("nothing", "x", &err);
     like(err.text,
          "^there is no nothing \"x\": none is known, nor found in PACELINE_PLUGIN_PATH "
          "\\([^)]+\\) nor in /",
          "or that there are none, and where they would be");
 }
 
-static void parts_are_listed_in_order(void)
+static void components_are_listed_in_order(void)
 {
-    is_text(pl_part_at("accelerator", 0)->name, "cpu", "first");
-    is_text(pl_part_at("accelerator", 1)->name, "cuda", "second");
-    ok(!pl_part_at("accelerator", 2) && !pl_part_at("accelerator", -1), "and no more");
-    ok(!pl_part_at("zzz", 0) && !pl_part_at("", 0), "nor of other roles");
+    is_text(pl_component_at("accelerator", 0)->name, "cpu", "first");
+    is_text(pl_component_at("accelerator", 1)->name, "cuda", "second");
+    ok(!pl_component_at("accelerator", 2) && !pl_component_at("accelerator", -1),
+       "and no more");
+    ok(!pl_component_at("zzz", 0) && !pl_component_at("", 0), "nor of other roles");
 }
 
 static void the_same_table_twice_is_fine(void)
 {
-    is_int(pl_register(sample_parts, &err), PL_OK, "all again");
-    ok(!pl_part_at("accelerator", 2), "and none twice");
+    is_int(pl_register(sample_components, &err), PL_OK, "all again");
+    ok(!pl_component_at("accelerator", 2), "and none twice");
     is_int(pl_register(NULL, &err), PL_OK, "nothing at all");
 }
 
 static void another_table_of_that_name_is_refused_with_its_company(void)
 {
-    static const pl_part_t fresh = {"fresh", NULL, 0, NULL},
-                           other = {"mlp", NULL, 0, NULL};
+    static const pl_component_t fresh = {"fresh", NULL, 0, NULL},
+                                other = {"mlp", NULL, 0, NULL};
     const pl_registration_t both[] = {{"module", &fresh},
                                       {"module", &other},
                                       PL_REGISTRATIONS_END};
     is_int(pl_register(both, &err), PL_EEXIST, "refused");
     is_text(err.text, "another module \"mlp\" already exists: rename one", "by name");
-    ok(!pl_part_find("module", "fresh", NULL), "and nothing was registered");
-    static const pl_part_t twin = {"fresh", NULL, 0, NULL};
+    ok(!pl_component_find("module", "fresh", NULL), "and nothing was registered");
+    static const pl_component_t twin = {"fresh", NULL, 0, NULL};
     const pl_registration_t twins[] = {{"module", &fresh},
                                        {"module", &twin},
                                        PL_REGISTRATIONS_END};
     is_int(pl_register(twins, &err), PL_EEXIST, "two in one table as well");
 }
 
-static void refused(const char *role, const pl_part_t *part, const char *text)
+static void refused(const char *role, const pl_component_t *component, const char *text)
 {
-    const pl_registration_t parts[] = {{role, part}, PL_REGISTRATIONS_END};
-    int rc = pl_register(parts, &err);
+    const pl_registration_t components[] = {{role, component}, PL_REGISTRATIONS_END};
+    int rc = pl_register(components, &err);
     ok(rc < 0 && rc == err.code, "refused");
     is_text(err.text, text, "because: %s", text);
 }
 
 static void mistakes_of_authors_are_found(void)
 {
-    typedef struct part {
+    typedef struct component {
         int64_t n;
         pl_choice_t c;
     } part_t;
 #define REFUSE(text, ...) \
     do { \
         static const pl_option_t options[] = {__VA_ARGS__, PL_OPTIONS_END}; \
-        static const pl_part_t part = {"bad", NULL, sizeof(part_t), options}; \
-        refused("module", &part, text); \
+        static const pl_component_t component = {"bad", NULL, sizeof(part_t), options}; \
+        refused("module", &component, text); \
     } while (0)
     REFUSE("option \"n\" of module \"bad\": takes an integer from 1 up, not 0",
            PL_INT(part_t, n, "0", "1..", ""));
@@ -130,16 +131,16 @@ static void operators_that_no_graph_can_hold_are_refused(void)
         optional = {.name = "bad", .inputs = 1, .size = 8, .options = options},
         function = {.name = "bad", .inputs = 1, .kernels = gpu_function},
         text = {.name = "bad", .inputs = 1, .kernels = cpu_text};
-    refused("operator", (const pl_part_t *)&no_inputs,
+    refused("operator", (const pl_component_t *)&no_inputs,
             "operator \"bad\" takes 0 inputs: 1 to 8 are supported");
-    refused("operator", (const pl_part_t *)&large,
+    refused("operator", (const pl_component_t *)&large,
             "the struct of operator \"bad\" has 65 bytes: up to 64 are supported");
-    refused("operator", (const pl_part_t *)&function,
+    refused("operator", (const pl_component_t *)&function,
             "the kernel of operator \"bad\" for \"gpu\" must be a text alone");
-    refused("operator", (const pl_part_t *)&text,
+    refused("operator", (const pl_component_t *)&text,
             "the kernel of operator \"bad\" for \"cpu\" must be a function alone");
     refused(
-        "operator", (const pl_part_t *)&optional,
+        "operator", (const pl_component_t *)&optional,
         "operator \"bad\" has options: options belong to the module, which passes their "
         "values to pl_apply()");
 }
@@ -148,9 +149,10 @@ static void names_that_mean_something_else_are_refused(void)
 {
     static const pl_option_t options[] = {{"batch_size", PL_OPTION_INT, 0, "1", NULL, ""},
                                           PL_OPTIONS_END};
-    static const pl_part_t part = {"bad", NULL, 8, options},
-                           nameless = {"", NULL, 0, NULL}, any = {"auto", NULL, 0, NULL};
-    refused("dataset", &part,
+    static const pl_component_t component = {"bad", NULL, 8, options},
+                                nameless = {"", NULL, 0, NULL},
+                                any = {"auto", NULL, 0, NULL};
+    refused("dataset", &component,
             "option \"batch_size\" of dataset \"bad\" has the name of a key of every "
             "data section");
     refused("module", &nameless, "a module has no name, or \"auto\" for its name");
@@ -164,7 +166,7 @@ static void names_that_mean_something_else_are_refused(void)
 #define THREADS 4
 #define PARTS 50
 
-static pl_part_t many[THREADS][PARTS];
+static pl_component_t many[THREADS][PARTS];
 static char many_names[THREADS][PARTS][16];
 
 static void *register_many(void *argument)
@@ -174,12 +176,13 @@ static void *register_many(void *argument)
     for (int i = 0; i < PARTS; i++) {
         snprintf(many_names[thread][i], sizeof many_names[thread][i], "%c%d",
                  "wxyz"[thread], i);
-        many[thread][i] = (pl_part_t){many_names[thread][i], NULL, 0, NULL};
+        many[thread][i] = (pl_component_t){many_names[thread][i], NULL, 0, NULL};
         const pl_registration_t one[] = {{"logger", &many[thread][i]},
                                          PL_REGISTRATIONS_END};
         wrong += pl_register(one, NULL) != PL_OK;
-        wrong += pl_part_find("logger", many_names[thread][i], NULL) != &many[thread][i];
-        wrong += pl_part_at("logger", i) == NULL;
+        wrong += pl_component_find("logger", many_names[thread][i], NULL)
+                 != &many[thread][i];
+        wrong += pl_component_at("logger", i) == NULL;
     }
     return (void *)wrong;
 }
@@ -189,7 +192,7 @@ static void threads_may_register_and_find_at_once(void)
     pthread_t threads[THREADS];
     int numbers[THREADS], before = 0, count = 0;
     long wrong = 0;
-    while (pl_part_at("logger", before))
+    while (pl_component_at("logger", before))
         before++;
     for (int i = 0; i < THREADS; i++) {
         numbers[i] = i;
@@ -200,7 +203,7 @@ static void threads_may_register_and_find_at_once(void)
         pthread_join(threads[i], &result);
         wrong += (long)result;
     }
-    while (pl_part_at("logger", count))
+    while (pl_component_at("logger", count))
         count++;
     is_int(wrong, 0, "each found its own");
     is_int(count, before + THREADS * PARTS, "and all are there");
@@ -237,20 +240,21 @@ static bool is_loaded(const char *folder, const char *file)
     return library != NULL;
 }
 
-/* In a process of its own, which has loaded nothing: whether the part is found, the
+/* In a process of its own, which has loaded nothing: whether the component is found, the
  * sample is loaded for it, and what comes with Paceline is not. */
 static bool sample_alone_is_loaded_for(const char *name, const char *examples)
 {
     int status = -1;
     const pid_t child = fork();
     if (child == 0)
-        _exit(pl_part_find("dataset", name, &err) && is_loaded(tap_folder(), "guest.so")
-              && !is_loaded(examples, "mlp.so") && !is_loaded(examples, "vote.so"));
+        _exit(pl_component_find("dataset", name, &err)
+              && is_loaded(tap_folder(), "guest.so") && !is_loaded(examples, "mlp.so")
+              && !is_loaded(examples, "vote.so"));
     waitpid(child, &status, 0);
     return WIFEXITED(status) && WEXITSTATUS(status) == 1;
 }
 
-static void what_has_not_the_part_is_not_loaded(void)
+static void a_file_without_the_component_is_not_loaded(void)
 {
     char examples[4096], folders[8300];
     const char *build = getenv("top_builddir");
@@ -259,7 +263,7 @@ static void what_has_not_the_part_is_not_loaded(void)
     link_guest();
     setenv("PACELINE_PLUGIN_PATH", folders, 1);
     ok(sample_alone_is_loaded_for("silent", examples),
-       "a part of a file of another name");
+       "a component of a file of another name");
     unsetenv("PACELINE_PLUGIN_PATH");
 }
 
@@ -274,7 +278,7 @@ static const char *refusal_of(const char *role, const char *name)
     const pid_t child = fork();
     if (child == 0) {
         err = (pl_error_t){0};
-        pl_part_find(role, name, &err);
+        pl_component_find(role, name, &err);
         _exit(write(ends[1], err.text, strlen(err.text)) < 0);
     }
     close(ends[1]);
@@ -284,7 +288,7 @@ static const char *refusal_of(const char *role, const char *name)
     return text;
 }
 
-static void what_is_meant_is_a_part_of_the_role_by_its_own_name(void)
+static void what_is_meant_is_a_component_of_the_role_by_its_own_name(void)
 {
     setenv("PACELINE_PLUGIN_PATH", tap_folder(), 1);
     like(refusal_of("module", "gest"), "did you mean \"guest\"\\?", "one of a file");
@@ -298,18 +302,18 @@ static void what_is_meant_is_a_part_of_the_role_by_its_own_name(void)
     unsetenv("PACELINE_PLUGIN_PATH");
 }
 
-static void a_part_that_nobody_registered_is_looked_for_in_a_file_of_its_name(void)
+static void an_unregistered_component_is_looked_for_in_a_file_of_its_name(void)
 {
     unsetenv("PACELINE_PLUGIN_PATH");
-    ok(!pl_part_find("module", "guest", &err), "not without the folder");
+    ok(!pl_component_find("module", "guest", &err), "not without the folder");
     setenv("PACELINE_PLUGIN_PATH", tap_folder(), 1);
-    const pl_part_t *guest = pl_part_find("module", "guest", &err);
+    const pl_component_t *guest = pl_component_find("module", "guest", &err);
     is_text(guest ? guest->name : NULL, "guest", "but with it");
-    ok(!pl_part_find("module", "../guest", &err), "a path is no name");
+    ok(!pl_component_find("module", "../guest", &err), "a path is no name");
     char broken[4096];
     snprintf(broken, sizeof broken, "%s/broken.so", tap_folder());
     fclose(fopen(broken, "w"));
-    ok(!pl_part_find("module", "broken", &err), "a broken file");
+    ok(!pl_component_find("module", "broken", &err), "a broken file");
     like(err.text, "broken.so", "is named");
     unlink(broken);
     unsetenv("PACELINE_PLUGIN_PATH");
@@ -329,7 +333,7 @@ static void a_bare_name_is_looked_for_in_folders(void)
     setenv("PACELINE_PLUGIN_PATH", path, 1);
     is_int(pl_plugin_load("sample_plugin.so", &err), PL_OK,
            "but in a folder of PACELINE_PLUGIN_PATH");
-    ok(pl_part_find("module", "guest", &err), "its part is there");
+    ok(pl_component_find("module", "guest", &err), "its component is there");
     unsetenv("PACELINE_PLUGIN_PATH");
 }
 
@@ -364,20 +368,21 @@ static void a_file_that_is_no_plugin_says_so(void)
 
 static int register_fresh(void *user)
 {
-    static pl_part_t parts[300];
+    static pl_component_t components[300];
     static char names[300][16];
     int *next = user;
     pl_registration_t several[64] = {{NULL, NULL}};
     for (int i = 0; i < 60; i++, (*next)++) {
         snprintf(names[*next], sizeof names[*next], "part%d", *next);
-        parts[*next] = (pl_part_t){names[*next], NULL, 0, NULL};
-        several[i] = (pl_registration_t){"optimizer", &parts[*next]};
+        components[*next] = (pl_component_t){names[*next], NULL, 0, NULL};
+        several[i] = (pl_registration_t){"optimizer", &components[*next]};
     }
     int rc = pl_register(several, &err);
-    bool there =
-        pl_part_find("optimizer",
-                     several[0].table ? ((const pl_part_t *)several[0].table)->name : "",
-                     NULL);
+    bool there = pl_component_find("optimizer",
+                                   several[0].table
+                                       ? ((const pl_component_t *)several[0].table)->name
+                                       : "",
+                                   NULL);
     return there == (rc == PL_OK) ? rc : PL_EBUG;
 }
 
@@ -412,11 +417,11 @@ int main(void)
 {
     unsetenv("PACELINE_PLUGIN_PATH");                       /* the tests set their own */
     scarce_init();
-    is_int(pl_register(sample_parts, &err), PL_OK, "the samples are in order: %s",
+    is_int(pl_register(sample_components, &err), PL_OK, "the samples are in order: %s",
            err.text);
-    run(a_part_is_found_by_role_and_name);
-    run(an_unknown_part_is_an_error_that_helps);
-    run(parts_are_listed_in_order);
+    run(a_component_is_found_by_role_and_name);
+    run(an_unknown_component_is_an_error_that_helps);
+    run(components_are_listed_in_order);
     run(the_same_table_twice_is_fine);
     run(another_table_of_that_name_is_refused_with_its_company);
     run(mistakes_of_authors_are_found);
@@ -424,9 +429,9 @@ int main(void)
     run(names_that_mean_something_else_are_refused);
     run(without_memory_nothing_is_registered);
     run(threads_may_register_and_find_at_once);
-    run(what_has_not_the_part_is_not_loaded);
-    run(what_is_meant_is_a_part_of_the_role_by_its_own_name);
-    run(a_part_that_nobody_registered_is_looked_for_in_a_file_of_its_name);
+    run(a_file_without_the_component_is_not_loaded);
+    run(what_is_meant_is_a_component_of_the_role_by_its_own_name);
+    run(an_unregistered_component_is_looked_for_in_a_file_of_its_name);
     run(a_bare_name_is_looked_for_in_folders);
     run(a_path_is_taken_as_it_is_and_twice);
     run(a_file_that_is_no_plugin_says_so);

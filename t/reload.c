@@ -118,8 +118,8 @@ static void other_data_are_refused(void)
 
 int main(void)
 {
-    const pl_registration_t parts[] = {{"callback", &adder}, PL_REGISTRATIONS_END};
-    rig_init(parts);
+    const pl_registration_t components[] = {{"callback", &adder}, PL_REGISTRATIONS_END};
+    rig_init(components);
     snprintf(table, sizeof table, "%s/table.csv", tap_folder());
     run(rows_that_were_added_are_seen);
     run(the_same_data_give_the_same_bits);

@@ -12,16 +12,16 @@
 #include "actor_rig.h"
 #include "actors/launchers/again.h"
 #include "actors/launchers/parcel.h"
-#include "actors/launchers/wires.h"
+#include "actors/launchers/rank_links.h"
 #include "base/options.h"
 #include "tap.h"
 
 typedef struct scene {
-    pl_wires_t *wires;
+    pl_rank_links_t *links;
     pl_address_t at;
     uint64_t life;
     pl_place_t place;
-    char calls[PL_DOOR_TEXT], bulk_door[PL_DOOR_TEXT], process_file[300];
+    char calls[PL_FOLDER_PATH], bulk_path[PL_FOLDER_PATH], process_file[300];
     pl_link_t *link;                                        /* of the rank */
     pl_bulk_t *bulk;
     bool is_served, is_sent, has_died, has_failed, has_ended;
@@ -101,10 +101,10 @@ static void outcome_sent(void *user, int peer, uint64_t transfer, const pl_error
 static void rank_join(scene_t *s)
 {
     char text[PL_PLACE_TEXT];
-    pl_wires_place(s->wires, 0, text);
+    pl_rank_links_place(s->links, 0, text);
     pl_place_read(strchr(text, '=') + 1, &s->place);
-    pl_link_spec_t spec = {.endpoint = pl_place_door(s->place.folder, PL_DOOR_CALLS,
-                                                     s->calls),
+    pl_link_spec_t spec = {.endpoint = pl_folder_path(s->place.folder, PL_FOLDER_CALLS,
+                                                      s->calls),
                            .run = s->place.run,
                            .incarnation = s->place.incarnation,
                            .world_size = 1,
@@ -113,7 +113,7 @@ static void rank_join(scene_t *s)
                            .on_event = event_came,
                            .user = s};
     s->link = pl_link_connect(&spec, pl_actor_loop(rig.queen), NULL);
-    spec.endpoint = pl_place_door(s->place.folder, PL_DOOR_BULK, s->bulk_door);
+    spec.endpoint = pl_folder_path(s->place.folder, PL_FOLDER_BULK, s->bulk_path);
     const pl_bulk_spec_t bulk = {.link = spec,
                                  .on_sent = outcome_sent,
                                  .on_event = event_came,
@@ -173,13 +173,13 @@ static void scene_begin(scene_t *s, int join_ms)
     snprintf(s->process_file, sizeof s->process_file, "%s/process", tap_folder());
     unlink(s->process_file);
     setenv("REMOTE_PROCESS", s->process_file, 1);
-    const pl_wires_spec_t spec = {.count = 1,
-                                  .join_ms = join_ms,
-                                  .run = 7,
-                                  .incarnation = 1};
-    s->wires = pl_wires_new(rig.queen, &spec, NULL);
+    const pl_rank_links_spec_t spec = {.count = 1,
+                                       .join_ms = join_ms,
+                                       .run = 7,
+                                       .incarnation = 1};
+    s->links = pl_rank_links_new(rig.queen, &spec, NULL);
     const pl_start_t start = {.options = "{\"rank\": 0}",
-                              .context = (pl_object_t *)s->wires};
+                              .context = (pl_object_t *)s->links};
     s->life = pl_spawn(rig.queen, &pl_remote, PL_SAME_THREAD, &start,
                        (pl_how_t){.on_answer = life_answered, .context = s}, &s->at,
                        NULL);
@@ -206,7 +206,7 @@ static void scene_close(scene_t *s)
 {
     pl_bulk_free(s->bulk);
     pl_link_free(s->link);
-    pl_object_unref(s->wires);
+    pl_object_unref(s->links);
     rig_close();
 }
 

@@ -141,7 +141,7 @@ static int spoiled_read(void *user, const pl_read_request_t *request, void *cons
     return code;
 }
 
-static bool parts_register(void)
+static bool components_register(void)
 {
     static const pl_registration_t own[] = {{"module", &net},
                                             {"callback", &skipper},
@@ -187,7 +187,7 @@ static int child(const char *file, const char *from)
     int end = -1;
     struct event_base *base = event_base_new();
     pl_log_hook(log_line, PL_LOG_WARNING, NULL);
-    pl_engine_t *engine = parts_register() ? pl_engine_new(base, &err) : NULL;
+    pl_engine_t *engine = components_register() ? pl_engine_new(base, &err) : NULL;
     pl_options_t *options = engine ? pl_options_load(file, &err) : NULL;
     pl_trainer_t *trainer = options ? pl_trainer_new(engine, options, &err) : NULL;
     int code = trainer ? PL_OK : PL_EINVAL;

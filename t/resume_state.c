@@ -497,10 +497,10 @@ static void the_time_that_was_used(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {
+    static const pl_registration_t components[] = {
         {"callback", &slower}, {"callback", &ender}, {"callback", &teller},
         {"callback", &adder},  {"module", &speaker}, PL_REGISTRATIONS_END};
-    rig_init(parts);
+    rig_init(components);
     pl_memory_data("sentences", &sentences_data, NULL);
     run(the_factor_of_the_loss_its_good_steps_and_those_of_adam);
     run(the_rate_that_callbacks_asked_for);

@@ -143,7 +143,7 @@ void rig_samples(const char *name, int samples)
 
 bool rig_has(const char *accelerator)
 {
-    const bool there = pl_part_find("accelerator", accelerator, NULL) != NULL;
+    const bool there = pl_component_find("accelerator", accelerator, NULL) != NULL;
     if (!there)
         tap_skip("this build has no accelerator %s", accelerator);
     return there;

@@ -458,10 +458,10 @@ static void they_are_told_why_a_run_fails(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"callback", &witness},
-                                              {"callback", &onlooker},
-                                              PL_REGISTRATIONS_END};
-    rig_init(parts);
+    static const pl_registration_t components[] = {{"callback", &witness},
+                                                   {"callback", &onlooker},
+                                                   PL_REGISTRATIONS_END};
+    rig_init(components);
     run(they_are_asked_at_each_point);
     run(who_looks_on_is_asked_after_the_same_steps);
     run(they_are_told_the_newest_figures);

@@ -842,18 +842,18 @@ static void steps_may_be_slow(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"callback", &trouble},
-                                              {"callback", &at_fit_end},
-                                              {"callback", &at_epoch_end},
-                                              {"callback", &at_validation_end},
-                                              {"dataset", &shut},
-                                              {"module", &bad},
-                                              {"module", &poison},
-                                              {"strategy", &crowd},
-                                              {"module", &odd},
-                                              {"module", &lossless},
-                                              PL_REGISTRATIONS_END};
-    rig_init(parts);
+    static const pl_registration_t components[] = {{"callback", &trouble},
+                                                   {"callback", &at_fit_end},
+                                                   {"callback", &at_epoch_end},
+                                                   {"callback", &at_validation_end},
+                                                   {"dataset", &shut},
+                                                   {"module", &bad},
+                                                   {"module", &poison},
+                                                   {"strategy", &crowd},
+                                                   {"module", &odd},
+                                                   {"module", &lossless},
+                                                   PL_REGISTRATIONS_END};
+    rig_init(components);
     run(a_callback_stops_the_run);
     run(a_callback_that_fails_ends_the_run);
     run(what_fails_after_the_last_step_costs_no_weights);

@@ -11,7 +11,7 @@
 #include "base/options.h"
 #include "base/range.h"
 #include "base/utf8.h"
-#include "sample_parts.h"
+#include "sample_components.h"
 #include "scarce.h"
 #include "tap.h"
 
@@ -305,7 +305,7 @@ static void a_value_out_of_range_is_refused(void)
          "not 10"}, );
 }
 
-static void a_part_that_is_not_there_is_refused(void)
+static void a_component_that_is_not_there_is_refused(void)
 {
     REFUSE({"{\"trainer\": {\n \"strategy\": \"dpd\"}}",
             "run.json:2:14: \"trainer.strategy\": there is no strategy \"dpd\": did you "
@@ -516,7 +516,7 @@ static void errors_are_utf8_whatever_they_quote(void)
 int main(void)
 {
     scarce_init();
-    is_int(pl_register(sample_parts, &err), PL_OK, "the samples are in order");
+    is_int(pl_register(sample_components, &err), PL_OK, "the samples are in order");
     run(what_is_not_json_is_refused_where_it_stops_being_so);
     run(a_key_twice_is_refused_at_the_second);
     run(a_name_of_another_engine_is_answered_with_what_is_here);
@@ -526,7 +526,7 @@ int main(void)
     run(an_unknown_key_is_refused_with_the_nearest);
     run(a_value_of_the_wrong_type_is_refused);
     run(a_value_out_of_range_is_refused);
-    run(a_part_that_is_not_there_is_refused);
+    run(a_component_that_is_not_there_is_refused);
     run(the_name_of_a_run_is_that_of_a_directory);
     run(what_has_no_default_must_be_given);
     run(keys_that_contradict_each_other_are_refused);

@@ -158,11 +158,11 @@ static void what_is_no_logger_is_refused(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"logger", &steps},
-                                              {"logger", &broken},
-                                              {"logger", &hollow},
-                                              PL_REGISTRATIONS_END};
-    rig_init(parts);
+    static const pl_registration_t components[] = {{"logger", &steps},
+                                                   {"logger", &broken},
+                                                   {"logger", &hollow},
+                                                   PL_REGISTRATIONS_END};
+    rig_init(components);
     run(a_run_that_names_none_has_the_usual_one);
     run(all_that_are_listed_are_written_and_no_other);
     run(tensors_of_a_step_are_shown_once);

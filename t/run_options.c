@@ -478,10 +478,10 @@ static const pl_module_ops_t still = {.name = "still", .size = 1, .step = still_
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"callback", &quitter},
-                                              {"module", &still},
-                                              PL_REGISTRATIONS_END};
-    rig_init(parts);
+    static const pl_registration_t components[] = {{"callback", &quitter},
+                                                   {"module", &still},
+                                                   PL_REGISTRATIONS_END};
+    rig_init(components);
     run(a_wish_to_stop_waits_for_the_least);
     run(a_stop_from_outside_does_not_wait);
     run(a_stop_waits_for_an_accumulated_step);

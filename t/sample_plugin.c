@@ -10,8 +10,8 @@ typedef struct guest {
 
 static const pl_option_t guest_options[] = {PL_INT(guest_t, beds, "2", "1..", "beds"),
                                             PL_OPTIONS_END};
-static const pl_part_t guest = {"guest", "from a plug-in", sizeof(guest_t),
-                                guest_options};
+static const pl_component_t guest = {"guest", "from a plug-in", sizeof(guest_t),
+                                     guest_options};
 
 /* A data set on a disk that does not answer. */
 static int silent_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
@@ -35,13 +35,13 @@ static const pl_dataset_ops_t silent = {.name = "silent",
                                         .size = 1,
                                         .open = silent_open,
                                         .read = silent_read};
-static const pl_registration_t parts[] = {{"module", &guest},
-                                          {"dataset", &silent},
-                                          PL_REGISTRATIONS_END};
+static const pl_registration_t components[] = {{"module", &guest},
+                                               {"dataset", &silent},
+                                               PL_REGISTRATIONS_END};
 
 PL_API const pl_registration_t *paceline_plugin(void);
 
 const pl_registration_t *paceline_plugin(void)
 {
-    return parts;
+    return components;
 }

@@ -365,12 +365,12 @@ static void samples_that_vary_are_predicted_in_their_order(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"module", &pair},
-                                              {"module", &weighing},
-                                              {"module", &valuing},
-                                              {"module", &listening},
-                                              PL_REGISTRATIONS_END};
-    rig_init(parts);
+    static const pl_registration_t components[] = {{"module", &pair},
+                                                   {"module", &weighing},
+                                                   {"module", &valuing},
+                                                   {"module", &listening},
+                                                   PL_REGISTRATIONS_END};
+    rig_init(components);
     run(a_module_may_have_several_inputs);
     run(a_weight_of_two_counts_as_two_samples);
     run(a_batch_that_counts_nothing_changes_nothing);

@@ -14,8 +14,8 @@
 static training_case_t case_new(const pl_loss_scaling_t *scaling)
 {
     training_case_t c = training_cases[1];                  /* mlp, adamw: clips */
-    for (const pl_registration_t *r = pl_precision_parts; r->role; r++)
-        if (!strcmp(((const pl_part_t *)r->table)->name, "16-mixed"))
+    for (const pl_registration_t *r = pl_precision_components; r->role; r++)
+        if (!strcmp(((const pl_component_t *)r->table)->name, "16-mixed"))
             c.precision = r->table;
     c.scaling = scaling;
     return c;

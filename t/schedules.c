@@ -39,7 +39,7 @@ static bool unpack(const json_t *data, const char *name, double into[STEPS])
 static void check_schedule(const json_t *data, const char *name,
                            const pl_scheduler_ops_t *ops, const char *options)
 {
-    void *self = training_part((const pl_part_t *)ops, options);
+    void *self = training_component((const pl_component_t *)ops, options);
     double want[STEPS], worst = unpack(data, name, want) ? 0 : INFINITY;
     const bool epochs = strstr(options, "epoch") != NULL;
     for (uint64_t k = 0; k < STEPS && worst < INFINITY; k++) {
@@ -102,7 +102,7 @@ static void schedules_over_the_run_are_those_of_torch(void)
 static void check_momentum(const json_t *data, const char *name, const char *options)
 {
     const pl_scheduler_ops_t *ops = &pl_one_cycle_scheduler;
-    void *self = training_part((const pl_part_t *)ops, options);
+    void *self = training_component((const pl_component_t *)ops, options);
     double want[STEPS], worst = unpack(data, name, want) ? 0 : INFINITY;
     for (uint64_t k = 0; k < STEPS && worst < INFINITY; k++) {
         const pl_moment_t when = {.step = k, .total_steps = STEPS};
@@ -120,8 +120,8 @@ static void a_cycle_of_the_momentum_is_that_of_torch(void)
                    "{\"pct_start\": 0.45, \"anneal_strategy\": \"linear\", "
                    "\"base_momentum\": 0.5, \"max_momentum\": 0.75}");
     check_momentum(d, "one_cycle, momentum, three phases", "{\"three_phase\": true}");
-    void *self = training_part((const pl_part_t *)&pl_one_cycle_scheduler,
-                               "{\"cycle_momentum\": false}");
+    void *self = training_component((const pl_component_t *)&pl_one_cycle_scheduler,
+                                    "{\"cycle_momentum\": false}");
     const pl_moment_t when = {.step = 3, .total_steps = STEPS};
     ok(isnan(pl_one_cycle_scheduler.momentum(self, &when)), "unless it is not wanted");
     pl_free(self);
@@ -134,8 +134,8 @@ static void check_annealing(const json_t *data, const char *name,
 {
     const bool epochs = strstr(options, "step") == NULL;
     const uint64_t each = epochs ? 5 : 1;
-    void *swa = training_part((const pl_part_t *)&pl_swa_averaging, options),
-         *schedule = training_part((const pl_part_t *)before, "{}");
+    void *swa = training_component((const pl_component_t *)&pl_swa_averaging, options),
+         *schedule = training_component((const pl_component_t *)before, "{}");
     double want[STEPS], worst = unpack(data, name, want) ? 0 : INFINITY, lr = 0;
     for (uint64_t k = 0; k < STEPS && worst < INFINITY; k++) {
         const pl_moment_t when = {.step = k * each,
@@ -199,8 +199,8 @@ static double factor_at(const pl_scheduler_ops_t *ops, const void *self, uint64_
 static void schedules_are_sensible_at_their_ends(void)
 {
     const pl_scheduler_ops_t *cosine = &pl_cosine_scheduler;
-    void *self = training_part((const pl_part_t *)cosine,
-                               "{\"warmup_steps\": 3, \"min_lr_ratio\": 0.1}");
+    void *self = training_component((const pl_component_t *)cosine,
+                                    "{\"warmup_steps\": 3, \"min_lr_ratio\": 0.1}");
     is_near(factor_at(cosine, self, 0, 100), 0.25, 1e-12,
             "the warm-up starts above zero");
     is_near(factor_at(cosine, self, 3, 100), 1, 1e-12, "and ends at one");
@@ -213,8 +213,8 @@ static void schedules_are_sensible_at_their_ends(void)
     is_near(factor_at(&pl_linear_scheduler, self, 9, 2), 0.1, 1e-12,
             "after which there is only the floor");
     pl_free(self);
-    self = training_part((const pl_part_t *)&pl_constant_scheduler,
-                         "{\"warmup_steps\": 9223372036854775807}");
+    self = training_component((const pl_component_t *)&pl_constant_scheduler,
+                              "{\"warmup_steps\": 9223372036854775807}");
     is_near(factor_at(&pl_constant_scheduler, self, 1, 0) * 0x1p62, 1, 1e-12,
             "a warm-up may be as long as numbers go");
     pl_free(self);
@@ -225,7 +225,7 @@ static void what_needs_an_end_waits_for_one(void)
     const pl_scheduler_ops_t *cycle = &pl_one_cycle_scheduler,
                              *stable = &pl_warmup_stable_decay_scheduler,
                              *restarts = &pl_cosine_restarts_scheduler;
-    void *self = training_part((const pl_part_t *)cycle, "{}");
+    void *self = training_component((const pl_component_t *)cycle, "{}");
     is_near(factor_at(cycle, self, 5000, 0), 1 / 25.0, 1e-12,
             "a cycle of unknown length stays at its start");
     is_near(factor_at(cycle, self, 0, 1), 1 / 25.0 / 1e4, 1e-12,
@@ -233,14 +233,14 @@ static void what_needs_an_end_waits_for_one(void)
     is_near(factor_at(cycle, self, 9, 2), 1 / 25.0 / 1e4, 1e-12,
             "and so is what comes after one");
     pl_free(self);
-    self = training_part((const pl_part_t *)stable, "{}");
+    self = training_component((const pl_component_t *)stable, "{}");
     is_near(factor_at(stable, self, 5000, 0), 1, 1e-12,
             "an end that is not known is not fallen to");
     is_near(factor_at(stable, self, 300, 200), 0, 1e-12, "and stays low after it");
     pl_free(self);
-    self = training_part((const pl_part_t *)restarts,
-                         "{\"t_0\": 9223372036854775807, \"t_mult\": 9, "
-                         "\"interval\": \"step\"}");
+    self = training_component((const pl_component_t *)restarts,
+                              "{\"t_0\": 9223372036854775807, \"t_mult\": 9, "
+                              "\"interval\": \"step\"}");
     is_near(factor_at(restarts, self, UINT64_MAX, 0), 0.5, 0.5,
             "restarts may be as far apart as numbers go");
     pl_free(self);
@@ -265,14 +265,14 @@ static int show(void *self, double value, pl_error_t *err)
 static void check_plateau(const json_t *data, const char *name, double sign,
                           const char *options)
 {
-    void *self = training_part((const pl_part_t *)plateau, options);
+    void *self = training_component((const pl_component_t *)plateau, options);
     double figures[STEPS], want[STEPS], worst = 0;
     bool there = unpack(data, "figures", figures) && unpack(data, name, want);
     for (int k = 0; k < STEPS && there; k++) {
         there = show(self, sign * figures[k], NULL) == PL_OK;
         worst = tap_larger(worst, fabs(plateau_factor(self) - want[k]));
         char *saved = plateau->save(self, NULL);           /* as if it had been resumed */
-        void *next = training_part((const pl_part_t *)plateau, options);
+        void *next = training_component((const pl_component_t *)plateau, options);
         there = there && plateau->restore(next, saved, NULL) == PL_OK;
         pl_text_free(saved);
         pl_free(self);
@@ -298,8 +298,8 @@ static void plateaus_are_those_of_torch_also_when_saved_each_time(void)
 static void what_is_no_number_is_no_better(void)
 {
     pl_error_t err = {0};
-    void *self = training_part((const pl_part_t *)plateau,
-                               "{\"patience\": 0, \"warmup_steps\": 1}");
+    void *self = training_component((const pl_component_t *)plateau,
+                                    "{\"patience\": 0, \"warmup_steps\": 1}");
     is_near(plateau_factor(self), 0.5, 1e-12, "it has a warm-up as well");
     show(self, 3, NULL);
     plateau->observe(self, "{\"val_loss\": null}", NULL);

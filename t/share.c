@@ -6,9 +6,9 @@
 
 #include "tap.h"
 
-/* What a thread that took a part may use. */
+/* What a thread that took a share may use. */
 typedef struct taker {
-    int part, parts;
+    int share, shares;
     bool taken;
     cpu_set_t mine;
 } taker_t;
@@ -16,19 +16,19 @@ typedef struct taker {
 static void *take(void *user)
 {
     taker_t *taker = user;
-    pl_share_take(taker->part, taker->parts);
+    pl_share_take(taker->share, taker->shares);
     taker->taken = pl_share_is_taken();
     sched_getaffinity(0, sizeof taker->mine, &taker->mine);
     return NULL;
 }
 
-static taker_t taken(int part, int parts)
+static taker_t taken(int share, int shares)
 {
-    taker_t taker = {.part = part, .parts = parts};
+    taker_t taker = {.share = share, .shares = shares};
     pthread_t thread;
     CPU_ZERO(&taker.mine);
-    if (ok(pthread_create(&thread, NULL, take, &taker) == 0, "a thread, part %d of %d",
-           part, parts))
+    if (ok(pthread_create(&thread, NULL, take, &taker) == 0, "a thread, share %d of %d",
+           share, shares))
         pthread_join(thread, NULL);
     return taker;
 }
@@ -49,7 +49,7 @@ static void parts_are_equal_and_apart(void)
         return;
     }
     taker_t first = taken(0, 2), second = taken(1, 2);
-    ok(first.taken && second.taken, "each knows that it has a part");
+    ok(first.taken && second.taken, "each knows that it has a share");
     is_int(CPU_COUNT(&first.mine), count / 2, "half of them");
     is_int(CPU_COUNT(&second.mine), count / 2, "and as many");
     CPU_AND(&both, &first.mine, &second.mine);
@@ -64,7 +64,7 @@ static void with_fewer_processors_than_parts_all_stay_free(void)
     cpu_set_t all;
     const int count = processors(&all);
     taker_t taker = taken(0, count + 1);
-    ok(!taker.taken, "%d processors, %d parts: it has none", count, count + 1);
+    ok(!taker.taken, "%d processors, %d shares: it has none", count, count + 1);
     ok(CPU_EQUAL(&taker.mine, &all), "and may run everywhere");
     taker = taken(0, 1);
     ok(!taker.taken && CPU_EQUAL(&taker.mine, &all), "so may who is the only one");

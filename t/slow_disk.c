@@ -329,10 +329,10 @@ static void a_disk_that_works_slowly_is_no_failure(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"callback", &watcher},
-                                              {"callback", &listener},
-                                              PL_REGISTRATIONS_END};
-    rig_init(parts);
+    static const pl_registration_t components[] = {{"callback", &watcher},
+                                                   {"callback", &listener},
+                                                   PL_REGISTRATIONS_END};
+    rig_init(components);
     run(the_run_goes_on_while_one_is_written_and_waits_with_the_third);
     run(none_is_lost_and_they_come_in_order);
     run(an_older_one_stays_until_the_newer_is_safe);

@@ -401,9 +401,10 @@ static void a_search_runs_there(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"callback", &talks}, PL_REGISTRATIONS_END};
+    static const pl_registration_t components[] = {{"callback", &talks},
+                                                   PL_REGISTRATIONS_END};
     static const pl_registration_t others[] = {{"callback", &late}, PL_REGISTRATIONS_END};
-    far_init(parts);
+    far_init(components);
     pl_register(others, NULL);
     run(processes_train_what_threads_do);
     run(a_trainer_works_again_and_for_other_stages);

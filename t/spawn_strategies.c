@@ -156,8 +156,9 @@ static void any_number_of_ranks_goes_on_from_what_two_saved(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"module", &mirrors}, PL_REGISTRATIONS_END};
-    far_init(parts);
+    static const pl_registration_t components[] = {{"module", &mirrors},
+                                                   PL_REGISTRATIONS_END};
+    far_init(components);
     if (!rig_has("cpu"))                                    /* the fake one has float64 */
         return tap_done();
     run(processes_train_what_threads_do);

@@ -174,10 +174,10 @@ static void nor_is_one_that_looks_on(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"callback", &brake},
-                                              {"callback", &onlooker},
-                                              PL_REGISTRATIONS_END};
-    rig_init(parts);
+    static const pl_registration_t components[] = {{"callback", &brake},
+                                                   {"callback", &onlooker},
+                                                   PL_REGISTRATIONS_END};
+    rig_init(components);
     run(stages_are_those_of_the_device);
     run(a_step_of_two_batches_says_it_once);
     run(data_that_are_waited_for_are_a_stage);

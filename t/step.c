@@ -442,9 +442,9 @@ static void a_strategy_that_tells_what_nothing_waits_for_ends_the_run(void)
 
 int main(void)
 {
-    const pl_registration_t parts[] = {{"strategy", &late_strategy},
-                                       PL_REGISTRATIONS_END};
-    rig_init(parts);
+    const pl_registration_t components[] = {{"strategy", &late_strategy},
+                                            PL_REGISTRATIONS_END};
+    rig_init(components);
     run(a_step_takes_the_events_of_its_state_and_refuses_others);
     run(the_steps_in_flight_take_the_events_of_their_state);
     run(steps_are_sent_before_the_sums_before_them_are_told);

@@ -334,12 +334,12 @@ static void a_strategy_has_a_region_and_plans_of_its_own(void)
 
 int main(void)
 {
-    const pl_registration_t parts[] = {{"module", &normed},
-                                       {"module", &ignoring},
-                                       {"strategy", &skipping},
-                                       {"strategy", &lookahead},
-                                       PL_REGISTRATIONS_END};
-    rig_init(parts);
+    const pl_registration_t components[] = {{"module", &normed},
+                                            {"module", &ignoring},
+                                            {"strategy", &skipping},
+                                            {"strategy", &lookahead},
+                                            PL_REGISTRATIONS_END};
+    rig_init(components);
     run(a_skipped_step_leaves_no_trace);
     run(a_bad_record_spoils_no_statistics);
     run(what_is_behind_a_skipped_step_does_not_notice);

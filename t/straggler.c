@@ -129,8 +129,9 @@ static void so_it_is_between_short_epochs(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"callback", &drag}, PL_REGISTRATIONS_END};
-    far_init(parts);
+    static const pl_registration_t components[] = {{"callback", &drag},
+                                                   PL_REGISTRATIONS_END};
+    far_init(components);
     run(a_rank_that_is_stopped_while_it_waits_is_named);
     run(so_it_is_between_short_epochs);
     return tap_done();

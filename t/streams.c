@@ -140,11 +140,11 @@ static void item_run(streams_t *s, int stream)
 /* Without the lock while it notifies. */
 static bool notify_one(streams_t *s)
 {
-    for (notice_t **link = &s->notices; *link; link = &(*link)->next) {
-        notice_t *t = *link;
+    for (notice_t **next = &s->notices; *next; next = &(*next)->next) {
+        notice_t *t = *next;
         if (t->event->passed < t->number && !s->broken)
             continue;
-        *link = t->next;
+        *next = t->next;
         pthread_mutex_unlock(&s->lock);
         t->notify(t->user);
         event_unref(t->event);

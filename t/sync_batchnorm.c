@@ -419,12 +419,12 @@ static void parameters_may_be_frozen_for_a_while(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"module", &rows},
-                                              {"module", &pictures},
-                                              {"module", &known},
-                                              {"module", &far_off},
-                                              PL_REGISTRATIONS_END};
-    far_init(parts);
+    static const pl_registration_t components[] = {{"module", &rows},
+                                                   {"module", &pictures},
+                                                   {"module", &known},
+                                                   {"module", &far_off},
+                                                   PL_REGISTRATIONS_END};
+    far_init(components);
     run(ranks_normalise_by_the_batch_of_all);
     run(samples_that_do_not_come_out_even_count_once);
     run(batches_may_come_in_parts);

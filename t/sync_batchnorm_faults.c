@@ -179,11 +179,11 @@ static void an_anomaly_of_one_rank_ends_all(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"module", &normed},
-                                              {"module", &trapped},
-                                              {"operator", &trap},
-                                              PL_REGISTRATIONS_END};
-    far_init(parts);
+    static const pl_registration_t components[] = {{"module", &normed},
+                                                   {"module", &trapped},
+                                                   {"operator", &trap},
+                                                   PL_REGISTRATIONS_END};
+    far_init(components);
     run(contradictions_are_refused_with_both_names);
     run(a_rank_that_dies_within_a_step_ends_all);
     run(a_rank_that_fails_within_a_step_ends_all);

@@ -83,9 +83,9 @@ static const pl_dataset_ops_t points = {.name = "points",
                                         .open = points_open,
                                         .read = points_read};
 
-static const pl_registration_t parts[] = {{"callback", &brake},
-                                          {"dataset", &points},
-                                          PL_REGISTRATIONS_END};
+static const pl_registration_t components[] = {{"callback", &brake},
+                                               {"dataset", &points},
+                                               PL_REGISTRATIONS_END};
 
 /* ---- commands ---- */
 
@@ -175,7 +175,7 @@ static int option_set(pl_options_t *options, char *word, pl_error_t *err)
 int main(int argc, char **argv)
 {
     pl_error_t err = {0};
-    int code = pl_init(&argc, &argv, parts, &err);
+    int code = pl_init(&argc, &argv, components, &err);
     program_t program = {.base = event_base_new(), .commands = argv[1], .status = 2};
     pl_engine_t *engine = code == PL_OK ? pl_engine_new(program.base, &err) : NULL;
     pl_options_t *options = engine ? pl_options_parse(run, "run", &err) : NULL;

@@ -49,8 +49,9 @@ static const pl_registration_t *bn_cnn_plugin(void)
                                            .size = sizeof(bn_cnn_t),
                                            .options = bn_cnn_options,
                                            .step = bn_cnn_step};
-    static const pl_registration_t parts[] = {{"module", &module}, PL_REGISTRATIONS_END};
-    return parts;
+    static const pl_registration_t components[] = {{"module", &module},
+                                                   PL_REGISTRATIONS_END};
+    return components;
 }
 
 /* ---- The table ---- */
@@ -137,11 +138,12 @@ static void option_set(const pl_option_t *option, char *self, const json_t *valu
     }
 }
 
-void *training_part(const pl_part_t *part, const char *options)
+void *training_component(const pl_component_t *component, const char *options)
 {
     json_t *given = json_loads(options, JSON_REJECT_DUPLICATES, NULL);
-    char *self = given ? pl_alloc(part->size) : NULL;
-    for (const pl_option_t *o = part->options; self && o->type != PL_OPTION_END; o++) {
+    char *self = given ? pl_alloc(component->size) : NULL;
+    for (const pl_option_t *o = component->options; self && o->type != PL_OPTION_END;
+         o++) {
         json_t *usual = o->fallback ? json_loads(o->fallback, JSON_DECODE_ANY, NULL)
                                     : NULL;
         const json_t *value = json_object_get(given, o->name);
@@ -188,8 +190,10 @@ int training_init(training_t *t, const training_case_t *of, pl_error_t *err)
 {
     const size_t n = (size_t)pl_elements(of->shape);
     *t = (training_t){.of = of};
-    t->module = training_part((const pl_part_t *)of->plugin()->table, of->options);
-    t->options = training_part((const pl_part_t *)of->optimizer, of->optimizer_options);
+    t->module = training_component((const pl_component_t *)of->plugin()->table,
+                                   of->options);
+    t->options = training_component((const pl_component_t *)of->optimizer,
+                                    of->optimizer_options);
     t->model = pl_model_new(err);
     t->x_samples = pl_alloc_array(n, sizeof *t->x_samples);
     t->x_tokens = pl_alloc_array(n, sizeof *t->x_tokens);

@@ -38,7 +38,7 @@ extern const int training_case_count;
 
 typedef struct training {
     const training_case_t *of;
-    void *module, *options;                                 /* the parts' structs */
+    void *module, *options;                                 /* the components' structs */
     pl_model_t *model;
     pl_graph_t *step, *update;
     double nominal;
@@ -61,7 +61,8 @@ void training_scalars(const training_t *t, int step, double scalar[PL_STEP_SCALA
 double training_distance(const training_t *t, pl_region_t of, const double *region,
                          double factor, const json_t *want);
 
-/* A part's struct with defaults and the options of a JSON object; from pl_alloc(). */
-void *training_part(const pl_part_t *part, const char *options);
+/* A component's struct with defaults and the options of a JSON object; from
+ * pl_alloc(). */
+void *training_component(const pl_component_t *component, const char *options);
 
 #endif

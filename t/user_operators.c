@@ -217,12 +217,12 @@ static void indices_are_not_taken(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"operator", &sample_gate},
-                                              {"operator", &wrong},
-                                              {"operator", &endless},
-                                              {"operator", &alike},
-                                              PL_REGISTRATIONS_END};
-    rig_init(parts);
+    static const pl_registration_t components[] = {{"operator", &sample_gate},
+                                                   {"operator", &wrong},
+                                                   {"operator", &endless},
+                                                   {"operator", &alike},
+                                                   PL_REGISTRATIONS_END};
+    rig_init(components);
     pl_register(swish_plugin(), NULL);
     run(the_example_has_the_gradient_that_differences_show);
     run(the_example_computes_what_it_says);

@@ -90,16 +90,16 @@ static const pl_kernels_t *find_kernels(const char *wanted, pl_error_t *err)
 /* ---- Opening and closing ---- */
 
 /* "model name : AMD EPYC" of /proc/cpuinfo, or just "CPU". */
-static void processor_name(char *name, size_t room)
+static void processor_name(char *name, size_t capacity)
 {
     char line[256];
-    snprintf(name, room, "CPU");
+    snprintf(name, capacity, "CPU");
     FILE *file = fopen("/proc/cpuinfo", "re");
     while (file && fgets(line, sizeof line, file)) {
         const char *text = strchr(line, ':');
         if (strncmp(line, "model name", 10) != 0 || !text)
             continue;
-        snprintf(name, room, "%s", text + 1 + strspn(text + 1, " "));
+        snprintf(name, capacity, "%s", text + 1 + strspn(text + 1, " "));
         name[strcspn(name, "\n")] = '\0';
         break;
     }

@@ -26,7 +26,7 @@ typedef struct emulator {
 static void add_op(emulator_t *e, const pl_op_t *op)
 {
     pl_graph_t *g = e->g;
-    e->failed = e->failed || PL_GROW(g->op, g->op_count, g->op_room) != PL_OK;
+    e->failed = e->failed || PL_GROW(g->op, g->op_count, g->op_capacity) != PL_OK;
     if (e->failed)
         return;
     for (int k = 0; k < op->output_count; k++)
@@ -85,7 +85,7 @@ static void emulate_all(emulator_t *e)
     pl_op_t *op = g->op;
     const int count = g->op_count;
     g->op = NULL;
-    g->op_count = g->op_room = 0;
+    g->op_count = g->op_capacity = 0;
     for (int i = 0; i < count && !e->failed; i++)
         emulate_op(e, op[i]);
     pl_free(op);

@@ -387,10 +387,10 @@ void pl_plan_free(pl_cpu_t *cpu, pl_plan_t *plan)
 {
     if (!plan)
         return;
-    pl_plan_t **link = &cpu->plans;
-    while (*link != plan)
-        link = &(*link)->next;
-    *link = plan->next;
+    pl_plan_t **next = &cpu->plans;
+    while (*next != plan)
+        next = &(*next)->next;
+    *next = plan->next;
     if (cpu->waiting == plan)
         cpu->waiting = NULL;
     for (int i = 0; i < plan->exec_ops; i++)

@@ -23,18 +23,18 @@ typedef struct slice {
 } slice_t;
 
 struct pl_slices {
-    int count, room;
+    int count, capacity;
     slice_t *slice;
     size_t scratch;
     int64_t summed;                           /* elements that are added up over slices */
 };
 
-static pl_slices_t *slices_new(int room, pl_error_t *err)
+static pl_slices_t *slices_new(int capacity, pl_error_t *err)
 {
     pl_slices_t *s = pl_alloc(sizeof *s);
     if (s) {
-        s->room = room;
-        s->slice = pl_alloc_array((size_t)room, sizeof *s->slice);
+        s->capacity = capacity;
+        s->slice = pl_alloc_array((size_t)capacity, sizeof *s->slice);
     }
     if (s && s->slice)
         return s;

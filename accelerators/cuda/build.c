@@ -64,10 +64,10 @@ static uint64_t headers_hash(void)
 static char *key_of(const cuda_t *cuda, const char *const option[OPTIONS],
                     const char *text)
 {
-    const size_t room = strlen(text) + 256;
-    char *key = pl_alloc(room);
+    const size_t capacity = strlen(text) + 256;
+    char *key = pl_alloc(capacity);
     if (key)
-        snprintf(key, room, "NVRTC %d.%d %s %s %s %s %s headers %016llx\n%s",
+        snprintf(key, capacity, "NVRTC %d.%d %s %s %s %s %s headers %016llx\n%s",
                  cuda->compiler->major, cuda->compiler->minor, option[0], option[1],
                  option[2], option[3], option[4], (unsigned long long)headers_hash(),
                  text);

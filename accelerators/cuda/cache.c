@@ -196,7 +196,7 @@ typedef struct entry {
 
 typedef struct entries {
     entry_t *entry;
-    int count, room;
+    int count, capacity;
     int64_t bytes;
 } entries_t;
 
@@ -225,7 +225,7 @@ static void entries_read(const char *folder, entries_t *all)
             facts.st_mtim.tv_sec = 0;
         if (!is_entry && facts.st_mtim.tv_sec < now - DAY)
             unlinkat(dirfd(of), found->d_name, 0);
-        if (!is_entry || PL_GROW(all->entry, all->count, all->room) != PL_OK)
+        if (!is_entry || PL_GROW(all->entry, all->count, all->capacity) != PL_OK)
             continue;
         entry_t *entry = &all->entry[all->count++];
         snprintf(entry->name, sizeof entry->name, "%.31s", found->d_name);

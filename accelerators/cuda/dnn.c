@@ -272,13 +272,13 @@ void cuda_layer_free(void *self, pl_layer_plan_t *plan)
 /* All that a plan depends on, from pl_alloc(). */
 static char *key_of(const cuda_t *cuda, const pl_layer_plan_t *plan)
 {
-    enum { ROOM = 2 * DNN_TEXT };
-    char *key = pl_alloc(ROOM), part[DNN_TEXT];
+    enum { KEY_TEXT = 2 * DNN_TEXT };
+    char *key = pl_alloc(KEY_TEXT), part[DNN_TEXT];
     int multiprocessors = 0;
     cuda->call->device_attribute(&multiprocessors, CU_MULTIPROCESSORS, cuda->card.device);
     dnn_text(&plan->part, part);
     if (key)
-        snprintf(key, ROOM,
+        snprintf(key, KEY_TEXT,
                  "cuDNN %d CUDA %d driver %d %.64s sm_%d%d %d multiprocessors%s\n%s",
                  cuda->layers.library->version, (int)cuda->layers.library->call.runtime(),
                  cuda->library->version, cuda->card.name, cuda->card.major,

@@ -27,7 +27,7 @@ struct cuda_sums {
     int ranks;
     int (*left)(int n);
     kernel_t kernel[KINDS][2][WIDE + 1];
-    CUdeviceptr block[BLOCKS];                   /* the last is in use: see room_grow() */
+    CUdeviceptr block[BLOCKS];                /* the last is in use: see staging_grow() */
     int blocks;
     /* Numbers of elements that kernels read on the card; those of the last are known. */
     CUdeviceptr table[BLOCKS];
@@ -37,7 +37,7 @@ struct cuda_sums {
     CUstream upload;                                        /* has nothing else */
     size_t bytes;                                           /* of the last */
     /* [ranks], a rank's elements, and where those of others are received. */
-    CUdeviceptr *in, *room;
+    CUdeviceptr *in, *staging;
 };
 
 static int check(const cuda_sums_t *s, cu_result_t result, const char *what,
@@ -59,8 +59,8 @@ cuda_sums_t *cuda_sums_new(const cuda_library_t *driver, const pl_device_memory_
                        .ranks = ranks,
                        .left = left,
                        .in = pl_alloc_array((size_t)ranks, sizeof *s->in),
-                       .room = pl_alloc_array((size_t)ranks, sizeof *s->room)};
-    if (s->in && s->room)
+                       .staging = pl_alloc_array((size_t)ranks, sizeof *s->staging)};
+    if (s->in && s->staging)
         return s;
     pl_no_memory(err);
     cuda_sums_free(s);
@@ -82,7 +82,7 @@ void cuda_sums_free(cuda_sums_t *s)
     if (s->upload)
         s->call->stream_free(s->upload);
     pl_free(s->in);
-    pl_free(s->room);
+    pl_free(s->staging);
     pl_free(s);
 }
 
@@ -93,7 +93,7 @@ void cuda_sums_free(cuda_sums_t *s)
  * too, and these wait for other ranks: if one of them is gone, this thread has to abort
  * the communicator, and could not.  As each block has twice the bytes of the one before,
  * all old ones together have fewer than the newest, unless the card is nearly full. */
-static int room_grow(cuda_sums_t *s, size_t bytes, pl_error_t *err)
+static int staging_grow(cuda_sums_t *s, size_t bytes, pl_error_t *err)
 {
     const cuda_driver_t *call = s->call;
     const size_t wanted = bytes > 2 * s->bytes ? bytes : 2 * s->bytes;
@@ -121,10 +121,10 @@ static int room_grow(cuda_sums_t *s, size_t bytes, pl_error_t *err)
     return PL_OK;
 }
 
-CUdeviceptr cuda_sums_room(cuda_sums_t *s, size_t apart, pl_error_t *err)
+CUdeviceptr cuda_sums_staging(cuda_sums_t *s, size_t apart, pl_error_t *err)
 {
     const size_t bytes = (size_t)s->ranks * apart;
-    if (bytes > s->bytes && room_grow(s, bytes, err) != PL_OK)
+    if (bytes > s->bytes && staging_grow(s, bytes, err) != PL_OK)
         return 0;
     return s->block[s->blocks - 1];
 }
@@ -256,7 +256,7 @@ static int add_tree(cuda_sums_t *s, const sum_t *sum, CUdeviceptr to, int first,
     if (count <= WIDE)
         return launch(s, sum, to, s->in + first, count, err);
     const int left = s->left(count);
-    const CUdeviceptr half[2] = {s->room[first], s->room[first + left]};
+    const CUdeviceptr half[2] = {s->staging[first], s->staging[first + left]};
     int code = add_tree(s, sum, half[0], first, left, err);
     if (code == PL_OK)
         code = add_tree(s, sum, half[1], first + left, count - left, err);
@@ -315,8 +315,8 @@ int cuda_sums_add(cuda_sums_t *s, const cuda_sum_t *of, CUstream stream, pl_erro
     if (!count)
         return PL_EIO;
     for (int rank = 0; rank < s->ranks; rank++) {
-        s->room[rank] = s->block[s->blocks - 1] + (size_t)rank * of->apart;
-        s->in[rank] = rank == of->rank ? of->own : s->room[rank];
+        s->staging[rank] = s->block[s->blocks - 1] + (size_t)rank * of->apart;
+        s->in[rank] = rank == of->rank ? of->own : s->staging[rank];
     }
     return add_tree(s, &sum, of->own, 0, s->ranks, err);
 }

@@ -11,7 +11,7 @@ typedef struct cuda_sums cuda_sums_t;
 typedef struct cuda_sum {
     int rank;
     CUdeviceptr own;                                        /* [count] */
-    size_t apart;                                           /* of cuda_sums_room() */
+    size_t apart;                                           /* of cuda_sums_staging() */
     uint64_t count;
     pl_dtype_t dtype;                                       /* F32, F64 or I64 */
     bool is_max;                                            /* the largest, not the sum */
@@ -30,7 +30,7 @@ void cuda_sums_free(cuda_sums_t *sums);
 int cuda_sums_prepare(cuda_sums_t *sums, pl_dtype_t dtype, bool is_max, pl_error_t *err);
 /* Memory of the card for a part of each rank, so many bytes apart; what is put on the
  * stream next may overwrite it.  0: an error. */
-CUdeviceptr cuda_sums_room(cuda_sums_t *sums, size_t apart, pl_error_t *err);
+CUdeviceptr cuda_sums_staging(cuda_sums_t *sums, size_t apart, pl_error_t *err);
 /* Puts on the stream: own[0, count) becomes the sum with the parts of the others in that
  * memory. */
 int cuda_sums_add(cuda_sums_t *sums, const cuda_sum_t *sum, CUstream stream,

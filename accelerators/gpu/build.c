@@ -253,11 +253,11 @@ static int threads_start(builder_t *builder, int jobs, pl_error_t *err)
 /* With the lock: takes it out of the list. */
 static void building_take(builder_t *builder, building_t *b)
 {
-    building_t **link = &builder->first;
-    while (*link != b)
-        link = &(*link)->next;
-    *link = b->next;
-    if (!*link)
+    building_t **next = &builder->first;
+    while (*next != b)
+        next = &(*next)->next;
+    *next = b->next;
+    if (!*next)
         builder->last = link;
 }
 

@@ -20,7 +20,7 @@ typedef struct range {
 typedef struct checking {
     const pl_plan_t *plan;
     range_t *range;                                   /* [ranges] apart from each other */
-    int ranges, room;
+    int ranges, capacity;
 } checking_t;
 
 static const char *name_of(const checking_t *c, int kernel)
@@ -32,7 +32,7 @@ static int range_add(checking_t *c, const range_t *range, pl_error_t *err)
 {
     if (range->from >= range->to)
         return PL_OK;
-    if (PL_GROW(c->range, c->ranges, c->room) != PL_OK)
+    if (PL_GROW(c->range, c->ranges, c->capacity) != PL_OK)
         return pl_no_memory(err);
     c->range[c->ranges++] = *range;
     return PL_OK;

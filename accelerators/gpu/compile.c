@@ -70,7 +70,7 @@ static gpu_piece_t *piece_add(compiler_t *c)
     pl_plan_t *p = c->plan;
     gpu_parts_close(&c->text);
     if (c->text.error.code == PL_OK
-        && PL_GROW(p->piece, p->pieces, p->piece_room) != PL_OK)
+        && PL_GROW(p->piece, p->pieces, p->piece_capacity) != PL_OK)
         pl_no_memory(&c->text.error);
     if (c->text.error.code != PL_OK)
         return NULL;
@@ -99,7 +99,7 @@ static void log_host(pl_gpu_t *gpu, const pl_operator_ops_t *table)
 static int print_on_host(compiler_t *c, int op, pl_error_t *err)
 {
     pl_plan_t *p = c->plan;
-    if (PL_GROW(p->host, p->hosts, p->host_room) != PL_OK)
+    if (PL_GROW(p->host, p->hosts, p->host_capacity) != PL_OK)
         return pl_no_memory(err);
     gpu_host_t *host = &p->host[p->hosts];
     int code = gpu_host_init(host, c->gpu, &c->text, op, err);
@@ -169,7 +169,7 @@ static void passage_add(compiler_t *c, int region, size_t from, size_t count)
         passage.kernel = c->text.kernels;
         print_floats(c, &passage, true);
     }
-    if (PL_GROW(p->out, p->outs, p->out_room) == PL_OK)
+    if (PL_GROW(p->out, p->outs, p->out_capacity) == PL_OK)
         p->out[p->outs++] = passage;
     else if (c->text.error.code == PL_OK)
         pl_no_memory(&c->text.error);

@@ -41,7 +41,7 @@ void pl_gpu_close(void *self)
     gpu_transfers_close(gpu);
     pl_free(gpu->pin);
     gpu->pin = NULL;
-    gpu->pins = gpu->pin_room = 0;
+    gpu->pins = gpu->pin_capacity = 0;
     gpu_replays_close(gpu);
     gpu_fences_close(gpu);
     gpu_memory_close(gpu);

@@ -29,7 +29,7 @@ typedef struct pl_gpu {
     bool checks;                             /* proves each plan: check.h */
     pl_plan_t *plans;                        /* all, for close */
     struct pl_gpu_pin *pin;                  /* [pins] of the host's memory: transfer.h */
-    int pins, pin_room;
+    int pins, pin_capacity;
     bool logs;                                 /* in the log; of several ranks one does */
     int ordinal;                               /* of the device  [-1: it has no number] */
     const pl_operator_ops_t *logged[PL_GPU_LOGGED];  /* that the host computes */

@@ -369,7 +369,7 @@ bool gpu_layer_put(gpu_text_t *t, const pl_plan_t *plan, int i)
         pl_fail(&t->error, PL_EBUG,
                 "%s: its operands do not lie as the library of the machine needs them",
                 pl_op_where(op, where));
-    if (t->error.code == PL_OK && PL_GROW(t->kernel, t->kernels, t->room) != PL_OK)
+    if (t->error.code == PL_OK && PL_GROW(t->kernel, t->kernels, t->capacity) != PL_OK)
         pl_no_memory(&t->error);
     if (t->error.code != PL_OK)
         return true;

@@ -57,7 +57,7 @@ int gpu_mark(pl_gpu_t *gpu, gpu_marks_t *marks, pl_stream_t stream, int what,
     if (!marks)
         return PL_OK;
     if (marks->count == marks->made) {
-        if (PL_GROW(marks->mark, marks->made, marks->room) != PL_OK)
+        if (PL_GROW(marks->mark, marks->made, marks->capacity) != PL_OK)
             return pl_no_memory(err);
         marks->mark[marks->made] = (gpu_mark_t){.event = NULL};
         const int code = gpu->machine->event_new(gpu, &marks->mark[marks->made].event,

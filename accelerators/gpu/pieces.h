@@ -17,7 +17,7 @@ typedef struct gpu_mark {
 /* Of a replay; zeros: none yet. */
 typedef struct gpu_marks {
     gpu_mark_t *mark;                            /* [made], of which `count` are in use */
-    int count, made, room;
+    int count, made, capacity;
 } gpu_marks_t;
 
 /* Onto a stream  [marks NULL: nothing is done]. */

@@ -106,10 +106,10 @@ void gpu_plan_free(pl_gpu_t *gpu, pl_plan_t *plan)
 {
     if (!plan)
         return;
-    pl_plan_t **link = &gpu->plans;
-    while (*link != plan)
-        link = &(*link)->next;
-    *link = plan->next;
+    pl_plan_t **next = &gpu->plans;
+    while (*next != plan)
+        next = &(*next)->next;
+    *next = plan->next;
     gpu_replays_forget(gpu, plan);
     recordings_free(gpu, plan);
     if (!gpu->plans) {

@@ -65,13 +65,13 @@ struct pl_plan {
     int kernels;
     size_t *reach;    /* [kernels][PL_LAUNCH_ADDRESSES] for launches  [NULL: unchecked] */
     gpu_piece_t *piece;
-    int pieces, piece_room;
+    int pieces, piece_capacity;
     gpu_host_t *host;                                       /* [hosts] */
-    int hosts, host_room;
+    int hosts, host_capacity;
     gpu_passage_t in[PL_REGIONS];                           /* before the first piece */
     int ins;
     gpu_passage_t *out;                                     /* in the order of pieces */
-    int outs, out_room;
+    int outs, out_capacity;
     gpu_passage_t exchanged;  /* PL_REGION_EXCHANGE, when a replay continues
                                  [count 0] */
     size_t arena, scratch, counters;  /* bytes */

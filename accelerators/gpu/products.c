@@ -468,7 +468,7 @@ bool gpu_product_put(gpu_text_t *t, const pl_plan_t *plan, int i)
     if (!gpu_library_may_use(plan, spot, PL_PRODUCT_ADDRESSES))
         return false;
     gpu_parts_close(t);
-    if (t->error.code == PL_OK && PL_GROW(t->kernel, t->kernels, t->room) != PL_OK)
+    if (t->error.code == PL_OK && PL_GROW(t->kernel, t->kernels, t->capacity) != PL_OK)
         pl_no_memory(&t->error);
     if (t->error.code != PL_OK)
         return true;

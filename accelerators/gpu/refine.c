@@ -346,7 +346,7 @@ int gpu_refine_params(pl_graph_t *g, pl_dtype_t *low, pl_error_t *err)
         const pl_dtype_t to = g->value[op->output[0]].dtype;
         if (*low != PL_F32 && *low != to)
             continue;
-        if (PL_GROW(g->value, g->value_count, g->value_room) != PL_OK)
+        if (PL_GROW(g->value, g->value_count, g->value_capacity) != PL_OK)
             return pl_no_memory(err);
         g->value[g->value_count] = g->value[op->input[0]];
         g->value[g->value_count].index = GPU_REGION_LOW;

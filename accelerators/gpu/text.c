@@ -19,16 +19,16 @@ static void no_memory(gpu_text_t *t)
 
 /* ---- strings ---- */
 
-static bool string_room(gpu_string_t *s, size_t more)
+static bool string_reserve(gpu_string_t *s, size_t more)
 {
-    if (s->length + more < s->room)
+    if (s->length + more < s->capacity)
         return true;
-    const size_t room = (s->length + more + 1024) * 2;
-    char *text = pl_resize(s->text, room);
+    const size_t capacity = (s->length + more + 1024) * 2;
+    char *text = pl_resize(s->text, capacity);
     if (!text)
         return false;
     s->text = text;
-    s->room = room;
+    s->capacity = capacity;
     return true;
 }
 
@@ -40,7 +40,7 @@ void gpu_write_list(gpu_text_t *t, gpu_string_t *to, const char *format, va_list
     va_end(again);
     if (t->error.code != PL_OK)
         return;
-    if (length < 0 || !string_room(to, (size_t)length)) {
+    if (length < 0 || !string_reserve(to, (size_t)length)) {
         no_memory(t);
         return;
     }
@@ -67,7 +67,7 @@ void gpu_print(gpu_text_t *t, const char *format, ...)
 /* The next text, with its head. */
 static void text_begin(gpu_text_t *t)
 {
-    if (t->error.code == PL_OK && PL_GROW(t->text, t->texts, t->text_room) != PL_OK)
+    if (t->error.code == PL_OK && PL_GROW(t->text, t->texts, t->text_capacity) != PL_OK)
         no_memory(t);
     if (t->error.code != PL_OK)
         return;
@@ -97,7 +97,7 @@ void gpu_text_release(gpu_text_t *t)
 void gpu_kernel_begin(gpu_text_t *t, const char *what)
 {
     gpu_parts_close(t);
-    if (t->error.code == PL_OK && PL_GROW(t->kernel, t->kernels, t->room) != PL_OK)
+    if (t->error.code == PL_OK && PL_GROW(t->kernel, t->kernels, t->capacity) != PL_OK)
         no_memory(t);
     if (t->error.code != PL_OK)
         return;
@@ -306,7 +306,8 @@ void gpu_define_place(gpu_text_t *t, const char *word, const char *element,
 
 int gpu_add_check(gpu_text_t *t, int op, int64_t below)
 {
-    if (t->error.code == PL_OK && PL_GROW(t->check, t->checks, t->check_room) != PL_OK)
+    if (t->error.code == PL_OK
+        && PL_GROW(t->check, t->checks, t->check_capacity) != PL_OK)
         no_memory(t);
     if (t->error.code != PL_OK)
         return 0;

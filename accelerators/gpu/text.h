@@ -72,7 +72,7 @@ typedef struct gpu_kernel {
 /* A text that grows; all zero: empty. */
 typedef struct gpu_string {
     char *text;                                             /* NULL: empty */
-    size_t length, room;
+    size_t length, capacity;
 } gpu_string_t;
 
 enum { GPU_DEFINES = 80 };
@@ -94,7 +94,7 @@ typedef struct gpu_text {
     bool wide;                        /* numbers in registers are float64 */
     int from, to, core;               /* operations of the unit at hand; its core  [-1] */
     gpu_string_t *text;               /* [texts] kernels that are compiled together */
-    int texts, text_room;
+    int texts, text_capacity;
     int text_kernels;        /* of the newest */
     gpu_string_t parts;      /* functions of the kernel at hand, with its PARAMETERS */
     gpu_string_t ahead;      /* what stands before the kernel at hand */
@@ -106,12 +106,12 @@ typedef struct gpu_text {
     int parts_from, parts_to;  /* of the first part */
     size_t small_at;         /* where its newest part begins in the body */
     gpu_kernel_t *kernel;    /* [kernels] */
-    int kernels, room;
+    int kernels, capacity;
     const char *type[PL_LAUNCH_ADDRESSES];       /* of the arguments of the one at hand */
     char defined[GPU_DEFINES][24];               /* names of macros of the one at hand */
     int defines;
     gpu_check_t *check;                                     /* [checks] */
-    int checks, check_room;
+    int checks, check_capacity;
     size_t record;                                      /* bytes of the sums of metrics */
     size_t counters;                                    /* bytes, the most of any unit */
     size_t scratch;                                     /* bytes, likewise */

@@ -67,14 +67,14 @@ bool gpu_transfers_drop(pl_gpu_t *gpu)
 static int going_take(pl_gpu_t *gpu, size_t bytes, going_t **taken, pl_error_t *err)
 {
     transfers_t *t = gpu->transfers;
-    going_t **link = &t->spare;
-    while (*link && (*link)->snapshot.bytes < bytes)
-        link = &(*link)->next;
-    if (!*link)
-        link = &t->spare;
-    going_t *g = *link;
+    going_t **next = &t->spare;
+    while (*next && (*next)->snapshot.bytes < bytes)
+        next = &(*next)->next;
+    if (!*next)
+        next = &t->spare;
+    going_t *g = *next;
     if (g)
-        *link = g->next;
+        *next = g->next;
     else if (!(g = pl_alloc(sizeof *g)))
         return pl_no_memory(err);
     int code = g->taken ? PL_OK : gpu->machine->event_new(gpu, &g->taken, err);
@@ -217,7 +217,7 @@ int pl_gpu_pin(void *self, void *host, size_t bytes, pl_error_t *err)
     pl_gpu_t *gpu = self;
     if (!gpu->machine->host_pin)
         return PL_OK;
-    if (PL_GROW(gpu->pin, gpu->pins, gpu->pin_room) != PL_OK)
+    if (PL_GROW(gpu->pin, gpu->pins, gpu->pin_capacity) != PL_OK)
         return pl_no_memory(err);
     const int code = gpu->machine->host_pin(gpu, host, bytes, err);
     if (code == PL_OK)

@@ -265,11 +265,11 @@ static int memory_new(void *self, size_t bytes, pl_device_ptr_t *address, pl_err
 static void memory_free(void *self, pl_device_ptr_t address)
 {
     opencl_t *cl = self;
-    block_t **link = &cl->blocks;
-    while ((*link)->address != address)
-        link = &(*link)->next;
-    block_t *block = *link;
-    *link = block->next;
+    block_t **next = &cl->blocks;
+    while ((*next)->address != address)
+        next = &(*next)->next;
+    block_t *block = *next;
+    *next = block->next;
     cl->allocated -= block->bytes;
     finish_all(cl);
     clSVMFree(cl->context, block->memory);

@@ -14,17 +14,17 @@ static int opencl_open(void *self, pl_device_info_t *info, pl_error_t *err)
 
 /* ---- The devices of this machine ---- */
 
-static void text_of(cl_device_id id, cl_device_info what, char *text, size_t room)
+static void text_of(cl_device_id id, cl_device_info what, char *text, size_t capacity)
 {
     char whole[512] = "";
     clGetDeviceInfo(id, what, sizeof whole - 1, whole, NULL);
     const char *begin = whole + strspn(whole, " ");
-    snprintf(text, room, "%s", begin);
+    snprintf(text, capacity, "%s", begin);
 }
 
 /* The first words of a version: drivers list how they were built behind two blanks or a
  * comma. */
-static void version_of(cl_platform_id platform, char *text, size_t room)
+static void version_of(cl_platform_id platform, char *text, size_t capacity)
 {
     char whole[512] = "";
     clGetPlatformInfo(platform, CL_PLATFORM_VERSION, sizeof whole - 1, whole, NULL);
@@ -32,7 +32,7 @@ static void version_of(cl_platform_id platform, char *text, size_t room)
     if (end)
         *end = '\0';
     whole[strcspn(whole, ",")] = '\0';
-    snprintf(text, room, "%.*s", (int)room - 1, whole);
+    snprintf(text, capacity, "%.*s", (int)capacity - 1, whole);
 }
 
 static cl_ulong number_of(cl_device_id id, cl_device_info what)

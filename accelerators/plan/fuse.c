@@ -491,7 +491,7 @@ static int reorder(fuser_t *f)
     pl_free(g->op);
     pl_free(f->fusion->unit);
     g->op = op;
-    g->op_room = g->op_count;
+    g->op_capacity = g->op_count;
     f->fusion->unit = unit;
     for (int i = 0; i < g->op_count; i++)
         for (int k = 0; k < op[i].output_count; k++)

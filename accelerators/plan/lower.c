@@ -21,7 +21,7 @@ typedef struct lowering {
     int32_t *plain;                      /* [values of from] the value of `to` that is the
                                             same */
     pl_view_t *view;                     /* [values of to] */
-    int view_room;
+    int view_capacity;
     bool failed;                                 /* out of memory: nothing more is done */
 } lowering_t;
 
@@ -30,8 +30,8 @@ typedef struct lowering {
 static int32_t add_value(lowering_t *l, const pl_value_t *value)
 {
     pl_graph_t *g = &l->to->graph;
-    l->failed = l->failed || PL_GROW(l->view, g->value_count, l->view_room) != PL_OK
-                || PL_GROW(g->value, g->value_count, g->value_room) != PL_OK;
+    l->failed = l->failed || PL_GROW(l->view, g->value_count, l->view_capacity) != PL_OK
+                || PL_GROW(g->value, g->value_count, g->value_capacity) != PL_OK;
     if (l->failed)
         return 0;
     g->value[g->value_count] = *value;
@@ -51,7 +51,7 @@ static int32_t add_op(lowering_t *l, const pl_op_t *op, const pl_value_t *output
                                                    .shape = outputs[k].shape,
                                                    .op = g->op_count,
                                                    .index = k});
-    l->failed = l->failed || PL_GROW(g->op, g->op_count, g->op_room) != PL_OK;
+    l->failed = l->failed || PL_GROW(g->op, g->op_count, g->op_capacity) != PL_OK;
     if (l->failed)
         return 0;
     g->op[g->op_count++] = own;
@@ -61,7 +61,7 @@ static int32_t add_op(lowering_t *l, const pl_op_t *op, const pl_value_t *output
 static int64_t add_look(lowering_t *l, const pl_view_t *view)
 {
     pl_lowered_t *to = l->to;
-    l->failed = l->failed || PL_GROW(to->look, to->looks, to->look_room) != PL_OK;
+    l->failed = l->failed || PL_GROW(to->look, to->looks, to->look_capacity) != PL_OK;
     if (l->failed)
         return 0;
     to->look[to->looks] = *view;

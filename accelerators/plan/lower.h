@@ -24,7 +24,7 @@ typedef struct pl_view {
 typedef struct pl_lowered {
     pl_graph_t graph;
     pl_view_t *look;
-    int looks, look_room;
+    int looks, look_capacity;
 } pl_lowered_t;
 
 /* Lowers a graph; it is only read.  pl_lowered_release() also after a failure. */

@@ -14,8 +14,8 @@ int pl_graph_copy(pl_graph_t *copy, const pl_graph_t *g, pl_error_t *err)
 {
     *copy = *g;
     copy->places = NULL;                                    /* for describing only */
-    copy->value_room = g->value_count;
-    copy->op_room = g->op_count;
+    copy->value_capacity = g->value_count;
+    copy->op_capacity = g->op_count;
     copy->value = pl_alloc_array((size_t)g->value_count, sizeof *g->value);
     copy->op = pl_alloc_array((size_t)g->op_count, sizeof *g->op);
     copy->fetch = pl_alloc_array((size_t)g->fetch_count, sizeof *g->fetch);

@@ -162,15 +162,15 @@ pl_batch_t *pl_batch_pool_take(pl_batch_pool_t *pool, pl_error_t *err)
 {
     pthread_mutex_lock(&pool->lock);
     pl_batch_t *batch = pool->spare;
-    bool room = pool->made < pool->most;
+    bool may_grow = pool->made < pool->most;
     if (batch)
         pool->spare = batch->next;
-    else if (room)
+    else if (may_grow)
         pool->made++;
     else
         pool->wanted = true;
     pthread_mutex_unlock(&pool->lock);
-    if (!batch && !room) {
+    if (!batch && !may_grow) {
         pl_fail(err, PL_EBUSY, "all %d batches are in use", pool->most);
         return NULL;
     }

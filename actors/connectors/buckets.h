@@ -18,7 +18,8 @@ typedef struct pl_buckets {
     int64_t *sample;                                        /* [samples of the order] */
 } pl_buckets_t;
 
-/* A batch of a pass: which it is of a bucket's, and how many samples this part has. */
+/* A batch of a pass: which it is of a bucket's, and how many samples this partition
+ * has. */
 typedef struct pl_bucket_batch {
     int bucket;
     int64_t batch, count;

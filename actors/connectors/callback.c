@@ -16,7 +16,7 @@
 #include "runtime/cargo.h"
 
 typedef struct hosted {
-    pl_instance_t part;                                     /* pl_callback_ops_t */
+    pl_instance_t component;                                /* pl_callback_ops_t */
     bool started;                                           /* or tried to */
     int64_t every_n_steps;
 } hosted_t;
@@ -39,7 +39,7 @@ static const char *const hook_names[] = {
 
 static const pl_callback_ops_t *ops_of(const hosted_t *hosted)
 {
-    return hosted->part.ops;
+    return hosted->component.ops;
 }
 
 /* ---- The start ---- */
@@ -56,7 +56,7 @@ static int callback_fail(const hosted_t *hosted, const char *where, const pl_err
 static int64_t steps_of(const hosted_t *hosted)
 {
     const pl_callback_ops_t *ops = ops_of(hosted);
-    int64_t steps = ops->every_n_steps ? ops->every_n_steps(hosted->part.self) : 1;
+    int64_t steps = ops->every_n_steps ? ops->every_n_steps(hosted->component.self) : 1;
     return steps < 0 ? 1 : steps;
 }
 
@@ -67,7 +67,7 @@ static int hosted_start(hosted_t *hosted, pl_error_t *err)
     if (!ops->on)
         return pl_fail(err, PL_EUSER, "callback \"%s\": its table lacks on", ops->name);
     hosted->started = true;
-    if (ops->start && ops->start(hosted->part.self, &why) != PL_OK)
+    if (ops->start && ops->start(hosted->component.self, &why) != PL_OK)
         return callback_fail(hosted, "in start()", &why, err);
     hosted->every_n_steps = steps_of(hosted);
     return PL_OK;
@@ -102,11 +102,11 @@ static int hosted_add(callbacks_t *callbacks, const pl_options_t *options,
 {
     char path[32];
     snprintf(path, sizeof path, "callbacks.%d", callbacks->count);
-    const pl_part_request_t request = {.role = "callback",
-                                       .path = path,
-                                       .automatic = automatic};
-    int code = pl_options_part(options, &request,
-                               &callbacks->hosted[callbacks->count].part, err);
+    const pl_component_request_t request = {.role = "callback",
+                                            .path = path,
+                                            .automatic = automatic};
+    int code = pl_options_component(options, &request,
+                                    &callbacks->hosted[callbacks->count].component, err);
     callbacks->count += code == PL_OK;
     return code;
 }
@@ -160,8 +160,8 @@ static void callbacks_release(void *self)
     for (int k = callbacks->count - 1; k >= 0; k--) {
         hosted_t *hosted = &callbacks->hosted[k];
         if (hosted->started && ops_of(hosted)->stop)
-            ops_of(hosted)->stop(hosted->part.self);
-        pl_instance_release(&hosted->part);
+            ops_of(hosted)->stop(hosted->component.self);
+        pl_instance_release(&hosted->component);
     }
     pl_free(callbacks->hosted);
     pl_free(callbacks->model);
@@ -251,7 +251,7 @@ static int hosted_ask(hosted_t *hosted, pl_hook_t point, const pl_hook_event_t *
     pl_error_t why = {0};
     if (!is_wanted(hosted, point, event->global_step))
         return PL_OK;
-    if (ops->on(hosted->part.self, point, event, &request, &why) != PL_OK
+    if (ops->on(hosted->component.self, point, event, &request, &why) != PL_OK
         || wish_declared(ops, &request, &why) != PL_OK
         || pl_wishes_add(all, ops, point, &request, &why) != PL_OK)
         return callback_fail(hosted, hook_names[point], &why, err);
@@ -334,7 +334,7 @@ static int hosted_keep(const hosted_t *hosted, json_t *all, pl_error_t *err)
 {
     const pl_callback_ops_t *ops = ops_of(hosted);
     pl_error_t why = {0};
-    char *text = ops->state ? ops->state(hosted->part.self, &why) : NULL;
+    char *text = ops->state ? ops->state(hosted->component.self, &why) : NULL;
     if (ops->state && !text)
         return callback_fail(hosted, "in state()", &why, err);
     json_t *entry = json_pack("{s:s, s:s}", "name", ops->name, "state", text ? text : "");
@@ -366,7 +366,7 @@ static int hosted_restore(hosted_t *hosted, const char *state, pl_error_t *err)
 {
     pl_error_t why = {0};
     if (!*state || !ops_of(hosted)->restore
-        || ops_of(hosted)->restore(hosted->part.self, state, &why) == PL_OK)
+        || ops_of(hosted)->restore(hosted->component.self, state, &why) == PL_OK)
         return PL_OK;
     return callback_fail(hosted, "in restore()", &why, err);
 }

@@ -203,7 +203,7 @@ static int candidate_add(pl_candidates_t *all, const char *folder, const char *n
                          pl_error_t *err)
 {
     pl_candidate_t found = {.path = pl_text("%s/%s", folder, name)};
-    if (!found.path || PL_GROW(all->at, all->count, all->room) != PL_OK) {
+    if (!found.path || PL_GROW(all->at, all->count, all->capacity) != PL_OK) {
         pl_free(found.path);
         return pl_no_memory(err);
     }
@@ -371,7 +371,7 @@ typedef struct run {
 
 typedef struct runs {
     run_t *at;
-    int count, room;
+    int count, capacity;
 } runs_t;
 
 static int begun_last_first(const void *a, const void *b)
@@ -400,7 +400,7 @@ static int run_add(runs_t *runs, const char *root, const char *name, pl_error_t 
     const bool is_run = path && file && lstat(path, &what) == 0 && S_ISDIR(what.st_mode)
                         && stat(file, &what) == 0;
     int code = path && file ? PL_OK : pl_no_memory(err);
-    if (is_run && PL_GROW(runs->at, runs->count, runs->room) != PL_OK)
+    if (is_run && PL_GROW(runs->at, runs->count, runs->capacity) != PL_OK)
         code = pl_no_memory(err);
     else if (is_run)
         runs->at[runs->count++] = (run_t){path, what.st_mtim};

@@ -107,7 +107,7 @@ static char *path_next(const char *folder, const char **names, pl_error_t *err)
 /* Those that were written, by the order of their names. */
 typedef struct written {
     pl_checkpoint_t *at;
-    int count, room;
+    int count, capacity;
 } written_t;
 
 static void written_end(written_t *all, void (*end)(pl_checkpoint_t *checkpoint))
@@ -128,7 +128,7 @@ static bool written_replaced(const written_t *all)
 static int next_write(written_t *all, const char *path, const pl_weights_t *weights,
                       json_t *manifest, pl_error_t *err)
 {
-    if (PL_GROW(all->at, all->count, all->room) != PL_OK)
+    if (PL_GROW(all->at, all->count, all->capacity) != PL_OK)
         return pl_no_memory(err);
     int code = one_write(&all->at[all->count], path, all->count ? all->at[0].path : NULL,
                          weights, manifest, err);

@@ -23,7 +23,7 @@ typedef struct pl_candidate {
 
 typedef struct pl_candidates {
     pl_candidate_t *at;
-    int count, room;
+    int count, capacity;
 } pl_candidates_t;
 
 /* PL_ENOMEM; to be released only after PL_OK. */

@@ -199,9 +199,9 @@ static void batch_size_warn(data_t *data)
 {
     const pl_feed_t *feed = &data->feed[PL_TRAIN];
     const pl_deal_t *deal = &data->sources.deal;
-    const int64_t ranks = deal->micro_shards ? deal->micro_shards : deal->parts,
+    const int64_t ranks = deal->micro_shards ? deal->micro_shards : deal->partitions,
                   size = data->job->data->batch_size;
-    if (!feed->dataset || deal->part || data->job->tuning.num_training
+    if (!feed->dataset || deal->partition || data->job->tuning.num_training
         || feed->order.count / ranks >= size)
         return;
     char each[64] = "";

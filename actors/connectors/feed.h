@@ -49,9 +49,9 @@ typedef struct pl_feed_spec {
 int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err);
 void pl_feed_close(pl_feed_t *feed);
 
-/* The sizes its batches have: first that of most batches of all parts, which this one may
- * have none of; -> how many.  A part has as many batches as the largest; where it has no
- * samples left they are empty. */
+/* The sizes its batches have: first that of most batches of all partitions, which this
+ * one may have none of; -> how many.  A partition has as many batches as the largest;
+ * where it has no samples left they are empty. */
 int pl_feed_sizes(const pl_feed_t *feed, pl_batch_size_t size[PL_SIZES_MOST]);
 
 /* Drops the pass and begins one; what was read ahead of this very one is kept. */

@@ -30,17 +30,16 @@ static int sink_open(sink_t *sink, const pl_options_t *options, int k,
 {
     char path[32];
     snprintf(path, sizeof path, "loggers.%d", k);
-    const pl_part_request_t request = {.role = "logger",
-                                       .path = path,
-                                       .automatic = pl_options_value(options, "loggers")
-                                                        ? NULL
-                                                        : pl_usual_logger};
-    pl_instance_t part = {0};
-    int code = pl_options_part(options, &request, &part, err);
+    const pl_component_request_t request = {
+        .role = "logger",
+        .path = path,
+        .automatic = pl_options_value(options, "loggers") ? NULL : pl_usual_logger};
+    pl_instance_t component = {0};
+    int code = pl_options_component(options, &request, &component, err);
     if (code != PL_OK)
         return code;
-    sink->part = pl_log_part_new(&part, run_dir, run, err);
-    if (!sink->part)
+    sink->component = pl_log_component_new(&component, run_dir, run, err);
+    if (!sink->component)
         return PL_ENOMEM;
     return ops_of(sink)->log
                ? PL_OK
@@ -81,7 +80,7 @@ static int recorders_start(logger_t *logger, pl_error_t *err)
     const pl_how_t how = {.on_answer = recorder_told};
     for (int k = 0; k < logger->count; k++) {
         sink_t *sink = &logger->sink[k];
-        const pl_start_t start = {.options = "", .context = &sink->part->object};
+        const pl_start_t start = {.options = "", .context = &sink->component->object};
         if (!pl_spawn(logger, &pl_io_recorder, PL_OWN_THREAD, &start, how,
                       &sink->recorder, err))
             return err->code;
@@ -308,7 +307,7 @@ static int logger_on_end_log(void *self, pl_call_t *call, const pl_body_t *body,
 static void sink_interrupt(logger_t *logger, sink_t *sink)
 {
     if (sink->under_way && ops_of(sink)->interrupt)
-        ops_of(sink)->interrupt(sink->part->part.self);
+        ops_of(sink)->interrupt(sink->component->component.self);
     if (sink->waiting && sink->waiting->count)
         sink_lose(logger, sink, (uint64_t)sink->waiting->count,
                   "the logger is too slow, and the run has ended");
@@ -362,11 +361,11 @@ static void logger_release(void *self)
     logger_t *logger = self;
     for (int k = 0; k < logger->count; k++) {
         sink_t *sink = &logger->sink[k];
-        if (sink->part)
+        if (sink->component)
             sink_sum_up(logger, sink);
         pl_object_unref(sink->waiting);
         pl_object_unref(sink->under_way);
-        pl_object_unref(sink->part);
+        pl_object_unref(sink->component);
         pl_free(sink->position);
         pl_free(sink->kept);
         pl_object_unref(sink->behind);

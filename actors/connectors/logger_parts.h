@@ -8,7 +8,7 @@
 #include "runtime/actor.h"
 
 typedef struct sink {
-    pl_log_part_t *part;                                    /* counted */
+    pl_log_component_t *component;                          /* counted */
     pl_address_t recorder;
     bool started;
     pl_records_t *waiting, *under_way;  /* counted  [none] */
@@ -39,7 +39,7 @@ typedef struct logger {
 
 static inline const pl_logger_ops_t *ops_of(const sink_t *sink)
 {
-    return sink->part->part.ops;
+    return sink->component->component.ops;
 }
 
 /* logger.c: gives a logger that is ready what waits for it. */

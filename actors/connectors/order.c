@@ -171,22 +171,22 @@ static int64_t between(int64_t least, int64_t value, int64_t most)
 }
 
 /* Of those that are dealt out one by one. */
-static int64_t share(const pl_deal_t *deal, uint32_t part, int64_t count)
+static int64_t share(const pl_deal_t *deal, uint32_t partition, int64_t count)
 {
-    const int64_t more = part < count % deal->parts && !deal->even;
-    return count / deal->parts + more;
+    const int64_t more = partition < count % deal->partitions && !deal->even;
+    return count / deal->partitions + more;
 }
 
-/* The first micro-shard of a part. */
-static int64_t micro_shard_first(const pl_deal_t *deal, uint32_t part)
+/* The first micro-shard of a partition. */
+static int64_t micro_shard_first(const pl_deal_t *deal, uint32_t partition)
 {
-    return (int64_t)deal->micro_shards * part / deal->parts;
+    return (int64_t)deal->micro_shards * partition / deal->partitions;
 }
 
 /* Of `count` samples those that come in batches. */
 static int64_t used(const pl_deal_t *deal, int64_t count, int64_t batch_size)
 {
-    const int64_t batch = (deal->micro_shards ? deal->micro_shards : deal->parts)
+    const int64_t batch = (deal->micro_shards ? deal->micro_shards : deal->partitions)
                           * batch_size;
     return deal->drop_last ? count - count % batch : count;
 }
@@ -201,8 +201,8 @@ int64_t pl_deal_full(const pl_deal_t *deal, int64_t count, int64_t batch_size)
 int64_t pl_deal_rows(const pl_deal_t *deal, int64_t count, int64_t batch_size)
 {
     const int64_t full = pl_deal_full(deal, count, batch_size),
-                  micro_shards = micro_shard_first(deal, deal->part + 1)
-                                 - micro_shard_first(deal, deal->part);
+                  micro_shards = micro_shard_first(deal, deal->partition + 1)
+                                 - micro_shard_first(deal, deal->partition);
     return deal->micro_shards ? between(1, micro_shards * full, count)
                               : between(1, count, full);
 }
@@ -220,22 +220,23 @@ int64_t pl_deal_count(const pl_deal_t *deal, int64_t count, int64_t batch_size,
 {
     count = used(deal, count, batch_size);
     if (!deal->micro_shards)
-        return between(0, share(deal, deal->part, count) - batch * batch_size,
+        return between(0, share(deal, deal->partition, count) - batch * batch_size,
                        batch_size);
-    const int64_t from = micro_shard_first(deal, deal->part) * batch_size,
-                  to = micro_shard_first(deal, deal->part + 1) * batch_size;
+    const int64_t from = micro_shard_first(deal, deal->partition) * batch_size,
+                  to = micro_shard_first(deal, deal->partition + 1) * batch_size;
     return between(0, count - batch * deal->micro_shards * batch_size - from, to - from);
 }
 
 int64_t pl_deal_place(const pl_deal_t *deal, int64_t batch_size, int64_t batch, int64_t i)
 {
     if (!deal->micro_shards)
-        return deal->part + (batch * batch_size + i) * deal->parts;
-    return (batch * deal->micro_shards + micro_shard_first(deal, deal->part)) * batch_size
+        return deal->partition + (batch * batch_size + i) * deal->partitions;
+    return (batch * deal->micro_shards + micro_shard_first(deal, deal->partition))
+               * batch_size
            + i;
 }
 
-/* Of micro-shards the same for all parts. */
+/* Of micro-shards the same for all partitions. */
 void pl_deal_sizes(const pl_deal_t *deal, int64_t count, int64_t batch_size,
                    int64_t size[2])
 {
@@ -244,7 +245,7 @@ void pl_deal_sizes(const pl_deal_t *deal, int64_t count, int64_t batch_size,
         size[1] = 0;
         return;
     }
-    const int64_t own = deal->micro_shards ? count : share(deal, deal->part, count);
+    const int64_t own = deal->micro_shards ? count : share(deal, deal->partition, count);
     size[0] = pl_deal_full(deal, count, batch_size);
     size[1] = deal->micro_shards && deal->even ? 0 : own % size[0];
 }
@@ -257,7 +258,7 @@ int64_t pl_order_at(const pl_order_t *order, uint64_t epoch, int64_t place)
         uint64_t key = pl_mix(pl_mix(order->seed, pl_hash("data.shuffle")), epoch);
         place = pl_permute_index(key, order->count, place);
     }
-    switch (order->part) {
+    switch (order->side) {
     case PL_REST: return split_rest(order->split, place);
     case PL_HELD: return order->split->held[place];
     case PL_WHOLE: break;

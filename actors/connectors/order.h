@@ -29,23 +29,23 @@ int pl_data_split_make(pl_data_split_t *split, const pl_data_split_spec_t *spec,
 bool pl_data_split_holds(const pl_data_split_t *split, int64_t sample);
 void pl_data_split_release(pl_data_split_t *split);
 
-/* How samples are dealt out: one by one, and each part makes batches of its own; or, so
- * that nothing but who has them depends on the number of parts, batches of all are cut
- * into micro-shards and a part has neighbouring ones. */
+/* How samples are dealt out: one by one, and each partition makes batches of its own;
+ * or, so that nothing but who has them depends on the number of partitions, batches of
+ * all are cut into micro-shards and a partition has neighbouring ones. */
 typedef struct pl_deal {
-    uint32_t part, parts;
-    bool even;                                  /* those that not all parts would have, or
-                                                   not all micro-shards, are left out */
-    uint32_t micro_shards;                      /* 0: one by one */
-    bool drop_last;                             /* batches that are not full on all parts
-                                                   are left out */
+    uint32_t partition, partitions;
+    bool even;                             /* those that not all partitions would have, or
+                                              not all micro-shards, are left out */
+    uint32_t micro_shards;                 /* 0: one by one */
+    bool drop_last;                        /* batches that are not full on all partitions
+                                              are left out */
 } pl_deal_t;
 
 /* Of `count` samples in batches, or micro-shards, of batch_size at most: the samples
- * of one that is full, and of the largest batch of this part, both 1 at least. */
+ * of one that is full, and of the largest batch of this partition, both 1 at least. */
 int64_t pl_deal_full(const pl_deal_t *deal, int64_t count, int64_t batch_size);
 int64_t pl_deal_rows(const pl_deal_t *deal, int64_t count, int64_t batch_size);
-/* How many batches all parts make; some of them may be empty. */
+/* How many batches all partitions make; some of them may be empty. */
 int64_t pl_deal_batches(const pl_deal_t *deal, int64_t count, int64_t batch_size);
 /* The samples of a batch, and the place of its i-th one among all. */
 int64_t pl_deal_count(const pl_deal_t *deal, int64_t count, int64_t batch_size,
@@ -57,11 +57,11 @@ void pl_deal_sizes(const pl_deal_t *deal, int64_t count, int64_t batch_size,
                    int64_t size[2]);
 
 /* The samples of a stage in order. */
-typedef enum pl_part_of { PL_WHOLE, PL_REST, PL_HELD } pl_part_of_t;
+typedef enum pl_split_side { PL_WHOLE, PL_REST, PL_HELD } pl_split_side_t;
 
 typedef struct pl_order {
     const pl_data_split_t *split;                           /* borrowed  [PL_WHOLE] */
-    pl_part_of_t part;
+    pl_split_side_t side;
     int64_t count;                                          /* samples */
     bool shuffle;
     uint64_t seed;

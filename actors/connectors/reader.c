@@ -18,7 +18,7 @@
 
 typedef struct reader {
     pl_dataset_t **opened;                                  /* counted; closed here */
-    int opened_count, opened_room;
+    int opened_count, opened_capacity;
 } reader_t;
 
 static int reader_on_start(void *self, pl_call_t *call, const pl_body_t *body,
@@ -31,7 +31,7 @@ static int reader_on_start(void *self, pl_call_t *call, const pl_body_t *body,
 
 static const char *dataset_name(const pl_dataset_t *dataset)
 {
-    return ((const pl_part_t *)dataset->part.ops)->name;
+    return ((const pl_component_t *)dataset->component.ops)->name;
 }
 
 /* The code that a failed function of a data set stands for, with some text. */
@@ -80,13 +80,13 @@ static int info_check(const pl_data_info_t *info, bool may_be_empty, pl_error_t 
 /* Asks for all of them, and for the longest. */
 static int lengths_read(pl_dataset_t *dataset, pl_error_t *err)
 {
-    const pl_dataset_ops_t *ops = dataset->part.ops;
+    const pl_dataset_ops_t *ops = dataset->component.ops;
     dataset->length = pl_alloc_array((size_t)dataset->info.samples,
                                      sizeof *dataset->length);
     if (!dataset->length)
         return pl_no_memory(err);
     for (int64_t i = 0; i < dataset->info.samples; i++) {
-        int64_t length = ops->length(dataset->part.self, i);
+        int64_t length = ops->length(dataset->component.self, i);
         if (length < 1)
             return pl_fail(err, PL_EFORMAT,
                            "sample %lld has length %lld: the length must be at least 1",
@@ -123,7 +123,7 @@ static int lengths_find(pl_dataset_t *dataset, pl_error_t *err)
         varies = varies || pl_varies(&info->field[k]);
     if (!varies)
         return PL_OK;
-    if (!((const pl_dataset_ops_t *)dataset->part.ops)->length)
+    if (!((const pl_dataset_ops_t *)dataset->component.ops)->length)
         return pl_fail(err, PL_EUSER, "a field varies, but its table lacks length");
     int code = mask_add(info, err);
     return code == PL_OK ? lengths_read(dataset, err) : code;
@@ -167,11 +167,11 @@ static void batch_pad(const pl_batch_t *batch)
 
 static int dataset_open(pl_dataset_t *dataset, pl_error_t *err)
 {
-    const pl_dataset_ops_t *ops = dataset->part.ops;
+    const pl_dataset_ops_t *ops = dataset->component.ops;
     if (!ops->open || !ops->read)
         return pl_fail(err, PL_EUSER, "its table lacks open or read");
     dataset->opened = true;
-    int code = ops->open(dataset->part.self, &dataset->request, &dataset->info, err);
+    int code = ops->open(dataset->component.self, &dataset->request, &dataset->info, err);
     if (code != PL_OK)
         code = dataset_fault(code, err);
     else
@@ -187,7 +187,7 @@ static int dataset_open(pl_dataset_t *dataset, pl_error_t *err)
 static int targets_read_some(pl_dataset_t *dataset, void *const field[], int y,
                              int64_t from, int count, pl_error_t *err)
 {
-    const pl_dataset_ops_t *ops = dataset->part.ops;
+    const pl_dataset_ops_t *ops = dataset->component.ops;
     int64_t index[TARGETS_AT_ONCE];
     for (int i = 0; i < count; i++)
         index[i] = from + i;
@@ -196,7 +196,7 @@ static int targets_read_some(pl_dataset_t *dataset, void *const field[], int y,
                                        .seed = dataset->request.seed,
                                        .stage = dataset->request.stage,
                                        .length = dataset->longest};
-    int code = ops->read(dataset->part.self, &request, field, err);
+    int code = ops->read(dataset->component.self, &request, field, err);
     if (code != PL_OK)
         return dataset_fault(code, err);
     for (int i = 0; i < count; i++)
@@ -272,7 +272,7 @@ static size_t block_layout(const pl_dataset_t *dataset, int count,
 
 static int block_sum(pl_dataset_t *dataset, int64_t first, int count, char *memory)
 {
-    const pl_dataset_ops_t *ops = dataset->part.ops;
+    const pl_dataset_ops_t *ops = dataset->component.ops;
     int64_t index[SUM_BLOCK];
     size_t at[PL_FIELDS + 1];
     void *field[PL_FIELDS];
@@ -289,7 +289,7 @@ static int block_sum(pl_dataset_t *dataset, int64_t first, int count, char *memo
                                        0,
                                        dataset->request.stage,
                                        dataset->longest ? dataset->longest : 1};
-    const int code = ops->read(dataset->part.self, &request, field, &why);
+    const int code = ops->read(dataset->component.self, &request, field, &why);
     dataset->crc32c = pl_crc32c(dataset->crc32c, memory, size);
     return code;
 }
@@ -335,7 +335,7 @@ static int reader_on_open(void *self, pl_call_t *call, const pl_body_t *body,
     pl_dataset_t *dataset = (pl_dataset_t *)body->open_source.dataset;
     pl_error_t why = {0};
     reader_close(reader);
-    if (PL_GROW(reader->opened, reader->opened_count, reader->opened_room) != PL_OK)
+    if (PL_GROW(reader->opened, reader->opened_count, reader->opened_capacity) != PL_OK)
         return pl_no_memory(err);
     reader->opened[reader->opened_count++] = pl_object_ref(dataset);
     int code = dataset_open(dataset, &why);
@@ -352,10 +352,10 @@ static int reader_on_open(void *self, pl_call_t *call, const pl_body_t *body,
 
 static int samples_read(const pl_batch_t *batch, int first, int count, pl_error_t *err)
 {
-    const pl_dataset_ops_t *ops = batch->dataset->part.ops;
+    const pl_dataset_ops_t *ops = batch->dataset->component.ops;
     const pl_read_request_t request = {batch->index + first, count,        batch->seed,
                                        batch->epoch,         batch->stage, batch->length};
-    return ops->read(batch->dataset->part.self, &request, batch->field, err);
+    return ops->read(batch->dataset->component.self, &request, batch->field, err);
 }
 
 /* Reads one sample after the other to find the one at fault; -> its place or -1. */

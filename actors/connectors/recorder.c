@@ -12,13 +12,13 @@
 #include "runtime/cargo.h"
 
 typedef struct recorder {
-    pl_log_part_t *part;                                    /* counted */
+    pl_log_component_t *component;                          /* counted */
     bool opened;
 } recorder_t;
 
 static const pl_logger_ops_t *ops_of(const recorder_t *recorder)
 {
-    return recorder->part->part.ops;
+    return recorder->component->component.ops;
 }
 
 static int recorder_on_start(void *self, pl_call_t *call, const pl_body_t *body,
@@ -26,7 +26,7 @@ static int recorder_on_start(void *self, pl_call_t *call, const pl_body_t *body,
 {
     (void)call, (void)err;
     recorder_t *recorder = self;
-    recorder->part = pl_object_ref(body->start.context);
+    recorder->component = pl_object_ref(body->start.context);
     pl_actor_ready(self);
     return PL_OK;
 }
@@ -34,14 +34,15 @@ static int recorder_on_start(void *self, pl_call_t *call, const pl_body_t *body,
 static int logger_open(recorder_t *recorder, const pl_write_records_t *msg,
                        pl_error_t *err)
 {
-    const pl_log_run_t run = {.run_dir = recorder->part->run_dir,
-                              .run = recorder->part->run,
+    const pl_log_run_t run = {.run_dir = recorder->component->run_dir,
+                              .run = recorder->component->run,
                               .position = msg->position,
                               .global_step = msg->global_step,
                               .has_position = msg->is_resume,
                               .behind = msg->behind};
     if (!recorder->opened && ops_of(recorder)->open
-        && ops_of(recorder)->open(recorder->part->part.self, &run, err) != PL_OK)
+        && ops_of(recorder)->open(recorder->component->component.self, &run, err)
+               != PL_OK)
         return PL_EUSER;
     recorder->opened = true;
     return PL_OK;
@@ -58,8 +59,8 @@ static int weights_write(recorder_t *recorder, const pl_logged_t *logged, pl_err
     while (count < weights->count && weights->tensor[count].region <= PL_REGION_STATE)
         count++;
     int code = pl_tensors_view(weights->tensor, count, tensor)
-                   ? ops_of(recorder)->tensors(recorder->part->part.self, &logged->record,
-                                               tensor, count, err)
+                   ? ops_of(recorder)->tensors(recorder->component->component.self,
+                                               &logged->record, tensor, count, err)
                    : pl_no_memory(err);
     pl_tensors_release(weights->tensor, count, tensor);
     pl_free(tensor);
@@ -70,7 +71,8 @@ static int logged_write(recorder_t *recorder, const pl_logged_t *logged, pl_erro
 {
     if (logged->weights)
         return weights_write(recorder, logged, err);
-    return ops_of(recorder)->log(recorder->part->part.self, &logged->record, err);
+    return ops_of(recorder)->log(recorder->component->component.self, &logged->record,
+                                 err);
 }
 
 /* How many of the records are lost; *why is the first reason. */
@@ -78,7 +80,7 @@ static int records_write(recorder_t *recorder, const pl_records_t *records,
                          pl_error_t *why)
 {
     const pl_logger_ops_t *ops = ops_of(recorder);
-    void *logger = recorder->part->part.self;
+    void *logger = recorder->component->component.self;
     pl_error_t err = {0};
     int lost = 0;
     for (int k = 0; k < records->count; k++)
@@ -92,7 +94,7 @@ static int records_write(recorder_t *recorder, const pl_records_t *records,
 static void logger_close(recorder_t *recorder, const char *status)
 {
     if (recorder->opened && ops_of(recorder)->close)
-        ops_of(recorder)->close(recorder->part->part.self, status);
+        ops_of(recorder)->close(recorder->component->component.self, status);
     recorder->opened = false;
 }
 
@@ -101,7 +103,7 @@ static char *position_tell(recorder_t *recorder, const pl_write_records_t *msg,
                            pl_error_t *why)
 {
     const pl_logger_ops_t *ops = ops_of(recorder);
-    void *logger = recorder->part->part.self;
+    void *logger = recorder->component->component.self;
     if (!msg->sync || !recorder->opened || !ops->position
         || (ops->sync && ops->sync(logger, why) != PL_OK))
         return pl_text("%s", msg->position);
@@ -136,10 +138,10 @@ static int recorder_on_write(void *self, pl_call_t *call, const pl_body_t *body,
 static void recorder_release(void *self)
 {
     recorder_t *recorder = self;
-    if (recorder->part)
+    if (recorder->component)
         logger_close(recorder, "");
-    pl_object_unref(recorder->part);
-    recorder->part = NULL;
+    pl_object_unref(recorder->component);
+    recorder->component = NULL;
 }
 
 static void recorder_on_cancel(void *self, pl_call_t *call)

@@ -4,7 +4,7 @@
 
 #include "runtime/actor.h"
 
-/* `start`: the context is the pl_log_part_t. */
+/* `start`: the context is the pl_log_component_t. */
 extern const pl_actor_ops_t pl_io_recorder;
 
 #endif

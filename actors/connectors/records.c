@@ -50,35 +50,35 @@ pl_records_t *pl_records_new(pl_error_t *err)
 
 int pl_records_add(pl_records_t *records, pl_logged_t *logged, pl_error_t *err)
 {
-    if (PL_GROW(records->logged, records->count, records->room) != PL_OK)
+    if (PL_GROW(records->logged, records->count, records->capacity) != PL_OK)
         return pl_no_memory(err);
     records->logged[records->count++] = pl_object_ref(logged);
     records->size += logged->size;
     return PL_OK;
 }
 
-static void log_part_release(pl_object_t *object)
+static void log_component_release(pl_object_t *object)
 {
-    pl_log_part_t *part = (pl_log_part_t *)object;
-    pl_instance_release(&part->part);
-    pl_free(part->run_dir);
-    pl_free(part->run);
-    pl_free(part);
+    pl_log_component_t *component = (pl_log_component_t *)object;
+    pl_instance_release(&component->component);
+    pl_free(component->run_dir);
+    pl_free(component->run);
+    pl_free(component);
 }
 
-pl_log_part_t *pl_log_part_new(pl_instance_t *part, const char *run_dir, const char *run,
-                               pl_error_t *err)
+pl_log_component_t *pl_log_component_new(pl_instance_t *component, const char *run_dir,
+                                         const char *run, pl_error_t *err)
 {
-    pl_log_part_t *made = pl_alloc(sizeof *made);
+    pl_log_component_t *made = pl_alloc(sizeof *made);
     if (made) {
-        pl_object_init(&made->object, log_part_release);
-        made->part = *part;
+        pl_object_init(&made->object, log_component_release);
+        made->component = *component;
         made->run_dir = pl_strdup(run_dir);
         made->run = pl_strdup(run);
     } else {
-        pl_instance_release(part);
+        pl_instance_release(component);
     }
-    *part = (pl_instance_t){0};
+    *component = (pl_instance_t){0};
     if (made && made->run_dir && made->run)
         return made;
     pl_object_unref(made);

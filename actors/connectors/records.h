@@ -23,7 +23,7 @@ pl_logged_t *pl_logged_new(const pl_record_t *record, pl_error_t *err);
 typedef struct pl_records {
     pl_object_t object;
     pl_logged_t **logged;                                   /* [count], counted */
-    int count, room;
+    int count, capacity;
     size_t size;                                            /* of all texts, bytes */
 } pl_records_t;
 
@@ -32,15 +32,15 @@ int pl_records_add(pl_records_t *records, pl_logged_t *logged, pl_error_t *err);
 
 /* A logger of the run: shared by the connector, which may interrupt it, and the recorder,
  * whose thread alone does all else with it. */
-typedef struct pl_log_part {
+typedef struct pl_log_component {
     pl_object_t object;
-    pl_instance_t part;                                     /* pl_logger_ops_t */
+    pl_instance_t component;                                /* pl_logger_ops_t */
     char *run_dir;
     char *run;                                              /* the effective run file */
-} pl_log_part_t;
+} pl_log_component_t;
 
-/* Takes the part over, also on failure. */
-pl_log_part_t *pl_log_part_new(pl_instance_t *part, const char *run_dir, const char *run,
-                               pl_error_t *err);
+/* Takes the component over, also on failure. */
+pl_log_component_t *pl_log_component_new(pl_instance_t *component, const char *run_dir,
+                                         const char *run, pl_error_t *err);
 
 #endif

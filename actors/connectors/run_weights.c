@@ -18,7 +18,7 @@ static int choice_add(pl_run_weights_t *all, const char *path, const char *which
                       pl_error_t *err)
 {
     char *copy = pl_strdup(path);
-    if (!copy || PL_GROW(all->at, all->count, all->room) != PL_OK) {
+    if (!copy || PL_GROW(all->at, all->count, all->capacity) != PL_OK) {
         pl_free(copy);
         return pl_no_memory(err);
     }

@@ -19,7 +19,7 @@ typedef struct pl_run_choice {
 /* In the order in which they are to be taken. */
 typedef struct pl_run_weights {
     pl_run_choice_t *at;
-    int count, room;
+    int count, capacity;
 } pl_run_weights_t;
 
 /* At least one.  PL_ENOTFOUND: there is none; PL_EFORMAT: none that could be read, by its

@@ -83,10 +83,10 @@ int pl_sources_prepare(pl_sources_t *sources, pl_stage_t stage, uint32_t loader,
                                  .to = 1,
                                  .seed = sources->job->trainer->seed,
                                  .facts = facts_for(sources, facts),
-                                 .rank = sources->deal.part};
+                                 .rank = sources->deal.partition};
     pl_stage_t source = stage;
     double rest = 1 - sources->job->data->val_split;
-    pl_instance_t part = {0};
+    pl_instance_t component = {0};
     if (stage == PL_TRAIN) {
         request.to = rest;
         request.val_split = sources->job->data->val_split;
@@ -96,10 +96,10 @@ int pl_sources_prepare(pl_sources_t *sources, pl_stage_t stage, uint32_t loader,
         source = PL_TRAIN;
         request.from = rest;
     }
-    int code = pl_options_source(sources->job->options, source, loader, &part, err);
+    int code = pl_options_source(sources->job->options, source, loader, &component, err);
     if (code != PL_OK)
         return code;
-    *into = pl_dataset_new(&part, &request, err);
+    *into = pl_dataset_new(&component, &request, err);
     if (*into)
         (*into)->sums = sources->sums;
     return *into ? PL_OK : PL_ENOMEM;
@@ -214,7 +214,7 @@ static pl_order_t order_of(const pl_sources_t *sources, int place)
                         .shuffle = place == PL_TRAIN && sources->job->data->shuffle};
     if (sources->split.held_count == 0 || place > PL_VALIDATE)
         return order;
-    order.part = place == PL_TRAIN ? PL_REST : PL_HELD;
+    order.side = place == PL_TRAIN ? PL_REST : PL_HELD;
     order.count = place == PL_TRAIN ? sources->split.total - sources->split.held_count
                                     : sources->split.held_count;
     return order;
@@ -326,7 +326,7 @@ static int feed_make(pl_sources_t *sources, int place, pl_feed_t *feed,
         .stage = stage,
         .loader = place < PL_STAGES ? 0 : (uint32_t)(place - PL_STAGES + 1),
         .order = order_of(sources, place),
-        .deal = {sources->deal.part, sources->deal.parts,
+        .deal = {sources->deal.partition, sources->deal.partitions,
                  sources->deal.even && place == PL_TRAIN, sources->deal.micro_shards,
                  drops_last(sources, place)},
         .batch_size = sources->batch_size ? sources->batch_size
@@ -342,7 +342,7 @@ static int feed_make(pl_sources_t *sources, int place, pl_feed_t *feed,
     int code = pl_feed_open(feed, &spec, err);
     if (code == PL_OK && spec.deal.drop_last && !pl_feed_sizes(feed, size)) {
         const uint32_t ranks = spec.deal.micro_shards ? spec.deal.micro_shards
-                                                      : spec.deal.parts;
+                                                      : spec.deal.partitions;
         pl_feed_close(feed);
         return pl_fail(
             err, PL_EINVAL,
@@ -383,7 +383,7 @@ static int facts_read(const pl_dataset_t *dataset, json_t **facts_p, pl_error_t 
     *facts_p = NULL;
     return pl_fail(err, PL_EUSER,
                    "data set \"%s\": its facts are not a JSON object: %.100s",
-                   ((const pl_part_t *)dataset->part.ops)->name, text);
+                   ((const pl_component_t *)dataset->component.ops)->name, text);
 }
 
 /* Numbers may differ, such as the classes that are there; a text, such as a vocabulary,

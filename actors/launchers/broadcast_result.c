@@ -20,7 +20,7 @@ typedef struct waiting {
 } waiting_t;
 
 struct pl_result_broadcast {
-    pl_wires_t *wires;
+    pl_rank_links_t *links;
     pl_blob_t *blob;                                        /* NULL: the run has failed */
     pl_error_t error;
     pl_ranks_t *ranks;                                      /* the launcher */
@@ -76,11 +76,11 @@ static void outcome_sent(void *self, const pl_error_t *error)
 static void event_came(void *self, pl_link_event_t event, const char *text)
 {
     waiting_t *w = self;
-    if (event == PL_LINK_JOINED || event == PL_LINK_ROOM)
+    if (event == PL_LINK_JOINED || event == PL_LINK_WRITABLE)
         pl_outbox_flush(&w->outbox);
     if (event == PL_LINK_GONE)
         waiting_over(w, text);
-    if (event == PL_LINK_LEFT && pl_wires_is_over(w->broadcast->wires, w->rank))
+    if (event == PL_LINK_LEFT && pl_rank_links_is_over(w->broadcast->links, w->rank))
         waiting_over(w, NULL);
 }
 
@@ -97,15 +97,15 @@ static void waiting_begin(waiting_t *w)
                                       .on_sent = outcome_sent};
     pl_result_broadcast_t *s = w->broadcast;
     pl_error_t err = {0};
-    pl_link_state_t state = pl_link_state(pl_wires_link(s->wires), w->rank);
+    pl_link_state_t state = pl_link_state(pl_rank_links_calls(s->links), w->rank);
     if (state != PL_LINK_IS_THERE && state != PL_LINK_IS_CUT) {
         w->is_over = true;
         return;
     }
-    w->outbox = pl_wires_outbox(s->wires, w->rank);
-    pl_wires_attach(s->wires, w->rank, &ops, w);
+    w->outbox = pl_rank_links_outbox(s->links, w->rank);
+    pl_rank_links_attach(s->links, w->rank, &ops, w);
     if (s->blob)
-        w->transfer = pl_bulk_send(pl_wires_bulk(s->wires), w->rank, s->blob, &err);
+        w->transfer = pl_bulk_send(pl_rank_links_bulk(s->links), w->rank, s->blob, &err);
     if (!w->transfer)
         waiting_tell(w, s->blob ? &err : &s->error);
 }
@@ -115,7 +115,7 @@ static void broadcast_late(void *self)
     pl_ranks_answer(self);
 }
 
-pl_result_broadcast_t *pl_result_broadcast(pl_ranks_t *ranks, pl_wires_t *wires,
+pl_result_broadcast_t *pl_result_broadcast(pl_ranks_t *ranks, pl_rank_links_t *links,
                                            int first)
 {
     const int count = ranks->count;
@@ -126,7 +126,7 @@ pl_result_broadcast_t *pl_result_broadcast(pl_ranks_t *ranks, pl_wires_t *wires,
         return NULL;
     }
     s->ranks = ranks;
-    s->wires = wires;
+    s->links = links;
     s->first = first;
     s->count = count;
     s->error = ranks->error;
@@ -153,7 +153,7 @@ void pl_result_broadcast_free(pl_result_broadcast_t *s)
     if (!s)
         return;
     for (int k = s->first; k < s->count; k++) {
-        pl_wires_detach(s->wires, k, &s->waiting[k]);
+        pl_rank_links_detach(s->links, k, &s->waiting[k]);
         pl_outbox_release(&s->waiting[k].outbox);
     }
     pl_object_unref(s->blob);

@@ -9,7 +9,7 @@
 
 #include "actors/launchers/again.h"
 #include "actors/launchers/past.h"
-#include "actors/launchers/wires.h"
+#include "actors/launchers/rank_links.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"

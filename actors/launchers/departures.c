@@ -35,7 +35,7 @@ void pl_departures_note(const char *file, int rank, const char *text)
     close(fd);
 }
 
-bool pl_departures_find(int rank, char *text, size_t room)
+bool pl_departures_find(int rank, char *text, size_t capacity)
 {
     const char *name = file_name();
     FILE *file = name ? fopen(name, "re") : NULL;
@@ -46,7 +46,7 @@ bool pl_departures_find(int rank, char *text, size_t room)
         line[strcspn(line, "\n")] = '\0';
         is_there = sscanf(line, "%d %n", &number, &at) == 1 && number == rank;
         if (is_there)
-            snprintf(text, room, "%s", line + at);
+            snprintf(text, capacity, "%s", line + at);
     }
     if (file)
         fclose(file);

@@ -11,7 +11,7 @@
 /* Notes one, with a line of text; a lost line costs time alone. */
 void pl_departures_note(const char *file, int rank, const char *text);
 /* Whether the rank has ended, and what was said of that. */
-bool pl_departures_find(int rank, char *text, size_t room);
+bool pl_departures_find(int rank, char *text, size_t capacity);
 /* Some may be told of later. */
 bool pl_departures_are_told(void);
 

@@ -1,8 +1,8 @@
 /* entry.c - the process of a rank: what pl_init() enters when a launcher has started this
  * program
  *
- * An actor in the launcher's place (member.h); the process stays until the other side has
- * everything that it has said.
+ * An actor in the launcher's place (rank_client.h); the process stays until the other
+ * side has everything that it has said.
  *
  * The process is Paceline's own from here on, so it may set up what in a host would be
  * the host's: signals, environment, its exit. */
@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 #include "actors/launchers/backtrace.h"
-#include "actors/launchers/member.h"
-#include "actors/launchers/wires.h"
+#include "actors/launchers/rank_client.h"
+#include "actors/launchers/rank_links.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "runtime/deaths.h"
@@ -36,9 +36,9 @@ typedef struct line {
 
 typedef struct entry {
     pl_reactor_t *reactor;
-    pl_member_t member;
+    pl_rank_client_t client;
     int signals;                                            /* descriptor */
-    char calls[PL_DOOR_TEXT], bulk[PL_DOOR_TEXT];           /* where the links are */
+    char calls[PL_FOLDER_PATH], bulk[PL_FOLDER_PATH];       /* where the links are */
 } entry_t;
 
 /* ---- lines for the log ---- */
@@ -61,7 +61,7 @@ static void lines_send(entry_t *e)
     for (line_t *line = lines_take(), *next; line; line = next) {
         next = line->next;
         if (e)
-            pl_outbox_post(&e->member.outbox, PL_KIND_PROGRESS, PL_MESSAGE_serve, 0,
+            pl_outbox_post(&e->client.outbox, PL_KIND_PROGRESS, PL_MESSAGE_serve, 0,
                            &line->says, NULL);
         pl_free(line);
     }
@@ -105,7 +105,7 @@ static void entry_end(void *self)
     if (pl_after(e, PL_LEAVE_MS, entry_gone, NULL) != PL_OK)
         entry_gone(e);
     lines_send(e);
-    pl_member_leave(&e->member);
+    pl_rank_client_leave(&e->client);
 }
 
 /* Nobody wants what it does. */
@@ -134,9 +134,9 @@ static void signal_came(void *self)
     char wish[80];
     if (read(e->signals, &info, sizeof info) != sizeof info)
         return;
-    snprintf(wish, sizeof wish, "rank %d received SIG%s", e->member.spec.rank,
+    snprintf(wish, sizeof wish, "rank %d received SIG%s", e->client.spec.rank,
              sigabbrev_np((int)info.ssi_signo));
-    pl_member_wish(&e->member, wish);
+    pl_rank_client_request_stop(&e->client, wish);
 }
 
 /* Before any other thread is there, so that all inherit it. */
@@ -162,20 +162,19 @@ static const pl_actor_ops_t entry_ops = {.name = "entry",
 
 static int entry_connect(entry_t *e, const pl_place_t *place, pl_error_t *err)
 {
-    static const pl_member_ops_t ops = {.on_end = entry_end,
-                                        .on_lost = entry_lost,
-                                        .on_left = entry_gone};
-    const pl_member_spec_t spec = {.calls = pl_place_door(place->folder, PL_DOOR_CALLS,
-                                                          e->calls),
-                                   .bulk = pl_place_door(place->folder, PL_DOOR_BULK,
-                                                         e->bulk),
-                                   .run = place->run,
-                                   .incarnation = place->incarnation,
-                                   .rank = place->rank,
-                                   .world_size = place->world_size,
-                                   .local_rank = place->rank,
-                                   .sharers = place->world_size};
-    return pl_member_open(&e->member, e, &ops, &spec, err);
+    static const pl_rank_client_ops_t ops = {.on_end = entry_end,
+                                             .on_lost = entry_lost,
+                                             .on_left = entry_gone};
+    const pl_rank_client_spec_t spec = {
+        .calls = pl_folder_path(place->folder, PL_FOLDER_CALLS, e->calls),
+        .bulk = pl_folder_path(place->folder, PL_FOLDER_BULK, e->bulk),
+        .run = place->run,
+        .incarnation = place->incarnation,
+        .rank = place->rank,
+        .world_size = place->world_size,
+        .local_rank = place->rank,
+        .sharers = place->world_size};
+    return pl_rank_client_open(&e->client, e, &ops, &spec, err);
 }
 
 /* On this thread, until the rank has ended. */
@@ -200,7 +199,7 @@ static int rank_live(pl_runtime_t *runtime, const pl_place_t *place, pl_error_t 
         pl_log_hook(NULL, PL_LOG_ERROR, NULL);
     }
     if (e)
-        pl_member_release(&e->member);
+        pl_rank_client_release(&e->client);
     pl_reactor_free(reactor);
     lines_send(NULL);
     return code;

@@ -1,7 +1,7 @@
 /* external.c - ranks that somebody else has started: a scheduler, mpirun, paceline launch
  *
  * Each process has asked for the run by itself.  That of rank zero coordinates: it
- * listens at the rendezvous, is rank zero itself, and has a stand-in for each other rank;
+ * listens at the rendezvous, is rank zero itself, and has a proxy for each other rank;
  * those connect, get their work by message, and hear at last what the run came to, which
  * is then the answer to what was asked for there.
  *
@@ -18,13 +18,13 @@
 #include "accelerators/actor.h"
 #include "actors/launchers/departures.h"
 #include "actors/launchers/environment.h"
-#include "actors/launchers/guest.h"
+#include "actors/launchers/participant.h"
 #include "actors/launchers/trail.h"
 #include "actors/launchers/launchers.h"
 #include "actors/launchers/remote.h"
 #include "actors/launchers/rendezvous.h"
 #include "actors/launchers/broadcast_result.h"
-#include "actors/launchers/wires.h"
+#include "actors/launchers/rank_links.h"
 #include "actors/worker.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -44,7 +44,7 @@ enum {
 };
 
 typedef struct external {
-    pl_guest_t guest;                                       /* in all but rank zero's */
+    pl_participant_t participant;                           /* in all but rank zero's */
     pl_environment_t environment;
     int sharers;                                        /* of the processors it may use */
     char endpoint[ENDPOINT];
@@ -83,13 +83,13 @@ static uint64_t rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
 {
     if (rank->number == 0)
         return thread_start(ranks, rank, life, err);
-    return pl_remote_start(ranks, rank, ranks->wires, true, life, err);
+    return pl_remote_start(ranks, rank, ranks->links, true, life, err);
 }
 
 static void broadcast_begin(pl_ranks_t *ranks)
 {
     external_t *x = (external_t *)ranks;
-    x->broadcast = pl_result_broadcast(ranks, ranks->wires, 1);
+    x->broadcast = pl_result_broadcast(ranks, ranks->links, 1);
 }
 
 static void run_dir_note(pl_ranks_t *ranks, const char *path)
@@ -104,39 +104,39 @@ static int host_open(external_t *x, const pl_body_t *start, pl_error_t *err)
     static const pl_ranks_ops_t ops = {.start = rank_start,
                                        .broadcast_result = broadcast_begin,
                                        .run_dir = run_dir_note};
-    const pl_wires_spec_t spec = {.count = x->environment.world_size,
-                                  .join_ms = pl_milliseconds(x->join_timeout),
-                                  .endpoint = x->endpoint,
-                                  .keys = x->has_keys ? &x->keys : NULL,
-                                  .traits = x->traits,
-                                  .run = x->run,
-                                  .takes_any = !x->environment.job[0],
-                                  .incarnation = x->incarnation};
-    pl_ranks_init(&x->guest.ranks, &ops, start);
-    x->guest.ranks.count = x->environment.world_size;
-    x->guest.ranks.least = x->guest.ranks.most = x->environment.world_size;
-    x->guest.ranks.wires = pl_wires_new(x, &spec, err);
-    return x->guest.ranks.wires ? PL_OK : err->code;
+    const pl_rank_links_spec_t spec = {.count = x->environment.world_size,
+                                       .join_ms = pl_milliseconds(x->join_timeout),
+                                       .endpoint = x->endpoint,
+                                       .keys = x->has_keys ? &x->keys : NULL,
+                                       .traits = x->traits,
+                                       .run = x->run,
+                                       .takes_any = !x->environment.job[0],
+                                       .incarnation = x->incarnation};
+    pl_ranks_init(&x->participant.ranks, &ops, start);
+    x->participant.ranks.count = x->environment.world_size;
+    x->participant.ranks.least = x->participant.ranks.most = x->environment.world_size;
+    x->participant.ranks.links = pl_rank_links_new(x, &spec, err);
+    return x->participant.ranks.links ? PL_OK : err->code;
 }
 
 /* ---- all others ---- */
 
-static int guest_place(void *self, pl_job_t *job, pl_error_t *err);
+static int participant_place(void *self, pl_job_t *job, pl_error_t *err);
 
 static int guest_open(external_t *x, pl_error_t *err)
 {
-    const pl_member_spec_t spec = {.calls = x->endpoint,
-                                   .keys = x->has_keys ? &x->keys : NULL,
-                                   .traits = x->traits,
-                                   .host = "rank 0",
-                                   .times = pl_wires_lease(0),
-                                   .run = x->run,
-                                   .incarnation = x->incarnation,
-                                   .rank = x->environment.rank,
-                                   .world_size = x->environment.world_size,
-                                   .local_rank = x->environment.local_rank,
-                                   .sharers = x->sharers};
-    return pl_guest_open(&x->guest, &spec, x->until, guest_place, err);
+    const pl_rank_client_spec_t spec = {.calls = x->endpoint,
+                                        .keys = x->has_keys ? &x->keys : NULL,
+                                        .traits = x->traits,
+                                        .host = "rank 0",
+                                        .times = pl_rank_links_lease(0),
+                                        .run = x->run,
+                                        .incarnation = x->incarnation,
+                                        .rank = x->environment.rank,
+                                        .world_size = x->environment.world_size,
+                                        .local_rank = x->environment.local_rank,
+                                        .sharers = x->sharers};
+    return pl_participant_open(&x->participant, &spec, x->until, participant_place, err);
 }
 
 /* ---- where they meet ---- */
@@ -260,12 +260,13 @@ static int job_place(external_t *x, pl_lookup_t *lookup, pl_job_t *job, pl_error
     job->key = pl_alloc(PL_KEY_BYTES);
     if (!job->host || !job->key)
         return pl_no_memory(err);
-    const uint64_t run = x->environment.rank == 0 ? x->run : x->guest.member.spec.run;
+    const uint64_t run = x->environment.rank == 0 ? x->run
+                                                  : x->participant.client.spec.run;
     return pl_keys_collective(&x->keys, run, x->incarnation, job->key, err);
 }
 
 /* It has joined, so the name server answers. */
-static int guest_place(void *self, pl_job_t *job, pl_error_t *err)
+static int participant_place(void *self, pl_job_t *job, pl_error_t *err)
 {
     external_t *x = self;
     if (pl_rendezvous_is_near(x->endpoint))
@@ -287,11 +288,11 @@ static bool look_for_guests(external_t *x)
     char text[PL_ERROR_TEXT];
     bool waits = false;
     for (int k = 1; k < x->environment.world_size; k++) {
-        if (!pl_wires_is_awaited(x->guest.ranks.wires, k))
+        if (!pl_rank_links_is_awaited(x->participant.ranks.links, k))
             continue;
         waits = true;
-        if (x->guest.ranks.run && pl_departures_find(k, text, sizeof text))
-            pl_wires_give_up(x->guest.ranks.wires, k, text);
+        if (x->participant.ranks.run && pl_departures_find(k, text, sizeof text))
+            pl_rank_links_abort(x->participant.ranks.links, k, text);
     }
     return waits;
 }
@@ -301,11 +302,11 @@ static void departures_look(void *self)
     external_t *x = self;
     char text[PL_ERROR_TEXT];
     const bool waits = x->environment.rank == 0 ? look_for_guests(x)
-                                                : pl_guest_waits(&x->guest);
+                                                : pl_participant_waits(&x->participant);
     if (!waits)
         return;
     if (x->environment.rank && pl_departures_find(0, text, sizeof text))
-        pl_guest_give_up(&x->guest, text);
+        pl_participant_abort(&x->participant, text);
     else
         pl_after(x, LOOK_MS, departures_look, NULL);
 }
@@ -403,7 +404,7 @@ static int external_run(void *self, pl_call_t *call, const pl_body_t *body,
     external_t *x = self;
     if (x->environment.rank == 0)
         return host_run(x, call, (const pl_job_t *)body->run.job, err);
-    pl_guest_run(&x->guest, call);
+    pl_participant_run(&x->participant, call);
     return PL_OK;
 }
 
@@ -422,15 +423,16 @@ static int external_stop(void *self, pl_call_t *call, const pl_body_t *body,
     }
     if (x->environment.rank == 0)
         return pl_ranks_stop(self, call, body, err);
-    return pl_guest_stop(&x->guest, call, body->stop.reason);
+    return pl_participant_stop(&x->participant, call, body->stop.reason);
 }
 
 static int external_control(void *self, pl_call_t *call, const pl_body_t *body,
                             pl_error_t *err)
 {
     const external_t *x = self;
-    return x->environment.rank == 0 ? pl_ranks_control(self, call, body, err)
-                                    : pl_guest_control(&x->guest, "rank 0's", err);
+    return x->environment.rank == 0
+               ? pl_ranks_control(self, call, body, err)
+               : pl_participant_control(&x->participant, "rank 0's", err);
 }
 
 /* Rank zero's process sees them all. */
@@ -448,8 +450,8 @@ static void external_release(void *self)
     pl_result_broadcast_free(x->broadcast);
     pl_lookup_leave(x->lookup);
     pl_object_unref(x->job);
-    pl_guest_release(&x->guest);
-    pl_object_unref(x->guest.ranks.wires);
+    pl_participant_release(&x->participant);
+    pl_object_unref(x->participant.ranks.links);
     pl_text_free(x->traits);
     pl_keys_forget(&x->keys);
 }

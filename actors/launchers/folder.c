@@ -21,27 +21,28 @@
 
 enum { YOUNG_S = 60 };                                     /* may not have its lock yet */
 
-const char *pl_place_door(const char *folder, pl_door_t door, char text[PL_DOOR_TEXT])
+const char *pl_folder_path(const char *folder, pl_folder_file_t file,
+                           char text[PL_FOLDER_PATH])
 {
     static const char *const names[] = {"calls",      "bulk",         "stream",
                                         "calls-bulk", "calls-stream", "trail",
                                         "departures", "past"};
-    snprintf(text, PL_DOOR_TEXT, "ipc://%s/%s", folder, names[door]);
+    snprintf(text, PL_FOLDER_PATH, "ipc://%s/%s", folder, names[file]);
     return text;
 }
 
 static const char *lock_path(const char *folder, const char *name,
-                             char path[PL_DOOR_TEXT])
+                             char path[PL_FOLDER_PATH])
 {
-    snprintf(path, PL_DOOR_TEXT, "%s/%s", folder, name);
+    snprintf(path, PL_FOLDER_PATH, "%s/%s", folder, name);
     return path;
 }
 
 static void folder_remove(const char *folder)
 {
-    char path[PL_DOOR_TEXT];
-    for (pl_door_t door = 0; door < PL_DOORS; door++)
-        unlink(pl_place_door(folder, door, path) + strlen("ipc://"));
+    char path[PL_FOLDER_PATH];
+    for (pl_folder_file_t file = 0; file < PL_FOLDER_FILES; file++)
+        unlink(pl_folder_path(folder, file, path) + strlen("ipc://"));
     unlink(lock_path(folder, LOCK, path));
     unlink(lock_path(folder, NEW_LOCK, path));
     rmdir(folder);
@@ -49,7 +50,7 @@ static void folder_remove(const char *folder)
 
 static int folder_lock(const char *folder, const char *name, int flags)
 {
-    char path[PL_DOOR_TEXT];
+    char path[PL_FOLDER_PATH];
     lock_path(folder, name, path);
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
@@ -62,7 +63,7 @@ static int folder_lock(const char *folder, const char *name, int flags)
 /* Nobody finds it there before it is held, and takes the folder for a dead one's. */
 static int folder_lock_new(const char *folder)
 {
-    char from[PL_DOOR_TEXT], to[PL_DOOR_TEXT];
+    char from[PL_FOLDER_PATH], to[PL_FOLDER_PATH];
     const int fd = folder_lock(folder, NEW_LOCK, O_CREAT | O_EXCL);
     if (fd < 0
         || rename(lock_path(folder, NEW_LOCK, from), lock_path(folder, LOCK, to)) == 0)

@@ -11,18 +11,19 @@ int pl_folder_make(char folder[PL_LINK_FOLDER], int *lock, pl_error_t *err);
 void pl_folder_remove(const char *folder, int lock);
 
 /* An endpoint in a folder. */
-typedef enum pl_door {
-    PL_DOOR_CALLS,
-    PL_DOOR_BULK,
-    PL_DOOR_STREAM,
-    PL_DOOR_CALLS_BULK,
-    PL_DOOR_CALLS_STREAM,
-    PL_DOOR_TRAIL,                                          /* files */
-    PL_DOOR_DEPARTURES,
-    PL_DOOR_PAST,
-    PL_DOORS
-} pl_door_t;
-#define PL_DOOR_TEXT (PL_LINK_FOLDER + 24)
-const char *pl_place_door(const char *folder, pl_door_t door, char text[PL_DOOR_TEXT]);
+typedef enum pl_folder_file {
+    PL_FOLDER_CALLS,
+    PL_FOLDER_BULK,
+    PL_FOLDER_STREAM,
+    PL_FOLDER_CALLS_BULK,
+    PL_FOLDER_CALLS_STREAM,
+    PL_FOLDER_TRAIL,                                        /* files */
+    PL_FOLDER_DEPARTURES,
+    PL_FOLDER_PAST,
+    PL_FOLDER_FILES
+} pl_folder_file_t;
+#define PL_FOLDER_PATH (PL_LINK_FOLDER + 24)
+const char *pl_folder_path(const char *folder, pl_folder_file_t file,
+                           char text[PL_FOLDER_PATH]);
 
 #endif

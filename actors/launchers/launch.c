@@ -50,16 +50,16 @@ static void children_ended(void *user)
         node_ended(launch->node);
 }
 
-static const char *file_of(const pl_launch_t *launch, pl_door_t door,
-                           char text[PL_DOOR_TEXT])
+static const char *file_of(const pl_launch_t *launch, pl_folder_file_t file,
+                           char text[PL_FOLDER_PATH])
 {
-    return pl_place_door(launch->folder, door, text) + strlen("ipc://");
+    return pl_folder_path(launch->folder, file, text) + strlen("ipc://");
 }
 
 void launch_departed(const pl_launch_t *launch, int rank, const char *text)
 {
-    char name[PL_DOOR_TEXT];
-    pl_departures_note(file_of(launch, PL_DOOR_DEPARTURES, name), rank, text);
+    char name[PL_FOLDER_PATH];
+    pl_departures_note(file_of(launch, PL_FOLDER_DEPARTURES, name), rank, text);
 }
 
 /* All nodes hear of it: who waits for that rank may be anywhere. */
@@ -75,7 +75,7 @@ static void child_left(void *user, int rank, const char *text)
 
 int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_t *err)
 {
-    char trail[PL_DOOR_TEXT], departures[PL_DOOR_TEXT];
+    char trail[PL_FOLDER_PATH], departures[PL_FOLDER_PATH];
     const bool has_first = launch->host;      /* rank zero keeps a trail, so that it knows
                                                  where it was when it is started again */
     const pl_children_spec_t spec = {
@@ -87,8 +87,8 @@ int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_
         .endpoint = attempt->endpoint,
         .job = attempt->job,
         .job_key = launch->job_key,
-        .trail = has_first ? file_of(launch, PL_DOOR_TRAIL, trail) : "",
-        .departures = file_of(launch, PL_DOOR_DEPARTURES, departures),
+        .trail = has_first ? file_of(launch, PL_FOLDER_TRAIL, trail) : "",
+        .departures = file_of(launch, PL_FOLDER_DEPARTURES, departures),
         .on_line = child_said,
         .on_failed = children_failed,
         .on_left = child_left,

@@ -17,7 +17,7 @@
 #include "actors/launchers/outbox.h"
 #include "actors/launchers/rendezvous.h"
 #include "actors/launchers/tries.h"
-#include "actors/launchers/wires.h"
+#include "actors/launchers/rank_links.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -390,7 +390,7 @@ static void event_came(void *user, int number, pl_link_event_t event, const char
         return;
     if (event == PL_LINK_JOINED)
         seat_joined(seat, text);
-    if (event == PL_LINK_ROOM)
+    if (event == PL_LINK_WRITABLE)
         pl_outbox_flush(&seat->outbox);
     if (event == PL_LINK_GONE || event == PL_LINK_LEFT)
         seat_gone(seat, text);
@@ -449,7 +449,7 @@ static int link_open(launch_host_t *h, pl_error_t *err)
                                  .returns = true,
                                  .watches = true,
                                  .traits = traits,
-                                 .times = pl_wires_lease(INT_MAX),
+                                 .times = pl_rank_links_lease(INT_MAX),
                                  .on_message = message_came,
                                  .on_event = event_came,
                                  .user = h};

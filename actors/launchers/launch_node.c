@@ -10,7 +10,7 @@
 
 #include "actors/launchers/launch_parts.h"
 #include "actors/launchers/outbox.h"
-#include "actors/launchers/wires.h"
+#include "actors/launchers/rank_links.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "runtime/deaths.h"
@@ -159,7 +159,7 @@ static void event_came(void *user, int peer, pl_link_event_t event, const char *
     (void)peer;
     if (event == PL_LINK_JOINED)
         n->has_joined = true;
-    if (event == PL_LINK_JOINED || event == PL_LINK_ROOM)
+    if (event == PL_LINK_JOINED || event == PL_LINK_WRITABLE)
         pl_outbox_flush(&n->outbox);
     if (n->leaves && (event == PL_LINK_LEFT || event == PL_LINK_GONE))
         node_soon(n, 0);
@@ -184,7 +184,7 @@ static int link_open(launch_node_t *n, pl_error_t *err)
                                  .rank = launch->spec.node_rank,
                                  .watches = true,
                                  .traits = traits,
-                                 .times = pl_wires_lease(join),
+                                 .times = pl_rank_links_lease(join),
                                  .on_message = message_came,
                                  .on_event = event_came,
                                  .user = n};

@@ -38,12 +38,14 @@ static bool range_read(const char **at, long *first, long *last, int *digits)
 }
 
 /* The k-th of "n[01-10,12]suffix"; *k is less by those it has when that is not there. */
-static int part_get(const char *part, const char *end, long *k, char *host, size_t room)
+static int part_get(const char *part, const char *end, long *k, char *host,
+                    size_t capacity)
 {
     const char *open = memchr(part, '[', (size_t)(end - part));
     if (!open) {
         if ((*k)-- == 0)
-            return snprintf(host, room, "%.*s", (int)(end - part), part) < (int)room;
+            return snprintf(host, capacity, "%.*s", (int)(end - part), part)
+                   < (int)capacity;
         return 0;
     }
     const char *close = memchr(open, ']', (size_t)(end - open)), *at = open + 1;
@@ -53,9 +55,9 @@ static int part_get(const char *part, const char *end, long *k, char *host, size
         if (!range_read(&at, &first, &last, &digits) || at > close)
             return -1;
         if (*k <= last - first)
-            return snprintf(host, room, "%.*s%0*ld%.*s", (int)(open - part), part, digits,
-                            first + *k, (int)(end - close - 1), close + 1)
-                   < (int)room;
+            return snprintf(host, capacity, "%.*s%0*ld%.*s", (int)(open - part), part,
+                            digits, first + *k, (int)(end - close - 1), close + 1)
+                   < (int)capacity;
         *k -= last - first + 1;
         if (*at == ',')
             at++;
@@ -65,12 +67,13 @@ static int part_get(const char *part, const char *end, long *k, char *host, size
     return close ? 0 : -1;
 }
 
-int pl_node_list_get(const char *list, int k, char *host, size_t room, pl_error_t *err)
+int pl_node_list_get(const char *list, int k, char *host, size_t capacity,
+                     pl_error_t *err)
 {
     long left = k;
     for (const char *part = list, *end; *part; part = *end ? end + 1 : end) {
         end = part_end(part);
-        int found = end > part ? part_get(part, end, &left, host, room) : -1;
+        int found = end > part ? part_get(part, end, &left, host, capacity) : -1;
         if (found > 0)
             return PL_OK;
         if (found < 0 || left < 0)

@@ -19,21 +19,22 @@ typedef struct head {
     uint64_t bytes, has_failed;
 } head_t;
 
-static const char *past_file(const char *folder, char path[PL_DOOR_TEXT])
+static const char *past_file(const char *folder, char path[PL_FOLDER_PATH])
 {
-    return pl_place_door(folder, PL_DOOR_PAST, path) + strlen("ipc://");
+    return pl_folder_path(folder, PL_FOLDER_PAST, path) + strlen("ipc://");
 }
 
 static FILE *past_open(const char *folder, const char *mode)
 {
-    char path[PL_DOOR_TEXT];
+    char path[PL_FOLDER_PATH];
     return fopen(past_file(folder, path), mode);
 }
 
 /* One that is not there yet has room. */
-static int room_check(const char *folder, uint64_t most, uint64_t bytes, pl_error_t *err)
+static int capacity_check(const char *folder, uint64_t most, uint64_t bytes,
+                          pl_error_t *err)
 {
-    char path[PL_DOOR_TEXT];
+    char path[PL_FOLDER_PATH];
     struct stat all = {0};
     const uint64_t there = stat(past_file(folder, path), &all) == 0
                                ? (uint64_t)all.st_size
@@ -65,7 +66,7 @@ int pl_past_add(const char *folder, uint64_t most, const pl_blob_t *outcome,
     if (!blob)
         return err->code;
     const head_t head = {blob->size, !outcome};
-    if (room_check(folder, most, blob->size + sizeof head, err) != PL_OK) {
+    if (capacity_check(folder, most, blob->size + sizeof head, err) != PL_OK) {
         pl_object_unref(failure);
         return err->code;
     }

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "actors/commands.h"
-#include "actors/launchers/wires.h"
+#include "actors/launchers/rank_links.h"
 #include "actors/request.h"
 #include "actors/result.h"
 #include "actors/worker.h"
@@ -120,8 +120,8 @@ static void ranks_failed(pl_ranks_t *ranks, int rank, const pl_error_t *error)
         ranks->failed = rank;
         pl_after(ranks, PL_FAILURE_TOLD_MS, failure_tell, NULL);
     }
-    if (ranks->wires && ranks->starts && (!follows_another(first) || ranks->stops))
-        pl_wires_hurry(ranks->wires);
+    if (ranks->links && ranks->starts && (!follows_another(first) || ranks->stops))
+        pl_rank_links_hurry(ranks->links);
 }
 
 /* ---- the end ---- */
@@ -252,10 +252,10 @@ static void ranks_give_up(pl_ranks_t *ranks, const pl_error_t *error)
 
 static char *all_addresses(const pl_ranks_t *ranks)
 {
-    size_t room = 1;
+    size_t capacity = 1;
     for (int k = 0; k < ranks->count; k++)
-        room += strlen(ranks->rank[k].address) + 1;
-    char *text = pl_alloc(room), *end = text;
+        capacity += strlen(ranks->rank[k].address) + 1;
+    char *text = pl_alloc(capacity), *end = text;
     for (int k = 0; k < ranks->count && text; k++) {
         end = stpcpy(end, ranks->rank[k].address);
         *end++ = '\n';
@@ -368,7 +368,7 @@ static int ranks_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
         ranks->ops->now(ranks);
         return PL_OK;
     }
-    if (ranks->run && ranks->wires && pl_wires_are_awaited(ranks->wires))
+    if (ranks->run && ranks->links && pl_rank_links_are_awaited(ranks->links))
         return stop_at_once(ranks, reason);
     return first_stop(ranks, reason, err);
 }

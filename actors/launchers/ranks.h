@@ -51,7 +51,7 @@ typedef struct pl_ranks_ops {
 
 struct pl_ranks {
     const pl_ranks_ops_t *ops;
-    struct pl_wires *wires;                  /* to processes; the launcher's  [threads] */
+    struct pl_rank_links *links;             /* to processes; the launcher's  [threads] */
     pl_call_t *run;                          /* NULL: idle */
     pl_call_t *watch;                        /* [nobody asks] */
     bool broadcasts;

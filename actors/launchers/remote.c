@@ -50,7 +50,7 @@ static int remote_watch(void *self, pl_call_t *call, const pl_body_t *body,
 static void stream_tell(remote_t *r)
 {
     pl_bring_stream_t msg;
-    if (!r->is_streamed && pl_wires_stream(r->wires, r->is_foreign || r->crew, &msg))
+    if (!r->is_streamed && pl_rank_links_stream(r->links, r->is_foreign || r->crew, &msg))
         r->is_streamed = pl_outbox_post(&r->outbox, PL_KIND_CALL, PL_MESSAGE_bring_stream,
                                         0, &msg, NULL)
                          == PL_OK;
@@ -69,7 +69,7 @@ static void run_fail(remote_t *r, const pl_error_t *error)
 static void run_replied(remote_t *r, uint64_t transfer)
 {
     pl_error_t err = {0};
-    pl_blob_t *blob = pl_bulk_take(pl_wires_bulk(r->wires), (int)r->rank, transfer);
+    pl_blob_t *blob = pl_bulk_take(pl_rank_links_bulk(r->links), (int)r->rank, transfer);
     if (!blob)
         pl_fail(&err, PL_EPROTOCOL, "rank %d has sent no outcome %" PRIu64, (int)r->rank,
                 transfer);
@@ -91,7 +91,7 @@ static void report_came(remote_t *r, const pl_run_progress_t *report)
     if (report->global_step > r->global_step)
         r->global_step = report->global_step;
     if (*report->run_dir)
-        pl_wires_tell_run_dir(r->wires, report->run_dir);
+        pl_rank_links_tell_run_dir(r->links, report->run_dir);
     pl_run_progress_t passed = *report;
     passed.peers.count = 0;                       /* addresses of its process mean nothing
                                                      here */
@@ -181,7 +181,7 @@ static void remote_event(void *self, pl_link_event_t event, const char *text)
         stream_tell(r);
         pl_outbox_flush(&r->outbox);
         return;
-    case PL_LINK_ROOM: pl_outbox_flush(&r->outbox); return;
+    case PL_LINK_WRITABLE: pl_outbox_flush(&r->outbox); return;
     case PL_LINK_MISSING:
         pl_fail(&err, PL_ETIMEOUT, "%s", text);
         remote_kill(r, &err);
@@ -261,7 +261,7 @@ static int remote_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
         return pl_fail(err, PL_ESTATE, "a worker runs once");
     pl_blob_t *blob = pl_job_pack((const pl_job_t *)body->run.job, err);
     uint64_t transfer =
-        blob ? pl_bulk_send(pl_wires_bulk(r->wires), (int)r->rank, blob, err) : 0;
+        blob ? pl_bulk_send(pl_rank_links_bulk(r->links), (int)r->rank, blob, err) : 0;
     pl_object_unref(blob);
     if (!transfer)
         return err->code;
@@ -296,7 +296,7 @@ static int remote_stop(void *self, pl_call_t *call, const pl_body_t *body,
 static int process_start(remote_t *r, pl_error_t *err)
 {
     char place[PL_PLACE_TEXT];
-    pl_wires_place(r->wires, (int)r->rank, place);
+    pl_rank_links_place(r->links, (int)r->rank, place);
     const pl_process_spec_t spec = {.environment = (const char *[]){place, NULL},
                                     .on_line = process_said,
                                     .on_death = remote_died,
@@ -311,14 +311,14 @@ static int remote_start(void *self, pl_call_t *call, const pl_body_t *body,
 {
     remote_t *r = self;
     (void)call;
-    r->wires = pl_object_ref(body->start.context);
-    r->crew = pl_wires_crew(r->wires);
-    r->outbox = pl_wires_outbox(r->wires, (int)r->rank);
-    r->said = (pl_said_t){.self = r, .wires = r->wires, .rank = (int)r->rank};
+    r->links = pl_object_ref(body->start.context);
+    r->crew = pl_rank_links_crew(r->links);
+    r->outbox = pl_rank_links_outbox(r->links, (int)r->rank);
+    r->said = (pl_said_t){.self = r, .links = r->links, .rank = (int)r->rank};
     static const pl_wire_ops_t ops = {.on_message = remote_message,
                                       .on_event = remote_event,
                                       .on_sent = job_sent};
-    pl_wires_attach(r->wires, (int)r->rank, &ops, r);
+    pl_rank_links_attach(r->links, (int)r->rank, &ops, r);
     int code = r->is_foreign ? PL_OK : process_start(r, err);
     if (code != PL_OK)
         return pl_pass(err, "rank %d", (int)r->rank);
@@ -333,12 +333,12 @@ static void remote_release(void *self)
         pl_crew_dismiss(r->crew, (int)r->rank, r);
     else
         pl_process_free(r->process);
-    if (r->wires)
-        pl_wires_detach(r->wires, (int)r->rank, r);
+    if (r->links)
+        pl_rank_links_detach(r->links, (int)r->rank, r);
     pl_outbox_release(&r->outbox);
     pl_said_release(&r->said);
     pl_passed_release(&r->passed);
-    pl_object_unref(r->wires);
+    pl_object_unref(r->links);
 }
 
 static const pl_option_t remote_options[] = {
@@ -368,7 +368,7 @@ const pl_actor_ops_t pl_remote = {
     .release = remote_release,
 };
 
-uint64_t pl_remote_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_wires_t *wires,
+uint64_t pl_remote_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_rank_links_t *links,
                          bool is_foreign, pl_how_t life, pl_error_t *err)
 {
     char options[64];
@@ -376,6 +376,6 @@ uint64_t pl_remote_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_wires_t *wires,
              is_foreign ? "true" : "false");
     rank->stuck = is_foreign ? "; it is disconnected" : "; its process is killed";
     rank->can_end = true;
-    const pl_start_t start = {.options = options, .context = (pl_object_t *)wires};
+    const pl_start_t start = {.options = options, .context = (pl_object_t *)links};
     return pl_spawn(ranks, &pl_remote, PL_SAME_THREAD, &start, life, &rank->worker, err);
 }

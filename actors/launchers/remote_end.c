@@ -57,10 +57,10 @@ static void death_tell(remote_t *r, pl_error_t *error)
     gethostname(host, sizeof host - 1);
     if (r->has_joined)
         when_text(r, when);
-    if (r->end == REMOTE_KILLED && r->has_joined && *pl_wires_run_dir(r->wires)) {
+    if (r->end == REMOTE_KILLED && r->has_joined && *pl_rank_links_run_dir(r->links)) {
         pl_fail(error, r->error.code,
                 "%s; %s/rank-%d.stderr has the backtraces of its threads", r->error.text,
-                pl_wires_run_dir(r->wires), (int)r->rank);
+                pl_rank_links_run_dir(r->links), (int)r->rank);
         snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
         return;
     }
@@ -105,11 +105,11 @@ void remote_finish(remote_t *r)
     pl_error_t error = {0};
     if (r->life == REMOTE_LIVES || r->life == REMOTE_DONE
         || (r->life == REMOTE_DEAD && !r->is_foreign
-            && !pl_wires_is_over(r->wires, (int)r->rank)))
+            && !pl_rank_links_is_over(r->links, (int)r->rank)))
         return;
     pl_said_end(&r->said);
     if (!died_well(r)) {
-        pl_wires_stream_lost(r->wires, (int)r->rank);
+        pl_rank_links_stream_lost(r->links, (int)r->rank);
         end_tell(r, &error);
     } else {
         error = r->error;
@@ -144,8 +144,8 @@ static void process_kill(void *self)
 static void remote_cut_off(remote_t *r)
 {
     const char *why = r->error.code ? r->error.text : "the run has ended";
-    pl_link_dismiss(pl_wires_link(r->wires), (int)r->rank, why);
-    pl_link_dismiss(pl_bulk_link(pl_wires_bulk(r->wires)), (int)r->rank, why);
+    pl_link_dismiss(pl_rank_links_calls(r->links), (int)r->rank, why);
+    pl_link_dismiss(pl_bulk_link(pl_rank_links_bulk(r->links)), (int)r->rank, why);
     remote_dead(r);
     remote_finish(r);
 }
@@ -195,7 +195,7 @@ static void end_look(void *self)
     remote_t *r = self;
     if (r->life != REMOTE_LIVES || r->end != REMOTE_ENDS)
         return;
-    if (!pl_wires_are_hurried(r->wires)) {
+    if (!pl_rank_links_are_hurried(r->links)) {
         pl_after(r, PL_START_END_MS, end_look, NULL);
         return;
     }
@@ -298,6 +298,6 @@ void remote_died(void *self, const pl_death_t *death)
     remote_dead(r);
     if (!died_well(r) && r->error.code != PL_ECANCELLED)
         remote_tell(r, "died", pl_death_text(death, text));
-    pl_wires_died(r->wires, (int)r->rank);
+    pl_rank_links_died(r->links, (int)r->rank);
     remote_finish(r);
 }

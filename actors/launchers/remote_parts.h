@@ -8,7 +8,7 @@
 #include "actors/launchers/outbox.h"
 #include "actors/launchers/passed.h"
 #include "actors/launchers/said.h"
-#include "actors/launchers/wires.h"
+#include "actors/launchers/rank_links.h"
 #include "runtime/process.h"
 
 typedef enum remote_job { REMOTE_UNASKED, REMOTE_ASKED, REMOTE_SERVED } remote_job_t;
@@ -23,7 +23,7 @@ typedef enum remote_life {
 typedef struct remote {
     int64_t rank;
     bool is_foreign;                             /* somebody else has started it */
-    pl_wires_t *wires;                           /* counted */
+    pl_rank_links_t *links;                      /* counted */
     pl_crew_t *crew;                             /* that lends the process  [its own] */
     pl_process_t *process;                       /* [it is foreign] */
     char about[128];                             /* what a foreign one says it is  [""] */

@@ -35,12 +35,13 @@ static bool is_port(const char *text)
            && atoi(text) <= 65535;
 }
 
-int pl_rendezvous_read(const char *text, char *endpoint, size_t room, pl_error_t *err)
+int pl_rendezvous_read(const char *text, char *endpoint, size_t capacity, pl_error_t *err)
 {
     char host[PL_HOST_TEXT];
     const char *port = "";
-    int length = snprintf(endpoint, room, "%s%s", strstr(text, "://") ? "" : tcp, text);
-    if ((size_t)length >= room)
+    int length = snprintf(endpoint, capacity, "%s%s", strstr(text, "://") ? "" : tcp,
+                          text);
+    if ((size_t)length >= capacity)
         return pl_fail(err, PL_EINVAL, "the rendezvous \"%.40s...\" is too long", text);
     if (begins(endpoint, ipc))
         return PL_OK;
@@ -50,7 +51,7 @@ int pl_rendezvous_read(const char *text, char *endpoint, size_t room, pl_error_t
                        "reach, with a port from 1 to 65535",
                        text);
     if (!strcmp(host, "localhost"))
-        snprintf(endpoint, room, "tcp://127.0.0.1%s", strrchr(text, ':'));
+        snprintf(endpoint, capacity, "tcp://127.0.0.1%s", strrchr(text, ':'));
     return PL_OK;
 }
 
@@ -63,37 +64,38 @@ bool pl_rendezvous_is_near(const char *endpoint)
 }
 
 int pl_rendezvous_places(const char *endpoint, char *calls, char *bulk, char *stream,
-                         size_t room, pl_error_t *err)
+                         size_t capacity, pl_error_t *err)
 {
     char host[PL_HOST_TEXT];
     const char *port;
     int length;
     if (begins(endpoint, ipc)) {
-        snprintf(calls, room, "%s", endpoint);
-        snprintf(bulk, room, "%s-bulk", endpoint);
-        length = snprintf(stream, room, "%s-stream", endpoint);
+        snprintf(calls, capacity, "%s", endpoint);
+        snprintf(bulk, capacity, "%s-bulk", endpoint);
+        length = snprintf(stream, capacity, "%s-stream", endpoint);
     } else if (pl_endpoint_split(endpoint, host, &port)) {
         const char *own = pl_host_is_number(host) ? host : "*";
         const bool is_v6 = strchr(own, ':') != NULL;
-        snprintf(calls, room, is_v6 ? "tcp://[%s]:%s" : "tcp://%s:%s", own, port);
-        length = snprintf(bulk, room, is_v6 ? "tcp://[%s]:*" : "tcp://%s:*", own);
-        snprintf(stream, room, "%s", bulk);
+        snprintf(calls, capacity, is_v6 ? "tcp://[%s]:%s" : "tcp://%s:%s", own, port);
+        length = snprintf(bulk, capacity, is_v6 ? "tcp://[%s]:*" : "tcp://%s:*", own);
+        snprintf(stream, capacity, "%s", bulk);
     } else {
         return pl_fail(err, PL_EINVAL, "\"%s\" is not an endpoint", endpoint);
     }
-    return (size_t)length < room
+    return (size_t)length < capacity
                ? PL_OK
                : pl_fail(err, PL_EINVAL, "\"%.60s...\" is too long", endpoint);
 }
 
-void pl_rendezvous_find(const char *endpoint, const char *place, char *at, size_t room)
+void pl_rendezvous_find(const char *endpoint, const char *place, char *at,
+                        size_t capacity)
 {
     const char *colon = strrchr(place, ':');
     if (begins(endpoint, ipc) || !colon)
-        snprintf(at, room, "%s", place);
+        snprintf(at, capacity, "%s", place);
     else
-        snprintf(at, room, "%.*s%s", (int)(strrchr(endpoint, ':') - endpoint), endpoint,
-                 colon);
+        snprintf(at, capacity, "%.*s%s", (int)(strrchr(endpoint, ':') - endpoint),
+                 endpoint, colon);
 }
 
 /* Whether nothing listens at the port. */
@@ -142,7 +144,7 @@ static int free_port(const struct addrinfo *own)
     return atoi(port);
 }
 
-int pl_rendezvous_beside(const char *endpoint, char *at, size_t room, pl_error_t *err)
+int pl_rendezvous_beside(const char *endpoint, char *at, size_t capacity, pl_error_t *err)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     struct addrinfo *own;
@@ -159,7 +161,8 @@ int pl_rendezvous_beside(const char *endpoint, char *at, size_t room, pl_error_t
         return pl_ports_fail(host, err);
     if (!found)
         return pl_fail(err, PL_EIO, "no port is free at %s: %s", host, strerror(errno));
-    snprintf(at, room, strchr(host, ':') ? "tcp://[%s]:%d" : "tcp://%s:%d", host, found);
+    snprintf(at, capacity, strchr(host, ':') ? "tcp://[%s]:%d" : "tcp://%s:%d", host,
+             found);
     return PL_OK;
 }
 

@@ -6,7 +6,8 @@
 
 /* "tcp://HOST:PORT", "HOST:PORT" or "ipc://FILE" as all ranks are told it, with
  * "localhost" as a number.  PL_EINVAL: it is none. */
-int pl_rendezvous_read(const char *text, char *endpoint, size_t room, pl_error_t *err);
+int pl_rendezvous_read(const char *text, char *endpoint, size_t capacity,
+                       pl_error_t *err);
 /* Whether it is one that only this machine reaches. */
 bool pl_rendezvous_is_near(const char *endpoint);
 
@@ -14,12 +15,14 @@ bool pl_rendezvous_is_near(const char *endpoint);
  * name may stand for an address that only the host itself can reach, so all its addresses
  * are taken then. */
 int pl_rendezvous_places(const char *endpoint, char *calls, char *bulk, char *stream,
-                         size_t room, pl_error_t *err);
+                         size_t capacity, pl_error_t *err);
 /* Where the others find what listens at `place` there. */
-void pl_rendezvous_find(const char *endpoint, const char *place, char *at, size_t room);
+void pl_rendezvous_find(const char *endpoint, const char *place, char *at,
+                        size_t capacity);
 
 /* Another place on the same host, at a port that was free just now; for rank zero's. */
-int pl_rendezvous_beside(const char *endpoint, char *at, size_t room, pl_error_t *err);
+int pl_rendezvous_beside(const char *endpoint, char *at, size_t capacity,
+                         pl_error_t *err);
 
 /* This machine's address as whoever it meets there reaches it, a number; for who listens
  * there, an address that others reach.  Errors as pl_lookup_result() gives them. */

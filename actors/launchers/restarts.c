@@ -108,7 +108,7 @@ bool pl_restarts_try(pl_restarts_t *r)
     if (pl_ranks_have_paused(ranks))
         return takes_back(r);
     const bool passes = (code == PL_EDIED || code == PL_ESTUCK)
-                        && pl_wires_were_all_there(ranks->wires);
+                        && pl_rank_links_were_all_there(ranks->links);
     const bool leaves = passes && leaves_out(r);
     const int who = leaves ? -1 : ranks->failed;
     const int wait = passes ? pl_tries_add(&r->tries, step, who) : -1;
@@ -132,9 +132,9 @@ void pl_restarts_begin(pl_restarts_t *r)
         pl_ranks_answer(ranks);
         return;
     }
-    pl_job_t *job = pl_job_again(ranks->job, pl_wires_run_dir(ranks->wires), ranks->count,
-                                 1, &err);
-    if (!job || pl_wires_renew(ranks->wires, ranks->count, &err) != PL_OK
+    pl_job_t *job = pl_job_again(ranks->job, pl_rank_links_run_dir(ranks->links),
+                                 ranks->count, 1, &err);
+    if (!job || pl_rank_links_renew(ranks->links, ranks->count, &err) != PL_OK
         || pl_ranks_begin(ranks, job, &err) != PL_OK) {
         pl_object_unref(ranks->outcome);             /* of a pause: the run is not over */
         ranks->outcome = NULL;

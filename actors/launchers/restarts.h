@@ -7,7 +7,7 @@
 
 #include "actors/launchers/ranks.h"
 #include "actors/launchers/tries.h"
-#include "actors/launchers/wires.h"
+#include "actors/launchers/rank_links.h"
 
 #define PL_RESTARTS_OPTION(type) \
     PL_INT(type, max_restarts, "3", "0..100", \

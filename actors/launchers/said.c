@@ -23,14 +23,15 @@ static void written(void *self, const pl_answer_t *answer)
 
 void pl_said_write(pl_said_t *s)
 {
-    const char *run_dir = pl_wires_run_dir(s->wires);
+    const char *run_dir = pl_rank_links_run_dir(s->links);
     if (s->is_writing || !s->size || !*run_dir)
         return;
     char *path = pl_text("%s/rank-%d.stderr", run_dir, s->rank);
     const pl_append_log_t msg = {.path = path, .text = {s->text, s->size}};
     const pl_how_t how = {.on_answer = written, .context = s};
-    s->is_writing =
-        path && pl_call_append_log(s->self, pl_wires_scribe(s->wires), &msg, how, NULL);
+    s->is_writing = path
+                    && pl_call_append_log(s->self, pl_rank_links_scribe(s->links), &msg,
+                                          how, NULL);
     pl_text_free(path);
     if (s->is_writing)
         s->size = 0;

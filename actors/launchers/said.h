@@ -2,12 +2,12 @@
 #ifndef PL_LAUNCHERS_SAID_H
 #define PL_LAUNCHERS_SAID_H
 
-#include "actors/launchers/wires.h"
+#include "actors/launchers/rank_links.h"
 #include "runtime/actor.h"
 
 typedef struct pl_said {
     void *self;                                     /* who stands in for the rank */
-    pl_wires_t *wires;                              /* where folder and scribe are told */
+    pl_rank_links_t *links;                         /* where folder and scribe are told */
     int rank;
     char *text;                               /* lines that are not written yet  [NULL] */
     size_t size;

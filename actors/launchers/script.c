@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "actors/launchers/crew.h"
-#include "actors/launchers/guest.h"
+#include "actors/launchers/participant.h"
 #include "actors/launchers/launchers.h"
 #include "actors/launchers/past.h"
 #include "actors/launchers/remote.h"
@@ -23,11 +23,11 @@
 enum { KILL_MS = 10 };                            /* between looks at who is to be dead */
 
 typedef struct script {
-    pl_guest_t guest;                               /* in all but the program */
+    pl_participant_t participant;                   /* in all but the program */
     int64_t max_restarts;                           /* options */
     double join_timeout;                            /* s */
     pl_job_t *own;                                  /* counted: what was asked for here */
-    char calls[PL_DOOR_TEXT], bulk[PL_DOOR_TEXT];   /* of all but the program */
+    char calls[PL_FOLDER_PATH], bulk[PL_FOLDER_PATH];  /* of all but the program */
     /* Of the program: */
     pl_crew_t *crew;                                        /* taken */
     pl_restarts_t restarts;
@@ -39,7 +39,7 @@ typedef struct script {
 static uint64_t rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
                            pl_error_t *err)
 {
-    return pl_remote_start(ranks, rank, ranks->wires, false, life, err);
+    return pl_remote_start(ranks, rank, ranks->links, false, life, err);
 }
 
 /* No process of before may be left when others begin. */
@@ -52,7 +52,7 @@ static void script_begin_again(void *self)
         && pl_after(self, KILL_MS, script_begin_again, NULL) == PL_OK)
         return;
     pl_restarts_begin(&script->restarts);
-    pl_crew_came_to(script->crew, pl_wires_epoch(script->guest.ranks.wires));
+    pl_crew_came_to(script->crew, pl_rank_links_epoch(script->participant.ranks.links));
 }
 
 static bool script_again(pl_ranks_t *ranks)
@@ -73,7 +73,7 @@ static void script_broadcast_result(pl_ranks_t *ranks)
 {
     script_t *script = (script_t *)ranks;
     const pl_error_t *failed;
-    script->broadcast = pl_result_broadcast(ranks, ranks->wires, 0);
+    script->broadcast = pl_result_broadcast(ranks, ranks->links, 0);
     if (!script->broadcast || !script->max_restarts)
         return;
     const pl_blob_t *outcome = pl_result_broadcast_outcome(script->broadcast, &failed);
@@ -86,7 +86,7 @@ static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err
                                        .broadcast_result = script_broadcast_result,
                                        .again = script_again,
                                        .now = script_now};
-    pl_ranks_t *ranks = &script->guest.ranks;
+    pl_ranks_t *ranks = &script->participant.ranks;
     pl_ranks_init(ranks, &ops, body);
     if (ranks->least < ranks->count)
         return pl_fail(
@@ -96,13 +96,13 @@ static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err
     script->crew = pl_crew_take(script, ranks->count, err);
     if (!script->crew)
         return err->code;
-    const pl_wires_spec_t spec = {.count = ranks->count,
-                                  .join_ms = pl_milliseconds(script->join_timeout),
-                                  .crew = script->crew,
-                                  .run = pl_actor_runtime(script)->run,
-                                  .incarnation = pl_crew_incarnation(script->crew)};
-    ranks->wires = pl_wires_new(script, &spec, err);
-    if (!ranks->wires)
+    const pl_rank_links_spec_t spec = {.count = ranks->count,
+                                       .join_ms = pl_milliseconds(script->join_timeout),
+                                       .crew = script->crew,
+                                       .run = pl_actor_runtime(script)->run,
+                                       .incarnation = pl_crew_incarnation(script->crew)};
+    ranks->links = pl_rank_links_new(script, &spec, err);
+    if (!ranks->links)
         return err->code;
     script->restarts = (pl_restarts_t){.ranks = ranks,
                                        .most = script->max_restarts,
@@ -122,7 +122,7 @@ static int job_compare(void *self, pl_job_t *job, pl_error_t *err)
         return pl_fail(err, PL_EINVAL,
                        "rank %d calls \"%s\", but the program calls \"%s\": all "
                        "processes must make the same calls in the same order",
-                       script->guest.spec.rank, pl_stages[own->stage].verb,
+                       script->participant.spec.rank, pl_stages[own->stage].verb,
                        pl_stages[job->stage].verb);
     char *theirs = pl_options_text(job->options, err),
          *ours = theirs ? pl_options_text(own->options, err) : NULL;
@@ -132,7 +132,7 @@ static int job_compare(void *self, pl_job_t *job, pl_error_t *err)
                        "the options of this run differ between the program and the "
                        "process of rank %d: all processes must make the same calls in "
                        "the same order",
-                       script->guest.spec.rank);
+                       script->participant.spec.rank);
     pl_text_free(theirs);
     pl_text_free(ours);
     return code;
@@ -145,21 +145,21 @@ static int guest_open(script_t *script, const pl_place_t *place, pl_error_t *err
     if (run < place->past) {
         pl_error_t failed = {0};
         pl_outcome_t *outcome = pl_past_read(place->folder, run, &failed);
-        pl_guest_know(&script->guest, outcome, &failed);
+        pl_participant_know(&script->participant, outcome, &failed);
         return PL_OK;
     }
-    const pl_member_spec_t spec = {
-        .calls = pl_place_door(place->folder, PL_DOOR_CALLS, script->calls),
-        .bulk = pl_place_door(place->folder, PL_DOOR_BULK, script->bulk),
+    const pl_rank_client_spec_t spec = {
+        .calls = pl_folder_path(place->folder, PL_FOLDER_CALLS, script->calls),
+        .bulk = pl_folder_path(place->folder, PL_FOLDER_BULK, script->bulk),
         .run = place->run,
         .incarnation = place->incarnation + (uint32_t)(run - place->past),
         .rank = place->rank,
         .world_size = place->world_size,
         .local_rank = place->rank,
         .sharers = place->world_size};
-    return pl_guest_open(&script->guest, &spec,
-                         pl_now() + (int64_t)(script->join_timeout * PL_SECOND),
-                         job_compare, err);
+    return pl_participant_open(&script->participant, &spec,
+                               pl_now() + (int64_t)(script->join_timeout * PL_SECOND),
+                               job_compare, err);
 }
 
 /* ---- the launcher ---- */
@@ -181,14 +181,14 @@ static int script_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
 {
     if (!pl_place_in_script())
         return pl_ranks_run(self, call, body, err);
-    pl_guest_run(self, call);
+    pl_participant_run(self, call);
     return PL_OK;
 }
 
 static int script_stop(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
-    return pl_place_in_script() ? pl_guest_stop(self, call, body->stop.reason)
+    return pl_place_in_script() ? pl_participant_stop(self, call, body->stop.reason)
                                 : pl_ranks_stop(self, call, body, err);
 }
 
@@ -196,7 +196,7 @@ static int script_control(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
     return pl_place_in_script()
-               ? pl_guest_control(self, "the program that started it", err)
+               ? pl_participant_control(self, "the program that started it", err)
                : pl_ranks_control(self, call, body, err);
 }
 
@@ -212,8 +212,8 @@ static void script_release(void *self)
 {
     script_t *script = self;
     pl_result_broadcast_free(script->broadcast);
-    pl_guest_release(&script->guest);
-    pl_object_unref(script->guest.ranks.wires);
+    pl_participant_release(&script->participant);
+    pl_object_unref(script->participant.ranks.links);
     if (script->crew)
         pl_crew_leave(script->crew);
     pl_object_unref(script->own);

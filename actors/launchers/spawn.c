@@ -18,7 +18,7 @@ typedef struct spawn {
 static uint64_t process_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
                               pl_error_t *err)
 {
-    return pl_remote_start(ranks, rank, ranks->wires, false, life, err);
+    return pl_remote_start(ranks, rank, ranks->links, false, life, err);
 }
 
 static void spawn_begin_again(void *self)
@@ -50,12 +50,12 @@ static int spawn_start(void *self, pl_call_t *call, const pl_body_t *body,
     spawn_t *spawn = self;
     (void)call;
     pl_ranks_init(&spawn->ranks, &processes, body);
-    const pl_wires_spec_t spec = {.count = spawn->ranks.count,
-                                  .join_ms = pl_milliseconds(spawn->join_timeout),
-                                  .run = pl_actor_runtime(self)->run,
-                                  .incarnation = 1};
-    spawn->ranks.wires = pl_wires_new(self, &spec, err);
-    if (!spawn->ranks.wires)
+    const pl_rank_links_spec_t spec = {.count = spawn->ranks.count,
+                                       .join_ms = pl_milliseconds(spawn->join_timeout),
+                                       .run = pl_actor_runtime(self)->run,
+                                       .incarnation = 1};
+    spawn->ranks.links = pl_rank_links_new(self, &spec, err);
+    if (!spawn->ranks.links)
         return err->code;
     spawn->restarts = (pl_restarts_t){.ranks = &spawn->ranks,
                                       .most = spawn->max_restarts,
@@ -70,7 +70,7 @@ static void spawn_release(void *self)
 {
     spawn_t *spawn = self;
     pl_ranks_release(&spawn->ranks);
-    pl_object_unref(spawn->ranks.wires);
+    pl_object_unref(spawn->ranks.links);
 }
 
 static const pl_option_t spawn_options[] = {

@@ -22,13 +22,13 @@ void pl_times_add(pl_times_t *times, pl_bytes_t spent, int64_t now)
     const double *seconds = spent.data;
     if (count <= PL_SPENT_KINDS)
         return;
-    if (times->room < count) {
+    if (times->capacity < count) {
         pl_free(times->sum);
         times->sum = pl_alloc_array(count, sizeof *times->sum);
-        times->room = times->sum ? count : 0;
+        times->capacity = times->sum ? count : 0;
         times->steps = 0;
     }
-    if (!times->room)
+    if (!times->capacity)
         return;                                    /* out of memory: it is told nothing */
     if (!times->steps++)
         times->since = now;
@@ -90,14 +90,14 @@ static json_t *rows_told(const pl_times_t *times, double *value, size_t ranks)
 
 json_t *pl_times_tell(pl_times_t *times, int64_t now)
 {
-    const size_t ranks = times->room / PL_SPENT_KINDS;
+    const size_t ranks = times->capacity / PL_SPENT_KINDS;
     double *value;
     if (!times->steps || now - times->since < TELL_EVERY
         || !(value = pl_alloc_array(ranks, sizeof *value)))
         return times->told;
     json_decref(times->told);
     times->told = rows_told(times, value, ranks);
-    memset(times->sum, 0, times->room * sizeof *times->sum);
+    memset(times->sum, 0, times->capacity * sizeof *times->sum);
     times->steps = 0;
     pl_free(value);
     return times->told;

@@ -9,7 +9,7 @@
 /* All zero: nothing was told yet. */
 typedef struct pl_times {
     double *sum;                                    /* [ranks][PL_SPENT_KINDS], seconds */
-    size_t room;                                    /* numbers */
+    size_t capacity;                                /* numbers */
     uint64_t steps;                                 /* they are of */
     int64_t since;                                  /* when the first was told */
     json_t *told;                                   /* of the second before  [none] */

@@ -74,20 +74,20 @@ char *pl_strdup(const char *text)
     return copy ? memcpy(copy, text, bytes) : NULL;
 }
 
-int pl_grow(void **array, int count, int *room, size_t size)
+int pl_grow(void **array, int count, int *capacity, size_t size)
 {
-    if (count < *room)
+    if (count < *capacity)
         return PL_OK;
-    if (*room > INT32_MAX / 2)
+    if (*capacity > INT32_MAX / 2)
         return PL_ENOMEM;
-    int wanted = *room ? 2 * *room : 8;
+    int wanted = *capacity ? 2 * *capacity : 8;
     void *larger = (size_t)wanted > SIZE_MAX / size
                        ? NULL
                        : pl_resize(*array, (size_t)wanted * size);
     if (!larger)
         return PL_ENOMEM;
     *array = larger;
-    *room = wanted;
+    *capacity = wanted;
     return PL_OK;
 }
 

@@ -22,10 +22,10 @@ void *pl_resize(void *memory, size_t bytes);
 PL_API void pl_free(void *memory);
 char *pl_strdup(const char *text);
 
-/* Makes room for one more element of `size` bytes in an array: doubles *room when count
- * has reached it. */
-PL_API int pl_grow(void **array, int count, int *room, size_t size);
-#define PL_GROW(array, count, room) \
-    pl_grow((void **)&(array), count, &(room), sizeof *(array))
+/* Makes room for one more element of `size` bytes in an array: doubles *capacity when
+ * count has reached it. */
+PL_API int pl_grow(void **array, int count, int *capacity, size_t size);
+#define PL_GROW(array, count, capacity) \
+    pl_grow((void **)&(array), count, &(capacity), sizeof *(array))
 
 #endif

@@ -1,4 +1,4 @@
-/* bind.c - a part as a run describes it: its struct filled in, its texts kept
+/* bind.c - a component as a run describes it: its struct filled in, its texts kept
  *
  * The binding is the JSON values themselves, one for each option: the texts of the struct
  * point into them. */
@@ -59,7 +59,7 @@ static json_t *choose(const pl_option_t *option, const json_t *object,
 {
     json_t *given = json_object_get(object, option->name), *value = NULL;
     bool automatic = pl_option_is_automatic(option) && (!given || pl_is_auto(given));
-    if (automatic && option->type != PL_OPTION_PART) {
+    if (automatic && option->type != PL_OPTION_COMPONENT) {
         value = json_object_get(facts, option->name);
         if (!value) {
             pl_fail(err, PL_EINVAL,
@@ -83,7 +83,7 @@ static json_t *choose(const pl_option_t *option, const json_t *object,
     return value;
 }
 
-const char *pl_part_name(const json_t *value)
+const char *pl_component_name(const json_t *value)
 {
     const json_t *name = json_is_object(value) ? json_object_get(value, "name") : value;
     if (json_is_object(value) && !name)
@@ -96,7 +96,7 @@ bool pl_is_by_objective(const json_t *value)
     return json_is_object(value) && !json_object_get(value, "name");
 }
 
-/* The options of a value that names a part, without the name, as a JSON string. */
+/* The options of a value that names a component, without the name, as a JSON string. */
 static json_t *options_as_text(const json_t *value)
 {
     json_t *options = json_is_object(value) ? pl_json_copy(value) : json_object();
@@ -116,7 +116,7 @@ static int bind_choice(json_t *values, const pl_option_t *option, const json_t *
     if (json_is_null(value))
         return PL_OK;
     json_t *texts = json_object();
-    int rc = json_object_set_new(texts, "name", json_string(pl_part_name(value)));
+    int rc = json_object_set_new(texts, "name", json_string(pl_component_name(value)));
     if (rc == 0)
         rc = json_object_set_new(texts, "options", options_as_text(value));
     if (rc == 0) {
@@ -140,16 +140,16 @@ static int bind_groups(json_t *values, const pl_option_t *option, const json_t *
 }
 
 static int bind_option(json_t *values, const pl_option_t *option, const json_t *object,
-                       const json_t *facts, char *part, pl_error_t *err)
+                       const json_t *facts, char *component, pl_error_t *err)
 {
     json_t *value = choose(option, object, facts, err);
     if (!value)
         return err->code;
-    void *field = part + option->offset;
+    void *field = component + option->offset;
     int rc = pl_option_read(option, value, field, err);
     if (rc != PL_OK)
         rc = pl_fail(err, rc, "\"%s\" %s", option->name, err->text);
-    else if (option->type == PL_OPTION_PART)
+    else if (option->type == PL_OPTION_COMPONENT)
         rc = bind_choice(values, option, value, field);
     else if (option->type == PL_OPTION_GROUPS)
         rc = bind_groups(values, option, value, field);
@@ -160,7 +160,7 @@ static int bind_option(json_t *values, const pl_option_t *option, const json_t *
 }
 
 int pl_bind(const pl_option_t *table, const json_t *object, const json_t *facts,
-            void *part, pl_binding_t **binding_p, pl_error_t *err)
+            void *component, pl_binding_t **binding_p, pl_error_t *err)
 {
     pl_error_t why = {0};
     int rc = check_keys(table, object, err);
@@ -172,7 +172,7 @@ int pl_bind(const pl_option_t *table, const json_t *object, const json_t *facts,
     if (!binding || !binding->values)
         rc = PL_ENOMEM;
     for (; rc == PL_OK && table && table->name; table++)
-        rc = bind_option(binding->values, table, object, facts, part, &why);
+        rc = bind_option(binding->values, table, object, facts, component, &why);
     if (rc == PL_OK) {
         *binding_p = binding;
         return PL_OK;
@@ -194,29 +194,29 @@ void pl_binding_free(pl_binding_t *binding)
 static int instance_bind(pl_instance_t *made, const pl_instance_request_t *request,
                          pl_error_t *err)
 {
-    const pl_part_t *part = made->ops;
+    const pl_component_t *component = made->ops;
     json_t *object = own_keys(request->role,
                               json_is_object(request->value) ? request->value : NULL);
     pl_error_t why = {0};
-    made->self = pl_alloc(part->size);
-    int rc = object && made->self ? pl_bind(part->options, object, request->facts,
+    made->self = pl_alloc(component->size);
+    int rc = object && made->self ? pl_bind(component->options, object, request->facts,
                                             made->self, &made->binding, &why)
                                   : PL_ENOMEM;
     json_decref(object);
     if (rc == PL_OK || rc == PL_ENOMEM)
         return rc == PL_OK ? rc : pl_no_memory(err);
-    return pl_fail(err, rc, "%s \"%s\" %s", request->role, part->name, why.text);
+    return pl_fail(err, rc, "%s \"%s\" %s", request->role, component->name, why.text);
 }
 
 int pl_instance_make(pl_instance_t *instance, const pl_instance_request_t *request,
                      pl_error_t *err)
 {
-    const char *name = request->value ? pl_part_name(request->value) : "auto";
+    const char *name = request->value ? pl_component_name(request->value) : "auto";
     if (!name)
         return pl_fail(err, PL_EINVAL, "the %s has no name", request->role);
     if (!strcmp(name, "auto") && request->automatic)
         name = request->automatic;
-    pl_instance_t made = {.ops = pl_part_find(request->role, name, err)};
+    pl_instance_t made = {.ops = pl_component_find(request->role, name, err)};
     if (!made.ops)
         return err ? err->code : PL_ENOTFOUND;
     int rc = instance_bind(&made, request, err);

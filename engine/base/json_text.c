@@ -191,7 +191,7 @@ json_t *pl_json_loose(const char *text, pl_error_t *err)
 
 typedef struct writer {
     char *text;
-    size_t length, room;
+    size_t length, capacity;
     pl_json_layout_t layout;
     bool failed;
 } writer_t;
@@ -200,15 +200,15 @@ static void put(writer_t *w, const char *bytes, size_t count)
 {
     if (w->failed)
         return;
-    if (count >= w->room - w->length) {
-        size_t room = 2 * w->room + count + 256;
-        char *larger = pl_resize(w->text, room);
+    if (count >= w->capacity - w->length) {
+        size_t capacity = 2 * w->capacity + count + 256;
+        char *larger = pl_resize(w->text, capacity);
         if (!larger) {
             w->failed = true;
             return;
         }
         w->text = larger;
-        w->room = room;
+        w->capacity = capacity;
     }
     memcpy(w->text + w->length, bytes, count);
     w->length += count;

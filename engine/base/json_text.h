@@ -19,8 +19,8 @@ json_t *pl_json_read(const char *text, size_t length, const char *name, pl_error
 /* Any one value, such as a default or the VALUE of --set. */
 json_t *pl_json_value(const char *text, size_t length, pl_error_t *err);
 
-/* The same of what people write, where a part's name has no quotes: what is no JSON is a
- * string.  NULL: PL_EINVAL, no UTF-8; PL_ENOMEM. */
+/* The same of what people write, where a component's name has no quotes: what is no
+ * JSON is a string.  NULL: PL_EINVAL, no UTF-8; PL_ENOMEM. */
 json_t *pl_json_loose(const char *text, pl_error_t *err);
 
 /* "run.json:3:18: " or "", for the start of an error. */

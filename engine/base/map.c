@@ -10,7 +10,7 @@
 
 static size_t slot_home(const pl_map_t *map, uint64_t key)
 {
-    return (size_t)pl_mix(key, 0) & (map->room - 1);
+    return (size_t)pl_mix(key, 0) & (map->capacity - 1);
 }
 
 /* Where key is, or the free slot where it would be. */
@@ -18,20 +18,20 @@ static size_t slot_find(const pl_map_t *map, uint64_t key)
 {
     size_t at = slot_home(map, key);
     while (map->key[at] && map->key[at] != key)
-        at = (at + 1) & (map->room - 1);
+        at = (at + 1) & (map->capacity - 1);
     return at;
 }
 
 static int map_widen(pl_map_t *map)
 {
-    pl_map_t wider = {.room = map->room ? 2 * map->room : 16};
-    wider.key = pl_alloc_array(wider.room, sizeof *wider.key);
-    wider.value = pl_alloc_array(wider.room, sizeof *wider.value);
+    pl_map_t wider = {.capacity = map->capacity ? 2 * map->capacity : 16};
+    wider.key = pl_alloc_array(wider.capacity, sizeof *wider.key);
+    wider.value = pl_alloc_array(wider.capacity, sizeof *wider.value);
     if (!wider.key || !wider.value) {
         pl_map_release(&wider);
         return PL_ENOMEM;
     }
-    for (size_t k = 0; k < map->room; k++)
+    for (size_t k = 0; k < map->capacity; k++)
         if (map->key[k])
             pl_map_put(&wider, map->key[k], map->value[k]);
     pl_map_release(map);
@@ -41,7 +41,7 @@ static int map_widen(pl_map_t *map)
 
 int pl_map_put(pl_map_t *map, uint64_t key, void *value)
 {
-    if (2 * (map->count + 1) > map->room && map_widen(map) != PL_OK)
+    if (2 * (map->count + 1) > map->capacity && map_widen(map) != PL_OK)
         return PL_ENOMEM;
     size_t at = slot_find(map, key);
     map->count += !map->key[at];
@@ -52,7 +52,7 @@ int pl_map_put(pl_map_t *map, uint64_t key, void *value)
 
 void *pl_map_get(const pl_map_t *map, uint64_t key)
 {
-    if (!map->room)
+    if (!map->capacity)
         return NULL;
     size_t at = slot_find(map, key);
     return map->key[at] ? map->value[at] : NULL;
@@ -60,9 +60,9 @@ void *pl_map_get(const pl_map_t *map, uint64_t key)
 
 void *pl_map_take(pl_map_t *map, uint64_t key)
 {
-    if (!map->room)
+    if (!map->capacity)
         return NULL;
-    size_t hole = slot_find(map, key), mask = map->room - 1;
+    size_t hole = slot_find(map, key), mask = map->capacity - 1;
     if (!map->key[hole])
         return NULL;
     void *value = map->value[hole];
@@ -79,7 +79,7 @@ void *pl_map_take(pl_map_t *map, uint64_t key)
 
 void *pl_map_any(const pl_map_t *map, uint64_t *key)
 {
-    for (size_t k = 0; k < map->room; k++)
+    for (size_t k = 0; k < map->capacity; k++)
         if (map->key[k]) {
             *key = map->key[k];
             return map->value[k];

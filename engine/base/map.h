@@ -8,7 +8,7 @@
 typedef struct pl_map {
     uint64_t *key;                                         /* 0: free; keys are never 0 */
     void **value;
-    size_t room, count;                                 /* room is a power of two, or 0 */
+    size_t capacity, count;                         /* capacity is a power of two, or 0 */
 } pl_map_t;
 
 /* PL_OK or PL_ENOMEM; replaces what was there. */

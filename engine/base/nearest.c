@@ -51,11 +51,11 @@ static void list_name(pl_nearest_t *nearest, const char *name)
 {
     static const char more[] = "…";
     const char *comma = nearest->length ? ", " : "";
-    size_t room = sizeof nearest->known - sizeof more - 2,
+    size_t capacity = sizeof nearest->known - sizeof more - 2,
            length = strlen(comma) + strlen(name);
     if (nearest->full)
         return;
-    nearest->full = nearest->length + length > room;
+    nearest->full = nearest->length + length > capacity;
     nearest->length += (size_t)sprintf(nearest->known + nearest->length, "%s%s", comma,
                                        nearest->full ? more : name);
 }

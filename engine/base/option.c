@@ -1,5 +1,5 @@
-/* option.c - one option: what its table entry allows, and a JSON value put into a part's
- * struct */
+/* option.c - one option: what its table entry allows, and a JSON value put into a
+ * component's struct */
 #include "base/option.h"
 
 #include <inttypes.h>
@@ -29,7 +29,7 @@ static int fail_value(const pl_option_t *option, const json_t *value, const char
                       const pl_range_t *range, pl_error_t *err)
 {
     char shown[PL_JSON_SHOWN], words[PL_RANGE_WORDS] = "";
-    bool or_auto = option->type != PL_OPTION_PART && pl_option_is_automatic(option);
+    bool or_auto = option->type != PL_OPTION_COMPONENT && pl_option_is_automatic(option);
     if (range)
         pl_range_words(range, words);
     return pl_fail(err, PL_EINVAL, "takes %s%s%s, not %s", kind, words,
@@ -333,8 +333,8 @@ static int read_interval(const pl_option_t *option, const json_t *value, void *f
     return rc;
 }
 
-static int read_part(const pl_option_t *option, const json_t *value, void *field,
-                     pl_error_t *err)
+static int read_component(const pl_option_t *option, const json_t *value, void *field,
+                          pl_error_t *err)
 {
     (void)field;
     const json_t *name = json_is_object(value) ? json_object_get(value, "name") : value;
@@ -355,13 +355,13 @@ static int read_groups(const pl_option_t *option, const json_t *value, void *fie
     return fits ? PL_OK : fail_value(option, value, "a list of objects", NULL, err);
 }
 
-static int read_parts(const pl_option_t *option, const json_t *value, void *field,
-                      pl_error_t *err)
+static int read_components(const pl_option_t *option, const json_t *value, void *field,
+                           pl_error_t *err)
 {
     size_t count = json_array_size(value);
     int code = PL_OK;
     if (!json_is_array(value))
-        return read_part(option, value, field, err);
+        return read_component(option, value, field, err);
     if (count < 1 || count > PL_LOADERS_MOST)
         return pl_fail(err, PL_EINVAL, "takes a list of 1 to %d, not of %zu",
                        PL_LOADERS_MOST, count);
@@ -369,7 +369,7 @@ static int read_parts(const pl_option_t *option, const json_t *value, void *fiel
         code = json_is_null(json_array_get(value, k))
                    ? fail_value(option, json_array_get(value, k),
                                 "names, or objects with a \"name\"", NULL, err)
-                   : read_part(option, json_array_get(value, k), field, err);
+                   : read_component(option, json_array_get(value, k), field, err);
     return code;
 }
 
@@ -377,12 +377,12 @@ int pl_option_read(const pl_option_t *option, const json_t *value, void *field,
                    pl_error_t *err)
 {
     static const read_t readers[] = {
-        [PL_OPTION_INT] = read_integer,       [PL_OPTION_FLOAT] = read_number,
-        [PL_OPTION_BOOL] = read_truth,        [PL_OPTION_TEXT] = read_text,
-        [PL_OPTION_INTS] = read_integers,     [PL_OPTION_AMOUNT] = read_amount,
-        [PL_OPTION_PART] = read_part,         [PL_OPTION_REALS] = read_numbers,
-        [PL_OPTION_TEXTS] = read_texts,       [PL_OPTION_GROUPS] = read_groups,
-        [PL_OPTION_INTERVAL] = read_interval, [PL_OPTION_PARTS] = read_parts,
+        [PL_OPTION_INT] = read_integer,         [PL_OPTION_FLOAT] = read_number,
+        [PL_OPTION_BOOL] = read_truth,          [PL_OPTION_TEXT] = read_text,
+        [PL_OPTION_INTS] = read_integers,       [PL_OPTION_AMOUNT] = read_amount,
+        [PL_OPTION_COMPONENT] = read_component, [PL_OPTION_REALS] = read_numbers,
+        [PL_OPTION_TEXTS] = read_texts,         [PL_OPTION_GROUPS] = read_groups,
+        [PL_OPTION_INTERVAL] = read_interval,   [PL_OPTION_COMPONENTS] = read_components,
         [PL_OPTION_SPAN] = read_span,
     };
     return readers[option->type](option, value, field, err);
@@ -429,7 +429,7 @@ static size_t field_bytes(pl_option_type_t type)
         [PL_OPTION_TEXT] = sizeof(const char *),
         [PL_OPTION_INTS] = sizeof(pl_ints_t),
         [PL_OPTION_AMOUNT] = sizeof(pl_amount_t),
-        [PL_OPTION_PART] = sizeof(pl_choice_t),
+        [PL_OPTION_COMPONENT] = sizeof(pl_choice_t),
         [PL_OPTION_REALS] = sizeof(pl_reals_t),
         [PL_OPTION_TEXTS] = sizeof(pl_texts_t),
         [PL_OPTION_GROUPS] = sizeof(const char *),
@@ -442,7 +442,7 @@ static size_t field_bytes(pl_option_type_t type)
 /* err is not NULL in these. */
 static int fallback_check(const pl_option_t *option, pl_error_t *err)
 {
-    if (option->type == PL_OPTION_PART && option->fallback
+    if (option->type == PL_OPTION_COMPONENT && option->fallback
         && strcmp(option->fallback, "\"auto\"") && strcmp(option->fallback, "null"))
         return pl_fail(err, PL_EINVAL,
                        "names a component: its default can only be \"auto\" or null");
@@ -457,31 +457,35 @@ static int fallback_check(const pl_option_t *option, pl_error_t *err)
     return rc;
 }
 
-static int entry_check(const pl_part_t *part, const pl_option_t *option, pl_error_t *err)
+static int entry_check(const pl_component_t *component, const pl_option_t *option,
+                       pl_error_t *err)
 {
     pl_range_t range;
     size_t bytes = field_bytes(option->type);
     if (bytes == 0)
         return pl_fail(err, PL_EINVAL, "has an unknown type");
-    if (option->offset > part->size || part->size - option->offset < bytes)
+    if (option->offset > component->size || component->size - option->offset < bytes)
         return pl_fail(err, PL_EINVAL, "lies outside the component's struct of %zu bytes",
-                       part->size);
+                       component->size);
     if (!strcmp(option->name, "name")
-        || pl_option_find(part->options, option->name) != option)
+        || pl_option_find(component->options, option->name) != option)
         return pl_fail(err, PL_EINVAL, "has the name of another key");
-    bool has_words = option->type == PL_OPTION_TEXT || option->type == PL_OPTION_PART;
+    bool has_words = option->type == PL_OPTION_TEXT
+                     || option->type == PL_OPTION_COMPONENT;
     int rc = has_words ? PL_OK : pl_range_parse(option->range, &range, err);
     return rc == PL_OK ? fallback_check(option, err) : rc;
 }
 
-int pl_option_table_check(const char *role, const pl_part_t *part, pl_error_t *err)
+int pl_option_table_check(const char *role, const pl_component_t *component,
+                          pl_error_t *err)
 {
-    for (const pl_option_t *option = part->options; option && option->name; option++) {
+    for (const pl_option_t *option = component->options; option && option->name;
+         option++) {
         pl_error_t why = {0};
-        int rc = entry_check(part, option, &why);
+        int rc = entry_check(component, option, &why);
         if (rc != PL_OK)
             return pl_fail(err, rc, "option \"%s\" of %s \"%s\": %s", option->name, role,
-                           part->name, why.text);
+                           component->name, why.text);
     }
     return PL_OK;
 }

@@ -1,5 +1,5 @@
-/* option.h - one option: what its table entry allows, and a JSON value put into a part's
- * struct
+/* option.h - one option: what its table entry allows, and a JSON value put into a
+ * component's struct
  *
  * Files, --set, defaults and what the data knows all come through pl_option_read(), so
  * that a value means the same wherever it was written. */
@@ -25,7 +25,7 @@ typedef union pl_field_value {
 } pl_field_value_t;
 
 /* Writes the value into *field, which is of the option's type; texts are borrowed from
- * value.  A part and groups are only looked at for their form, and not
+ * value.  A component and groups are only looked at for their form, and not
  * written.  The error starts with
  * a verb, for the caller to put the key before: `takes an integer from 1 up, not 0`. */
 int pl_option_read(const pl_option_t *option, const json_t *value, void *field,
@@ -42,9 +42,10 @@ bool pl_option_is_automatic(const pl_option_t *option);
 /* Whether the value says so. */
 bool pl_is_auto(const json_t *value);
 
-/* Finds the mistakes of a part's author: a default out of range, a field outside the
+/* Finds the mistakes of a component's author: a default out of range, a field outside the
  * struct, a name twice. */
-int pl_option_table_check(const char *role, const pl_part_t *part, pl_error_t *err);
+int pl_option_table_check(const char *role, const pl_component_t *component,
+                          pl_error_t *err);
 
 /* The number of batches that an amount allows of so many that there are. */
 uint32_t pl_amount_of(pl_amount_t amount, uint32_t batches);

@@ -158,8 +158,8 @@ char *pl_options_get(const pl_options_t *o, const char *key)
 
 char *pl_options_key(const char *word)
 {
-    char room[PL_RUN_KEY];
-    const char *key = word ? pl_run_key(word, room) : NULL;
+    char buffer[PL_RUN_KEY];
+    const char *key = word ? pl_run_key(word, buffer) : NULL;
     return key ? pl_text("%s", key) : NULL;
 }
 
@@ -174,20 +174,20 @@ int pl_options_count(const pl_options_t *o, const char *list)
     return (int)json_array_size(json_object_get(o->root, list));
 }
 
-const char *pl_options_part_name(const pl_options_t *o, const char *path)
+const char *pl_options_component_name(const pl_options_t *o, const char *path)
 {
     const json_t *value = pl_options_value(o, path);
     if (value)
-        return pl_part_name(value);
+        return pl_component_name(value);
     const char *key = strncmp(path, "trainer.", 8) ? NULL : path + 8;
     const pl_option_t *option = key ? pl_option_find(pl_trainer_table, key) : NULL;
-    return option && option->type == PL_OPTION_PART ? "auto" : NULL;
+    return option && option->type == PL_OPTION_COMPONENT ? "auto" : NULL;
 }
 
 const char *pl_options_choice(const pl_options_t *o, const char *path,
                               const char *automatic)
 {
-    const char *name = pl_options_part_name(o, path);
+    const char *name = pl_options_component_name(o, path);
     return name && strcmp(name, "auto") ? name : automatic;
 }
 
@@ -277,8 +277,8 @@ int pl_options_needs(const pl_options_t *o, const char *role, const char *path,
     return fail_missing(o, err, "the run has no %s: set \"%s\"", role, path);
 }
 
-int pl_options_part(const pl_options_t *o, const pl_part_request_t *request,
-                    pl_instance_t *instance, pl_error_t *err)
+int pl_options_component(const pl_options_t *o, const pl_component_request_t *request,
+                         pl_instance_t *instance, pl_error_t *err)
 {
     pl_instance_request_t wanted = {request->role, pl_options_value(o, request->path),
                                     request->automatic, NULL};
@@ -303,12 +303,12 @@ bool pl_options_has_sources(const pl_options_t *o)
 
 static int source_alone(const json_t *data, pl_instance_t *instance, pl_error_t *err)
 {
-    json_t *part = pl_data_source_part(data, err);
-    if (!part)
+    json_t *component = pl_data_source_component(data, err);
+    if (!component)
         return PL_ENOMEM;
-    pl_instance_request_t request = {.role = "dataset", .value = part};
+    pl_instance_request_t request = {.role = "dataset", .value = component};
     int rc = pl_instance_make(instance, &request, err);
-    json_decref(part);
+    json_decref(component);
     return rc;
 }
 

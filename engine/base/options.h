@@ -1,7 +1,7 @@
 /* options.h - what the actors ask a run for
  *
  * paceline.h has the functions that make, change and print a run.  Actors bind the
- * sections they own; those of parts are found by path: "module", "trainer.strategy",
+ * sections they own; those of components are found by path: "module", "trainer.strategy",
  * "callbacks.0". */
 #ifndef PL_BASE_OPTIONS_H
 #define PL_BASE_OPTIONS_H
@@ -38,13 +38,14 @@ const json_t *pl_options_value(const pl_options_t *o, const char *path);
 /* Entries of a list: "callbacks", "loggers", "plugins". */
 int pl_options_count(const pl_options_t *o, const char *list);
 
-/* The name of the part at a path; NULL: none given, "auto" included for the trainer's. */
-const char *pl_options_part_name(const pl_options_t *o, const char *path);
+/* The name of the component at a path; NULL: none given, "auto" included for the
+ * trainer's. */
+const char *pl_options_component_name(const pl_options_t *o, const char *path);
 /* The same, `automatic` standing for "auto" and for none. */
 const char *pl_options_choice(const pl_options_t *o, const char *path,
                               const char *automatic);
 
-/* PL_OK when a part is given at a path; otherwise PL_ENOTFOUND says what to give. */
+/* PL_OK when a component is given at a path; otherwise PL_ENOTFOUND says what to give. */
 int pl_options_needs(const pl_options_t *o, const char *role, const char *path,
                      pl_error_t *err);
 /* The same of the data set that a stage reads. */
@@ -59,21 +60,21 @@ int pl_options_fail(pl_error_t *err, int code, const pl_options_t *o, const char
  * use. */
 int pl_options_trainer(const pl_options_t *o, pl_trainer_options_t *trainer,
                        pl_binding_t **binding_p, pl_error_t *err);
-/* The keys of a table, such as pl_data_table, that a section has apart from its part's
- * own options: into is a pl_data_options_t. */
+/* The keys of a table, such as pl_data_table, that a section has apart from its
+ * component's own options: into is a pl_data_options_t. */
 int pl_options_general(const pl_options_t *o, const char *path, const pl_option_t *table,
                        void *into, pl_binding_t **binding_p, pl_error_t *err);
 
-/* The part at a path: `automatic` is the name that "auto" or nothing stands for [an
+/* The component at a path: `automatic` is the name that "auto" or nothing stands for [an
  * error]; facts is the JSON object of pl_data_info_t [none].  PL_ENOTFOUND: nothing is
- * given there, or no such part. */
-typedef struct pl_part_request {
+ * given there, or no such component. */
+typedef struct pl_component_request {
     const char *role, *path;
     const char *automatic;
     const char *facts;
-} pl_part_request_t;
-int pl_options_part(const pl_options_t *o, const pl_part_request_t *request,
-                    pl_instance_t *instance, pl_error_t *err);
+} pl_component_request_t;
+int pl_options_component(const pl_options_t *o, const pl_component_request_t *request,
+                         pl_instance_t *instance, pl_error_t *err);
 
 /* The number of the device that a rank opens; -1: trainer.devices is not a list. */
 PL_API int pl_options_device(const pl_options_t *o, int local_rank);

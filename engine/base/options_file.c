@@ -42,12 +42,12 @@ static int wait_for_bytes(int fd, pl_error_t *err)
 /* All bytes of fd and a NUL; at most PL_RUN_FILE_MOST + 1, so that more can be told. */
 static int read_all(int fd, char **text_p, size_t *length_p, pl_error_t *err)
 {
-    size_t length = 0, room = 0;
+    size_t length = 0, capacity = 0;
     char *text = NULL;
     for (ssize_t got = 1; got > 0 && length <= PL_RUN_FILE_MOST; length += (size_t)got) {
-        if (length + 1 >= room) {
-            room = 2 * room + 4096;
-            char *larger = pl_resize(text, room);
+        if (length + 1 >= capacity) {
+            capacity = 2 * capacity + 4096;
+            char *larger = pl_resize(text, capacity);
             if (!larger) {
                 pl_free(text);
                 return pl_no_memory(err);
@@ -59,7 +59,7 @@ static int read_all(int fd, char **text_p, size_t *length_p, pl_error_t *err)
             return PL_EIO;
         }
         do
-            got = read(fd, text + length, room - length - 1);
+            got = read(fd, text + length, capacity - length - 1);
         while (got < 0 && errno == EINTR);
         if (got < 0) {
             int rc = pl_fail(err, PL_EIO, "%s", strerror(errno));

@@ -1,8 +1,8 @@
-/* plugin.c - parts from a user's shared object
+/* plugin.c - components from a user's shared object
  *
- * A plug-in is never unloaded: its tables and code are in use for as long as the process
- * lives.  One that lies in a plug-in folder needs no loading by hand: a part "mlp" that
- * nobody registered is looked for in mlp.so. */
+ * A plug-in is never unloaded: its tables and code are in use for as long as the
+ * process lives.  One that lies in a plug-in folder needs no loading by hand: a
+ * component "mlp" that nobody registered is looked for in mlp.so. */
 #include "base/plugin.h"
 
 #include <dirent.h>
@@ -23,7 +23,7 @@
 #include "base/utf8.h"
 
 #define SHOWN 200
-/* Of the name of a part that may be looked for in a file. */
+/* Of the name of a component that may be looked for in a file. */
 #define NAME_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 
 static const char own_folder[] = PL_PLUGIN_FOLDER;
@@ -297,15 +297,16 @@ typedef struct hunt {
 static size_t file_core(FILE *file)
 {
     ElfW(Ehdr) head;
-    ElfW(Phdr) part;
+    ElfW(Phdr) segment;
     size_t core = 0;
     if (fread(&head, sizeof head, 1, file) != 1
         || memcmp(head.e_ident, ELFMAG, SELFMAG) != 0
         || fseeko(file, (off_t)head.e_phoff, SEEK_SET) != 0)
         return 0;
-    for (int k = 0; k < head.e_phnum && fread(&part, sizeof part, 1, file) == 1; k++)
-        if (part.p_type == PT_LOAD && part.p_offset + part.p_filesz > core)
-            core = part.p_offset + part.p_filesz;
+    for (int k = 0; k < head.e_phnum && fread(&segment, sizeof segment, 1, file) == 1;
+         k++)
+        if (segment.p_type == PT_LOAD && segment.p_offset + segment.p_filesz > core)
+            core = segment.p_offset + segment.p_filesz;
     rewind(file);
     return core;
 }
@@ -319,8 +320,9 @@ static bool file_has(const char *path, const char *text)
     size_t left = file ? file_core(file) : 0, kept = 0;
     bool has = false;
     while (left && !has) {
-        const size_t room = sizeof bytes - kept;
-        const size_t got = fread(bytes + kept, 1, room < left ? room : left, file);
+        const size_t capacity = sizeof bytes - kept;
+        const size_t got = fread(bytes + kept, 1, capacity < left ? capacity : left,
+                                 file);
         left = got ? left - got : 0;
         has = memmem(bytes, kept + got, text, wanted) != NULL;
         const size_t keeps = kept + got < wanted ? kept + got : wanted - 1;

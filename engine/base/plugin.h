@@ -20,12 +20,13 @@ void pl_plugins_offer(void);
 #define PL_PLUGIN_PLACES 320
 const char *pl_plugin_places(char text[PL_PLUGIN_PLACES]);
 
-/* A part's role and name stand as texts in the file that has it: so those that have not
- * both need not be loaded, with all the libraries that they bring.  Loads the others. */
+/* A component's role and name stand as texts in the file that has it: so those that
+ * have not both need not be loaded, with all the libraries that they bring.  Loads the
+ * others. */
 void pl_plugins_hunt(const char *role, const char *name);
 
-/* The same of all that may have parts of that role: what an unknown name may have meant
- * are their names, which only who is loaded tells. */
+/* The same of all that may have components of that role: what an unknown name may have
+ * meant are their names, which only who is loaded tells. */
 void pl_plugins_hunt_role(const char *role);
 
 /* Those that are loaded, for other processes of the same run, which load them as well: a

@@ -1,8 +1,8 @@
-/* registry.c - every part by its role and name
+/* registry.c - every component by its role and name
  *
- * Built-in parts, those of the program and those of plug-ins stand in one list, sorted by
- * role and name, and nothing tells them apart.  Parts are never taken out: whoever found
- * one may keep the pointer. */
+ * Built-in components, those of the program and those of plug-ins stand in one list,
+ * sorted by role and name, and nothing tells them apart.  Components are never taken
+ * out: whoever found one may keep the pointer. */
 #include "base/registry.h"
 
 #include <pthread.h>
@@ -20,7 +20,7 @@
 
 typedef struct entry {
     const char *role;
-    const pl_part_t *part;
+    const pl_component_t *component;
     const char *home;                       /* where other processes find it  [nowhere] */
 } entry_t;
 
@@ -31,14 +31,14 @@ const char *const pl_roles[] = {"module",    "dataset",     "optimizer", "schedu
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static entry_t *entries;
-static int entry_count, entry_room;
+static int entry_count, entry_capacity;
 
 /* ---- Entries, under the lock ---- */
 
 static int compare(const entry_t *entry, const char *role, const char *name)
 {
     int order = strcmp(entry->role, role);
-    return order ? order : strcmp(entry->part->name, name);
+    return order ? order : strcmp(entry->component->name, name);
 }
 
 /* Where it is or would be. */
@@ -62,17 +62,17 @@ static entry_t *entry_find(const char *role, const char *name)
     return there ? &entries[at] : NULL;
 }
 
-static const pl_part_t *lookup(const char *role, const char *name)
+static const pl_component_t *lookup(const char *role, const char *name)
 {
     const entry_t *entry = entry_find(role, name);
-    return entry ? entry->part : NULL;
+    return entry ? entry->component : NULL;
 }
 
-static void insert(const char *role, const pl_part_t *part, const char *home)
+static void insert(const char *role, const pl_component_t *component, const char *home)
 {
-    int at = position(role, part->name);
+    int at = position(role, component->name);
     memmove(&entries[at + 1], &entries[at], (size_t)(entry_count - at) * sizeof *entries);
-    entries[at] = (entry_t){role, part, home};
+    entries[at] = (entry_t){role, component, home};
     entry_count++;
 }
 
@@ -92,18 +92,20 @@ static int role_check(const char *role, pl_error_t *err)
                    pl_nearest_text(&nearest, text));
 }
 
-/* A part's options stand in one object with those of every part of its role. */
-static int general_check(const char *role, const pl_part_t *part, pl_error_t *err)
+/* A component's options stand in one object with those of every component of its role. */
+static int general_check(const char *role, const pl_component_t *component,
+                         pl_error_t *err)
 {
     bool has_sources = !strcmp(role, "dataset");
     const pl_option_t *general = has_sources ? pl_data_table : pl_general_options(role);
-    for (const pl_option_t *option = part->options; option && option->name; option++)
+    for (const pl_option_t *option = component->options; option && option->name; option++)
         if ((general && pl_option_find(general, option->name))
             || (has_sources && pl_option_find(pl_source_table, option->name)))
             return pl_fail(err, PL_EINVAL,
                            "option \"%s\" of %s \"%s\" has the name of a key of every "
                            "%s section",
-                           option->name, role, part->name, has_sources ? "data" : role);
+                           option->name, role, component->name,
+                           has_sources ? "data" : role);
     return PL_OK;
 }
 
@@ -139,18 +141,19 @@ static int operator_check(const pl_operator_ops_t *table, pl_error_t *err)
     return kernels_check(table, err);
 }
 
-static int part_check(const pl_registration_t *entry, pl_error_t *err)
+static int component_check(const pl_registration_t *entry, pl_error_t *err)
 {
-    const pl_part_t *part = entry->table;
+    const pl_component_t *component = entry->table;
     int rc = role_check(entry->role, err);
     if (rc != PL_OK)
         return rc;
-    if (!part || !part->name || !*part->name || !strcmp(part->name, "auto"))
+    if (!component || !component->name || !*component->name
+        || !strcmp(component->name, "auto"))
         return pl_fail(err, PL_EINVAL, "a %s has no name, or \"auto\" for its name",
                        entry->role);
-    rc = pl_option_table_check(entry->role, part, err);
+    rc = pl_option_table_check(entry->role, component, err);
     if (rc == PL_OK)
-        rc = general_check(entry->role, part, err);
+        rc = general_check(entry->role, component, err);
     if (rc == PL_OK && !strcmp(entry->role, "operator"))
         rc = operator_check(entry->table, err);
     return rc;
@@ -161,10 +164,10 @@ static int part_check(const pl_registration_t *entry, pl_error_t *err)
 static const void *table_before(const pl_registration_t *registrations,
                                 const pl_registration_t *end)
 {
-    const char *name = ((const pl_part_t *)end->table)->name;
+    const char *name = ((const pl_component_t *)end->table)->name;
     for (const pl_registration_t *r = registrations; r < end; r++)
         if (!strcmp(r->role, end->role)
-            && !strcmp(((const pl_part_t *)r->table)->name, name))
+            && !strcmp(((const pl_component_t *)r->table)->name, name))
             return r->table;
     return lookup(end->role, name);
 }
@@ -172,10 +175,10 @@ static const void *table_before(const pl_registration_t *registrations,
 /* One that is there may become known elsewhere as well. */
 static void insert_or_keep(const pl_registration_t *r, const char *home)
 {
-    const pl_part_t *part = r->table;
-    entry_t *there = entry_find(r->role, part->name);
+    const pl_component_t *component = r->table;
+    entry_t *there = entry_find(r->role, component->name);
     if (!there)
-        insert(r->role, part, home);
+        insert(r->role, component, home);
     else if (!there->home)
         there->home = home;
 }
@@ -188,15 +191,15 @@ static int insert_all(const char *home, const pl_registration_t *registrations, 
         const void *other = table_before(registrations, r);
         if (other && other != r->table)
             return pl_fail(err, PL_EEXIST, "another %s \"%s\" already exists: rename one",
-                           r->role, ((const pl_part_t *)r->table)->name);
+                           r->role, ((const pl_component_t *)r->table)->name);
     }
-    if (entry_count + count > entry_room) {
-        int room = 2 * (entry_count + count);
-        entry_t *larger = pl_resize(entries, (size_t)room * sizeof *entries);
+    if (entry_count + count > entry_capacity) {
+        int capacity = 2 * (entry_count + count);
+        entry_t *larger = pl_resize(entries, (size_t)capacity * sizeof *entries);
         if (!larger)
             return pl_no_memory(err);
         entries = larger;
-        entry_room = room;
+        entry_capacity = capacity;
     }
     for (int i = 0; i < count; i++)
         insert_or_keep(&registrations[i], home);
@@ -213,7 +216,7 @@ int pl_register_at(const char *home, const pl_registration_t *registrations,
 {
     int count = 0;
     for (; registrations && registrations[count].role; count++) {
-        int rc = part_check(&registrations[count], err);
+        int rc = component_check(&registrations[count], err);
         if (rc != PL_OK)
             return rc;
     }
@@ -233,12 +236,12 @@ const char *pl_role_at(int k)
     return k >= 0 && k < count ? pl_roles[k] : NULL;
 }
 
-static const pl_part_t *known(const char *role, const char *name)
+static const pl_component_t *known(const char *role, const char *name)
 {
     pthread_mutex_lock(&lock);
-    const pl_part_t *part = lookup(role, name);
+    const pl_component_t *component = lookup(role, name);
     pthread_mutex_unlock(&lock);
-    return part;
+    return component;
 }
 
 static void fail_unknown(const char *role, const char *name, pl_error_t *err)
@@ -249,7 +252,7 @@ static void fail_unknown(const char *role, const char *name, pl_error_t *err)
     pthread_mutex_lock(&lock);
     for (int i = position(role, ""); i < entry_count && !strcmp(entries[i].role, role);
          i++)
-        pl_nearest_offer(&nearest, entries[i].part->name);
+        pl_nearest_offer(&nearest, entries[i].component->name);
     pthread_mutex_unlock(&lock);
     pl_utf8_show(name, shown, sizeof shown);
     pl_nearest_text(&nearest, text);
@@ -263,38 +266,38 @@ static void fail_unknown(const char *role, const char *name, pl_error_t *err)
                 shown, text, pl_plugin_places(places));
 }
 
-const void *pl_part_offered(const char *role, const char *name)
+const void *pl_component_offered(const char *role, const char *name)
 {
-    const pl_part_t *part = known(role, name);
-    if (!part && pl_plugin_offer(name, NULL) == PL_OK)
-        part = known(role, name);
-    return part;
+    const pl_component_t *component = known(role, name);
+    if (!component && pl_plugin_offer(name, NULL) == PL_OK)
+        component = known(role, name);
+    return component;
 }
 
-const void *pl_part_find(const char *role, const char *name, pl_error_t *err)
+const void *pl_component_find(const char *role, const char *name, pl_error_t *err)
 {
     if (pl_given(role, "a role", err) != PL_OK || pl_given(name, "a name", err) != PL_OK)
         return NULL;
-    const pl_part_t *part = known(role, name);
-    if (part)
-        return part;
+    const pl_component_t *component = known(role, name);
+    if (component)
+        return component;
     if (pl_plugin_offer(name, err) != PL_OK)
         return NULL;
-    part = known(role, name);
-    if (!part) {
+    component = known(role, name);
+    if (!component) {
         pl_plugins_hunt(role, name);                  /* its file may have another name */
-        part = known(role, name);
+        component = known(role, name);
     }
-    if (!part) {
+    if (!component) {
         pl_plugins_hunt_role(role);
-        part = known(role, name);               /* a name may be made when it is loaded */
+        component = known(role, name);          /* a name may be made when it is loaded */
     }
-    if (!part)
+    if (!component)
         fail_unknown(role, name, err);
-    return part;
+    return component;
 }
 
-int pl_part_check_elsewhere(const char *role, const char *name, pl_error_t *err)
+int pl_component_check_elsewhere(const char *role, const char *name, pl_error_t *err)
 {
     pthread_mutex_lock(&lock);
     const entry_t *entry = entry_find(role, name);
@@ -309,16 +312,16 @@ int pl_part_check_elsewhere(const char *role, const char *name, pl_error_t *err)
                    role, name);
 }
 
-const pl_part_t *pl_part_at(const char *role, int k)
+const pl_component_t *pl_component_at(const char *role, int k)
 {
-    const pl_part_t *part = NULL;
+    const pl_component_t *component = NULL;
     if (!role)
         return NULL;
     pl_plugins_offer();
     pthread_mutex_lock(&lock);
     int at = position(role, "");
     if (k >= 0 && k < entry_count - at && !strcmp(entries[at + k].role, role))
-        part = entries[at + k].part;
+        component = entries[at + k].component;
     pthread_mutex_unlock(&lock);
-    return part;
+    return component;
 }

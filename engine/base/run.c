@@ -6,18 +6,20 @@
 const char pl_usual_logger[] = "jsonl";
 
 const pl_section_t pl_sections[] = {
-    {"module", PL_SECTION_PART, "module", "network to train", NULL},
+    {"module", PL_SECTION_COMPONENT, "module", "network to train", NULL},
     {"data", PL_SECTION_DATA, "dataset", "data to train on", NULL},
     {"optimizer", PL_SECTION_OBJECTIVES, "optimizer", "update rule of the parameters",
      NULL},
     {"scheduler", PL_SECTION_OBJECTIVES, "scheduler", "schedule of the learning rate",
      NULL},
-    {"averaging", PL_SECTION_PART, "averaging", "average of the weights", NULL},
+    {"averaging", PL_SECTION_COMPONENT, "averaging", "average of the weights", NULL},
     {"trainer", PL_SECTION_TRAINER, NULL, "length, devices and limits of the run", NULL},
-    {"callbacks", PL_SECTION_PARTS, "callback", "functions called during the run", NULL},
-    {"loggers", PL_SECTION_PARTS, "logger", "destinations of metrics", pl_usual_logger},
+    {"callbacks", PL_SECTION_COMPONENTS, "callback", "functions called during the run",
+     NULL},
+    {"loggers", PL_SECTION_COMPONENTS, "logger", "destinations of metrics",
+     pl_usual_logger},
     {"plugins", PL_SECTION_FILES, NULL, "shared objects with further components", NULL},
-    {NULL, PL_SECTION_PART, NULL, NULL, NULL},
+    {NULL, PL_SECTION_COMPONENT, NULL, NULL, NULL},
 };
 
 #define TRAINER(kind, field, fallback, range, help) \
@@ -172,9 +174,9 @@ const pl_option_t pl_group_table[] = {
 
 const pl_option_t pl_source_table[] = {
     PL_CHOICE(pl_data_sources_t, train, "null", "dataset", "training data"),
-    PL_FIELD_(pl_data_sources_t, val, PL_OPTION_PARTS, "null", "dataset",
+    PL_FIELD_(pl_data_sources_t, val, PL_OPTION_COMPONENTS, "null", "dataset",
               "validation data, or a list of them"),
-    PL_FIELD_(pl_data_sources_t, test, PL_OPTION_PARTS, "null", "dataset",
+    PL_FIELD_(pl_data_sources_t, test, PL_OPTION_COMPONENTS, "null", "dataset",
               "test data, or a list of them"),
     PL_CHOICE(pl_data_sources_t, predict, "null", "dataset", "data to predict"),
     PL_OPTIONS_END,

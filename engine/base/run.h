@@ -1,7 +1,7 @@
 /* run.h - what a run file may say: its sections, the trainer's options, the data's
  *
- * The same tables as a part's: checking, defaults, --print-config, help text and manual
- * page come from them. */
+ * The same tables as a component's: checking, defaults, --print-config, help text and
+ * manual page come from them. */
 #ifndef PL_BASE_RUN_H
 #define PL_BASE_RUN_H
 
@@ -9,21 +9,21 @@
 
 /* How a section of a run file is read. */
 typedef enum pl_section_kind {
-    PL_SECTION_PART,                   /* "adamw" or {"name": "adamw", …}; null: none */
-    PL_SECTION_OBJECTIVES,             /* the same, or a part for each of the module's
-                                          steps */
-    PL_SECTION_DATA,                   /* the same, or {"train": …, "val": …} */
+    PL_SECTION_COMPONENT,             /* "adamw" or {"name": "adamw", …}; null: none */
+    PL_SECTION_OBJECTIVES,            /* the same, or a component for each of the module's
+                                         steps */
+    PL_SECTION_DATA,                  /* the same, or {"train": …, "val": …} */
     PL_SECTION_TRAINER,
-    PL_SECTION_PARTS,                                       /* a list of parts */
+    PL_SECTION_COMPONENTS,                                  /* a list of components */
     PL_SECTION_FILES,                                       /* a list of texts */
 } pl_section_kind_t;
 
 typedef struct pl_section {
     const char *name;                                       /* "optimizer" */
     pl_section_kind_t kind;
-    const char *role;                                       /* of its part or parts */
+    const char *role;                                 /* of its component or components */
     const char *help;
-    const char *usual;                  /* the part of a list that is not given  [none] */
+    const char *usual;             /* the component of a list that is not given  [none] */
 } pl_section_t;
 
 /* In the order in which a run is printed; the last has no name. */
@@ -113,7 +113,7 @@ typedef struct pl_optimizer_options {
 
 extern const pl_option_t pl_optimizer_table[];
 
-/* "averaging", apart from the part's own options. */
+/* "averaging", apart from the component's own options. */
 typedef struct pl_averaging_options {
     bool validate;
 } pl_averaging_options_t;
@@ -126,8 +126,9 @@ typedef struct pl_group_options {
 
 extern const pl_option_t pl_group_table[];
 
-/* The options that stand among those of every part of a role, or NULL; not the part but
- * somebody else reads them.  (A data set's stand among them in "data" alone.) */
+/* The options that stand among those of every component of a role, or NULL; not the
+ * component but somebody else reads them.  (A data set's stand among them in "data"
+ * alone.) */
 const pl_option_t *pl_general_options(const char *role);
 
 /* What an option that stands for several, such as fast_dev_run, makes of them. */

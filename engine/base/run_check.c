@@ -20,10 +20,10 @@
 /* What the keys of one object may be. */
 typedef struct schema {
     const pl_option_t *table[2];
-    const char *any_of;                  /* or an option of any part of this role  [no] */
-    bool named;                          /* "name" is a key */
-    bool open;                           /* other keys are judged later */
-    bool some;                           /* of the first table none must be given */
+    const char *any_of;             /* or an option of any component of this role  [no] */
+    bool named;                     /* "name" is a key */
+    bool open;                      /* other keys are judged later */
+    bool some;                      /* of the first table none must be given */
 } schema_t;
 
 /* ---- Errors ---- */
@@ -36,25 +36,26 @@ static void offer_table(pl_nearest_t *nearest, const pl_option_t *table)
 
 static int fail_unknown(const checker_t *c, const path_t *path, const schema_t *schema)
 {
-    const pl_part_t *part;
+    const pl_component_t *component;
     pl_nearest_t nearest;
     pl_nearest_init(&nearest, path->key);
     if (schema->named)
         pl_nearest_offer(&nearest, "name");
     offer_table(&nearest, schema->table[0]);
     offer_table(&nearest, schema->table[1]);
-    for (int k = 0; schema->any_of && (part = pl_part_at(schema->any_of, k)); k++)
-        offer_table(&nearest, part->options);
+    for (int k = 0; schema->any_of && (component = pl_component_at(schema->any_of, k));
+         k++)
+        offer_table(&nearest, component->options);
     return run_fail_meant(c, path, &nearest);
 }
 
 /* ---- Objects ---- */
 
-static int check_part(const checker_t *c, const path_t *path, const char *role,
-                      bool may_be_auto, const json_t *value);
+static int check_component(const checker_t *c, const path_t *path, const char *role,
+                           bool may_be_auto, const json_t *value);
 
-static int check_parts(const checker_t *c, const path_t *path, const char *role,
-                       const json_t *list)
+static int check_components(const checker_t *c, const path_t *path, const char *role,
+                            const json_t *list)
 {
     enum { MOST = 100 };
     char shown[PATH_TEXT];
@@ -65,7 +66,7 @@ static int check_parts(const checker_t *c, const path_t *path, const char *role,
                            run_show_path(path, shown), MOST, json_array_size(list));
     for (size_t i = 0; i < json_array_size(list) && rc == PL_OK; i++) {
         path_t at = {.up = path, .index = i};
-        rc = check_part(c, &at, role, false, json_array_get(list, i));
+        rc = check_component(c, &at, role, false, json_array_get(list, i));
     }
     return rc;
 }
@@ -125,31 +126,32 @@ static int check_option(const checker_t *c, const path_t *path, const pl_option_
     if (make_texts(c, path, option, &value) != PL_OK)
         return PL_ENOMEM;
     pl_field_value_t field;
-    if (option->type != PL_OPTION_PART && pl_option_is_automatic(option)
+    if (option->type != PL_OPTION_COMPONENT && pl_option_is_automatic(option)
         && pl_is_auto(value))
         return PL_OK;
     if (pl_option_read(option, value, &field, &why) != PL_OK)
         return run_fail_value(c, path, &why);
-    bool is_list = option->type == PL_OPTION_PARTS && json_is_array(value);
-    bool is_part = option->type == PL_OPTION_PART || option->type == PL_OPTION_PARTS;
+    bool is_list = option->type == PL_OPTION_COMPONENTS && json_is_array(value);
+    bool is_component = option->type == PL_OPTION_COMPONENT
+                        || option->type == PL_OPTION_COMPONENTS;
     if (is_list)
-        return check_parts(c, path, option->range, value);
-    if (!is_part || json_is_null(value))
+        return check_components(c, path, option->range, value);
+    if (!is_component || json_is_null(value))
         return PL_OK;
-    return check_part(c, path, option->range, pl_option_is_automatic(option), value);
+    return check_component(c, path, option->range, pl_option_is_automatic(option), value);
 }
 
-/* Of an option that several parts have, the value must suit one of them. */
+/* Of an option that several components have, the value must suit one of them. */
 static int check_any_of(const checker_t *c, const path_t *path, const schema_t *schema,
                         const json_t *value)
 {
-    const pl_part_t *part;
+    const pl_component_t *component;
     pl_error_t why = {0};
     checker_t trial = *c;
     trial.trial = true;
     trial.err = &why;
-    for (int k = 0; (part = pl_part_at(schema->any_of, k)); k++) {
-        const pl_option_t *option = pl_option_find(part->options, path->key);
+    for (int k = 0; (component = pl_component_at(schema->any_of, k)); k++) {
+        const pl_option_t *option = pl_option_find(component->options, path->key);
         if (option && check_option(&trial, path, option, value) == PL_OK)
             return PL_OK;
     }
@@ -160,7 +162,7 @@ static int check_any_of(const checker_t *c, const path_t *path, const schema_t *
 static int check_object(const checker_t *c, const path_t *path, const schema_t *schema,
                         const json_t *object);
 
-/* Each has options of the part that they stand in. */
+/* Each has options of the component that they stand in. */
 static int check_groups(const checker_t *c, const path_t *path, const schema_t *of,
                         const json_t *groups)
 {
@@ -221,30 +223,31 @@ static int check_object(const checker_t *c, const path_t *path, const schema_t *
     return rc == PL_OK ? check_missing(c, path, schema->table[1], object) : rc;
 }
 
-/* ---- Parts ---- */
+/* ---- Components ---- */
 
-/* The path to the name in a part: its own, or that of the text which is the name. */
-static const path_t *name_path(const path_t *path, const json_t *value, path_t *room)
+/* The path to the name in a component: its own, or that of the text which is the name. */
+static const path_t *name_path(const path_t *path, const json_t *value, path_t *storage)
 {
-    *room = (path_t){.up = path, .key = "name"};
-    return json_object_get(value, "name") ? room : path;
+    *storage = (path_t){.up = path, .key = "name"};
+    return json_object_get(value, "name") ? storage : path;
 }
 
-static int find_part(const checker_t *c, const path_t *path, const char *role,
-                     const json_t *value, const pl_part_t **part)
+static int find_component(const checker_t *c, const path_t *path, const char *role,
+                          const json_t *value, const pl_component_t **component)
 {
     char shown[PATH_TEXT];
     pl_error_t why = {0};
-    path_t room;
-    const path_t *at = name_path(path, value, &room);
+    path_t storage;
+    const path_t *at = name_path(path, value, &storage);
     if (json_is_object(value) && at == path)
         return run_fail_at(c, path, PL_JSON_VALUE, PL_EINVAL,
                            "\"%s\" needs \"name\": the name of the %s",
                            run_show_path(path, shown), role);
-    *part = pl_part_find(role, pl_part_name(value), &why);
-    if (*part && !c->elsewhere)
+    *component = pl_component_find(role, pl_component_name(value), &why);
+    if (*component && !c->elsewhere)
         return PL_OK;
-    if (*part && pl_part_check_elsewhere(role, (*part)->name, &why) == PL_OK)
+    if (*component
+        && pl_component_check_elsewhere(role, (*component)->name, &why) == PL_OK)
         return PL_OK;
     return run_fail_at(c, at, PL_JSON_VALUE, why.code, "\"%s\": %s",
                        run_show_path(at, shown), why.text);
@@ -252,15 +255,15 @@ static int find_part(const checker_t *c, const path_t *path, const char *role,
 
 /* What is left to the data is not known yet. */
 static int check_together(const checker_t *c, const path_t *path, const char *role,
-                          const pl_part_t *part, const json_t *value)
+                          const pl_component_t *component, const json_t *value)
 {
     char shown[PATH_TEXT];
     pl_error_t why = {0};
     pl_instance_t instance = {0};
     const pl_instance_request_t request = {.role = role, .value = value};
-    if (!part->check || pl_instance_make(&instance, &request, &why) != PL_OK)
+    if (!component->check || pl_instance_make(&instance, &request, &why) != PL_OK)
         return why.code == PL_ENOMEM ? pl_no_memory(c->err) : PL_OK;
-    const char *key = part->check(instance.self, &why);
+    const char *key = component->check(instance.self, &why);
     pl_instance_release(&instance);
     if (!key)
         return PL_OK;
@@ -273,22 +276,23 @@ static int check_together(const checker_t *c, const path_t *path, const char *ro
 static int check_named(const checker_t *c, const path_t *path, const char *role,
                        const json_t *value, const pl_option_t *general)
 {
-    const pl_part_t *part = NULL;
+    const pl_component_t *component = NULL;
     schema_t schema = {.table = {NULL, general}, .named = true, .open = !c->deep};
     if (c->deep) {
-        int rc = find_part(c, path, role, value, &part);
+        int rc = find_component(c, path, role, value, &component);
         if (rc != PL_OK)
             return rc;
-        schema.table[0] = part->options;
+        schema.table[0] = component->options;
     }
     int rc = check_object(c, path, &schema, json_is_object(value) ? value : NULL);
-    return rc == PL_OK && part ? check_together(c, path, role, part, value) : rc;
+    return rc == PL_OK && component ? check_together(c, path, role, component, value)
+                                    : rc;
 }
 
-static int check_part(const checker_t *c, const path_t *path, const char *role,
-                      bool may_be_auto, const json_t *value)
+static int check_component(const checker_t *c, const path_t *path, const char *role,
+                           bool may_be_auto, const json_t *value)
 {
-    const char *name = pl_part_name(value);
+    const char *name = pl_component_name(value);
     if (!name)
         return run_fail_form(c, path, "a name or an object with a \"name\"", value);
     if (!may_be_auto || strcmp(name, "auto"))
@@ -323,8 +327,8 @@ static int check_sources(const checker_t *c, const path_t *path, const json_t *d
 static const pl_module_objective_t *module_objectives(const checker_t *c)
 {
     const json_t *module = json_object_get(c->o->root, "module");
-    const char *name = module ? pl_part_name(module) : NULL;
-    const pl_module_ops_t *ops = name ? pl_part_find("module", name, NULL) : NULL;
+    const char *name = module ? pl_component_name(module) : NULL;
+    const pl_module_ops_t *ops = name ? pl_component_find("module", name, NULL) : NULL;
     return ops ? ops->objectives : NULL;
 }
 
@@ -344,7 +348,7 @@ static int check_objective_name(const checker_t *c, const path_t *path,
                        run_show_path(path, shown), pl_nearest_text(&nearest, text));
 }
 
-/* A part for each objective of the module; the learning rate of one without a
+/* A component for each objective of the module; the learning rate of one without a
  * scheduler stays as it is. */
 static int check_each_objective(const checker_t *c, const path_t *path,
                                 const pl_section_t *section, const json_t *object,
@@ -357,7 +361,7 @@ static int check_each_objective(const checker_t *c, const path_t *path,
         const path_t at = {.up = path, .key = key};
         int rc = check_objective_name(c, &at, objectives);
         if (rc == PL_OK)
-            rc = check_part(c, &at, section->role, false, value);
+            rc = check_component(c, &at, section->role, false, value);
         if (rc != PL_OK)
             return rc;
     }
@@ -379,7 +383,7 @@ static int check_objectives(const checker_t *c, const path_t *path,
                                                               : module_objectives(c);
     if (objectives)
         return check_each_objective(c, path, section, value, objectives);
-    return one || c->deep ? check_part(c, path, section->role, false, value) : PL_OK;
+    return one || c->deep ? check_component(c, path, section->role, false, value) : PL_OK;
 }
 
 /* Options of the data alone are enough for a loop whose batches the program sends; a
@@ -414,7 +418,7 @@ static int check_data(const checker_t *c, const path_t *path, const json_t *data
         return check_sources(c, path, data);
     if (has_data_options_only(data))
         return check_object(c, path, &options, data);
-    if (!pl_part_name(data))
+    if (!pl_component_name(data))
         return run_fail_form(
             c, path,
             "a name, an object with a \"name\", or one with \"train\", \"val\", …", data);
@@ -463,7 +467,7 @@ static int check_list(const checker_t *c, const path_t *path, const pl_section_t
                              of_files ? "a list of file names" : "a list of components",
                              list);
     if (!of_files)
-        return check_parts(c, path, section->role, list);
+        return check_components(c, path, section->role, list);
     for (size_t i = 0; i < json_array_size(list) && rc == PL_OK; i++) {
         path_t at = {.up = path, .index = i};
         rc = check_file(c, &at, json_array_get(list, i));
@@ -478,15 +482,16 @@ static int check_section(const checker_t *c, const pl_section_t *section,
     if (!value)
         return PL_OK;
     switch (section->kind) {
-    case PL_SECTION_PART:
-        return json_is_null(value) ? PL_OK
-                                   : check_part(c, &path, section->role, false, value);
+    case PL_SECTION_COMPONENT:
+        return json_is_null(value)
+                   ? PL_OK
+                   : check_component(c, &path, section->role, false, value);
     case PL_SECTION_OBJECTIVES:
         return json_is_null(value) ? PL_OK : check_objectives(c, &path, section, value);
     case PL_SECTION_DATA:
         return json_is_null(value) ? PL_OK : check_data(c, &path, value);
     case PL_SECTION_TRAINER: return check_trainer(c, &path, value);
-    case PL_SECTION_PARTS:
+    case PL_SECTION_COMPONENTS:
     case PL_SECTION_FILES: return check_list(c, &path, section, value);
     }
     return PL_OK;
@@ -524,8 +529,8 @@ int pl_run_check(const pl_options_t *o, pl_check_depth_t depth, pl_error_t *err)
                          .elsewhere = depth == PL_CHECK_ELSEWHERE,
                          .err = err};
     int rc = check_section_names(&c);
-    if (rc == PL_OK)                          /* the parts in them are needed for all that
-                                                 follows */
+    if (rc == PL_OK)                     /* the components in them are needed for all that
+                                            follows */
         rc = check_section(&c, section_find("plugins"),
                            json_object_get(o->root, "plugins"));
     for (const pl_section_t *section = pl_sections; rc == PL_OK && section->name;

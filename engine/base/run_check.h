@@ -4,8 +4,8 @@
 
 #include "base/options.h"
 
-/* Shallow: the form, and the keys of the trainer and the data, which need no part to be
- * known.  Deep: all.  Elsewhere: that other processes find the parts, too. */
+/* Shallow: the form, and the keys of the trainer and the data, which need no component
+ * to be known.  Deep: all.  Elsewhere: that other processes find the components, too. */
 typedef enum pl_check_depth {
     PL_CHECK_SHALLOW,
     PL_CHECK_DEEP,

@@ -18,8 +18,8 @@ typedef struct checker {
 typedef pl_json_path_t path_t;
 
 /* The error of a value or key: "run.json:3:18: " before the text (printf). */
-int run_fail_at(const checker_t *c, const path_t *path, pl_json_part_t part, int code,
-                const char *format, ...) PL_PRINTF(5, 6);
+int run_fail_at(const checker_t *c, const path_t *path, pl_json_part_t component,
+                int code, const char *format, ...) PL_PRINTF(5, 6);
 /* The path as errors show it, in quotes by the caller. */
 char *run_show_path(const path_t *path, char shown[PATH_TEXT]);
 /* `"trainer.devices" takes an integer (1..), not 0` */

@@ -33,8 +33,8 @@ static bool was_set(const checker_t *c, const char *path)
 
 enum { HINT = PL_JSON_SHOWN + 80 };                         /* bytes */
 
-int run_fail_at(const checker_t *c, const path_t *path, pl_json_part_t part, int code,
-                const char *format, ...)
+int run_fail_at(const checker_t *c, const path_t *path, pl_json_part_t component,
+                int code, const char *format, ...)
 {
     char text[PL_ERROR_TEXT], prefix[PL_JSON_PREFIX] = "", whole[PATH_TEXT];
     va_list args;
@@ -43,7 +43,7 @@ int run_fail_at(const checker_t *c, const path_t *path, pl_json_part_t part, int
     va_end(args);
     pl_json_place_t place;
     if (c->o->text && !was_set(c, pl_json_path_text(path, whole, sizeof whole))
-        && pl_json_place_find(c->o->text, c->o->length, path, part, &place))
+        && pl_json_place_find(c->o->text, c->o->length, path, component, &place))
         pl_json_prefix(c->o->name, place.line, place.column, prefix);
     return pl_fail(c->err, code, "%s%s", prefix, text);
 }
@@ -127,24 +127,25 @@ static bool has_option(const pl_option_t *table, const char *key)
     return pl_option_find(table, key) != NULL;
 }
 
-/* Whether a part of that role has such an option: "lr" of an optimizer. */
-static bool has_part_option(const char *role, const char *key)
+/* Whether a component of that role has such an option: "lr" of an optimizer. */
+static bool has_component_option(const char *role, const char *key)
 {
-    const pl_part_t *part;
-    for (int k = 0; role && (part = pl_part_at(role, k)); k++)
-        if (has_option(part->options, key))
+    const pl_component_t *component;
+    for (int k = 0; role && (component = pl_component_at(role, k)); k++)
+        if (has_option(component->options, key))
             return true;
     return false;
 }
 
-/* A section that has such a key itself comes before one whose parts have it. */
+/* A section that has such a key itself comes before one whose components have it. */
 static const char *section_with(const char *key)
 {
     for (const pl_section_t *section = pl_sections; section->name; section++)
         if (has_option(pl_options_of(section->name), key))
             return section->name;
     for (const pl_section_t *section = pl_sections; section->name; section++)
-        if (section->kind < PL_SECTION_PARTS && has_part_option(section->role, key))
+        if (section->kind < PL_SECTION_COMPONENTS
+            && has_component_option(section->role, key))
             return section->name;
     return NULL;
 }
@@ -167,9 +168,9 @@ const char *pl_run_key(const char *word, char key[PL_RUN_KEY])
 
 int run_fail_meant(const checker_t *c, const path_t *path, const pl_nearest_t *nearest)
 {
-    char shown[PATH_TEXT], text[PL_NEAREST_TEXT], room[PL_RUN_KEY];
+    char shown[PATH_TEXT], text[PL_NEAREST_TEXT], buffer[PL_RUN_KEY];
     const bool is_deep = path->up && path->up->up;
-    const char *meant = is_deep ? pl_synonym(path->key) : pl_run_key(path->key, room);
+    const char *meant = is_deep ? pl_synonym(path->key) : pl_run_key(path->key, buffer);
     run_show_path(path, shown);
     const char *const dot = strrchr(shown, '.');
     const size_t section = dot ? (size_t)(dot - shown) : 0;

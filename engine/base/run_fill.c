@@ -18,8 +18,8 @@ static int put(json_t *object, const char *key, json_t *value, pl_error_t *err)
     return json_object_set_new(object, key, value) == 0 ? PL_OK : pl_no_memory(err);
 }
 
-static json_t *fill_part(const char *role, const json_t *value, pl_error_t *err);
-static json_t *fill_parts(const char *role, const json_t *list, pl_error_t *err);
+static json_t *fill_component(const char *role, const json_t *value, pl_error_t *err);
+static json_t *fill_components(const char *role, const json_t *list, pl_error_t *err);
 
 static json_t *fill_option(const pl_option_t *option, const json_t *given,
                            pl_error_t *err)
@@ -27,12 +27,13 @@ static json_t *fill_option(const pl_option_t *option, const json_t *given,
     json_t *value = given ? pl_json_copy(given) : pl_option_fallback(option, err);
     if (!value && given)
         pl_no_memory(err);
-    bool is_part = option->type == PL_OPTION_PART || option->type == PL_OPTION_PARTS;
-    bool is_list = option->type == PL_OPTION_PARTS && json_is_array(value);
-    if (!value || !is_part || (!is_list && !pl_part_name(value)))
+    bool is_component = option->type == PL_OPTION_COMPONENT
+                        || option->type == PL_OPTION_COMPONENTS;
+    bool is_list = option->type == PL_OPTION_COMPONENTS && json_is_array(value);
+    if (!value || !is_component || (!is_list && !pl_component_name(value)))
         return value;
-    json_t *filled = is_list ? fill_parts(option->range, value, err)
-                             : fill_part(option->range, value, err);
+    json_t *filled = is_list ? fill_components(option->range, value, err)
+                             : fill_component(option->range, value, err);
     json_decref(value);
     return filled;
 }
@@ -77,13 +78,13 @@ static json_t *finish(json_t *filled, int rc)
 static json_t *fill_named(const char *role, const char *name, const json_t *value,
                           pl_error_t *err)
 {
-    const pl_part_t *part = name ? pl_part_find(role, name, NULL) : NULL;
+    const pl_component_t *component = name ? pl_component_find(role, name, NULL) : NULL;
     json_t *filled = json_object();
     int rc = filled ? PL_OK : pl_no_memory(err);
     if (rc == PL_OK && name)
         rc = put(filled, "name", json_string(name), err);
     if (rc == PL_OK)
-        rc = fill_table(filled, part ? part->options : NULL, value, err);
+        rc = fill_table(filled, component ? component->options : NULL, value, err);
     if (rc == PL_OK)
         rc = fill_table(filled, pl_general_options(role), value, err);
     if (rc == PL_OK)
@@ -91,10 +92,10 @@ static json_t *fill_named(const char *role, const char *name, const json_t *valu
     return finish(filled, rc);
 }
 
-/* "auto" stays a word unless it has options; a known part becomes an object. */
-static json_t *fill_part(const char *role, const json_t *value, pl_error_t *err)
+/* "auto" stays a word unless it has options; a known component becomes an object. */
+static json_t *fill_component(const char *role, const json_t *value, pl_error_t *err)
 {
-    const char *name = pl_part_name(value);
+    const char *name = pl_component_name(value);
     size_t names = json_object_get(value, "name") ? 1 : 0;
     if (!name || strcmp(name, "auto") || json_object_size(value) > names)
         return fill_named(role, name, value, err);
@@ -112,35 +113,37 @@ bool pl_data_has_sources(const json_t *data)
     return false;
 }
 
-json_t *pl_part_without(const json_t *value, const pl_option_t *general, pl_error_t *err)
+json_t *pl_component_without(const json_t *value, const pl_option_t *general,
+                             pl_error_t *err)
 {
-    json_t *part = json_is_object(value) ? pl_json_copy(value) : json_object();
-    int rc = part ? PL_OK : pl_no_memory(err);
+    json_t *component = json_is_object(value) ? pl_json_copy(value) : json_object();
+    int rc = component ? PL_OK : pl_no_memory(err);
     if (rc == PL_OK && json_is_string(value))
-        rc = put(part, "name", pl_json_copy(value), err);
+        rc = put(component, "name", pl_json_copy(value), err);
     for (; rc == PL_OK && general && general->name; general++)
-        json_object_del(part, general->name);
-    return finish(part, rc);
+        json_object_del(component, general->name);
+    return finish(component, rc);
 }
 
-json_t *pl_data_source_part(const json_t *data, pl_error_t *err)
+json_t *pl_data_source_component(const json_t *data, pl_error_t *err)
 {
-    return pl_part_without(data, pl_data_table, err);
+    return pl_component_without(data, pl_data_table, err);
 }
 
 /* A data section may name sources, or be one. */
 static json_t *fill_data(const json_t *data, pl_error_t *err)
 {
-    json_t *filled = NULL, *part;
+    json_t *filled = NULL, *component;
     int rc = PL_ENOMEM;
     if (pl_data_has_sources(data)) {
         filled = json_object();
         rc = fill_table(filled, pl_source_table, data, err);
-    } else if ((part = pl_data_source_part(data, err))) {
-        filled = fill_named("dataset", json_string_value(json_object_get(part, "name")),
-                            part, err);
+    } else if ((component = pl_data_source_component(data, err))) {
+        filled = fill_named("dataset",
+                            json_string_value(json_object_get(component, "name")),
+                            component, err);
         rc = filled ? PL_OK : err->code;
-        json_decref(part);
+        json_decref(component);
     }
     if (rc == PL_OK)
         rc = fill_table(filled, pl_data_table, data, err);
@@ -165,12 +168,13 @@ static json_t *fill_trainer(const json_t *trainer, pl_error_t *err)
     return finish(filled, rc);
 }
 
-static json_t *fill_parts(const char *role, const json_t *list, pl_error_t *err)
+static json_t *fill_components(const char *role, const json_t *list, pl_error_t *err)
 {
     json_t *filled = json_array();
     int rc = filled ? PL_OK : pl_no_memory(err);
     for (size_t i = 0; rc == PL_OK && i < json_array_size(list); i++)
-        if (json_array_append_new(filled, fill_part(role, json_array_get(list, i), err)))
+        if (json_array_append_new(filled,
+                                  fill_component(role, json_array_get(list, i), err)))
             rc = pl_no_memory(err);
     return finish(filled, rc);
 }
@@ -186,7 +190,7 @@ static json_t *fill_list(const pl_section_t *section, const json_t *list, pl_err
         rc = pl_no_memory(err);
     for (size_t i = 0; rc == PL_OK && i < json_array_size(list); i++) {
         const json_t *value = json_array_get(list, i);
-        json_t *entry = section->role ? fill_part(section->role, value, err)
+        json_t *entry = section->role ? fill_component(section->role, value, err)
                                       : pl_json_copy(value);
         if (json_array_append_new(filled, entry) != 0)
             rc = pl_no_memory(err);
@@ -194,20 +198,21 @@ static json_t *fill_list(const pl_section_t *section, const json_t *list, pl_err
     return finish(filled, rc);
 }
 
-/* A part, or one for each objective of the module. */
+/* A component, or one for each objective of the module. */
 static json_t *fill_objectives(const pl_section_t *section, const json_t *value,
                                pl_error_t *err)
 {
     if (!pl_is_by_objective(value))
-        return fill_part(section->role, value, err);
-    json_t *filled = json_object(), *part;
+        return fill_component(section->role, value, err);
+    json_t *filled = json_object(), *component;
     int rc = filled ? PL_OK : pl_no_memory(err);
     const char *key;
-    json_object_foreach((json_t *)value, key, part) {
+    json_object_foreach((json_t *)value, key, component) {
         if (rc != PL_OK)
             break;
-        json_t *entry = pl_part_name(part) ? fill_part(section->role, part, err)
-                                           : pl_json_copy(part);
+        json_t *entry = pl_component_name(component)
+                            ? fill_component(section->role, component, err)
+                            : pl_json_copy(component);
         rc = put(filled, key, entry, err);
     }
     return finish(filled, rc);
@@ -217,11 +222,11 @@ static json_t *fill_section(const pl_section_t *section, const json_t *value,
                             pl_error_t *err)
 {
     switch (section->kind) {
-    case PL_SECTION_PART: return fill_part(section->role, value, err);
+    case PL_SECTION_COMPONENT: return fill_component(section->role, value, err);
     case PL_SECTION_OBJECTIVES: return fill_objectives(section, value, err);
     case PL_SECTION_DATA: return fill_data(value, err);
     case PL_SECTION_TRAINER: return fill_trainer(value, err);
-    case PL_SECTION_PARTS:
+    case PL_SECTION_COMPONENTS:
     case PL_SECTION_FILES: return fill_list(section, value, err);
     }
     return NULL;
@@ -235,7 +240,7 @@ json_t *pl_run_fill(const json_t *root, pl_error_t *err)
     for (const pl_section_t *section = pl_sections; rc == PL_OK && section->name;
          section++) {
         const json_t *value = json_object_get(root, section->name);
-        bool has_defaults = section->kind != PL_SECTION_PART
+        bool has_defaults = section->kind != PL_SECTION_COMPONENT
                             && section->kind != PL_SECTION_OBJECTIVES
                             && section->kind != PL_SECTION_DATA;
         if (!has_defaults && (!value || json_is_null(value)))

@@ -7,18 +7,20 @@
 
 #include "paceline.h"
 
-/* A new run in the order of the tables; of parts that nobody knows only what is given. */
+/* A new run in the order of the tables; of components that nobody knows only what is
+ * given. */
 json_t *pl_run_fill(const json_t *root, pl_error_t *err);
 
 /* Whether a data section names sources apart. */
 bool pl_data_has_sources(const json_t *data);
 
-/* A new object: what a section says to its part, without keys of the table; to be
+/* A new object: what a section says to its component, without keys of the table; to be
  * decref'd. */
-json_t *pl_part_without(const json_t *value, const pl_option_t *general, pl_error_t *err);
+json_t *pl_component_without(const json_t *value, const pl_option_t *general,
+                             pl_error_t *err);
 
 /* The same of a data section and its data set. */
-json_t *pl_data_source_part(const json_t *data, pl_error_t *err);
+json_t *pl_data_source_component(const json_t *data, pl_error_t *err);
 
 /* What max_epochs is when it is not given: without a limit of steps there must be one of
  * epochs. */

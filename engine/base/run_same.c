@@ -1,8 +1,8 @@
 /* run_same.c - the keys of a run that change its arithmetic or its order
  *
- * A part's options may do so, all of them; of the trainer's and the data's own those that
- * are named here.  How long a run is is not among them: to train on is what many resume
- * for. */
+ * A component's options may do so, all of them; of the trainer's and the data's own
+ * those that are named here.  How long a run is is not among them: to train on is what
+ * many resume for. */
 #include "base/run_same.h"
 
 #include <stdio.h>
@@ -108,12 +108,12 @@ static void difference_add(differences_t *found, const char *key, const json_t *
                            const json_t *now)
 {
     char was[PL_JSON_SHOWN], is[PL_JSON_SHOWN];
-    const size_t used = strlen(found->text), room = sizeof found->text - used;
-    const int length = snprintf(found->text + used, room, "%s\"%s\" was %s and is %s",
+    const size_t used = strlen(found->text), capacity = sizeof found->text - used;
+    const int length = snprintf(found->text + used, capacity, "%s\"%s\" was %s and is %s",
                                 used ? ", " : "", key,
                                 then ? pl_json_show(then, was) : "not given",
                                 now ? pl_json_show(now, is) : "not given");
-    if (length >= 0 && (size_t)length < room)
+    if (length >= 0 && (size_t)length < capacity)
         return;
     found->text[used] = '\0';
     found->omitted++;

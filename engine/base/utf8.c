@@ -65,8 +65,8 @@ char *pl_utf8_show(const char *text, char *shown, size_t size)
         const unsigned char *p = (const unsigned char *)text;
         uint32_t code;
         size_t valid = (size_t)pl_utf8_get(p, left, &code), bytes = valid ? valid : 1,
-               room = size - 1 - used;
-        if (left > room && bytes + more_bytes > room) {
+               capacity = size - 1 - used;
+        if (left > capacity && bytes + more_bytes > capacity) {
             memcpy(shown + used, more, more_bytes);
             used += more_bytes;
             break;

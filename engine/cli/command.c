@@ -124,10 +124,10 @@ const char *cli_option_type(const pl_option_t *option)
         [PL_OPTION_REALS] = "numbers",
         [PL_OPTION_TEXTS] = "texts by name",
         [PL_OPTION_AMOUNT] = "share or count",
-        [PL_OPTION_PART] = "component",
+        [PL_OPTION_COMPONENT] = "component",
         [PL_OPTION_GROUPS] = "list of objects",
         [PL_OPTION_INTERVAL] = "share, count or time",
-        [PL_OPTION_PARTS] = "component or list of them",
+        [PL_OPTION_COMPONENTS] = "component or list of them",
         [PL_OPTION_SPAN] = "integer, MIN:MAX or [NUMBER, ...]",
     };
     return type_names[option->type];

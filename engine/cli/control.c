@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "cli/commands.h"
-#include "cli/connection.h"
+#include "cli/endpoint_client.h"
 #include "cli/output.h"
 #include "cli/session.h"
 #include "cli/watch.h"
@@ -128,7 +128,8 @@ static int check_length(const char *request, const cli_control_t *a, pl_error_t 
 
 /* ---- the answer ---- */
 
-static json_t *reply_wait(cli_connection_t *c, const cli_control_t *a, pl_error_t *err)
+static json_t *reply_wait(cli_endpoint_client_t *c, const cli_control_t *a,
+                          pl_error_t *err)
 {
     const double began = cli_now();
     double there = began;                                   /* when somebody was, last */
@@ -186,7 +187,7 @@ static long long count_of(const json_t *object, const char *key)
     return (long long)json_integer_value(json_object_get(object, key));
 }
 
-bool cli_reply_words(const json_t *reply, char *text, size_t room)
+bool cli_reply_words(const json_t *reply, char *text, size_t capacity)
 {
     static const char *const done[][2] = {{"pause", "paused"},
                                           {"continue", "continues"},
@@ -200,13 +201,14 @@ bool cli_reply_words(const json_t *reply, char *text, size_t room)
             words = done[k][1];
     checkpoint = text_of(reply, "checkpoint");
     if (error)
-        snprintf(text, room, "%s", text_of(error, "text"));
+        snprintf(text, capacity, "%s", text_of(error, "text"));
     else if (!strcmp(command, "stop"))
-        snprintf(text, room, "run %lld: stops after this step", count_of(reply, "run"));
+        snprintf(text, capacity, "run %lld: stops after this step",
+                 count_of(reply, "run"));
     else
-        snprintf(text, room, "run %lld: %s after step %lld%s%s", count_of(reply, "run"),
-                 words, count_of(reply, "global_step"), *checkpoint ? ": " : "",
-                 checkpoint);
+        snprintf(text, capacity, "run %lld: %s after step %lld%s%s",
+                 count_of(reply, "run"), words, count_of(reply, "global_step"),
+                 *checkpoint ? ": " : "", checkpoint);
     return !error;
 }
 
@@ -244,15 +246,15 @@ static int reply_show(json_t *reply, bool json)
 
 int cli_control(const cli_control_t *arguments)
 {
-    cli_connection_t connection = {0};
+    cli_endpoint_client_t client = {0};
     pl_error_t err = {0};
     int status = CLI_WRONG;
     char *request = request_write(arguments, &err);
     if (request && check_length(request, arguments, &err) == PL_OK
-        && cli_connect(&connection, CLI_COMMANDS, arguments->endpoint, &err) == PL_OK) {
+        && cli_connect(&client, CLI_COMMANDS, arguments->endpoint, &err) == PL_OK) {
         cli_watch_signals();
-        cli_send(&connection, request);
-        json_t *reply = reply_wait(&connection, arguments, &err);
+        cli_send(&client, request);
+        json_t *reply = reply_wait(&client, arguments, &err);
         status = reply             ? reply_show(reply, arguments->json)
                  : cli_signalled() ? CLI_INTERRUPTED
                                    : CLI_FAILED;
@@ -260,6 +262,6 @@ int cli_control(const cli_control_t *arguments)
     if (err.code != PL_OK && !cli_signalled())
         cli_failure(&err, arguments->json);
     free(request);
-    cli_disconnect(&connection);
+    cli_disconnect(&client);
     return status;
 }

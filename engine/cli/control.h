@@ -7,6 +7,6 @@
 #include <stddef.h>
 
 /* What a reply says, as a line without its end; whether it was carried out. */
-bool cli_reply_words(const json_t *reply, char *text, size_t room);
+bool cli_reply_words(const json_t *reply, char *text, size_t capacity);
 
 #endif

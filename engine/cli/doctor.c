@@ -90,7 +90,7 @@ static void look_at_libraries(report_t *r)
 /* ---- the machine ---- */
 
 /* The value behind "KEY : " in a file of /proc, or "". */
-static void proc_value(const char *path, const char *key, char *value, size_t room)
+static void proc_value(const char *path, const char *key, char *value, size_t capacity)
 {
     char *line = NULL;
     size_t size = 0;
@@ -101,7 +101,7 @@ static void proc_value(const char *path, const char *key, char *value, size_t ro
         if (!colon || strncmp(line, key, strlen(key)))
             continue;
         colon += 1 + strspn(colon + 1, " \t");
-        snprintf(value, room, "%.*s", (int)strcspn(colon, "\n"), colon);
+        snprintf(value, capacity, "%.*s", (int)strcspn(colon, "\n"), colon);
         break;
     }
     free(line);
@@ -168,15 +168,16 @@ static void see_fact(void *user, const char *name, const char *text)
 
 static void look_at_parts(report_t *r)
 {
-    const pl_part_t *part;
+    const pl_component_t *component;
     char names[512] = "";
     size_t at = 0;
-    for (int k = 0; (part = pl_part_at("accelerator", k)) && at < sizeof names; k++)
+    for (int k = 0; (component = pl_component_at("accelerator", k)) && at < sizeof names;
+         k++)
         at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", k ? ", " : "",
-                               part->name);
+                               component->name);
     tell(r, "accelerators", "%s", *names ? names : "none");
-    for (int k = 0; (part = pl_part_at("accelerator", k)); k++)
-        pl_accelerator_report(part->name, see_fact, r, NULL);
+    for (int k = 0; (component = pl_component_at("accelerator", k)); k++)
+        pl_accelerator_report(component->name, see_fact, r, NULL);
     if (!*names)
         warn(r, "this build has no accelerator: install oneDNN (apt-get install "
                 "libdnnl-dev) and build again");

@@ -182,9 +182,9 @@ static void show_end(const json_t *answer)
 
 /* ---- in one sentence ---- */
 
-static const char *const parts[] = {"data",      "forward", "backward", "collective",
-                                    "optimizer", "engine",  "paused"};
-enum { PARTS = sizeof parts / sizeof *parts, PAUSED = PARTS - 1 };
+static const char *const stages[] = {"data",      "forward", "backward", "collective",
+                                     "optimizer", "engine",  "paused"};
+enum { STAGES = sizeof stages / sizeof *stages, PAUSED = STAGES - 1 };
 
 /* Of a rank without which the run could not go on, with "was killed by SIGKILL" as its
  * cause; NULL: none. */
@@ -200,22 +200,22 @@ static const json_t *death_of(const json_t *end)
 }
 
 /* The part that most of the time of the ranks' steps went into, and its share. */
-static const char *largest_part(const json_t *answer, double *share)
+static const char *largest_stage(const json_t *answer, double *share)
 {
     json_t *rank;
     size_t i;
-    double spent[PARTS] = {0}, sum = 0;
+    double spent[STAGES] = {0}, sum = 0;
     int most = 0;
     const json_t *ranks = json_object_get(json_object_get(answer, "times"), "ranks");
     json_array_foreach(ranks, i, rank)
         for (int k = 0; k < PAUSED; k++)
-            spent[k] += number_of(rank, parts[k]);
+            spent[k] += number_of(rank, stages[k]);
     for (int k = 0; k < PAUSED; k++) {
         sum += spent[k];
         most = spent[k] > spent[most] ? k : most;
     }
     *share = sum > 0 ? spent[most] / sum : 0;
-    return parts[most];
+    return stages[most];
 }
 
 /* ---- what took the time of the run ---- */
@@ -261,7 +261,7 @@ static const char *what_took_most(const json_t *answer, char text[160])
                                              "validation and prediction",
                                              "writing checkpoints", "start and end"};
     double spent[KINDS], all, share;
-    const char *part = largest_part(answer, &share);
+    const char *stage = largest_stage(answer, &share);
     int most = 0;
     spent_find(answer, spent, &all);
     for (int k = 0; k < KINDS; k++)
@@ -273,7 +273,7 @@ static const char *what_took_most(const json_t *answer, char text[160])
     int length = snprintf(text, 160, "; %s took %.0f %% of %.*f s", kinds[most],
                           percent < 100 ? percent : 100, all < 1000 ? 3 : 1, all);
     if (most == STEPS)
-        snprintf(text + length, 160 - (size_t)length, ", and %s %.0f %% of a step", part,
+        snprintf(text + length, 160 - (size_t)length, ", and %s %.0f %% of a step", stage,
                  100 * share);
     return text;
 }
@@ -356,22 +356,22 @@ static void show_waits(const json_t *answer)
 /* ---- where the time went ---- */
 
 /* As wide as its heading, with room for 100 %. */
-static int width_of(int part)
+static int width_of(int stage)
 {
-    const int width = (int)strlen(parts[part]);
+    const int width = (int)strlen(stages[stage]);
     return width < 6 ? 6 : width;
 }
 
-static double share_of(const json_t *rank, int part, double sum)
+static double share_of(const json_t *rank, int stage, double sum)
 {
-    return sum > 0 ? 100 * number_of(rank, parts[part]) / sum : 0;
+    return sum > 0 ? 100 * number_of(rank, stages[stage]) / sum : 0;
 }
 
 static double sum_of(const json_t *work)
 {
     double sum = 0;
-    for (int k = 0; k < PARTS; k++)
-        sum += number_of(work, parts[k]);
+    for (int k = 0; k < STAGES; k++)
+        sum += number_of(work, stages[k]);
     return sum;
 }
 
@@ -379,9 +379,9 @@ static double sum_of(const json_t *work)
 static void show_rank_narrow(long long rank, const json_t *work, double sum)
 {
     char text[256] = "";
-    for (int k = 0; k < PARTS; k++) {
+    for (int k = 0; k < STAGES; k++) {
         const size_t used = strlen(text);
-        snprintf(text + used, sizeof text - used, " %s %.1f%%,", parts[k],
+        snprintf(text + used, sizeof text - used, " %s %.1f%%,", stages[k],
                  share_of(work, k, sum));
     }
     say(0, 2, "rank %lld:%s of %.*f s", rank, text, sum < 1000 ? 3 : 1, sum);
@@ -395,7 +395,7 @@ static void show_rank(long long rank, const json_t *work)
         return;
     }
     cli_print("  rank %-4lld", rank);
-    for (int k = 0; k < PARTS; k++)
+    for (int k = 0; k < STAGES; k++)
         cli_print(" %*.1f%%", width_of(k) - 1, share_of(work, k, sum));
     cli_print(" %7.*f s\n", sum < 1000 ? 3 : 1, sum);
 }
@@ -405,8 +405,8 @@ static void show_headings(void)
     if (cli_width() < TABLE)
         return;
     cli_print("  %-9s", "");
-    for (int part = 0; part < PARTS; part++)
-        cli_print(" %*s", width_of(part), parts[part]);
+    for (int stage = 0; stage < STAGES; stage++)
+        cli_print(" %*s", width_of(stage), stages[stage]);
     cli_print(" %9s\n", "all");
 }
 

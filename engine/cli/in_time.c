@@ -16,22 +16,22 @@ static int place_of(const cli_in_time_t *queue, const cli_held_t *one)
     return at;
 }
 
-static bool room_make(cli_in_time_t *queue)
+static bool queue_grow(cli_in_time_t *queue)
 {
-    if (queue->count < queue->room)
+    if (queue->count < queue->capacity)
         return true;
-    const int room = queue->room ? 2 * queue->room : 64;
-    cli_held_t *held = realloc(queue->held, (size_t)room * sizeof *held);
+    const int capacity = queue->capacity ? 2 * queue->capacity : 64;
+    cli_held_t *held = realloc(queue->held, (size_t)capacity * sizeof *held);
     if (!held)
         return false;
     queue->held = held;
-    queue->room = room;
+    queue->capacity = capacity;
     return true;
 }
 
 bool cli_in_time_add(cli_in_time_t *queue, const cli_held_t *one)
 {
-    if (!room_make(queue))
+    if (!queue_grow(queue))
         return false;
     const int at = place_of(queue, one);
     memmove(&queue->held[at + 1], &queue->held[at],
@@ -67,5 +67,5 @@ void cli_in_time_drop(cli_in_time_t *queue, int count)
         return;
     free(queue->held);
     queue->held = NULL;
-    queue->room = 0;
+    queue->capacity = 0;
 }

@@ -20,7 +20,7 @@ typedef struct cli_held {
 /* All zero: empty. */
 typedef struct cli_in_time {
     cli_held_t *held;                                       /* in order */
-    int count, room;
+    int count, capacity;
     bool has_several;                                       /* ranks */
 } cli_in_time_t;
 

@@ -92,15 +92,15 @@ static void show_metadata(const json_t *weights, bool has_epoch)
 {
     const char *name;
     json_t *value;
-    int room = cli_width() - 15;
+    int capacity = cli_width() - 15;
     json_object_foreach(json_object_get(weights, "metadata"), name, value) {
         const char *text = json_string_value(value) ? json_string_value(value) : "";
-        bool cut = (int)strlen(text) > room;
+        bool cut = (int)strlen(text) > capacity;
         const bool is_epoch = !strcmp(name, "epoch");
         if (is_epoch && has_epoch)
             continue;
         cli_print("  %-11s %.*s%s\n", is_epoch ? "epochs done" : name,
-                  cut ? room - 3 : (int)strlen(text), text, cut ? "..." : "");
+                  cut ? capacity - 3 : (int)strlen(text), text, cut ? "..." : "");
     }
 }
 
@@ -194,16 +194,16 @@ static void show_metrics(json_t *metrics, const json_t *weights)
 }
 
 /* "module mlp, data idx, …" */
-static void show_parts(const json_t *run)
+static void show_components(const json_t *run)
 {
     static const char *const sections[] = {"module", "data", "optimizer", "scheduler",
                                            "averaging"};
     cli_print("  ");
     for (int k = 0; k < 5; k++) {
-        const json_t *part = json_object_get(run, sections[k]);
-        const char *name = json_is_string(part)
-                               ? json_string_value(part)
-                               : json_string_value(json_object_get(part, "name"));
+        const json_t *component = json_object_get(run, sections[k]);
+        const char *name = json_is_string(component)
+                               ? json_string_value(component)
+                               : json_string_value(json_object_get(component, "name"));
         if (name)
             cli_print("%s%s %s", k ? ", " : "", sections[k], name);
     }
@@ -284,13 +284,13 @@ static void show(const char *path, const found_t *found)
 {
     if (found->checkpoint) {
         cli_print("%s\n", path);
-        show_parts(json_object_get(found->checkpoint, "run"));
+        show_components(json_object_get(found->checkpoint, "run"));
         cli_checkpoint_show(found->checkpoint);
         show_metrics(json_object_get(found->checkpoint, "metrics"), found->weights);
     }
     if (found->metrics) {
         cli_print("%s\n", path);
-        show_parts(found->run);
+        show_components(found->run);
         show_metrics(found->metrics, found->weights);
         cli_checkpoints_show(found->checkpoints);
         show_chosen(path, found->chosen);

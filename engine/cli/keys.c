@@ -25,12 +25,12 @@ static const struct {
 static void show_options(const char *prefix, const pl_option_t *options, int depth);
 
 /* A part's name as the value, and its options below the key. */
-static void show_parts(const char *key, const char *role, int depth)
+static void show_components(const char *key, const char *role, int depth)
 {
-    const pl_part_t *part;
-    for (int k = 0; (part = pl_part_at(role, k)); k++) {
-        cli_print("%s=%s\n", key, part->name);
-        show_options(key, part->options, depth + 1);
+    const pl_component_t *component;
+    for (int k = 0; (component = pl_component_at(role, k)); k++) {
+        cli_print("%s=%s\n", key, component->name);
+        show_options(key, component->options, depth + 1);
     }
 }
 
@@ -46,11 +46,12 @@ static void show_words(const char *key, const char *words)
 
 static void show_key(const char *key, const pl_option_t *option, int depth)
 {
-    bool is_part = option->type == PL_OPTION_PART || option->type == PL_OPTION_PARTS;
+    bool is_component = option->type == PL_OPTION_COMPONENT
+                        || option->type == PL_OPTION_COMPONENTS;
     bool has_words = option->type == PL_OPTION_TEXT && option->range
                      && strchr(option->range, '|');
-    if (is_part && option->range)
-        show_parts(key, option->range, depth);
+    if (is_component && option->range)
+        show_components(key, option->range, depth);
     else if (has_words)
         show_words(key, option->range);
     else if (option->type == PL_OPTION_BOOL)
@@ -74,5 +75,5 @@ void cli_show_keys(void)
         if (!strchr(section->title, '.'))
             show_options(section->title, pl_options_of(section->name), 0);
     for (size_t k = 0; k < sizeof places / sizeof *places; k++)
-        show_parts(places[k].key, places[k].role, 0);
+        show_components(places[k].key, places[k].role, 0);
 }

@@ -1,4 +1,4 @@
-/* list.c - paceline list: the parts that run files can name, with their options */
+/* list.c - paceline list: the components that run files can name, with their options */
 #include <stdio.h>
 #include <string.h>
 
@@ -60,21 +60,22 @@ static json_t *options_json(const pl_option_t *options)
     return list;
 }
 
-/* ---- parts ---- */
+/* ---- components ---- */
 
-static void show_part(const pl_part_t *part, const char *role)
+static void show_component(const pl_component_t *component, const char *role)
 {
-    cli_print("%s - %s\n", part->name, part->help ? part->help : role);
-    int indent = indent_of(part->options);
-    for (const pl_option_t *option = part->options; option && option->name; option++)
+    cli_print("%s - %s\n", component->name, component->help ? component->help : role);
+    int indent = indent_of(component->options);
+    for (const pl_option_t *option = component->options; option && option->name; option++)
         show_option(option, indent);
 }
 
-static void print_part_json(const char *role, const pl_part_t *part)
+static void print_component_json(const char *role, const pl_component_t *component)
 {
-    cli_print_json(json_pack("{s:s, s:s, s:s, s:o}", "role", role, "name", part->name,
-                             "help", part->help ? part->help : "", "options",
-                             options_json(part->options)));
+    cli_print_json(json_pack("{s:s, s:s, s:s, s:o}", "role", role, "name",
+                             component->name, "help",
+                             component->help ? component->help : "", "options",
+                             options_json(component->options)));
 }
 
 static void list_section(const cli_section_t *section, bool json)
@@ -84,7 +85,7 @@ static void list_section(const cli_section_t *section, bool json)
         cli_print_json(json_pack("{s:s, s:o}", "section", section->name, "options",
                                  options_json(options)));
     else
-        show_part(&(pl_part_t){section->title, section->what, 0, options}, "");
+        show_component(&(pl_component_t){section->title, section->what, 0, options}, "");
 }
 
 /* The keys of a section itself and of the lists in it. */
@@ -111,17 +112,17 @@ static void show_fact(void *user, const char *name, const char *text)
 
 static void list_role(const char *role, bool json)
 {
-    const pl_part_t *part;
+    const pl_component_t *component;
     int count = 0;
-    for (; (part = pl_part_at(role, count)); count++) {
+    for (; (component = pl_component_at(role, count)); count++) {
         if (json)
-            print_part_json(role, part);
+            print_component_json(role, component);
         else
-            show_part(part, role);
+            show_component(component, role);
         if (!strcmp(role, "accelerator"))
-            pl_accelerator_report(part->name, show_fact, &json, NULL);
+            pl_accelerator_report(component->name, show_fact, &json, NULL);
         if (!strcmp(role, "collective"))
-            pl_collective_report(part->name, show_fact, &json, NULL);
+            pl_collective_report(component->name, show_fact, &json, NULL);
     }
     if (!count && !json)
         cli_print("there is no %s\n", role);
@@ -141,12 +142,12 @@ static void list_names(void)
 {
     const char *role;
     for (int k = 0; (role = pl_role_at(k)); k++) {
-        const pl_part_t *part;
+        const pl_component_t *component;
         char title[32];
         cli_print("%-14s", plural(role, title));
-        for (int i = 0; (part = pl_part_at(role, i)); i++)
-            cli_print("%s%s", i ? ", " : "", part->name);
-        cli_print("%s\n", pl_part_at(role, 0) ? "" : "none");
+        for (int i = 0; (component = pl_component_at(role, i)); i++)
+            cli_print("%s%s", i ? ", " : "", component->name);
+        cli_print("%s\n", pl_component_at(role, 0) ? "" : "none");
     }
 }
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "cli/commands.h"
-#include "cli/connection.h"
+#include "cli/endpoint_client.h"
 #include "cli/in_time.h"
 #include "cli/output.h"
 #include "cli/session.h"
@@ -27,7 +27,7 @@ static const double PROGRESS_EVERY = 1;                 /* s between lines */
 
 typedef struct monitor {
     const cli_monitor_t *arguments;
-    cli_connection_t connection;
+    cli_endpoint_client_t client;
     cli_in_time_t queue;
     int64_t count;
     json_int_t next[RANKS];                       /* number of each rank's next message */
@@ -51,11 +51,11 @@ static bool shows_progress(const monitor_t *m)
 static int monitor_open(monitor_t *m, pl_error_t *err)
 {
     const cli_texts_t *topics = &m->arguments->topic;
-    int code = cli_connect(&m->connection, CLI_STREAM, m->arguments->endpoint, err);
+    int code = cli_connect(&m->client, CLI_STREAM, m->arguments->endpoint, err);
     if (code == PL_OK && topics->count == 0)
-        code = cli_subscribe(&m->connection, shows_progress(m) ? "state" : "", err);
+        code = cli_subscribe(&m->client, shows_progress(m) ? "state" : "", err);
     for (int k = 0; code == PL_OK && k < topics->count; k++)
-        code = cli_subscribe(&m->connection, topics->text[k], err);
+        code = cli_subscribe(&m->client, topics->text[k], err);
     return code;
 }
 
@@ -217,7 +217,7 @@ static int take_messages(monitor_t *m)
     int taken = 0;
     size_t length;
     const char *text;
-    while (taken < TAKEN_MOST && (text = cli_receive(&m->connection, &length))) {
+    while (taken < TAKEN_MOST && (text = cli_receive(&m->client, &length))) {
         if (shows_progress(m) && !has_all(m))
             take_state(m, text, length);
         else if (!shows_progress(m))
@@ -232,7 +232,7 @@ static int take_messages(monitor_t *m)
 static void hint(monitor_t *m)
 {
     const double silent = cli_now() - m->began;
-    const bool is_other = m->connection.refused && !m->connection.connected;
+    const bool is_other = m->client.refused && !m->client.connected;
     if (is_other && !m->refused) {
         m->warned = m->refused = true;
         cli_note(
@@ -240,11 +240,11 @@ static void hint(monitor_t *m)
             "--monitor prints",
             m->arguments->endpoint);
     }
-    if (!m->connection.connected && !m->warned && silent >= ABSENCE) {
+    if (!m->client.connected && !m->warned && silent >= ABSENCE) {
         m->warned = true;
         cli_note("no run publishes at %s yet; waiting", m->arguments->endpoint);
     }
-    if (m->hinted || !m->connection.connected || m->count || silent < SILENCE)
+    if (m->hinted || !m->client.connected || m->count || silent < SILENCE)
         return;
     m->hinted = true;
     cli_note("a run publishes at %s, but no message has come yet%s; waiting",
@@ -255,16 +255,16 @@ static void hint(monitor_t *m)
 static void follow(monitor_t *m)
 {
     m->began = cli_now();
-    while (!is_enough(m) && !m->connection.parted) {
+    while (!is_enough(m) && !m->client.parted) {
         const double duration = m->arguments->duration,
                      left = duration > 0 ? m->began + duration - cli_now() : TURN,
                      turn = m->queue.count ? CLI_IN_TIME_MS / 5e3 : TURN;
-        cli_wait(&m->connection, -1, left < turn ? left : turn);
+        cli_wait(&m->client, -1, left < turn ? left : turn);
         take_messages(m);
         show_due(m, false);
         hint(m);
     }
-    while (m->connection.parted && take_messages(m) && !has_all(m))
+    while (m->client.parted && take_messages(m) && !has_all(m))
         show_due(m, true);
     show_due(m, true);
 }
@@ -272,8 +272,7 @@ static void follow(monitor_t *m)
 /* Of a topic's messages none may tell. */
 static bool is_cut_short(const monitor_t *m)
 {
-    return m->connection.parted && !m->is_over && !has_all(m)
-           && !m->arguments->topic.count;
+    return m->client.parted && !m->is_over && !has_all(m) && !m->arguments->topic.count;
 }
 
 static int monitor_status(const monitor_t *m)
@@ -293,13 +292,13 @@ static int monitor_status(const monitor_t *m)
     else if (m->count)
         pl_fail(&err, PL_EDIED, "the process at %s has ended in the middle of a run",
                 endpoint);
-    else if (!m->connection.connected && m->connection.refused)
+    else if (!m->client.connected && m->client.refused)
         pl_fail(
             &err, PL_EINVAL,
             "the socket at %s publishes no stream: use the address that fit --monitor "
             "prints",
             endpoint);
-    else if (!m->connection.connected)
+    else if (!m->client.connected)
         pl_fail(&err, PL_ENOTFOUND,
                 "no message came from %s: start a run with paceline fit --monitor",
                 endpoint);
@@ -330,6 +329,6 @@ int cli_monitor(const cli_monitor_t *arguments)
     }
     json_decref(m.shown);
     json_decref(m.newest);
-    cli_disconnect(&m.connection);
+    cli_disconnect(&m.client);
     return status;
 }

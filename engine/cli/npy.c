@@ -9,14 +9,16 @@
 enum { PREAMBLE = 10, ALIGN = 64 };                         /* bytes */
 
 /* The header, padded so that the data are aligned; its length. */
-static int header_text(char *text, size_t room, pl_dtype_t dtype, const pl_shape_t *shape)
+static int header_text(char *text, size_t capacity, pl_dtype_t dtype,
+                       const pl_shape_t *shape)
 {
-    int at = snprintf(text, room, "{'descr': '%s', 'fortran_order': False, 'shape': (",
+    int at = snprintf(text, capacity,
+                      "{'descr': '%s', 'fortran_order': False, 'shape': (",
                       dtype == PL_F32 ? "<f4" : "<i8");
     for (int axis = 0; axis < shape->rank; axis++)
-        at += snprintf(text + at, room - (size_t)at, "%lld,%s",
+        at += snprintf(text + at, capacity - (size_t)at, "%lld,%s",
                        (long long)shape->dim[axis], axis + 1 < shape->rank ? " " : "");
-    at += snprintf(text + at, room - (size_t)at, "), }");
+    at += snprintf(text + at, capacity - (size_t)at, "), }");
     while ((PREAMBLE + at + 1) % ALIGN)
         text[at++] = ' ';
     text[at++] = '\n';

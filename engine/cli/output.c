@@ -288,10 +288,10 @@ int cli_width(void)
 
 void cli_wrap(const char *text, int at, int indent)
 {
-    int room = cli_width() - 1;
+    int capacity = cli_width() - 1;
     while (*text) {
         int length = (int)strcspn(text, " ");
-        if (at > indent && at + 1 + length > room) {
+        if (at > indent && at + 1 + length > capacity) {
             cli_print("\n");
             at = 0;
         }

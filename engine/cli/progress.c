@@ -86,12 +86,12 @@ static void fit_into(pieces_t *pieces, int columns)
     }
 }
 
-static size_t join(const pieces_t *pieces, int from, char *text, size_t room)
+static size_t join(const pieces_t *pieces, int from, char *text, size_t capacity)
 {
     size_t at = 0;
     text[0] = '\0';
-    for (int k = from; k < pieces->count && at < room; k++)
-        at += (size_t)snprintf(text + at, room - at, "%s%s", k > from ? "  " : "",
+    for (int k = from; k < pieces->count && at < capacity; k++)
+        at += (size_t)snprintf(text + at, capacity - at, "%s%s", k > from ? "  " : "",
                                pieces->piece[k].text);
     return at;
 }
@@ -221,18 +221,18 @@ static double share_done(const pl_progress_t *now)
     return now->batches ? fmin(1, (double)now->batch / now->batches) : -1;
 }
 
-static size_t draw_bar(double share, int width, char *text, size_t room)
+static size_t draw_bar(double share, int width, char *text, size_t capacity)
 {
     int full = (int)(share * width + 0.5);
     size_t at = 0;
     const char *colour = cli_has_colour() ? "\033[36m" : "",
                *pale = cli_has_colour() ? "\033[90m" : "";
-    at += (size_t)snprintf(text + at, room - at, "  %s", colour);
+    at += (size_t)snprintf(text + at, capacity - at, "  %s", colour);
     for (int k = 0; k < width; k++)
-        at += (size_t)snprintf(text + at, room - at, "%s%s", k == full ? pale : "",
+        at += (size_t)snprintf(text + at, capacity - at, "%s%s", k == full ? pale : "",
                                cli_has_utf8() ? (k < full ? "━" : "─")
                                               : (k < full ? "#" : "."));
-    at += (size_t)snprintf(text + at, room - at, "%s", *colour ? "\033[0m" : "");
+    at += (size_t)snprintf(text + at, capacity - at, "%s", *colour ? "\033[0m" : "");
     return at;
 }
 
@@ -361,7 +361,7 @@ static void measure_rate(cli_progress_t *p, const pl_progress_t *now, int64_t ti
     p->rate_batch = now->batch;
 }
 
-/* ---- doors ---- */
+/* ---- entry points ---- */
 
 static int64_t number_of(const pl_options_t *options, const char *key)
 {

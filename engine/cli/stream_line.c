@@ -18,7 +18,7 @@ enum {
 
 typedef struct line {
     char *text;
-    size_t at, room;
+    size_t at, capacity;
 } line_t;
 
 static void add(line_t *line, const char *format, ...)
@@ -28,11 +28,12 @@ static void add(line_t *line, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    int length = vsnprintf(line->text + line->at, line->room - line->at, format, args);
+    int length = vsnprintf(line->text + line->at, line->capacity - line->at, format,
+                           args);
     va_end(args);
     if (length > 0)
-        line->at = line->at + (size_t)length < line->room ? line->at + (size_t)length
-                                                          : line->room - 1;
+        line->at = line->at + (size_t)length < line->capacity ? line->at + (size_t)length
+                                                              : line->capacity - 1;
 }
 
 static const char *text_of(const json_t *message, const char *key)
@@ -155,9 +156,9 @@ static void cut(line_t *line, int columns)
     add(line, "%s", cut_mark());
 }
 
-void cli_stream_line(const json_t *message, int columns, char *text, size_t room)
+void cli_stream_line(const json_t *message, int columns, char *text, size_t capacity)
 {
-    line_t line = {text, 0, room};
+    line_t line = {text, 0, capacity};
     const char *name;
     json_t *value;
     add(&line, "%9.4f ", json_number_value(json_object_get(message, "time")));

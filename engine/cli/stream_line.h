@@ -7,7 +7,7 @@
 
 /* Writes time, from, to, name and fields of a stream object, in columns; cut at
  * `columns` [0: whole]. */
-void cli_stream_line(const json_t *message, int columns, char *text, size_t room);
+void cli_stream_line(const json_t *message, int columns, char *text, size_t capacity);
 /* Prints that messages are missing; rank: whose, -1: of those of none. */
 void cli_stream_gap(long long rank, long long lost);
 

@@ -238,16 +238,16 @@ json_t *cli_sweep_set(const cli_sweep_t *sweep)
     return set_of(sweep, sweep->next - 1);
 }
 
-static void value_words(const json_t *value, char *text, size_t room)
+static void value_words(const json_t *value, char *text, size_t capacity)
 {
     char *json = json_is_string(value)
                      ? NULL
                      : json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
-    snprintf(text, room, "%s", json ? json : json_string_value(value));
+    snprintf(text, capacity, "%s", json ? json : json_string_value(value));
     free(json);
 }
 
-void cli_sweep_words(const json_t *set, char *text, size_t room)
+void cli_sweep_words(const json_t *set, char *text, size_t capacity)
 {
     const char *key;
     json_t *value;
@@ -256,9 +256,9 @@ void cli_sweep_words(const json_t *set, char *text, size_t room)
     json_object_foreach((json_t *)set, key, value) {
         char words[CELL];
         value_words(value, words, sizeof words);
-        if (at < room)
-            at += (size_t)snprintf(text + at, room - at, "%s%s=%s", at ? " " : "", key,
-                                   words);
+        if (at < capacity)
+            at += (size_t)snprintf(text + at, capacity - at, "%s%s=%s", at ? " " : "",
+                                   key, words);
     }
 }
 

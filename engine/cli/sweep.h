@@ -31,7 +31,7 @@ void cli_sweep_close(cli_sweep_t *sweep);
 pl_options_t *cli_sweep_next(cli_sweep_t *sweep, pl_error_t *err);
 /* What sets the run apart that was begun last: {"optimizer.lr": 0.001}, and as words. */
 json_t *cli_sweep_set(const cli_sweep_t *sweep);
-void cli_sweep_words(const json_t *set, char *text, size_t room);
+void cli_sweep_words(const json_t *set, char *text, size_t capacity);
 
 /* Keeps how the run ended that was begun last: a result as events have it; consumed. */
 void cli_sweep_keep(cli_sweep_t *sweep, json_t *result);

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/connection.h"
+#include "cli/endpoint_client.h"
 #include "cli/control.h"
 #include "cli/top_view.h"
 #include "cli/watch.h"
@@ -26,7 +26,7 @@ static const double DRAW = 0.25, SILENCE = 3, LOOK = 1, NOTED = 8;  /* s */
 
 typedef struct top {
     const cli_top_t *arguments;
-    cli_connection_t stream, desk;
+    cli_endpoint_client_t stream, desk;
     json_t *state[STATES];                        /* newest first  [none] */
     double came, asked, drawn;                    /* s: the newest; "list"; the screen */
     bool is_paused, is_sure;                      /* sure: it was asked whether to stop */

@@ -80,9 +80,9 @@ static const column_t rank_columns[] = {
     {"collective", "coll", 12, 6, 1}, {"optimizer", "opt", 11, 5, 1},
     {"engine", "eng", 7, 5, 5},       {NULL, NULL, 0, 0, 0},
 };
-static const char *const parts[] = {"data",       "forward",   "backward",
-                                    "collective", "optimizer", "engine"};
-enum { PARTS = sizeof parts / sizeof *parts, PARTS_AT = 3, COLLECTIVE = 3 };
+static const char *const stages[] = {"data",       "forward",   "backward",
+                                     "collective", "optimizer", "engine"};
+enum { STAGES = sizeof stages / sizeof *stages, STAGES_AT = 3, COLLECTIVE = 3 };
 
 /* Of the process that is that rank; ranks that are threads share one. */
 static double memory_of(const json_t *memory, int rank, size_t ranks)
@@ -101,9 +101,9 @@ static void rank_row(const table_t *t, const json_t *rank, const json_t *was,
                      double memory, double steps)
 {
     char cells[CELLS][CELL] = {""};
-    double spent[PARTS], all = 0;
-    for (int k = 0; k < PARTS; k++) {
-        spent[k] = number_of(rank, parts[k]) - number_of(was, parts[k]);
+    double spent[STAGES], all = 0;
+    for (int k = 0; k < STAGES; k++) {
+        spent[k] = number_of(rank, stages[k]) - number_of(was, stages[k]);
         all += spent[k];
     }
     snprintf(cells[0], CELL, "%.0f", number_of(rank, "rank"));
@@ -111,12 +111,12 @@ static void rank_row(const table_t *t, const json_t *rank, const json_t *was,
     if (memory > 0)
         cli_bytes(memory, cells[1]);
     view_duration(steps > 0 ? (all - spent[COLLECTIVE]) / steps : 0, cells[2]);
-    for (int k = 0; k < PARTS; k++)
+    for (int k = 0; k < STAGES; k++)
         if (all > 0)
-            snprintf(cells[PARTS_AT + k], CELL, t->is_narrow ? "%.0f%%" : "%.0f %%",
+            snprintf(cells[STAGES_AT + k], CELL, t->is_narrow ? "%.0f%%" : "%.0f %%",
                      100 * spent[k] / all);
         else
-            snprintf(cells[PARTS_AT + k], CELL, "-");
+            snprintf(cells[STAGES_AT + k], CELL, "-");
     table_row(t, CLI_PLAIN, cells);
 }
 
@@ -139,21 +139,21 @@ void view_ranks(cli_view_t *view, const json_t *before, const json_t *now, doubl
     table_t t = {.view = view, .columns = rank_columns};
     const int kept = view->has_actors ? ACTORS_LEAST + 3 : 1,
               left = view->rows - view->count - kept;
-    size_t room = left > 1 ? (size_t)left : 1;
+    size_t capacity = left > 1 ? (size_t)left : 1;
     if (!count)
         return;
     table_begin(&t);
-    room = count > room ? room - (room > 1) : count;
-    if (count == room + 1)                         /* it has the line that would say so */
-        room = count;
-    for (size_t k = 0; k < room; k++) {
+    capacity = count > capacity ? capacity - (capacity > 1) : count;
+    if (count == capacity + 1)                     /* it has the line that would say so */
+        capacity = count;
+    for (size_t k = 0; k < capacity; k++) {
         const json_t *rank = json_array_get(ranks, k);
         const json_t *was = rank_before(before, rank);
         rank_row(&t, rank, before == now ? NULL : was,
                  memory_of(memory, (int)number_of(rank, "rank"), count), steps);
     }
-    if (room < count)
-        cli_view_line(view, CLI_PLAIN, "and %zu more ranks", count - room);
+    if (capacity < count)
+        cli_view_line(view, CLI_PLAIN, "and %zu more ranks", count - capacity);
 }
 
 /* ---- actors ---- */

@@ -252,10 +252,10 @@ enum { CURVE_MOST = 60 };                                   /* columns */
 static void show_curve(cli_view_t *view, const json_t *run)
 {
     char text[CLI_VIEW_WIDTH], first[24], newest[24];
-    const int room = view->columns - 26;
+    const int capacity = view->columns - 26;
     if (!view->curve || view->curve->number != number_of(run, "number"))
         return;
-    curve_text(view->curve, room < CURVE_MOST ? room : CURVE_MOST, text);
+    curve_text(view->curve, capacity < CURVE_MOST ? capacity : CURVE_MOST, text);
     if (*text)
         cli_view_line(view, CLI_PLAIN, "loss %s %s %s",
                       cli_number(view->curve->value[0], 3, first), text,
@@ -501,9 +501,9 @@ void cli_view_brief(char text[CLI_VIEW_TEXT], const json_t *before, const json_t
     if (processors >= 0)
         brief_add(text, columns, "CPU %.1f of %.0f cores", processors,
                   number_of(json_object_get(now, "memory"), "processors"));
-    const int room = columns > 0 ? columns - (int)strlen(text) - 2 : 20;
+    const int capacity = columns > 0 ? columns - (int)strlen(text) - 2 : 20;
     const size_t at = strlen(text);
-    if (*curve_text(curve, room < 20 ? room : 20, word))
+    if (*curve_text(curve, capacity < 20 ? capacity : 20, word))
         snprintf(text + at, CLI_VIEW_TEXT - at, "  %s", word);
 }
 

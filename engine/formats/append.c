@@ -118,12 +118,12 @@ int pl_append_open(pl_append_t *file, const char *path, int64_t keep, pl_error_t
 int pl_append_add(pl_append_t *file, const void *data, size_t size, pl_error_t *err)
 {
     size_t needed = file->length + size;
-    if (needed > file->room) {
+    if (needed > file->capacity) {
         char *larger = pl_resize(file->gathered, 2 * needed);
         if (!larger)
             return pl_no_memory(err);
         file->gathered = larger;
-        file->room = 2 * needed;
+        file->capacity = 2 * needed;
     }
     if (size)
         memcpy(file->gathered + file->length, data, size);

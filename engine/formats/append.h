@@ -11,7 +11,7 @@
 typedef struct pl_append {
     char *path;
     char *gathered;                                         /* [length] */
-    size_t length, room;
+    size_t length, capacity;
     uint64_t size;                   /* of the file, as it was left */
     uint32_t sum;                    /* CRC-32C of those bytes */
     bool lacks;                      /* what was to be kept */

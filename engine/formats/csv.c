@@ -27,7 +27,7 @@ typedef struct csv_scan {
     const char *line_start;
     int64_t line;
     pl_csv_t csv;
-    int64_t room;                                      /* rows that there is memory for */
+    int64_t capacity;                                  /* rows that there is memory for */
     pl_error_t *err;
 } csv_scan_t;
 
@@ -144,21 +144,21 @@ static const char *csv_field_text(const csv_scan_t *s, int column, char text[sta
 /* Makes room for one more row, at least doubling. */
 static int csv_grow(csv_scan_t *s)
 {
-    if (s->csv.rows < s->room)
+    if (s->csv.rows < s->capacity)
         return PL_OK;
-    int64_t room = s->room ? 2 * s->room : 16;
+    int64_t capacity = s->capacity ? 2 * s->capacity : 16;
     size_t values, bytes;
-    if (__builtin_mul_overflow((size_t)room, (size_t)s->csv.columns, &values)
+    if (__builtin_mul_overflow((size_t)capacity, (size_t)s->csv.columns, &values)
         || __builtin_mul_overflow(values, sizeof(double), &bytes))
         return pl_no_memory(s->err);
     double *value = pl_resize(s->csv.value, bytes);
     s->csv.value = value ? value : s->csv.value;
-    int64_t *line = pl_resize(s->csv.line, (size_t)room * sizeof *line);
+    int64_t *line = pl_resize(s->csv.line, (size_t)capacity * sizeof *line);
     s->csv.line = line ? line : s->csv.line;
     if (!value || !line)
         return pl_fail(s->err, PL_ENOMEM, "%s: out of memory at line %lld", s->name,
                        (long long)s->line);
-    s->room = room;
+    s->capacity = capacity;
     return PL_OK;
 }
 

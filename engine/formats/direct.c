@@ -194,7 +194,8 @@ int pl_direct_add(pl_direct_t *direct, const void *data, size_t size)
 {
     const char *rest = data;
     while (size > 0 && failure(direct) == 0) {
-        size_t room = BLOCK - direct->filled, piece = size < room ? size : room;
+        size_t capacity = BLOCK - direct->filled,
+               piece = size < capacity ? size : capacity;
         memcpy(direct->block[direct->filling] + direct->filled, rest, piece);
         direct->filled += piece;
         rest += piece;

@@ -12,14 +12,14 @@ static void put(pl_proto_t *message, const void *data, size_t size)
     size_t needed = message->size + size;
     if (message->failed || !size)
         return;
-    if (needed > message->room) {
+    if (needed > message->capacity) {
         uint8_t *larger = pl_resize(message->data, 2 * needed);
         if (!larger) {
             message->failed = true;
             return;
         }
         message->data = larger;
-        message->room = 2 * needed;
+        message->capacity = 2 * needed;
     }
     memcpy(message->data + message->size, data, size);
     message->size = needed;

@@ -12,7 +12,7 @@
 
 typedef struct pl_proto {
     uint8_t *data;                                          /* [size] */
-    size_t size, room;
+    size_t size, capacity;
     bool failed;                                            /* no memory */
 } pl_proto_t;
 

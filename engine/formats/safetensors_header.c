@@ -27,7 +27,7 @@ static const struct {
 
 typedef struct scan {
     pl_safetensors_t *file;
-    int tensor_room, metadata_room;
+    int tensor_capacity, metadata_capacity;
     const char *start, *at, *end;
     bool metadata_seen;
     pl_error_t *err;
@@ -302,7 +302,7 @@ static int scan_metadata(scan_t *s)
         return PL_OK;
     while (more) {
         char *key, *value;
-        if (PL_GROW(file->metadata, file->metadata_count, s->metadata_room))
+        if (PL_GROW(file->metadata, file->metadata_count, s->metadata_capacity))
             return pl_no_memory(s->err);
         int code = scan_text(s, &key);
         if (code)
@@ -329,7 +329,7 @@ static int scan_entry(scan_t *s)
     if (code)
         return code;
     bool is_metadata = !strcmp(name, "__metadata__");
-    if (is_metadata || PL_GROW(file->tensor, file->count, s->tensor_room)) {
+    if (is_metadata || PL_GROW(file->tensor, file->count, s->tensor_capacity)) {
         pl_free(name);
         if (!is_metadata)
             return pl_no_memory(s->err);

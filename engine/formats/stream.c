@@ -23,7 +23,7 @@ typedef struct stream {
     size_t limit;
     pl_error_t *err;
     pl_file_bytes_t out;
-    size_t room;
+    size_t capacity;
     uint64_t taken;                                         /* bytes of the file so far */
     bool gzip, member_done;
     z_stream z;
@@ -67,17 +67,17 @@ static int stream_reserve(stream_t *s, size_t extra)
     if (s->out.size > s->limit || extra > most - 1 - s->out.size)
         return stream_too_large(s);
     size_t needed = s->out.size + extra + 1;
-    if (needed <= s->room)
+    if (needed <= s->capacity)
         return PL_OK;
-    size_t room = s->room ? 2 * s->room : PIECE;
-    room = room > most ? most : room;
-    room = room < needed ? needed : room;
-    uint8_t *larger = pl_resize(s->out.data, room);
+    size_t capacity = s->capacity ? 2 * s->capacity : PIECE;
+    capacity = capacity > most ? most : capacity;
+    capacity = capacity < needed ? needed : capacity;
+    uint8_t *larger = pl_resize(s->out.data, capacity);
     if (!larger)
         return pl_fail(s->err, PL_ENOMEM, "%s: out of memory after %zu bytes", s->name,
                        s->out.size);
     s->out.data = larger;
-    s->room = room;
+    s->capacity = capacity;
     return PL_OK;
 }
 
@@ -96,9 +96,9 @@ static int stream_inflate_some(stream_t *s)
     int code = stream_reserve(s, 1);
     if (code)
         return code;
-    size_t room = s->room - s->out.size - 1;
+    size_t capacity = s->capacity - s->out.size - 1;
     s->z.next_out = s->out.data + s->out.size;
-    s->z.avail_out = room > UINT_MAX ? UINT_MAX : (unsigned)room;
+    s->z.avail_out = capacity > UINT_MAX ? UINT_MAX : (unsigned)capacity;
     int status = inflate(&s->z, Z_NO_FLUSH);
     s->out.size = (size_t)(s->z.next_out - s->out.data);
     s->member_done = status == Z_STREAM_END;

@@ -9,10 +9,10 @@ int pl_sums_add(pl_sums_t *sums, const void *data, size_t size, pl_error_t *err)
 {
     const char *at = data;
     while (size > 0) {
-        size_t into = sums->bytes % PL_SUMS_BLOCK, room = PL_SUMS_BLOCK - into;
-        size_t piece = size < room ? size : room;
+        size_t into = sums->bytes % PL_SUMS_BLOCK, capacity = PL_SUMS_BLOCK - into;
+        size_t piece = size < capacity ? size : capacity;
         if (into == 0) {
-            if (PL_GROW(sums->block, sums->count, sums->room) != PL_OK)
+            if (PL_GROW(sums->block, sums->count, sums->capacity) != PL_OK)
                 return pl_no_memory(err);
             sums->block[sums->count++] = 0;
         }

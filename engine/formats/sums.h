@@ -10,7 +10,7 @@
 typedef struct pl_sums {
     uint64_t bytes;
     uint32_t *block;                                        /* CRC-32C of each */
-    int count, room;
+    int count, capacity;
 } pl_sums_t;
 
 /* What follows what was added before. */

@@ -96,7 +96,7 @@ static void write_hooks(void)
 int main(int argc, char **argv)
 {
     pl_error_t err;
-    const pl_part_t *callback;
+    const pl_component_t *callback;
     if (pl_init(&argc, &argv, NULL, &err) != PL_OK) {
         fprintf(stderr, "callbacks: %s\n", err.text);
         return 1;
@@ -104,7 +104,7 @@ int main(int argc, char **argv)
     fputs(head, stdout);
     write_hooks();
     fputs(requests, stdout);
-    for (int k = 0; (callback = pl_part_at("callback", k)); k++)
+    for (int k = 0; (callback = pl_component_at("callback", k)); k++)
         printf("| [`%s`](options.md#role-callback) | %s |\n", callback->name,
                callback->help);
     return fflush(stdout) == 0 && !ferror(stdout) ? 0 : 1;

@@ -5,7 +5,7 @@
 
 static const char *const type_names[] = {"u32",    "u64",  "f64",    "flag",
                                          "string", "data", "handle", "peers"};
-static const char *const part_names[] = {"call", "progress", "reply"};
+static const char *const section_names[] = {"call", "progress", "reply"};
 
 static const char *const head =
     "# Messages\n"
@@ -121,12 +121,12 @@ static void put(const char *text)
 static void write_fields(const pl_message_info_t *info)
 {
     bool any = false;
-    for (int part = 0; part < 3; part++)
-        for (const pl_field_info_t *field = info->fields[part]; field->name; field++) {
+    for (int section = 0; section < 3; section++)
+        for (const pl_field_info_t *field = info->fields[section]; field->name; field++) {
             if (!any)
                 printf("\n| in | field | type | meaning |\n|---|---|---|---|\n");
             any = true;
-            printf("| %s | `%s` | %s | ", part_names[part], field->name,
+            printf("| %s | `%s` | %s | ", section_names[section], field->name,
                    type_names[field->type]);
             put(field->help);
             printf(" |\n");

@@ -51,13 +51,14 @@ static void put_section(const cli_section_t *section)
 
 static void put_role(const char *role)
 {
-    const pl_part_t *part;
-    if (!pl_part_at(role, 0))
+    const pl_component_t *component;
+    if (!pl_component_at(role, 0))
         return;
     printf("\n## Role %s\n", role);
-    for (int k = 0; (part = pl_part_at(role, k)); k++) {
-        printf("\n### `%s`\n\n%s.\n", part->name, part->help ? part->help : role);
-        put_options(part->options);
+    for (int k = 0; (component = pl_component_at(role, k)); k++) {
+        printf("\n### `%s`\n\n%s.\n", component->name,
+               component->help ? component->help : role);
+        put_options(component->options);
     }
 }
 

@@ -129,7 +129,7 @@ void pl_actors_reap(pl_reactor_t *reactor)
 
 void pl_actors_abandon_children(pl_reactor_t *reactor)
 {
-    for (size_t k = 0; k < reactor->calls.room; k++) {
+    for (size_t k = 0; k < reactor->calls.capacity; k++) {
         pl_made_call_t *made = reactor->calls.key[k] ? reactor->calls.value[k] : NULL;
         if (made && made->thread)
             pl_reactor_abandon(made->thread);
@@ -227,7 +227,7 @@ static int64_t grace_of(const pl_made_call_t *child)
 
 static void suspect(pl_reactor_t *reactor, uint32_t number)
 {
-    for (size_t k = 0; k < reactor->calls.room; k++) {
+    for (size_t k = 0; k < reactor->calls.capacity; k++) {
         pl_made_call_t *made = reactor->calls.key[k] ? reactor->calls.value[k] : NULL;
         if (made && made->is_child && made->to.actor == number)
             made->suspect = true;
@@ -238,7 +238,7 @@ void pl_actor_suspect(void *self, int milliseconds)
 {
     pl_reactor_t *reactor = actor_of(self)->reactor;
     int64_t before = pl_now() - milliseconds * PL_MILLISECOND;
-    for (size_t k = 0; k < reactor->calls.room; k++) {
+    for (size_t k = 0; k < reactor->calls.capacity; k++) {
         const pl_made_call_t *made = reactor->calls.key[k] ? reactor->calls.value[k]
                                                            : NULL;
         if (made && !made->is_child && made->to.thread != reactor->thread

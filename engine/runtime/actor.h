@@ -118,7 +118,7 @@ typedef struct pl_handler {
     }
 
 typedef struct pl_actor_ops {
-    PL_PART;                           /* the table must stay while such an actor lives */
+    PL_COMPONENT;                      /* the table must stay while such an actor lives */
     const char *role;                  /* in the stream role.name: "strategy.single" [the
                                           name alone] */
     int level;                         /* pl_level_t */

@@ -24,7 +24,7 @@ struct pl_call {
     int64_t deadline;                                  /* 0: none */
     bool late;                                         /* cancelled, because of a limit */
     pl_frame_t frame;
-    pl_call_t *next, **link;                                /* list of the actor's */
+    pl_call_t *next, **pprev;                               /* list of the actor's */
 };
 
 /* A call made and not yet ended. */
@@ -46,9 +46,9 @@ typedef struct pl_made_call {
     bool is_child;
     bool suspect;                                           /* a child that is taken for
                                                                stuck */
-    struct pl_made_call *next, **link;                      /* list of the actor's, newest
+    struct pl_made_call *next, **pprev;                     /* list of the actor's, newest
                                                                first */
-    struct pl_made_call *next_limited, **limited_link;      /* list of the reactor's; link
+    struct pl_made_call *next_limited, **limited_pprev;     /* list of the reactor's; link
                                                                NULL: not in it */
 } pl_made_call_t;
 

@@ -167,7 +167,7 @@ static bool answers_post(pl_bulk_t *bulk, int number, bulk_peer_t *peer)
     return true;
 }
 
-/* As much as may be under way, which ROOM and CLEAR go on with. */
+/* As much as may be under way, which WRITABLE and CLEAR go on with. */
 static void pump(pl_bulk_t *bulk, int number, bulk_peer_t *peer)
 {
     if (!answers_post(bulk, number, peer))
@@ -264,11 +264,11 @@ static void in_torn(pl_bulk_t *bulk, int number, bulk_peer_t *peer,
 static transfer_t *in_new(const pl_bulk_t *bulk, const bulk_peer_t *peer,
                           const bulk_head_t *head, pl_error_t *err)
 {
-    size_t room = bulk->spec.most - peer->held;
-    if (head->number > room) {
+    size_t capacity = bulk->spec.most - peer->held;
+    if (head->number > capacity) {
         pl_fail(err, PL_EBUSY,
                 "transfer %" PRIu64 " has %" PRIu64 " bytes; the limit is %zu",
-                head->transfer, head->number, room);
+                head->transfer, head->number, capacity);
         return NULL;
     }
     transfer_t *t = pl_alloc(sizeof *t);
@@ -398,7 +398,8 @@ static void event_came(void *user, int number, pl_link_event_t event, const char
     if (peer && (event == PL_LINK_GONE || event == PL_LINK_LEFT))
         peer_lost(bulk, number, &err);
     if (peer
-        && (event == PL_LINK_JOINED || event == PL_LINK_ROOM || event == PL_LINK_CLEAR))
+        && (event == PL_LINK_JOINED || event == PL_LINK_WRITABLE
+            || event == PL_LINK_CLEAR))
         pump(bulk, number, peer);
     if (bulk->spec.on_event)
         bulk->spec.on_event(bulk->spec.user, number, event, text);

@@ -124,10 +124,10 @@ static pl_made_call_t *made_new(actor_t *from, pl_address_t to, uint32_t message
                              .on_answer = how->on_answer,
                              .context = how->context,
                              .next = from->made,
-                             .link = &from->made,
+                             .pprev = &from->made,
                              .is_child = message == PL_MESSAGE_start};
     if (from->made)
-        from->made->link = &made->next;
+        from->made->pprev = &made->next;
     from->made = made;
     return made;
 }
@@ -135,9 +135,9 @@ static pl_made_call_t *made_new(actor_t *from, pl_address_t to, uint32_t message
 void made_drop(pl_made_call_t *made)
 {
     limits_forget(made);
-    *made->link = made->next;
+    *made->pprev = made->next;
     if (made->next)
-        made->next->link = made->link;
+        made->next->pprev = made->pprev;
     pl_map_take(&made->actor->reactor->calls, made->number);
     pl_free(made);
 }
@@ -235,9 +235,9 @@ pl_call_t *call_of(const actor_t *actor, uint64_t number)
 
 void call_drop(pl_call_t *call)
 {
-    *call->link = call->next;
+    *call->pprev = call->next;
     if (call->next)
-        call->next->link = call->link;
+        call->next->pprev = call->pprev;
     if (call->message != PL_MESSAGE_start)
         call->actor->open_count--;
     pl_frame_release(&call->frame);

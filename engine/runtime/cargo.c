@@ -201,18 +201,18 @@ pl_layout_t *pl_layout_new(pl_error_t *err)
 static void dataset_release(pl_object_t *object)
 {
     pl_dataset_t *dataset = (pl_dataset_t *)object;
-    const pl_dataset_ops_t *ops = dataset->part.ops;
+    const pl_dataset_ops_t *ops = dataset->component.ops;
     if (dataset->opened && ops->close)
-        ops->close(dataset->part.self);
+        ops->close(dataset->component.self);
     pl_text_free(dataset->info.facts);
     pl_free(dataset->length);
     pl_free(dataset->target);
     pl_free(dataset->facts);
-    pl_instance_release(&dataset->part);
+    pl_instance_release(&dataset->component);
     pl_free(dataset);
 }
 
-pl_dataset_t *pl_dataset_new(pl_instance_t *part, const pl_data_request_t *request,
+pl_dataset_t *pl_dataset_new(pl_instance_t *component, const pl_data_request_t *request,
                              pl_error_t *err)
 {
     char *facts = request->facts ? pl_strdup(request->facts) : NULL;
@@ -222,14 +222,14 @@ pl_dataset_t *pl_dataset_new(pl_instance_t *part, const pl_data_request_t *reque
     else
         dataset = object_make(sizeof *dataset, dataset_release, err);
     if (dataset) {
-        dataset->part = *part;
+        dataset->component = *component;
         dataset->request = *request;
         dataset->request.facts = dataset->facts = facts;
     } else {
-        pl_instance_release(part);
+        pl_instance_release(component);
         pl_free(facts);
     }
-    *part = (pl_instance_t){0};
+    *component = (pl_instance_t){0};
     return dataset;
 }
 
@@ -374,7 +374,7 @@ pl_weights_t *pl_weights_new(pl_error_t *err)
 int pl_weights_add(pl_weights_t *weights, const char *name, pl_shape_t shape,
                    pl_dtype_t dtype, const void *data, pl_error_t *err)
 {
-    if (PL_GROW(weights->tensor, weights->count, weights->room) != PL_OK)
+    if (PL_GROW(weights->tensor, weights->count, weights->capacity) != PL_OK)
         return pl_no_memory(err);
     int code = tensor_fill(&weights->tensor[weights->count], name, shape, dtype, data,
                            err);
@@ -386,7 +386,7 @@ int pl_weights_add(pl_weights_t *weights, const char *name, pl_shape_t shape,
 int pl_weights_lend(pl_weights_t *weights, pl_region_t region, const char *name,
                     pl_shape_t shape, int64_t offset, pl_error_t *err)
 {
-    if (PL_GROW(weights->tensor, weights->count, weights->room) != PL_OK)
+    if (PL_GROW(weights->tensor, weights->count, weights->capacity) != PL_OK)
         return pl_no_memory(err);
     pl_output_t *tensor = &weights->tensor[weights->count++];
     const pl_floats_t *block = weights->block[region];

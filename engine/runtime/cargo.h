@@ -158,7 +158,7 @@ PL_API pl_layout_t *pl_layout_new(pl_error_t *err);
 /* An open data set: shared by the data connector and its readers. */
 typedef struct pl_dataset {
     pl_object_t object;
-    pl_instance_t part;                              /* pl_dataset_ops_t and its struct */
+    pl_instance_t component;                         /* pl_dataset_ops_t and its struct */
     pl_data_request_t request;
     char *facts;                           /* those of the request  [none] */
     pl_data_info_t info;                   /* filled in by the reader that opens it */
@@ -174,8 +174,8 @@ typedef struct pl_dataset {
 
 /* Takes the part over, also on failure, and copies the request.  The last reference
  * closes it. */
-PL_API pl_dataset_t *pl_dataset_new(pl_instance_t *part, const pl_data_request_t *request,
-                                    pl_error_t *err);
+PL_API pl_dataset_t *pl_dataset_new(pl_instance_t *component,
+                                    const pl_data_request_t *request, pl_error_t *err);
 
 /* Whole pages of host memory, which a device may register to copy from them itself. */
 typedef struct pl_pages {
@@ -255,7 +255,7 @@ PL_API void pl_floats_fill(pl_floats_t *floats, int64_t offset, const pl_output_
  * with. */
 typedef struct pl_weights {
     pl_object_t object;
-    int count, room;
+    int count, capacity;
     pl_output_t *tensor;                /* names as in the module */
     char *module;                       /* JSON object: the module's section of the run */
     char *facts;                        /* JSON object: what the data knew */

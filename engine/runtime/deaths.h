@@ -72,7 +72,7 @@ PL_IN_ORDER((PL_GRACE_LEVELS + PL_LEVEL_WORKER) * PL_GRACE_MS / PL_GRACE_LEVELS,
 PL_IN_ORDER(PL_LEAVE_MS, PL_EXIT_MS, "a rank that leaves has left before it is killed");
 PL_IN_ORDER(PL_LINGER_MS, PL_EXIT_MS, "the same of a host");
 PL_IN_ORDER(PL_LEAVE_MS, PL_BROADCAST_RESULT_MS,
-            "a guest may leave before it is given up");
+            "a participant may leave before it is given up");
 
 #undef PL_IN_ORDER
 

@@ -78,7 +78,7 @@ static int sender_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t
 }
 
 /* A stop is always taken: of whom much is asked can be ended, too. */
-static bool has_room(const actor_t *actor, uint32_t message)
+static bool has_capacity(const actor_t *actor, uint32_t message)
 {
     const int credit = actor->ops->credit ? actor->ops->credit : CREDIT;
     return message == PL_MESSAGE_stop || actor->open_count < credit;
@@ -97,7 +97,7 @@ static int state_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t 
         return actor->end_error.code
                    ? pl_fail(err, actor->end_error.code, "%s", actor->end_error.text)
                    : pl_fail(err, PL_ESTATE, "%s is ending", name);
-    if (!has_room(actor, e->message))
+    if (!has_capacity(actor, e->message))
         return pl_fail(err, PL_EBUSY, "%s has %d open calls, which is the limit", name,
                        actor->open_count);
     if (!handler_of(actor->ops, e->message))
@@ -135,13 +135,13 @@ static pl_call_t *call_new(actor_t *actor, letter_t *l)
     pl_frame_move(&call->frame, l->frame);
     if (e->message == PL_MESSAGE_start) {
         actor->start = call;
-        call->link = &actor->start;
+        call->pprev = &actor->start;
         return call;
     }
     call->next = actor->open;
-    call->link = &actor->open;
+    call->pprev = &actor->open;
     if (actor->open)
-        actor->open->link = &call->next;
+        actor->open->pprev = &call->next;
     actor->open = call;
     actor->open_count++;
     return call;
@@ -315,7 +315,7 @@ void pl_actors_deliver(pl_reactor_t *reactor, pl_frame_t *frame)
 /* Calls to actors that went with their thread have no other end. */
 void pl_actors_lost_thread(pl_reactor_t *reactor, uint32_t thread)
 {
-    for (size_t k = 0; k < reactor->calls.room; k++) {
+    for (size_t k = 0; k < reactor->calls.capacity; k++) {
         pl_made_call_t *made = reactor->calls.key[k] ? reactor->calls.value[k] : NULL;
         if (!made || made->to.thread != thread)
             continue;

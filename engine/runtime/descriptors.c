@@ -50,18 +50,18 @@ static int64_t table_size(void)
 /* count: how many are open, known when false.  To look at each connection of a service
  * takes some ms, which the program's loop does not have.  Linux before 6.2 does not say
  * how many there are; then it is enough that its table is no larger. */
-static bool at_most_open(int64_t room, int64_t *count)
+static bool at_most_open(int64_t capacity, int64_t *count)
 {
     struct stat status;
     if (stat("/proc/self/fd", &status) == 0 && status.st_size > 0) {
         *count = status.st_size;
     } else {
         const int64_t table = table_size();
-        if (table && table <= room)
+        if (table && table <= capacity)
             return true;
         *count = count_open();
     }
-    return *count <= room;
+    return *count <= capacity;
 }
 
 int pl_descriptors_for(int64_t threads, int64_t files, pl_error_t *err)

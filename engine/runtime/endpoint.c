@@ -19,8 +19,8 @@
 #include "base/error.h"
 
 #define BESIDE \
-    ".full"                               /* where the door is while another stands at its
-                                             place */
+    ".full"                                 /* where the socket is while another is at its
+                                               place */
 
 enum { BACKLOG = 128, LOCK_TRIES = 100, LOCK_WAIT_US = 10000 };
 
@@ -113,11 +113,11 @@ const char *pl_endpoint_file(const char *endpoint)
 /* ---- files ---- */
 
 /* Of two that find the same file left behind, the second must not take away what the
- * first put in its place; so one at a time opens a door in a folder.  Where that cannot
+ * first put in its place; so one at a time opens a socket in a folder.  Where that cannot
  * be had, as on some network file systems, it is done without. */
 static int folder_lock(const char *path)
 {
-    char folder[PL_DOOR_PATH + 1];
+    char folder[PL_SOCKET_PATH + 1];
     const char *slash = strrchr(path, '/');
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1,
              slash ? path : ".");
@@ -156,7 +156,7 @@ static int holder_check(const struct sockaddr_un *address, pl_error_t *err)
 }
 
 /* Makes room where a socket was left behind, and only there. */
-static int make_room(const struct sockaddr_un *address, pl_error_t *err)
+static int stale_socket_remove(const struct sockaddr_un *address, pl_error_t *err)
 {
     struct stat there;
     if (lstat(address->sun_path, &there) != 0)
@@ -182,7 +182,7 @@ static int bind_and_listen(int fd, const struct sockaddr_un *address, pl_error_t
     fchmod(fd, 0600);                                 /* which the file gets at bind(2) */
     int failed = bind(fd, name, sizeof *address);
     if (failed && errno == EADDRINUSE) {
-        int code = make_room(address, err);
+        int code = stale_socket_remove(address, err);
         if (code != PL_OK)
             return code;
         failed = bind(fd, name, sizeof *address);
@@ -193,14 +193,14 @@ static int bind_and_listen(int fd, const struct sockaddr_un *address, pl_error_t
     return PL_OK;
 }
 
-int pl_door_open(pl_door_t *door, const char *path, pl_error_t *err)
+int pl_socket_path_open(pl_socket_path_t *at, const char *path, pl_error_t *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct stat made;
     size_t length = strlen(path);
-    if (!length || length + sizeof BESIDE > PL_DOOR_PATH)
+    if (!length || length + sizeof BESIDE > PL_SOCKET_PATH)
         return pl_fail(err, PL_EINVAL, "\"ipc://%s\": the path must have 1 to %zu bytes",
-                       path, PL_DOOR_PATH - sizeof BESIDE);
+                       path, PL_SOCKET_PATH - sizeof BESIDE);
     memcpy(address.sun_path, path, length);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
@@ -208,9 +208,9 @@ int pl_door_open(pl_door_t *door, const char *path, pl_error_t *err)
                        strerror(errno));
     int lock = folder_lock(path), code = bind_and_listen(fd, &address, err);
     if (code == PL_OK && lstat(path, &made) == 0) {
-        memcpy(door->path, address.sun_path, sizeof door->path);
-        door->device = made.st_dev;
-        door->inode = made.st_ino;
+        memcpy(at->path, address.sun_path, sizeof at->path);
+        at->device = made.st_dev;
+        at->inode = made.st_ino;
     }
     if (lock >= 0)
         close(lock);
@@ -220,66 +220,66 @@ int pl_door_open(pl_door_t *door, const char *path, pl_error_t *err)
     return code;
 }
 
-static bool is_ours(const pl_door_t *door, const char *path)
+static bool is_ours(const pl_socket_path_t *at, const char *path)
 {
     struct stat there;
-    return lstat(path, &there) == 0 && there.st_dev == door->device
-           && there.st_ino == door->inode;
+    return lstat(path, &there) == 0 && there.st_dev == at->device
+           && there.st_ino == at->inode;
 }
 
-static void beside(const pl_door_t *door, struct sockaddr_un *address)
+static void beside(const pl_socket_path_t *at, struct sockaddr_un *address)
 {
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
     snprintf(address->sun_path, sizeof address->sun_path, "%.*s" BESIDE,
-             (int)(PL_DOOR_PATH - sizeof BESIDE), door->path);
+             (int)(PL_SOCKET_PATH - sizeof BESIDE), at->path);
 }
 
-/* A socket that nobody accepts at takes the place of the door, so that others still find
- * it in use. */
-static void door_replace(pl_door_t *door)
+/* A socket that nobody accepts at takes the place of the socket, so that others still
+ * find it in use. */
+static void socket_path_replace(pl_socket_path_t *at)
 {
     struct sockaddr_un address;
-    beside(door, &address);
-    door->waiting_room = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (door->waiting_room < 0)
+    beside(at, &address);
+    at->standby = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (at->standby < 0)
         return;
     unlink(address.sun_path);
-    if (bind(door->waiting_room, (struct sockaddr *)&address, sizeof address) == 0) {
-        door->is_shut = listen(door->waiting_room, 0) == 0 && is_ours(door, door->path)
-                        && renameat2(AT_FDCWD, door->path, AT_FDCWD, address.sun_path,
-                                     RENAME_EXCHANGE)
-                               == 0;
-        if (!door->is_shut)
+    if (bind(at->standby, (struct sockaddr *)&address, sizeof address) == 0) {
+        at->is_shut = listen(at->standby, 0) == 0 && is_ours(at, at->path)
+                      && renameat2(AT_FDCWD, at->path, AT_FDCWD, address.sun_path,
+                                   RENAME_EXCHANGE)
+                             == 0;
+        if (!at->is_shut)
             unlink(address.sun_path);
     }
-    if (!door->is_shut)
-        close(door->waiting_room);
+    if (!at->is_shut)
+        close(at->standby);
 }
 
-static void door_put_back(pl_door_t *door)
+static void socket_path_put_back(pl_socket_path_t *at)
 {
     struct sockaddr_un address;
-    beside(door, &address);
-    if (is_ours(door, address.sun_path))
-        rename(address.sun_path, door->path);
-    close(door->waiting_room);
-    door->is_shut = false;
+    beside(at, &address);
+    if (is_ours(at, address.sun_path))
+        rename(address.sun_path, at->path);
+    close(at->standby);
+    at->is_shut = false;
 }
 
-void pl_door_shut(pl_door_t *door, bool shut)
+void pl_socket_path_shut(pl_socket_path_t *at, bool shut)
 {
-    if (!door->path[0] || shut == door->is_shut)
+    if (!at->path[0] || shut == at->is_shut)
         return;
     if (shut)
-        door_replace(door);
+        socket_path_replace(at);
     else
-        door_put_back(door);
+        socket_path_put_back(at);
 }
 
-void pl_door_close(pl_door_t *door)
+void pl_socket_path_close(pl_socket_path_t *at)
 {
-    pl_door_shut(door, false);
-    if (door->path[0] && is_ours(door, door->path))
-        unlink(door->path);
-    door->path[0] = '\0';
+    pl_socket_path_shut(at, false);
+    if (at->path[0] && is_ours(at, at->path))
+        unlink(at->path);
+    at->path[0] = '\0';
 }

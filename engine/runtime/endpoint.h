@@ -8,16 +8,16 @@
 
 #include "paceline.h"
 
-enum { PL_DOOR_PATH = sizeof((struct sockaddr_un *)0)->sun_path };
+enum { PL_SOCKET_PATH = sizeof((struct sockaddr_un *)0)->sun_path };
 
 /* A file that is listened at; all zero: none. */
-typedef struct pl_door {
-    char path[PL_DOOR_PATH];
+typedef struct pl_socket_path {
+    char path[PL_SOCKET_PATH];
     dev_t device;
     ino_t inode;
     bool is_shut;
-    int waiting_room;                     /* listens at the path while the door is shut */
-} pl_door_t;
+    int standby;                        /* listens at the path while the socket is shut */
+} pl_socket_path_t;
 
 /* PL_EINVAL: beyond this machine and not encrypted, or no endpoint at all. */
 int pl_endpoint_check(const char *endpoint, bool is_encrypted, pl_error_t *err);
@@ -33,10 +33,10 @@ const char *pl_endpoint_file(const char *endpoint);
 /* A descriptor that listens at path, which only this user can open, or an error.  What
  * lies there stays, unless it is a socket that nobody listens at any more.  PL_EINVAL:
  * something else lies there; PL_EBUSY: somebody listens. */
-int pl_door_open(pl_door_t *door, const char *path, pl_error_t *err);
+int pl_socket_path_open(pl_socket_path_t *at, const char *path, pl_error_t *err);
 /* While it is shut nobody new gets in and who did stays; the file is in use as before. */
-void pl_door_shut(pl_door_t *door, bool shut);
+void pl_socket_path_shut(pl_socket_path_t *at, bool shut);
 /* Takes the file away, unless it is another's by now. */
-void pl_door_close(pl_door_t *door);
+void pl_socket_path_close(pl_socket_path_t *at);
 
 #endif

@@ -1,6 +1,6 @@
 /* gate.c - who is let in where keys are asked for
  *
- * A request has the parts version, id, domain, address, identity, mechanism and
+ * A request has the fields version, id, domain, address, identity, mechanism and
  * credentials, which for CURVE are the client's public key.  What is not exactly that is
  * refused. */
 #include "runtime/gate.h"
@@ -15,77 +15,87 @@
 #include "base/log.h"
 #include "runtime/reactor.h"
 
-enum { PART_ID = 1, PART_DOMAIN = 2, PART_ADDRESS = 3, PART_MECHANISM = 5, PART_KEY = 6 };
-enum { PARTS = 7, PART_MOST = 255 };
+enum {
+    FIELD_ID = 1,
+    FIELD_DOMAIN = 2,
+    FIELD_ADDRESS = 3,
+    FIELD_MECHANISM = 5,
+    FIELD_KEY = 6
+};
+enum { FIELDS = 7, FIELD_MOST = 255 };
 
-typedef struct room {
-    struct room *next;
-    char domain[PL_GATE_DOMAIN];
+typedef struct key_domain {
+    struct key_domain *next;
+    char name[PL_GATE_DOMAIN];
     uint8_t client[PL_KEY_BYTES];
-} room_t;
+} key_domain_t;
 
-typedef struct part {
+typedef struct field {
     size_t size;
-    char bytes[PART_MOST + 1];
-} part_t;
+    char bytes[FIELD_MOST + 1];
+} field_t;
 
-static pthread_mutex_t life = PTHREAD_MUTEX_INITIALIZER;    /* of all but the rooms */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;    /* of the rooms */
-static room_t *rooms;
+static pthread_mutex_t life = PTHREAD_MUTEX_INITIALIZER;    /* of all but the domains */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;    /* of the domains */
+static key_domain_t *key_domains;
 static pl_runtime_t runtime;
 static pl_reactor_t *reactor;
 static pl_socket_t *handler;
-static part_t parts[PARTS];                                /* of the request that comes */
+static field_t fields[FIELDS];                             /* of the request that comes */
 static int came;                                           /* so many of them */
 
 /* ---- answering ---- */
 
-static bool is_part(int k, const char *text)
+static bool is_field(int k, const char *text)
 {
-    return parts[k].size == strlen(text) && !memcmp(parts[k].bytes, text, parts[k].size);
+    return fields[k].size == strlen(text)
+           && !memcmp(fields[k].bytes, text, fields[k].size);
 }
 
 static bool is_known(void)
 {
     bool known = false;
     pthread_mutex_lock(&lock);
-    for (const room_t *room = rooms; room && !known; room = room->next)
-        known = is_part(PART_DOMAIN, room->domain)
-                && !memcmp(room->client, parts[PART_KEY].bytes, PL_KEY_BYTES);
+    for (const key_domain_t *entry = key_domains; entry && !known; entry = entry->next)
+        known = is_field(FIELD_DOMAIN, entry->name)
+                && !memcmp(entry->client, fields[FIELD_KEY].bytes, PL_KEY_BYTES);
     pthread_mutex_unlock(&lock);
     return known;
 }
 
 static void answer(bool is_whole)
 {
-    bool lets_in = is_whole && is_part(0, "1.0") && is_part(PART_MECHANISM, "CURVE")
-                   && parts[PART_KEY].size == PL_KEY_BYTES && is_known();
+    bool lets_in = is_whole && is_field(0, "1.0") && is_field(FIELD_MECHANISM, "CURVE")
+                   && fields[FIELD_KEY].size == PL_KEY_BYTES && is_known();
     const char *code = lets_in ? "200" : "400",
                *text = lets_in ? "OK" : "no key of this job";
-    const pl_bytes_t reply[] = {{"1.0", 3}, {parts[PART_ID].bytes, parts[PART_ID].size},
-                                {code, 3},  {text, strlen(text)},
-                                {"", 0},    {"", 0}};
+    const pl_bytes_t reply[] = {{"1.0", 3},
+                                {fields[FIELD_ID].bytes, fields[FIELD_ID].size},
+                                {code, 3},
+                                {text, strlen(text)},
+                                {"", 0},
+                                {"", 0}};
     if (!lets_in)
         pl_log_line(PL_LOG_WARNING, -1, "",
                     "refused a connection from %.*s: it has no key of this job",
-                    (int)parts[PART_ADDRESS].size, parts[PART_ADDRESS].bytes);
+                    (int)fields[FIELD_ADDRESS].size, fields[FIELD_ADDRESS].bytes);
     pl_socket_send_parts(handler, reply, sizeof reply / sizeof *reply, NULL);
 }
 
-static void part_came(void *user, uint32_t more, pl_frame_t *frame)
+static void field_came(void *user, uint32_t more, pl_frame_t *frame)
 {
     (void)user;
     pl_bytes_t bytes = pl_frame_bytes(frame);
-    if (came < PARTS) {
-        parts[came].size = bytes.size < PART_MOST ? bytes.size : PART_MOST;
-        memcpy(parts[came].bytes, bytes.data, parts[came].size);
+    if (came < FIELDS) {
+        fields[came].size = bytes.size < FIELD_MOST ? bytes.size : FIELD_MOST;
+        memcpy(fields[came].bytes, bytes.data, fields[came].size);
     }
     came++;
     if (more)
         return;
-    answer(came == PARTS);
+    answer(came == FIELDS);
     came = 0;
-    memset(parts, 0, sizeof parts);
+    memset(fields, 0, sizeof fields);
 }
 
 /* ---- life ---- */
@@ -112,7 +122,7 @@ static int gate_start(pl_error_t *err)
     if (code != PL_OK)
         return code;
     reactor = pl_reactor_new(&runtime, -1, err);
-    handler = reactor ? pl_socket_open(&spec, &reactor->loop, part_came, NULL, err)
+    handler = reactor ? pl_socket_open(&spec, &reactor->loop, field_came, NULL, err)
                       : NULL;
     if (handler && pl_reactor_start(reactor, "gate", err) == PL_OK)
         return PL_OK;
@@ -123,24 +133,24 @@ static int gate_start(pl_error_t *err)
 int pl_gate_open(const pl_keys_t *keys, char domain[PL_GATE_DOMAIN], pl_error_t *err)
 {
     static unsigned opened;
-    room_t *room = pl_alloc(sizeof *room);
-    if (!room)
+    key_domain_t *entry = pl_alloc(sizeof *entry);
+    if (!entry)
         return pl_no_memory(err);
     pthread_mutex_lock(&life);
-    snprintf(room->domain, sizeof room->domain, "paceline-%u", ++opened);
-    int code = zmq_z85_decode(room->client, keys->client_public)
+    snprintf(entry->name, sizeof entry->name, "paceline-%u", ++opened);
+    int code = zmq_z85_decode(entry->client, keys->client_public)
                    ? PL_OK
                    : pl_fail(err, PL_EINVAL, "the client's key is invalid");
-    if (code == PL_OK && !rooms)
+    if (code == PL_OK && !key_domains)
         code = gate_start(err);
     if (code == PL_OK) {
         pthread_mutex_lock(&lock);
-        room->next = rooms;
-        rooms = room;
+        entry->next = key_domains;
+        key_domains = entry;
         pthread_mutex_unlock(&lock);
-        memcpy(domain, room->domain, sizeof room->domain);
+        memcpy(domain, entry->name, sizeof entry->name);
     } else {
-        pl_free(room);
+        pl_free(entry);
     }
     pthread_mutex_unlock(&life);
     return code;
@@ -150,15 +160,15 @@ void pl_gate_close(const char *domain)
 {
     pthread_mutex_lock(&life);
     pthread_mutex_lock(&lock);
-    room_t **at = &rooms, *room;
-    while (*at && strcmp((*at)->domain, domain))
+    key_domain_t **at = &key_domains, *entry;
+    while (*at && strcmp((*at)->name, domain))
         at = &(*at)->next;
-    room = *at;
-    if (room)
-        *at = room->next;
+    entry = *at;
+    if (entry)
+        *at = entry->next;
     pthread_mutex_unlock(&lock);
-    if (room && !rooms)
+    if (entry && !key_domains)
         gate_stop();
-    pl_free(room);
+    pl_free(entry);
     pthread_mutex_unlock(&life);
 }

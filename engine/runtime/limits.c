@@ -24,23 +24,23 @@ void pl_reactor_fired(pl_reactor_t *reactor, int64_t due)
 
 static void limited_add(pl_reactor_t *reactor, pl_made_call_t *made)
 {
-    if (made->limited_link)
+    if (made->limited_pprev)
         return;
     made->next_limited = reactor->limited;
-    made->limited_link = &reactor->limited;
+    made->limited_pprev = &reactor->limited;
     if (reactor->limited)
-        reactor->limited->limited_link = &made->next_limited;
+        reactor->limited->limited_pprev = &made->next_limited;
     reactor->limited = made;
 }
 
 void limits_forget(pl_made_call_t *made)
 {
-    if (!made->limited_link)
+    if (!made->limited_pprev)
         return;
-    *made->limited_link = made->next_limited;
+    *made->limited_pprev = made->next_limited;
     if (made->next_limited)
-        made->next_limited->limited_link = made->limited_link;
-    made->limited_link = NULL;
+        made->next_limited->limited_pprev = made->limited_pprev;
+    made->limited_pprev = NULL;
 }
 
 static int64_t sooner(int64_t a, int64_t b)

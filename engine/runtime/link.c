@@ -185,7 +185,7 @@ int link_queue(pl_link_t *link, link_peer_t *peer, link_kind_t kind, pl_bytes_t 
     int code = link_path_queue(&peer->path, (uint8_t)kind, bytes, link->spec.unread_most,
                                err);
     if (code == PL_EBUSY)
-        peer->wants_room = true;
+        peer->was_refused = true;
     if (code != PL_OK)
         return code;
     peer->owes_clear = true;
@@ -234,9 +234,9 @@ static bool acknowledged(pl_link_t *link, link_peer_t *peer, uint64_t received)
         return true;
     }
     pump(link, peer);
-    if (peer->wants_room && peer->path.bytes <= link->spec.unread_most / 2) {
-        peer->wants_room = false;
-        if (!link_tell(link, link_number(link, peer), PL_LINK_ROOM,
+    if (peer->was_refused && peer->path.bytes <= link->spec.unread_most / 2) {
+        peer->was_refused = false;
+        if (!link_tell(link, link_number(link, peer), PL_LINK_WRITABLE,
                        "messages are accepted again"))
             return false;
     }
@@ -549,7 +549,7 @@ const pl_link_counts_t *pl_link_counts(const pl_link_t *link)
     return &link->counts;
 }
 
-int pl_link_endpoint(pl_link_t *link, char *text, size_t room, pl_error_t *err)
+int pl_link_endpoint(pl_link_t *link, char *text, size_t capacity, pl_error_t *err)
 {
-    return pl_socket_endpoint(link->socket, text, room, err);
+    return pl_socket_endpoint(link->socket, text, capacity, err);
 }

@@ -32,7 +32,7 @@ typedef enum pl_link_event {
     PL_LINK_BACK,       /* it is there again; nothing was lost */
     PL_LINK_SILENT,     /* nothing was heard for silence_ms */
     PL_LINK_HEARD,      /* it is heard again after that */
-    PL_LINK_ROOM,       /* after PL_EBUSY: messages are taken again */
+    PL_LINK_WRITABLE,   /* after PL_EBUSY: messages are taken again */
     PL_LINK_CLEAR,      /* all that was sent has come to the other side */
     PL_LINK_LEFT,       /* the peer has left in order, and all it had sent has come */
     PL_LINK_GONE,       /* dead, or cut for longer than rejoin_ms, or the lease has run
@@ -112,13 +112,13 @@ pl_link_t *pl_link_connect(const pl_link_spec_t *spec, struct pl_sockets *loop,
 void pl_link_free(pl_link_t *link);
 
 /* Where a listening end can be found, after "*" was replaced. */
-int pl_link_endpoint(pl_link_t *link, char *text, size_t room, pl_error_t *err);
+int pl_link_endpoint(pl_link_t *link, char *text, size_t capacity, pl_error_t *err);
 
 /* Which run it is of; of a rank's end that was not told, 0 until it has joined. */
 uint64_t pl_link_run(const pl_link_t *link);
 
-/* Sends a copy.  PL_EBUSY: too much is not acknowledged, ROOM will tell; PL_EPEER: the
- * peer has not joined, has left or is gone; PL_EINVAL: longer than message_most. */
+/* Sends a copy.  PL_EBUSY: too much is not acknowledged, WRITABLE will tell; PL_EPEER:
+ * the peer has not joined, has left or is gone; PL_EINVAL: longer than message_most. */
 int pl_link_send(pl_link_t *link, int peer, pl_bytes_t message, pl_error_t *err);
 
 typedef enum pl_link_state {

@@ -17,7 +17,7 @@ int link_folder_check(const char *endpoint, pl_error_t *err)
 {
     const char *file = pl_endpoint_file(endpoint);
     const char *slash = file ? strrchr(file, '/') : NULL;
-    char folder[PL_DOOR_PATH];
+    char folder[PL_SOCKET_PATH];
     struct stat there;
     if (!file)
         return !strncmp(endpoint, "tcp://", 6)

@@ -288,19 +288,19 @@ bool host_soon(pl_link_t *link)
 /* ---- time ---- */
 
 /* "2, 5-7" */
-static void missing_text(const pl_link_t *link, char *text, size_t room)
+static void missing_text(const pl_link_t *link, char *text, size_t capacity)
 {
     size_t length = 0;
     text[0] = '\0';
-    for (int k = 0; k < link->peer_count && length + 32 < room; k++) {
+    for (int k = 0; k < link->peer_count && length + 32 < capacity; k++) {
         int first = k;
         while (k < link->peer_count && link->peers[k].state == PL_LINK_AWAITED)
             k++;
         if (k - first > 1)
-            length += (size_t)snprintf(text + length, room - length, "%s%d-%d",
+            length += (size_t)snprintf(text + length, capacity - length, "%s%d-%d",
                                        length ? ", " : "", first, k - 1);
         else if (k > first)
-            length += (size_t)snprintf(text + length, room - length, "%s%d",
+            length += (size_t)snprintf(text + length, capacity - length, "%s%d",
                                        length ? ", " : "", first);
     }
 }

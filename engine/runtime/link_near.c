@@ -20,10 +20,10 @@ enum { PLACE_PARTS = 4, START_FIELD = 22, STAT = 1024 };
 /* ---- where ---- */
 
 /* The first line of a file; false: it cannot be read. */
-static bool line_of(const char *path, char *text, size_t room)
+static bool line_of(const char *path, char *text, size_t capacity)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t size = fd < 0 ? -1 : read(fd, text, room - 1);
+    ssize_t size = fd < 0 ? -1 : read(fd, text, capacity - 1);
     if (fd >= 0)
         close(fd);
     text[size > 0 ? size : 0] = '\0';

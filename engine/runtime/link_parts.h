@@ -57,7 +57,7 @@ typedef struct link_peer {
     int64_t cut, died;                                      /* when; 0: not */
     bool is_silent;
     bool is_lost;                             /* a send has found its connection gone */
-    bool wants_room;                          /* was refused with PL_EBUSY */
+    bool was_refused;                         /* was refused with PL_EBUSY */
     bool owes_clear;                          /* CLEAR was not told since the last send */
     bool leaves;                              /* has said, or was told, that it does */
     char why[256];                            /* it was dismissed  [""] */

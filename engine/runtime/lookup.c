@@ -118,7 +118,8 @@ int pl_lookup_result(pl_lookup_t *lookup, const struct addrinfo **found, pl_erro
                          : PL_OK;
 }
 
-int pl_lookup_endpoint(pl_lookup_t *lookup, char *endpoint, size_t room, pl_error_t *err)
+int pl_lookup_endpoint(pl_lookup_t *lookup, char *endpoint, size_t capacity,
+                       pl_error_t *err)
 {
     const struct addrinfo *found;
     char host[PL_HOST_TEXT];
@@ -131,7 +132,8 @@ int pl_lookup_endpoint(pl_lookup_t *lookup, char *endpoint, size_t room, pl_erro
         return pl_fail(err, PL_ENOTFOUND, "the host \"%s\": %s", lookup->host,
                        gai_strerror(wrong));
     const bool is_v6 = found->ai_family == AF_INET6;
-    snprintf(endpoint, room, is_v6 ? "tcp://[%s]:%s" : "tcp://%s:%s", host, lookup->port);
+    snprintf(endpoint, capacity, is_v6 ? "tcp://[%s]:%s" : "tcp://%s:%s", host,
+             lookup->port);
     return PL_OK;
 }
 

@@ -20,7 +20,8 @@ bool pl_lookup_wait(pl_lookup_t *lookup, int64_t until);
  * the look-up has not ended. */
 int pl_lookup_result(pl_lookup_t *lookup, const struct addrinfo **found, pl_error_t *err);
 /* The endpoint with the number of its host; errors are the same. */
-int pl_lookup_endpoint(pl_lookup_t *lookup, char *endpoint, size_t room, pl_error_t *err);
+int pl_lookup_endpoint(pl_lookup_t *lookup, char *endpoint, size_t capacity,
+                       pl_error_t *err);
 /* Frees it, at once or when it ends; NULL does nothing. */
 void pl_lookup_leave(pl_lookup_t *lookup);
 

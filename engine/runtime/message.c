@@ -80,7 +80,7 @@ const pl_message_info_t *pl_message_at(int k, unsigned *number)
     return NULL;
 }
 
-int pl_part_of_kind(pl_kind_t kind)
+int pl_section_of_kind(pl_kind_t kind)
 {
     return kind == PL_KIND_CALL       ? 0
            : kind == PL_KIND_PROGRESS ? 1
@@ -216,19 +216,19 @@ static void put_error(writer_t *w, const pl_error_t *error)
 static void put_frame(writer_t *w, const pl_envelope_t *envelope, const void *fields)
 {
     put(w, envelope, sizeof *envelope);
-    int part = pl_part_of_kind(envelope->kind);
+    int section = pl_section_of_kind(envelope->kind);
     if (envelope->kind == PL_KIND_ERROR)
         put_error(w, fields);
-    if (part < 0)
+    if (section < 0)
         return;
     size_t offset = 0;
-    for (const pl_field_info_t *f = messages[envelope->message].fields[part]; f->name;
+    for (const pl_field_info_t *f = messages[envelope->message].fields[section]; f->name;
          f++)
         put_field(w, f->type, (const char *)fields + pl_field_place(f->type, &offset));
 }
 
 /* A ZeroMQ message of its own for bytes alone, a cargo when objects travel along. */
-static int frame_room(pl_frame_t *frame, writer_t *w)
+static int frame_reserve(pl_frame_t *frame, writer_t *w)
 {
     size_t size = w->size;
     *w = (writer_t){.handle_count = w->handle_count, .err = w->err};
@@ -261,7 +261,7 @@ int pl_frame_make(pl_frame_t *frame, const pl_envelope_t *envelope, const void *
     if (!w.failed && w.size > PL_MESSAGE_MOST)
         return pl_fail(err, PL_EPROTOCOL, "a message of %zu bytes; the limit is %d",
                        w.size, PL_MESSAGE_MOST);
-    if (w.failed || frame_room(frame, &w) != PL_OK)
+    if (w.failed || frame_reserve(frame, &w) != PL_OK)
         return w.err->code;
     put_frame(&w, envelope, fields);
     if (!w.failed)
@@ -361,10 +361,11 @@ static bool get_body(pl_reader_t *r, const pl_envelope_t *e, pl_body_t *body,
 {
     if (e->kind == PL_KIND_ERROR)
         return get_error(r, error);
-    int part = pl_part_of_kind(e->kind);
+    int section = pl_section_of_kind(e->kind);
     size_t offset = 0;
-    if (part >= 0)
-        for (const pl_field_info_t *f = messages[e->message].fields[part]; f->name; f++)
+    if (section >= 0)
+        for (const pl_field_info_t *f = messages[e->message].fields[section]; f->name;
+             f++)
             if (!get_field(r, f->type, (char *)body + pl_field_place(f->type, &offset)))
                 return false;
     return true;
@@ -453,14 +454,14 @@ void pl_frame_kinds(pl_bytes_t frame, void (*each)(void *user, uint32_t *number)
     memcpy(&e, frame.data, sizeof e);
     kind_visit(&walk, offsetof(pl_envelope_t, from_kind));
     kind_visit(&walk, offsetof(pl_envelope_t, to_kind));
-    const int part = pl_part_of_kind(e.kind);
-    if (part < 0 || !has_peers(messages[e.message].fields[part]))
+    const int section = pl_section_of_kind(e.kind);
+    if (section < 0 || !has_peers(messages[e.message].fields[section]))
         return;
     pl_reader_t r = pl_reader(frame);
     r.is_record = true;
     r.at += sizeof e;
     bool good = true;
-    for (const pl_field_info_t *f = messages[e.message].fields[part]; f->name && good;
+    for (const pl_field_info_t *f = messages[e.message].fields[section]; f->name && good;
          f++)
         good = f->type == PL_TYPE_PEERS ? peers_visit(&walk, &r)
                                         : get_field(&r, f->type, &unused);

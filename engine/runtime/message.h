@@ -123,12 +123,12 @@ typedef struct pl_stamp {
  * valid JSON: a text that does not fit ends in "…", a field that does not fit or is
  * malformed is left out. */
 size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, uint32_t origin,
-                       char *text, size_t room);
+                       char *text, size_t capacity);
 
 /* Where the next field of a type stands in its struct; *offset moves behind it. */
 size_t pl_field_place(pl_field_type_t type, size_t *offset);
 /* Which of the three parts a kind carries; -1 for errors and cancels. */
-int pl_part_of_kind(pl_kind_t kind);
+int pl_section_of_kind(pl_kind_t kind);
 
 /* Kinds: names and levels of actors, known to the whole process by number. */
 /* the same pair gives the same number */

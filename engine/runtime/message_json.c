@@ -17,7 +17,7 @@ const char *const pl_message_kinds[PL_KINDS] = {"call", "progress", "reply", "er
 
 typedef struct line {
     char *text;
-    size_t length, room;
+    size_t length, capacity;
     bool full;                                   /* something did not fit: take it back */
 } line_t;
 
@@ -26,7 +26,7 @@ static const char CLOSE[] = "}}";
 
 static void add(line_t *l, const char *text, size_t length)
 {
-    if (l->full || length >= l->room - l->length) {
+    if (l->full || length >= l->capacity - l->length) {
         l->full = true;
         return;
     }
@@ -95,7 +95,7 @@ static void add_text(line_t *l, const char *text)
     char escaped[8] = "";
     add(l, "\"", 1);
     while (left && !l->full) {
-        size_t fits = l->room - l->length > end ? l->room - l->length - end : 0;
+        size_t fits = l->capacity - l->length > end ? l->capacity - l->length - end : 0;
         size_t run = plain_run(text, left < fits ? left : fits);
         size_t taken = run < left ? escape(text + run, left - run, escaped) : 0,
                length = taken ? strlen(escaped) : 0;
@@ -228,12 +228,12 @@ static void add_error(line_t *l, pl_reader_t *r)
 
 static void add_fields(line_t *l, const pl_envelope_t *e, pl_reader_t *r)
 {
-    int part = pl_part_of_kind(e->kind);
+    int section = pl_section_of_kind(e->kind);
     if (e->kind == PL_KIND_ERROR)
         add_error(l, r);
-    if (part < 0)
+    if (section < 0)
         return;
-    for (const pl_field_info_t *f = pl_message_info(e->message)->fields[part]; f->name;
+    for (const pl_field_info_t *f = pl_message_info(e->message)->fields[section]; f->name;
          f++)
         if (!add_member(l, f->name, f->type, r))
             return;
@@ -248,12 +248,12 @@ static void add_actor(line_t *l, const char *role, const char *level, uint32_t k
 }
 
 size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, uint32_t origin,
-                       char *text, size_t room)
+                       char *text, size_t capacity)
 {
     pl_envelope_t e;
-    if (room < PL_LINE_LEAST || pl_envelope_read(frame, &e, NULL) != PL_OK)
+    if (capacity < PL_LINE_LEAST || pl_envelope_read(frame, &e, NULL) != PL_OK)
         return 0;
-    line_t l = {.text = text, .room = room - (sizeof CLOSE - 1)};
+    line_t l = {.text = text, .capacity = capacity - (sizeof CLOSE - 1)};
     pl_reader_t r = pl_reader(frame);
     r.at += sizeof e;
     add_plain(&l, "{\"version\": ");
@@ -284,7 +284,7 @@ size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, uint32_t origi
     add_count(&l, e.cause);
     add_plain(&l, ", \"fields\": {");
     add_fields(&l, &e, &r);
-    l.room = room;
+    l.capacity = capacity;
     add_plain(&l, CLOSE);
     return l.length;
 }

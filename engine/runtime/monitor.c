@@ -55,9 +55,9 @@ static record_t *record_new(pl_monitor_t *m, pl_bytes_t frame, size_t size)
 {
     size_t bytes = sizeof(record_t) + size;
     size_t waiting = __atomic_add_fetch(&m->waiting, bytes, __ATOMIC_RELAXED);
-    const bool has_room = m->lossless || waiting <= BACKLOG_BYTES
-                          || is_of_whole_run(frame);
-    record_t *record = has_room ? pl_resize(NULL, bytes) : NULL;
+    const bool has_capacity = m->lossless || waiting <= BACKLOG_BYTES
+                              || is_of_whole_run(frame);
+    record_t *record = has_capacity ? pl_resize(NULL, bytes) : NULL;
     if (!record)
         __atomic_sub_fetch(&m->waiting, bytes, __ATOMIC_RELAXED);
     return record;

@@ -46,7 +46,7 @@ typedef struct pl_monitor_take {
 } pl_monitor_take_t;
 
 int pl_monitor_take(pl_runtime_t *runtime, const pl_monitor_take_t *how, char *bound,
-                    size_t room, pl_error_t *err);
+                    size_t capacity, pl_error_t *err);
 void pl_monitor_take_no_more(pl_runtime_t *runtime, const char *bound);
 /* The process of a rank that brings there has died: it may have had more to say. */
 void pl_monitor_lost(pl_runtime_t *runtime, const char *bound, int rank);

@@ -211,7 +211,7 @@ static bool head_read(pl_bytes_t bytes, brought_head_t *head, size_t *size)
            && head->brought.time >= 0;
 }
 
-static bool brought_read(const feed_t *feed, pl_bytes_t bytes, unsigned char *room,
+static bool brought_read(const feed_t *feed, pl_bytes_t bytes, unsigned char *buffer,
                          pl_tap_record_t *record)
 {
     brought_head_t head;
@@ -223,8 +223,8 @@ static bool brought_read(const feed_t *feed, pl_bytes_t bytes, unsigned char *ro
                                           .rank = head.brought.rank},
                                 .origin = pl_origin(feed->number, head.brought.rank),
                                 .under = feed->under,
-                                .frame = {room, bytes.size - size}};
-    memcpy(room, (const unsigned char *)bytes.data + size, record->frame.size);
+                                .frame = {buffer, bytes.size - size}};
+    memcpy(buffer, (const unsigned char *)bytes.data + size, record->frame.size);
     if (pl_envelope_read(record->frame, &record->envelope, NULL) != PL_OK)
         return false;
     pl_frame_kinds(record->frame, kind_translate, &head);
@@ -240,7 +240,7 @@ static bool is_end(pl_bytes_t bytes, brought_head_t *head)
 static void feed_message(void *user, uint32_t identity, pl_frame_t *frame)
 {
     (void)identity;
-    static _Thread_local _Alignas(8) unsigned char room[PL_TAP_FRAME_MOST];
+    static _Thread_local _Alignas(8) unsigned char buffer[PL_TAP_FRAME_MOST];
     const feed_t *feed = user;
     pl_monitor_t *m = feed->monitor;
     pl_tap_record_t record;
@@ -248,7 +248,7 @@ static void feed_message(void *user, uint32_t identity, pl_frame_t *frame)
     if (frame && is_end(pl_frame_bytes(frame), &last))
         monitor_taps_end(m, pl_origin(feed->number, last.brought.rank), last.brought.rank,
                          &last.brought.seq);
-    else if (frame && brought_read(feed, pl_frame_bytes(frame), room, &record))
+    else if (frame && brought_read(feed, pl_frame_bytes(frame), buffer, &record))
         monitor_show(m, &record);
     else
         pl_count(&m->runtime->malformed);
@@ -318,7 +318,7 @@ static feed_t *feed_new(pl_monitor_t *m, const char *endpoint)
 
 /* The hub gets a socket that has its place already: so the caller knows where it is. */
 int pl_monitor_take(pl_runtime_t *runtime, const pl_monitor_take_t *how, char *bound,
-                    size_t room, pl_error_t *err)
+                    size_t buffer, pl_error_t *err)
 {
     pl_monitor_t *m = monitor_of(runtime);
     feed_t *feed = feed_new(m, how->endpoint);
@@ -336,7 +336,7 @@ int pl_monitor_take(pl_runtime_t *runtime, const pl_monitor_take_t *how, char *b
     int code = feed->in ? pl_socket_endpoint(feed->in, feed->endpoint,
                                              sizeof feed->endpoint, err)
                         : PL_EIO;
-    snprintf(bound, room, "%s", feed->endpoint);
+    snprintf(bound, buffer, "%s", feed->endpoint);
     if (code == PL_OK)
         code = pl_reactor_post(m->reactor, feed_attach, feed, err);
     if (code != PL_OK)

@@ -42,7 +42,7 @@ typedef struct slot {
 
 static pthread_mutex_t flight_lock = PTHREAD_MUTEX_INITIALIZER;
 static slot_t *slots;
-static int slot_count, slot_room, first_free = -1, in_flight;
+static int slot_count, slot_capacity, first_free = -1, in_flight;
 
 static int slot_take(void)
 {
@@ -51,7 +51,7 @@ static int slot_take(void)
         first_free = slots[taken].next_free;
         return taken;
     }
-    if (PL_GROW(slots, slot_count, slot_room) != PL_OK)
+    if (PL_GROW(slots, slot_count, slot_capacity) != PL_OK)
         return -1;
     slots[slot_count] = (slot_t){0};
     return slot_count++;

@@ -22,10 +22,10 @@ enum { SHOWN = 24, NAME = 80 };                             /* shown: of each pa
 /* What is of no stage. */
 enum { SAVING = PL_PREDICT + 1, LOGGING, CALLBACKS, AMONG_RANKS, REST };
 
-static const char *part_name(int part)
+static const char *stage_name(int stage)
 {
     static const char *const others[] = {"save", "log", "callbacks", "ranks", "rest"};
-    return part < SAVING ? pl_stages[part].verb : others[part - SAVING];
+    return stage < SAVING ? pl_stages[stage].verb : others[stage - SAVING];
 }
 
 static void profile_release(pl_object_t *object)
@@ -50,28 +50,28 @@ pl_profile_t *pl_profile_new(pl_error_t *err)
 
 /* ---- Counting ---- */
 
-static int part_of_batch(const pl_object_t *batch)
+static int stage_of_batch(const pl_object_t *batch)
 {
     return batch ? (int)((const pl_batch_t *)batch)->stage : PL_TRAIN;
 }
 
-static int part_of_stage(uint32_t stage)
+static int stage_row(uint32_t stage)
 {
     return stage <= PL_PREDICT ? (int)stage : REST;
 }
 
-static int part_of(uint32_t message, const pl_body_t *fields)
+static int stage_of(uint32_t message, const pl_body_t *fields)
 {
     switch (message) {
     case PL_MESSAGE_train_epoch:
     case PL_MESSAGE_observe_metrics: return PL_TRAIN;
-    case PL_MESSAGE_train_batch: return part_of_batch(fields->train_batch.batch);
-    case PL_MESSAGE_replay_plan: return part_of_batch(fields->replay_plan.batch);
-    case PL_MESSAGE_read_batch: return part_of_batch(fields->read_batch.batch);
-    case PL_MESSAGE_begin: return part_of_stage(fields->begin.stage);
-    case PL_MESSAGE_fetch_batch: return part_of_stage(fields->fetch_batch.stage);
-    case PL_MESSAGE_evaluate: return part_of_stage(fields->evaluate.stage);
-    case PL_MESSAGE_evaluate_batch: return part_of_stage(fields->evaluate_batch.stage);
+    case PL_MESSAGE_train_batch: return stage_of_batch(fields->train_batch.batch);
+    case PL_MESSAGE_replay_plan: return stage_of_batch(fields->replay_plan.batch);
+    case PL_MESSAGE_read_batch: return stage_of_batch(fields->read_batch.batch);
+    case PL_MESSAGE_begin: return stage_row(fields->begin.stage);
+    case PL_MESSAGE_fetch_batch: return stage_row(fields->fetch_batch.stage);
+    case PL_MESSAGE_evaluate: return stage_row(fields->evaluate.stage);
+    case PL_MESSAGE_evaluate_batch: return stage_row(fields->evaluate_batch.stage);
     case PL_MESSAGE_get_state:
     case PL_MESSAGE_export_weights:
     case PL_MESSAGE_read_region:
@@ -95,7 +95,7 @@ static int part_of(uint32_t message, const pl_body_t *fields)
 
 static bool is_row(const pl_profile_row_t *row, const pl_profile_row_t *key)
 {
-    return row->part == key->part && row->kind == key->kind
+    return row->stage == key->stage && row->kind == key->kind
            && row->message == key->message && row->answer == key->answer
            && !strcmp(row->what, key->what);
 }
@@ -108,7 +108,7 @@ pl_profile_row_t *pl_profile_row(pl_profile_t *profile, uint32_t kind, uint32_t 
     int k = 0;
     if (!profile)
         return NULL;
-    key.part = part_of(message, fields);
+    key.stage = stage_of(message, fields);
     if (message == PL_MESSAGE_replay_plan && !answer)
         snprintf(key.what, sizeof key.what, "%s",
                  ((const pl_replay_plan_t *)fields)->what);
@@ -136,8 +136,8 @@ void pl_profile_add(pl_profile_t *profile, pl_profile_row_t *row, int64_t time)
 static int by_part_and_total(const void *a, const void *b)
 {
     const pl_profile_row_t *x = a, *y = b;
-    if (x->part != y->part)
-        return x->part - y->part;
+    if (x->stage != y->stage)
+        return x->stage - y->stage;
     return (x->total < y->total) - (x->total > y->total);
 }
 
@@ -178,13 +178,13 @@ static void row_log(const table_t *t, const pl_profile_row_t *row)
 }
 
 /* A part's rows behind their sum. */
-static void part_log(const table_t *t, const pl_profile_row_t *row, int count)
+static void stage_log(const table_t *t, const pl_profile_row_t *row, int count)
 {
     char text[24];
     double total = 0;
     for (int k = 0; k < count; k++)
         total += (double)row[k].total;
-    pl_log_line(PL_LOG_INFO, t->rank, "", "  %-88s %10s %6.1f %%", part_name(row->part),
+    pl_log_line(PL_LOG_INFO, t->rank, "", "  %-88s %10s %6.1f %%", stage_name(row->stage),
                 time_text(total, text), 100 * total / t->wall);
     for (int k = 0; k < count && k < SHOWN; k++)
         row_log(t, &row[k]);
@@ -210,8 +210,8 @@ void pl_profile_log(pl_profile_t *profile, void *self)
     pl_log_line(PL_LOG_INFO, t.rank, "", "    %-24s %-30s %9s %10s %10s %10s %8s",
                 "actor", "handled", "times", "mean", "longest", "total", "share");
     for (int from = 0, to; from < count; from = to) {
-        for (to = from; to < count && row[to].part == row[from].part;)
+        for (to = from; to < count && row[to].stage == row[from].stage;)
             to++;
-        part_log(&t, &row[from], to - from);
+        stage_log(&t, &row[from], to - from);
     }
 }

@@ -13,7 +13,7 @@
 enum { PL_PROFILE_ROWS = 256, PL_PROFILE_WHAT = 24 };
 
 typedef struct pl_profile_row {
-    int part;                                   /* of the run: a pl_stage_t, or another */
+    int stage;                                  /* of the run: a pl_stage_t, or another */
     uint32_t kind, message;
     bool answer;                             /* to a call of the actor's, not one to it */
     char what[PL_PROFILE_WHAT];              /* "forward_backward"  [""] */

@@ -5,20 +5,21 @@
 
 #include "base/alloc.h"
 
-enum { ROOM_LEAST = 16, ROOM_KEPT = 1024 };
+enum { CAPACITY_LEAST = 16, CAPACITY_KEPT = 1024 };
 
 static pl_frame_t *slot_at(const pl_queue_t *queue, size_t k)
 {
-    return &queue->slot[(queue->first + k) & (queue->room - 1)];
+    return &queue->slot[(queue->first + k) & (queue->capacity - 1)];
 }
 
 int pl_queue_reserve(pl_queue_t *queue)
 {
-    if (queue->count < queue->room)
+    if (queue->count < queue->capacity)
         return PL_OK;
-    pl_queue_t wider = {.room = queue->room ? 2 * queue->room : ROOM_LEAST,
+    pl_queue_t wider = {.capacity = queue->capacity ? 2 * queue->capacity
+                                                    : CAPACITY_LEAST,
                         .count = queue->count};
-    wider.slot = pl_alloc_array(wider.room, sizeof *wider.slot);
+    wider.slot = pl_alloc_array(wider.capacity, sizeof *wider.slot);
     if (!wider.slot)
         return PL_ENOMEM;
     for (size_t k = 0; k < queue->count; k++)
@@ -38,8 +39,8 @@ bool pl_queue_take(pl_queue_t *queue, pl_frame_t *frame)
     if (!queue->count)
         return false;
     pl_frame_move(frame, slot_at(queue, 0));
-    queue->first = (queue->first + 1) & (queue->room - 1);
-    if (--queue->count == 0 && queue->room > ROOM_KEPT) {
+    queue->first = (queue->first + 1) & (queue->capacity - 1);
+    if (--queue->count == 0 && queue->capacity > CAPACITY_KEPT) {
         pl_free(queue->slot);
         *queue = (pl_queue_t){0};
     }

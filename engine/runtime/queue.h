@@ -7,7 +7,7 @@
 /* A ring; all zero is an empty one. */
 typedef struct pl_queue {
     pl_frame_t *slot;
-    size_t room, first, count;                          /* room is a power of two, or 0 */
+    size_t capacity, first, count;                  /* capacity is a power of two, or 0 */
 } pl_queue_t;
 
 /* Makes sure that the next put finds room: PL_OK or PL_ENOMEM. */

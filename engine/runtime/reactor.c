@@ -33,7 +33,7 @@
 
 enum {
     TURN_MESSAGES = 64,
-    ENDPOINT_ROOM = 48,
+    ENDPOINT_TEXT = 48,
     REACTOR_DESCRIPTORS = 8,
     EXPECT_WAKES = 16,
     LONGEST_HANDLERS = 8
@@ -41,9 +41,9 @@ enum {
 static const int64_t TURN_TIME = PL_MILLISECOND, HOLD_MOST = 8 * PL_MILLISECOND,
                      HOLD_LEAST = PL_MILLISECOND / 4, LOOP_LEAST = PL_MILLISECOND / 4;
 
-static void inproc_name(uint32_t thread, char text[static ENDPOINT_ROOM])
+static void inproc_name(uint32_t thread, char text[static ENDPOINT_TEXT])
 {
-    snprintf(text, ENDPOINT_ROOM, "inproc://paceline-%d-%u", (int)getpid(), thread);
+    snprintf(text, ENDPOINT_TEXT, "inproc://paceline-%d-%u", (int)getpid(), thread);
 }
 
 /* ---- what comes in ---- */
@@ -91,7 +91,7 @@ static void inbound_message(void *user, uint32_t identity, pl_frame_t *frame)
     message_came(user, frame, identity ? identity : nobody);
 }
 
-static void link_message(void *user, uint32_t identity, pl_frame_t *frame)
+static void inbox_message(void *user, uint32_t identity, pl_frame_t *frame)
 {
     (void)identity;
     message_came(user, frame, 0);
@@ -112,21 +112,22 @@ static void posted_run(pl_reactor_t *reactor)
     }
 }
 
-/* The thread of some link that is gone, or 0. */
-static uint32_t gone_link(const pl_reactor_t *reactor)
+/* The thread of some inbox that is gone, or 0. */
+static uint32_t gone_inbox(const pl_reactor_t *reactor)
 {
-    for (size_t k = 0; k < reactor->links.room; k++)
-        if (reactor->links.key[k] && !pl_thread_is_there((uint32_t)reactor->links.key[k]))
-            return (uint32_t)reactor->links.key[k];
+    for (size_t k = 0; k < reactor->inboxes.capacity; k++)
+        if (reactor->inboxes.key[k]
+            && !pl_thread_is_there((uint32_t)reactor->inboxes.key[k]))
+            return (uint32_t)reactor->inboxes.key[k];
     return 0;
 }
 
 /* Answers that a thread sent before it went still count. */
-static void links_check(pl_reactor_t *reactor)
+static void inboxes_check(pl_reactor_t *reactor)
 {
-    for (uint32_t thread; (thread = gone_link(reactor));) {
-        pl_socket_drain(pl_map_get(&reactor->links, thread));
-        pl_socket_close(pl_map_take(&reactor->links, thread));
+    for (uint32_t thread; (thread = gone_inbox(reactor));) {
+        pl_socket_drain(pl_map_get(&reactor->inboxes, thread));
+        pl_socket_close(pl_map_take(&reactor->inboxes, thread));
         while (reactor->queue.count)
             deliver_first(reactor);
         pl_actors_lost_thread(reactor, thread);
@@ -145,7 +146,7 @@ static void woken(evutil_socket_t fd, short what, void *user)
     const bool is_last = __atomic_load_n(&reactor->asked_to_leave, __ATOMIC_ACQUIRE);
     posted_run(reactor);
     if (__atomic_exchange_n(&reactor->thread_gone, false, __ATOMIC_ACQUIRE))
-        links_check(reactor);
+        inboxes_check(reactor);
     if (is_last)
         pl_reactor_leave(reactor);
 }
@@ -197,7 +198,7 @@ static int reactor_events(pl_reactor_t *reactor, pl_error_t *err)
 
 static int reactor_listen(pl_reactor_t *reactor, pl_error_t *err)
 {
-    char endpoint[ENDPOINT_ROOM];
+    char endpoint[ENDPOINT_TEXT];
     inproc_name(reactor->thread, endpoint);
     pl_socket_spec_t spec = {.type = PL_SOCKET_ROUTER,
                              .endpoint = endpoint,
@@ -254,9 +255,9 @@ void pl_reactor_free(pl_reactor_t *reactor)
     pl_queue_release(&reactor->queue);
     pl_queue_release(&reactor->held);
     posted_release(reactor);
-    while (pl_map_any(&reactor->links, &key))
-        pl_socket_close(pl_map_take(&reactor->links, key));
-    pl_map_release(&reactor->links);
+    while (pl_map_any(&reactor->inboxes, &key))
+        pl_socket_close(pl_map_take(&reactor->inboxes, key));
+    pl_map_release(&reactor->inboxes);
     pl_socket_close(reactor->inbound);
     if (reactor->wake)
         event_free(reactor->wake);
@@ -277,10 +278,10 @@ static bool is_answer(const pl_envelope_t *e)
     return e->kind != PL_KIND_CALL && e->kind != PL_KIND_CANCEL;
 }
 
-/* Where it goes; NULL: its thread went meanwhile, and links_check() ended the call. */
+/* Where it goes; NULL: its thread went meanwhile, and inboxes_check() ended the call. */
 static pl_socket_t *way_of(pl_reactor_t *reactor, const pl_envelope_t *e)
 {
-    return is_answer(e) ? reactor->inbound : pl_map_get(&reactor->links, e->to_thread);
+    return is_answer(e) ? reactor->inbound : pl_map_get(&reactor->inboxes, e->to_thread);
 }
 
 /* Neighbours of one way go together: they wake its thread once. */
@@ -423,15 +424,15 @@ static int fail_start(const char *name, pl_error_t *err)
     pthread_attr_init(&usual);
     pthread_attr_getstacksize(&usual, &stack);
     pthread_attr_destroy(&usual);
-    void *room = mmap(NULL, stack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (room == MAP_FAILED)
+    void *hole = mmap(NULL, stack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (hole == MAP_FAILED)
         return pl_fail(
             err, PL_ENOMEM,
             "cannot start a thread for %s: no memory for its stack of "
             "%zu MiB: raise the limit of memory (ulimit -v) or lower the limit of "
             "stacks (ulimit -s)",
             name, stack >> 20);
-    munmap(room, stack);
+    munmap(hole, stack);
     return pl_fail(err, PL_EBUSY,
                    "cannot start a thread for %s: raise the limit of threads (ulimit -u)",
                    name);
@@ -495,28 +496,28 @@ int pl_reactor_post(pl_reactor_t *reactor, void (*then)(void *), void *argument,
 
 /* ---- sending ---- */
 
-static pl_socket_t *link_to(pl_reactor_t *reactor, uint32_t thread, pl_error_t *err)
+static pl_socket_t *inbox_of(pl_reactor_t *reactor, uint32_t thread, pl_error_t *err)
 {
-    pl_socket_t *link = pl_map_get(&reactor->links, thread);
-    if (link)
-        return link;
+    pl_socket_t *inbox = pl_map_get(&reactor->inboxes, thread);
+    if (inbox)
+        return inbox;
     if (!pl_thread_is_there(thread)) {
         pl_fail(err, PL_EPEER, "the thread of this actor has ended");
         return NULL;
     }
-    char endpoint[ENDPOINT_ROOM];
+    char endpoint[ENDPOINT_TEXT];
     inproc_name(thread, endpoint);
     pl_socket_spec_t spec = {.type = PL_SOCKET_DEALER,
                              .endpoint = endpoint,
                              .company = true,
                              .identity = reactor->thread};
-    link = pl_socket_open(&spec, &reactor->loop, link_message, reactor, err);
-    if (link && pl_map_put(&reactor->links, thread, link) != PL_OK) {
-        pl_socket_close(link);
+    inbox = pl_socket_open(&spec, &reactor->loop, inbox_message, reactor, err);
+    if (inbox && pl_map_put(&reactor->inboxes, thread, inbox) != PL_OK) {
+        pl_socket_close(inbox);
         pl_no_memory(err);
         return NULL;
     }
-    return link;
+    return inbox;
 }
 
 static int queue_send(pl_reactor_t *reactor, pl_queue_t *queue, pl_frame_t *frame,
@@ -534,15 +535,15 @@ static int queue_send(pl_reactor_t *reactor, pl_queue_t *queue, pl_frame_t *fram
     return PL_OK;
 }
 
-/* The stream hears of a message before its receiver can, and only of one that is on its
- * way.  A call that finds its thread just gone is on its way too: links_check() ends it.
- * Signs of life do not wait for what follows. */
+/* The stream hears of a message before its receiver can, and only of one that is on
+ * its way.  A call that finds its thread just gone is on its way too: inboxes_check()
+ * ends it. Signs of life do not wait for what follows. */
 int pl_reactor_send(pl_reactor_t *reactor, pl_frame_t *frame, pl_error_t *err)
 {
     pl_envelope_t e = pl_frame_envelope(frame);
     if (e.to_thread == reactor->thread)
         return queue_send(reactor, &reactor->queue, frame, err);
-    if (!is_answer(&e) && !link_to(reactor, e.to_thread, err)) {
+    if (!is_answer(&e) && !inbox_of(reactor, e.to_thread, err)) {
         pl_frame_release(frame);
         return err ? err->code : PL_EPEER;
     }

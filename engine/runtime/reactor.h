@@ -42,7 +42,7 @@ typedef struct pl_reactor {
     bool abandoned;                                         /* atomic */
 
     pl_socket_t *inbound;      /* ROUTER: calls come in, answers go out */
-    pl_map_t links;            /* by thread, DEALER: calls go out, answers come in */
+    pl_map_t inboxes;          /* by thread, DEALER: calls go out, answers come in */
     pl_queue_t queue;          /* messages to actors of this thread */
     pl_queue_t held;           /* to other threads, not yet sent */
     int64_t looped_at;         /* when libevent was last asked while some waited */
@@ -103,7 +103,7 @@ void pl_reactor_thread_gone(pl_reactor_t *reactor);
  * the handler that runs has returned, or later: see reactor.c. */
 int pl_reactor_send(pl_reactor_t *reactor, pl_frame_t *frame, pl_error_t *err);
 
-/* The door to the actors: a checked frame has come and may be moved from; the ended are
+/* What reaches the actors: a checked frame has come and may be moved from; the ended are
  * freed; limits have passed; a thread with all its actors is gone; all goes. */
 void pl_actors_deliver(pl_reactor_t *reactor, pl_frame_t *frame);
 void pl_actors_reap(pl_reactor_t *reactor);

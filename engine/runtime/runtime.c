@@ -79,7 +79,7 @@ void pl_thread_leave(uint32_t number)
     pthread_mutex_lock(&threads_lock);
     if (number)
         pl_map_take(&threads, number);
-    for (size_t k = 0; k < threads.room; k++)
+    for (size_t k = 0; k < threads.capacity; k++)
         if (threads.key[k])
             pl_reactor_thread_gone(threads.value[k]);
     if (threads.count == 0)

@@ -62,20 +62,20 @@ static void processors_list(const cpu_set_t *allowed, processor_t *processor)
     qsort(processor, (size_t)count, sizeof *processor, by_place);
 }
 
-void pl_share_take(int part, int parts)
+void pl_share_take(int share, int shares)
 {
     cpu_set_t allowed, own;
     CPU_ZERO(&allowed);
     CPU_ZERO(&own);
-    if (parts < 2 || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+    if (shares < 2 || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
         return;
-    const int count = CPU_COUNT(&allowed), each = count / parts;
+    const int count = CPU_COUNT(&allowed), each = count / shares;
     processor_t *processor = each ? pl_alloc_array((size_t)count, sizeof *processor)
                                   : NULL;
     if (!processor)
         return;
     processors_list(&allowed, processor);
-    for (int k = part * each; k < (part + 1) * each; k++)
+    for (int k = share * each; k < (share + 1) * each; k++)
         CPU_SET(processor[k].number, &own);
     is_taken = sched_setaffinity(0, sizeof own, &own) == 0;
     pl_free(processor);

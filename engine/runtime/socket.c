@@ -149,7 +149,7 @@ static bool is_any_port(const char *endpoint)
 static int listen_at(pl_socket_t *socket, const char *endpoint, pl_error_t *err)
 {
     const char *file = pl_endpoint_file(endpoint);
-    int fd = file ? pl_door_open(&socket->door, file, err) : -1;
+    int fd = file ? pl_socket_path_open(&socket->listen_path, file, err) : -1;
     if (file && fd < 0)
         return fd;
     if (pl_ports().first && is_any_port(endpoint))
@@ -262,7 +262,7 @@ void pl_socket_close(pl_socket_t *socket)
         event_free(socket->readable);
     if (socket->again)
         event_free(socket->again);
-    pl_door_close(&socket->door);
+    pl_socket_path_close(&socket->listen_path);
     socket_unwatch(socket);
     if (socket->zmq) {
         zmq_close(socket->zmq);
@@ -293,9 +293,9 @@ int pl_socket_unsubscribe(pl_socket_t *socket, const char *topic, pl_error_t *er
     return subscription_set(socket, ZMQ_UNSUBSCRIBE, topic, err);
 }
 
-int pl_socket_endpoint(pl_socket_t *socket, char *text, size_t room, pl_error_t *err)
+int pl_socket_endpoint(pl_socket_t *socket, char *text, size_t capacity, pl_error_t *err)
 {
-    if (zmq_getsockopt(socket->zmq, ZMQ_LAST_ENDPOINT, text, &room) == 0)
+    if (zmq_getsockopt(socket->zmq, ZMQ_LAST_ENDPOINT, text, &capacity) == 0)
         return PL_OK;
     return socket_fail(err, PL_EIO, "cannot get the endpoint of", "a socket");
 }

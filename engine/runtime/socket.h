@@ -129,14 +129,14 @@ void pl_socket_drain(pl_socket_t *socket);
 
 /* Waits up to timeout_ms for one message of a socket without events and copies its last
  * part; the size, 0 when none came, or an error. */
-int64_t pl_socket_receive(pl_socket_t *socket, void *data, size_t room, int timeout_ms,
-                          pl_error_t *err);
+int64_t pl_socket_receive(pl_socket_t *socket, void *data, size_t capacity,
+                          int timeout_ms, pl_error_t *err);
 
 /* A SUB socket takes what starts with topic. */
 int pl_socket_subscribe(pl_socket_t *socket, const char *topic, pl_error_t *err);
 int pl_socket_unsubscribe(pl_socket_t *socket, const char *topic, pl_error_t *err);
 
 /* The endpoint it is bound to, after "*" was replaced. */
-int pl_socket_endpoint(pl_socket_t *socket, char *text, size_t room, pl_error_t *err);
+int pl_socket_endpoint(pl_socket_t *socket, char *text, size_t capacity, pl_error_t *err);
 
 #endif

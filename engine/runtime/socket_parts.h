@@ -21,7 +21,7 @@ typedef struct socket_comer {
 /* How fast they may come in. */
 typedef struct socket_intake {
     int a_second;                                           /* 0: as they like */
-    int room;                                               /* for so many now */
+    int capacity;                                           /* for so many now */
     int64_t grown;                                          /* when it was known */
     bool is_full;
 } socket_intake_t;
@@ -38,10 +38,10 @@ struct pl_socket {
     struct event *again;                               /* a zero timeout: there is more */
     pl_on_message_t on_message;
     void *user;
-    pl_door_t door;                            /* of an ipc endpoint that it listens at */
+    pl_socket_path_t listen_path;              /* of an ipc endpoint that it listens at */
     int port;                                  /* ZeroMQ's descriptor of a tcp one [-1] */
     bool shut, is_shut;                        /* the port: as it was asked; as it is */
-    bool door_shut;
+    bool listen_shut;
     struct event *look;                           /* whether somebody may come in again */
     socket_intake_t intake;
     char domain[PL_GATE_DOMAIN];                /* that its gate is open in  ["": none] */
@@ -54,7 +54,7 @@ struct pl_socket {
     unsigned comers;
     bool *closed;                               /* set when closed from inside a turn [not
                                                    in a turn] */
-    pl_socket_t *next_sent, **sent_link;        /* in loop->sent; link NULL: not in it */
+    pl_socket_t *next_sent, **sent_pprev;       /* in loop->sent; pprev NULL: not in it */
 };
 
 /* What ZeroMQ says of its last failure; -> code. */

@@ -45,10 +45,10 @@ static void port_update(pl_socket_t *socket)
 
 void pl_socket_shut(pl_socket_t *socket, bool shut)
 {
-    socket->door_shut = shut;
+    socket->listen_shut = shut;
     if (shut)
         look_soon(socket);
-    pl_door_shut(&socket->door, shut);
+    pl_socket_path_shut(&socket->listen_path, shut);
 }
 
 void pl_socket_shut_port(pl_socket_t *socket, bool shut)
@@ -72,12 +72,12 @@ static void intake_update(pl_socket_t *socket)
                               ? gone * intake->a_second / PL_SECOND
                               : COMERS_AT_ONCE;
     intake->grown += grown * PL_SECOND / intake->a_second;
-    intake->room += (int)grown;
-    if (intake->room >= COMERS_AT_ONCE) {
-        intake->room = COMERS_AT_ONCE;
+    intake->capacity += (int)grown;
+    if (intake->capacity >= COMERS_AT_ONCE) {
+        intake->capacity = COMERS_AT_ONCE;
         intake->grown = now;
     }
-    intake->is_full = intake->room <= 0;
+    intake->is_full = intake->capacity <= 0;
     port_update(socket);
 }
 
@@ -87,7 +87,7 @@ static void look(int fd, short what, void *user)
     pl_socket_t *socket = user;
     if (socket->intake.a_second)
         intake_update(socket);
-    if (socket->shut || socket->door_shut)
+    if (socket->shut || socket->listen_shut)
         socket->on_peers(socket->user, socket->peer_count);
 }
 
@@ -110,7 +110,7 @@ static void address_of(int fd, char text[SOCKET_WHO])
 static void came(pl_socket_t *socket, int fd)
 {
     if (socket->intake.a_second) {
-        socket->intake.room--;
+        socket->intake.capacity--;
         intake_update(socket);
     }
     if (!socket->on_greeting)
@@ -157,7 +157,9 @@ static void has_gone(pl_socket_t *socket, int fd)
 static void peer_happened(pl_socket_t *socket, int event, int32_t value)
 {
     switch (event) {
-    case ZMQ_EVENT_LISTENING: socket->port = socket->door.path[0] ? -1 : value; return;
+    case ZMQ_EVENT_LISTENING:
+        socket->port = socket->listen_path.path[0] ? -1 : value;
+        return;
     case ZMQ_EVENT_HANDSHAKE_SUCCEEDED: greeted(socket, PL_GREETING_DONE, ""); return;
     case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL: socket->wrong = greeting_of(value); return;
     case ZMQ_EVENT_DISCONNECTED: has_gone(socket, value); return;
@@ -199,7 +201,7 @@ int socket_watch(pl_socket_t *socket, int comers_a_second, pl_error_t *err)
     if (!socket->peers)
         return PL_EBUSY;
     socket->intake = (socket_intake_t){.a_second = comers_a_second,
-                                       .room = COMERS_AT_ONCE,
+                                       .capacity = COMERS_AT_ONCE,
                                        .grown = pl_now()};
     socket->look = event_new(socket->loop->base, -1, 0, look, socket);
     return socket->look ? PL_OK : pl_no_memory(err);

@@ -29,23 +29,23 @@ static const int64_t TURN_TIME = PL_MILLISECOND;
 
 void socket_look_later(pl_socket_t *socket)
 {
-    if (!socket->loop || socket->sent_link)
+    if (!socket->loop || socket->sent_pprev)
         return;
     socket->next_sent = socket->loop->sent;
-    socket->sent_link = &socket->loop->sent;
+    socket->sent_pprev = &socket->loop->sent;
     if (socket->next_sent)
-        socket->next_sent->sent_link = &socket->next_sent;
+        socket->next_sent->sent_pprev = &socket->next_sent;
     socket->loop->sent = socket;
 }
 
 void socket_looked(pl_socket_t *socket)
 {
-    if (!socket->sent_link)
+    if (!socket->sent_pprev)
         return;
-    *socket->sent_link = socket->next_sent;
+    *socket->sent_pprev = socket->next_sent;
     if (socket->next_sent)
-        socket->next_sent->sent_link = socket->sent_link;
-    socket->sent_link = NULL;
+        socket->next_sent->sent_pprev = socket->sent_pprev;
+    socket->sent_pprev = NULL;
 }
 
 static void go_on(pl_socket_t *socket)
@@ -197,8 +197,8 @@ void pl_socket_drain(pl_socket_t *socket)
             return;
 }
 
-int64_t pl_socket_receive(pl_socket_t *socket, void *data, size_t room, int timeout_ms,
-                          pl_error_t *err)
+int64_t pl_socket_receive(pl_socket_t *socket, void *data, size_t capacity,
+                          int timeout_ms, pl_error_t *err)
 {
     zmq_pollitem_t item = {.socket = socket->zmq, .events = ZMQ_POLLIN};
     int ready = zmq_poll(&item, 1, timeout_ms);
@@ -210,7 +210,8 @@ int64_t pl_socket_receive(pl_socket_t *socket, void *data, size_t room, int time
     int64_t size = 0;
     if (ready > 0 && receive_all(socket, &message, &identity)) {
         size = (int64_t)zmq_msg_size(&message);
-        memcpy(data, zmq_msg_data(&message), (size_t)size < room ? (size_t)size : room);
+        memcpy(data, zmq_msg_data(&message),
+               (size_t)size < capacity ? (size_t)size : capacity);
     }
     zmq_msg_close(&message);
     return size;

@@ -167,7 +167,7 @@ int pl_tap_add(pl_runtime_t *runtime, const pl_tap_ops_t *ops, void *self,
     return monitor_ask(runtime, false, tap_begin, &tap, err);
 }
 
-size_t pl_tap_line(const pl_tap_record_t *record, char *text, size_t room)
+size_t pl_tap_line(const pl_tap_record_t *record, char *text, size_t capacity)
 {
-    return pl_message_json(record->frame, &record->stamp, record->origin, text, room);
+    return pl_message_json(record->frame, &record->stamp, record->origin, text, capacity);
 }

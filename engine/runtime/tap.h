@@ -67,6 +67,6 @@ int pl_tap_add(pl_runtime_t *runtime, const pl_tap_ops_t *ops, void *self,
                pl_error_t *err);
 
 /* The line of the stream for it, without a newline; its length, 0: none. */
-size_t pl_tap_line(const pl_tap_record_t *record, char *text, size_t room);
+size_t pl_tap_line(const pl_tap_record_t *record, char *text, size_t capacity);
 
 #endif

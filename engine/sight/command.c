@@ -13,15 +13,15 @@ struct pending {
     struct evhttp_request *request;                         /* [its connection is gone] */
     size_t size;
     char *reply;
-    pending_t *next, **link;                                /* list of the dashboard's */
+    pending_t *next, **pprev;                               /* list of the dashboard's */
 };
 
 static void pending_free(pending_t *p)
 {
     pthread_mutex_lock(&p->dashboard->lock);
-    *p->link = p->next;
+    *p->pprev = p->next;
     if (p->next)
-        p->next->link = p->link;
+        p->next->pprev = p->pprev;
     pthread_mutex_unlock(&p->dashboard->lock);
     pl_free(p->reply);
     pl_free(p);
@@ -36,9 +36,9 @@ static pending_t *pending_new(pl_dashboard_t *d, struct evhttp_request *request)
     *p = (pending_t){.dashboard = d,
                      .request = request,
                      .next = d->pending,
-                     .link = &d->pending};
+                     .pprev = &d->pending};
     if (p->next)
-        p->next->link = &p->next;
+        p->next->pprev = &p->next;
     d->pending = p;
     pthread_mutex_unlock(&d->lock);
     return p;

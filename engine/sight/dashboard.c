@@ -1,6 +1,6 @@
 /* dashboard.c - a page that shows the runs of an engine: its life
  *
- * Three threads meet here and none waits for another: the hub writes to the board, log
+ * Three threads meet here and none waits for another: the hub writes to the run view, log
  * lines come from anywhere, and the server, on a thread of its own, reads. */
 #include "sight/dashboard.h"
 
@@ -20,13 +20,13 @@
 
 static void tap_record(void *self, const pl_tap_record_t *record)
 {
-    pl_board_record(((pl_dashboard_t *)self)->board, record);
+    pl_run_view_record(((pl_dashboard_t *)self)->view, record);
 }
 
 static void tap_gap(void *self, int rank, uint64_t count)
 {
     (void)rank;
-    pl_board_gap(((pl_dashboard_t *)self)->board, count);
+    pl_run_view_gap(((pl_dashboard_t *)self)->view, count);
 }
 
 static void tap_tick(void *self)
@@ -48,7 +48,7 @@ static const pl_tap_ops_t tap = {.record = tap_record,
 static void hear_log(pl_log_level_t level, int rank, const char *actor, const char *text,
                      void *user)
 {
-    pl_board_log(((pl_dashboard_t *)user)->board, level, rank, actor, text);
+    pl_run_view_log(((pl_dashboard_t *)user)->view, level, rank, actor, text);
 }
 
 /* ---- the server's clock ---- */
@@ -106,8 +106,8 @@ static int dashboard_open(pl_dashboard_t *d, const char *address, pl_error_t *er
         return code;
     if (getrandom(&d->boot, sizeof d->boot, 0) != sizeof d->boot)
         return pl_fail(err, PL_EIO, "no random numbers");
-    d->board = pl_board_new(d->runtime->began, err);
-    if (!d->board)
+    d->view = pl_run_view_new(d->runtime->began, err);
+    if (!d->view)
         return PL_ENOMEM;
     code = server_open(d, address, err);
     if (code != PL_OK)
@@ -136,7 +136,7 @@ pl_dashboard_t *pl_dashboard_start(pl_runtime_t *runtime, pl_reactor_t *control,
     pthread_mutex_init(&d->lock, NULL);
     int code = dashboard_open(d, address, &own);
     if (code == PL_OK && known)
-        pl_board_recall(d->board, known);
+        pl_run_view_recall(d->view, known);
     if (code == PL_OK && pl_tap_add(runtime, &tap, d, &own) == PL_OK) {
         pl_log_listen(&d->ear);
         return d;
@@ -184,7 +184,7 @@ void pl_dashboard_free(pl_dashboard_t *d)
     if (!d)
         return;
     command_end(d);
-    pl_board_free(d->board);
+    pl_run_view_free(d->view);
     pthread_mutex_destroy(&d->lock);
     explicit_bzero(d->token, sizeof d->token);
     explicit_bzero(d->url, sizeof d->url);

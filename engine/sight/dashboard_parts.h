@@ -10,7 +10,7 @@
 #include <event2/http.h>
 
 #include "base/log.h"
-#include "sight/board.h"
+#include "sight/run_view.h"
 #include "sight/dashboard.h"
 #include "sight/token.h"
 
@@ -44,7 +44,7 @@ typedef struct viewer {
     struct evhttp_request *request;
     uint64_t since;                                        /* the item that it has */
     int64_t heard;                                         /* pl_now(): took all it got */
-    struct viewer *next, **link;
+    struct viewer *next, **pprev;
 } viewer_t;
 
 typedef struct pending pending_t;
@@ -53,7 +53,7 @@ struct pl_dashboard {
     pl_runtime_t *runtime;
     pl_reactor_t *control;
     pl_commander_t commander;
-    pl_board_t *board;
+    pl_run_view_t *view;
     pl_log_ear_t ear;
     char token[PL_TOKEN_TEXT], url[256], cookie[32], host[64];
     uint32_t boot;                      /* random: items of another server mean nothing */

@@ -60,7 +60,7 @@ static void details_forget(explain_t *x)
     json_array_clear(x->events);
     json_array_clear(x->commands);
     explain_forget_times(x);
-    for (size_t k = 0; k < x->notes.room; k++)
+    for (size_t k = 0; k < x->notes.capacity; k++)
         if (x->notes.key[k]) {
             call_note_t *note = x->notes.value[k];
             note->actor = note->wait = NULL;
@@ -118,10 +118,10 @@ static void note_take(explain_t *x, const pl_open_t *open)
 
 /* ---- the end of the run ---- */
 
-static void keep(char room[REASON_MOST], const char *text)
+static void keep(char to[REASON_MOST], const char *text)
 {
     if (*text)
-        snprintf(room, REASON_MOST, "%s", text);
+        snprintf(to, REASON_MOST, "%s", text);
 }
 
 /* Ranks that were started again go on: what came before has done no lasting harm. */

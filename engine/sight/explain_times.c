@@ -257,7 +257,7 @@ void explain_time_ends(explain_t *x, const pl_open_t *open, const call_note_t *n
 
 static void meters_end(explain_t *x, const pl_map_t *map)
 {
-    for (size_t k = 0; k < map->room; k++) {
+    for (size_t k = 0; k < map->capacity; k++) {
         sum_t *sum = map->key[k] ? map->value[k] : NULL;
         const int64_t time = sum ? explain_heard(x, sum->origin) : 0;
         if (sum && sum->own.count)
@@ -296,7 +296,7 @@ static json_t *sums_json(const pl_map_t *map, json_t *(*make)(const sum_t *))
     size_t count = 0;
     if (!sorted)
         return list;
-    for (size_t k = 0; k < map->room; k++)
+    for (size_t k = 0; k < map->capacity; k++)
         if (map->key[k])
             sorted[count++] = map->value[k];
     qsort(sorted, count, sizeof *sorted, by_time);
@@ -332,8 +332,8 @@ static json_t *wait_json(const sum_t *s)
 static int64_t working(const pl_rank_times_t *times)
 {
     const pl_work_times_t *t = &times->steps;
-    return t->part[PL_PART_DATA] + t->part[PL_PART_FORWARD] + t->part[PL_PART_BACKWARD]
-           + t->part[PL_PART_OPTIMIZER] + t->engine;
+    return t->stage[PL_STEP_DATA] + t->stage[PL_STEP_FORWARD] + t->stage[PL_STEP_BACKWARD]
+           + t->stage[PL_STEP_OPTIMIZER] + t->engine;
 }
 
 /* Ranks take their steps together, so the slowest is the one that the others wait for: it
@@ -342,7 +342,7 @@ static int slowest_of(const pl_map_t *ranks)
 {
     int slowest = -1;
     int64_t most = 0, least = INT64_MAX;
-    for (size_t k = 0; k < ranks->room; k++) {
+    for (size_t k = 0; k < ranks->capacity; k++) {
         const int64_t work = ranks->key[k] ? working(ranks->value[k]) : 0;
         if (!ranks->key[k])
             continue;

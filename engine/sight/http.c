@@ -155,7 +155,7 @@ static void serve_readyz(pl_dashboard_t *d, struct evhttp_request *request)
              closing ? "closing, runs"
              : stuck ? "stuck, runs"
                      : "runs",
-             pl_board_living(d->board));
+             pl_run_view_living(d->view));
     answer_text(d, request, ready ? 200 : 503, TEXT, text);
 }
 
@@ -163,7 +163,7 @@ static void serve_readyz(pl_dashboard_t *d, struct evhttp_request *request)
 
 static void serve_metrics(pl_dashboard_t *d, struct evhttp_request *request)
 {
-    char *text = pl_board_metrics(d->board);
+    char *text = pl_run_view_metrics(d->view);
     struct evbuffer *body = text ? evbuffer_new() : NULL;
     if (!body) {
         pl_text_free(text);
@@ -192,7 +192,7 @@ static void serve_metrics(pl_dashboard_t *d, struct evhttp_request *request)
 
 static void serve_state(pl_dashboard_t *d, struct evhttp_request *request)
 {
-    char *text = pl_board_state(d->board);
+    char *text = pl_run_view_state(d->view);
     if (text)
         answer_text(d, request, 200, "application/json", text);
     else

@@ -49,8 +49,8 @@ static bool put(journal_t *j, pl_journal_type_t type, const void *head, size_t h
 uint32_t pl_journal_hash(const pl_message_info_t *info)
 {
     uint32_t sum = pl_crc32c(0, info->name, strlen(info->name) + 1);
-    for (int part = 0; part < 3; part++) {
-        for (const pl_field_info_t *f = info->fields[part]; f->name; f++) {
+    for (int section = 0; section < 3; section++) {
+        for (const pl_field_info_t *f = info->fields[section]; f->name; f++) {
             const unsigned char type = (unsigned char)f->type;
             sum = pl_crc32c(sum, f->name, strlen(f->name) + 1);
             sum = pl_crc32c(sum, &type, sizeof type);

@@ -33,7 +33,7 @@ struct pl_journal {
     int64_t time;
     pl_journal_item_t item;
     char line[PL_TAP_LINE_MOST];
-    _Alignas(8) unsigned char room[PL_JOURNAL_MOST + 8];
+    _Alignas(8) unsigned char buffer[PL_JOURNAL_MOST + 8];
 };
 
 /* ---- records ---- */
@@ -106,7 +106,7 @@ static bool find_head(pl_journal_t *j, pl_journal_record_t r)
     return damaged(j, from, j->offset - from, "no record begins there");
 }
 
-/* The next record into the room, whole; false: it is damaged, or there is none. */
+/* The next record into the buffer, whole; false: it is damaged, or there is none. */
 static bool record_read(pl_journal_t *j, pl_journal_record_t *r)
 {
     const uint64_t at = j->offset;
@@ -115,10 +115,10 @@ static bool record_read(pl_journal_t *j, pl_journal_record_t *r)
     if (!is_head(r))
         return find_head(j, *r);
     const size_t size = r->size + -(size_t)r->size % 8, whole = sizeof *r + size;
-    if (fread(j->room, 1, size, j->file) != size)
+    if (fread(j->buffer, 1, size, j->file) != size)
         return cut_off(j);
     j->offset += whole;
-    if (r->sum != pl_crc32c(0, j->room, r->size))
+    if (r->sum != pl_crc32c(0, j->buffer, r->size))
         return damaged(j, at, whole, "the checksum does not match");
     return !j->is_whole || damaged(j, at, whole, "data follows the end record");
 }
@@ -136,7 +136,7 @@ static bool take_kind(pl_journal_t *j, const pl_journal_record_t *r)
     pl_journal_kind_t kind;
     if (r->size != sizeof kind)
         return content_damaged(j, r, "a record of an actor kind has a wrong size");
-    memcpy(&kind, j->room, sizeof kind);
+    memcpy(&kind, j->buffer, sizeof kind);
     if (kind.number >= KINDS || !memchr(kind.name, 0, sizeof kind.name))
         return content_damaged(j, r, "a record of an actor kind is invalid");
     j->kind[kind.number] = pl_kind_enter(kind.name, kind.level, NULL);
@@ -156,13 +156,14 @@ static bool take_message(pl_journal_t *j, const pl_journal_record_t *r)
     pl_tap_record_t *record = &j->item.record;
     if (r->size < sizeof head + sizeof record->envelope)
         return content_damaged(j, r, "a message is too short");
-    memcpy(&head, j->room, sizeof head);
+    memcpy(&head, j->buffer, sizeof head);
     if (head.seq > INT64_MAX || head.time < 0)
         return content_damaged(j, r, "a message has an invalid number or time");
-    *record = (pl_tap_record_t){.stamp = {head.seq, head.time, head.rank},
-                                .origin = head.origin,
-                                .was_kept = true,
-                                .frame = {j->room + sizeof head, r->size - sizeof head}};
+    *record =
+        (pl_tap_record_t){.stamp = {head.seq, head.time, head.rank},
+                          .origin = head.origin,
+                          .was_kept = true,
+                          .frame = {j->buffer + sizeof head, r->size - sizeof head}};
     memcpy(&record->envelope, record->frame.data, sizeof record->envelope);
     if (record->envelope.message >= MESSAGES || !j->is_known[record->envelope.message]) {
         j->strange++;
@@ -181,7 +182,7 @@ static bool take_gap(pl_journal_t *j, const pl_journal_record_t *r)
     pl_journal_gap_t gap;
     if (r->size != sizeof gap)
         return content_damaged(j, r, "a record of a gap has a wrong size");
-    memcpy(&gap, j->room, sizeof gap);
+    memcpy(&gap, j->buffer, sizeof gap);
     if (gap.count > INT64_MAX)
         return content_damaged(j, r, "a record of a gap is invalid");
     j->item.is_gap = true;
@@ -276,9 +277,9 @@ static int begin_read(pl_journal_t *j, pl_error_t *err)
         damage_tell(j, err);
         return PL_EFORMAT;
     }
-    json_t *begin = r.type == PL_JOURNAL_BEGIN
-                        ? pl_json_read((char *)j->room, r.size, "its first record", NULL)
-                        : NULL;
+    json_t *begin = r.type == PL_JOURNAL_BEGIN ? pl_json_read((char *)j->buffer, r.size,
+                                                              "its first record", NULL)
+                                               : NULL;
     const int code = begin ? begin_check(j, begin, err)
                            : pl_fail(err, PL_EFORMAT, "%s: its first record is invalid",
                                      j->path);

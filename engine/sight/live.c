@@ -21,8 +21,8 @@ static const char *update_for(pl_dashboard_t *d, uint64_t since, bool is_new_tic
         return d->update.text;
     pl_text_free(d->update.text);
     d->update.since = since;
-    d->update.text = pl_board_json(d->board, since, &d->update.until,
-                                   &d->update.has_more);
+    d->update.text = pl_run_view_json(d->view, since, &d->update.until,
+                                      &d->update.has_more);
     return d->update.text;
 }
 
@@ -57,9 +57,9 @@ static void viewer_gone(struct evhttp_connection *connection, void *user)
 {
     (void)connection;
     viewer_t *v = user;
-    *v->link = v->next;
+    *v->pprev = v->next;
     if (v->next)
-        v->next->link = v->link;
+        v->next->pprev = v->pprev;
     v->dashboard->viewer_count--;
     http_forget(v->request);
     pl_free(v);
@@ -101,9 +101,9 @@ void live_begin(pl_dashboard_t *d, struct evhttp_request *request)
                     .request = request,
                     .since = item_it_has(d, request),
                     .next = d->viewers,
-                    .link = &d->viewers};
+                    .pprev = &d->viewers};
     if (v->next)
-        v->next->link = &v->next;
+        v->next->pprev = &v->next;
     d->viewers = v;
     d->viewer_count++;
     d->answered[2]++;

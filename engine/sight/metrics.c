@@ -1,4 +1,4 @@
-/* metrics.c - the board in Prometheus' text format
+/* metrics.c - the run view in Prometheus' text format
  *
  * Names, units and types as prometheus.io/docs/practices/naming has them: base units,
  * counters end in _total, one family in one piece. */
@@ -10,22 +10,22 @@
 
 #include "base/alloc.h"
 #include "base/utf8.h"
-#include "sight/board_parts.h"
+#include "sight/run_view_parts.h"
 
 typedef struct sheet {
     char *text;
-    size_t length, room;
+    size_t length, capacity;
     bool failed;
 } sheet_t;
 
 static void write_bytes(sheet_t *s, const char *text, size_t length)
 {
-    if (s->room - s->length <= length && !s->failed) {
-        const size_t room = s->room * 2 + length + 1024;
-        char *grown = pl_resize(s->text, room);
+    if (s->capacity - s->length <= length && !s->failed) {
+        const size_t capacity = s->capacity * 2 + length + 1024;
+        char *grown = pl_resize(s->text, capacity);
         s->failed = !grown;
         s->text = grown ? grown : s->text;
-        s->room = grown ? room : s->room;
+        s->capacity = grown ? capacity : s->capacity;
     }
     if (s->failed)
         return;
@@ -139,7 +139,7 @@ static const run_value_t run_values[] = {
      failed_saves_of},
 };
 
-static void write_run_values(sheet_t *s, const pl_board_t *b)
+static void write_run_values(sheet_t *s, const pl_run_view_t *b)
 {
     char shown[40];
     for (size_t v = 0; v < sizeof run_values / sizeof *run_values; v++) {
@@ -152,7 +152,7 @@ static void write_run_values(sheet_t *s, const pl_board_t *b)
     }
 }
 
-static void write_run_info(sheet_t *s, const pl_board_t *b)
+static void write_run_info(sheet_t *s, const pl_run_view_t *b)
 {
     char dir[600], module[600], status[600];
     family(s, "run_info", "gauge", "Always 1; the labels describe the run.");
@@ -165,7 +165,7 @@ static void write_run_info(sheet_t *s, const pl_board_t *b)
                        quoted(b->run[k].module, module), quoted(b->run[k].doing, status));
 }
 
-static void write_figures(sheet_t *s, const pl_board_t *b)
+static void write_figures(sheet_t *s, const pl_run_view_t *b)
 {
     char name[600], shown[40];
     family(
@@ -200,7 +200,7 @@ static void write_steps_of(sheet_t *s, const run_t *run)
                run->number, run->all.count);
 }
 
-static void write_steps(sheet_t *s, const pl_board_t *b)
+static void write_steps(sheet_t *s, const pl_run_view_t *b)
 {
     family(s, "step_seconds", "histogram",
            "Time of each step of the run, from the end of the previous step or the start "
@@ -222,7 +222,7 @@ static void write_stages_of(sheet_t *s, const run_t *run)
                        number((double)run->stage[rank][k], shown));
 }
 
-static void write_ranks(sheet_t *s, const pl_board_t *b)
+static void write_ranks(sheet_t *s, const pl_run_view_t *b)
 {
     char shown[40];
     family(s, "rank_own_seconds", "gauge",
@@ -271,7 +271,7 @@ static double device_value(const run_t *run, int rank, const device_value_t *wha
     return value;
 }
 
-static void write_devices(sheet_t *s, const pl_board_t *b)
+static void write_devices(sheet_t *s, const pl_run_view_t *b)
 {
     char shown[40];
     for (size_t v = 0; v < sizeof device_values / sizeof *device_values; v++) {
@@ -296,7 +296,7 @@ static bool is_up(const run_t *run, int place)
     return is_up;
 }
 
-static void write_standstill(sheet_t *s, const pl_board_t *b)
+static void write_standstill(sheet_t *s, const pl_run_view_t *b)
 {
     char shown[40];
     family(s, "stalled_seconds", "gauge",
@@ -317,7 +317,7 @@ static void write_standstill(sheet_t *s, const pl_board_t *b)
 
 /* ---- of the engine ---- */
 
-static void write_engine(sheet_t *s, const pl_board_t *b)
+static void write_engine(sheet_t *s, const pl_run_view_t *b)
 {
     static const char *const levels[] = {"error", "warning", "info"};
     family(s, "runs_started_total", "counter", "Runs that the program started.");
@@ -325,7 +325,7 @@ static void write_engine(sheet_t *s, const pl_board_t *b)
     family(s, "runs_ended_total", "counter", "Runs that have ended, by status.");
     for (int k = 0; k < 3; k++)
         write_line(s, "paceline_runs_ended_total{status=\"%s\"} %" PRIu64 "\n",
-                   board_ended[k], b->ended[k]);
+                   run_view_ended[k], b->ended[k]);
     family(s, "messages_total", "counter", "Messages between actors that were seen.");
     for (int k = 0; k < PL_KINDS; k++)
         write_line(s, "paceline_messages_total{kind=\"%s\"} %" PRIu64 "\n",
@@ -344,19 +344,19 @@ static void write_engine(sheet_t *s, const pl_board_t *b)
                    b->log_levels[k]);
 }
 
-char *pl_board_metrics(pl_board_t *board)
+char *pl_run_view_metrics(pl_run_view_t *view)
 {
     sheet_t sheet = {0};
-    pthread_mutex_lock(&board->lock);
-    write_engine(&sheet, board);
-    write_run_info(&sheet, board);
-    write_run_values(&sheet, board);
-    write_figures(&sheet, board);
-    write_steps(&sheet, board);
-    write_ranks(&sheet, board);
-    write_devices(&sheet, board);
-    write_standstill(&sheet, board);
-    pthread_mutex_unlock(&board->lock);
+    pthread_mutex_lock(&view->lock);
+    write_engine(&sheet, view);
+    write_run_info(&sheet, view);
+    write_run_values(&sheet, view);
+    write_figures(&sheet, view);
+    write_steps(&sheet, view);
+    write_ranks(&sheet, view);
+    write_devices(&sheet, view);
+    write_standstill(&sheet, view);
+    pthread_mutex_unlock(&view->lock);
     if (!sheet.failed)
         return sheet.text;
     pl_free(sheet.text);

@@ -55,10 +55,10 @@ static void waited(const pl_rank_times_t *t, pl_work_times_t *work, int64_t begi
     int64_t data = covered(t->data, t->data_count, begin, end),
             collective = covered(t->collective, t->collective_count, begin, end);
     collective = collective < rest ? collective : rest;
-    work->part[PL_PART_COLLECTIVE] += collective;
+    work->stage[PL_STEP_COLLECTIVE] += collective;
     rest -= collective;
     data = data < rest ? data : rest;
-    work->part[PL_PART_DATA] += data;
+    work->stage[PL_STEP_DATA] += data;
     work->engine += rest - data;
 }
 
@@ -82,7 +82,7 @@ static void stood_still(const pl_rank_times_t *t, pl_work_times_t *work, int64_t
 
 void pl_rank_times_pause(pl_map_t *ranks, int64_t begin, int64_t end)
 {
-    for (size_t k = 0; k < ranks->room; k++) {
+    for (size_t k = 0; k < ranks->capacity; k++) {
         pl_rank_times_t *t = ranks->key[k] ? ranks->value[k] : NULL;
         if (t)
             t->pause[t->pause_count++ % PL_RANK_SPANS] = (pl_time_span_t){.begin = begin,
@@ -92,7 +92,7 @@ void pl_rank_times_pause(pl_map_t *ranks, int64_t begin, int64_t end)
 
 void pl_rank_times_again(pl_map_t *ranks)
 {
-    for (size_t k = 0; k < ranks->room; k++)
+    for (size_t k = 0; k < ranks->capacity; k++)
         if (ranks->key[k])
             ((pl_rank_times_t *)ranks->value[k])->busy_until[PL_TRACK_COMPUTE] = 0;
 }
@@ -106,7 +106,7 @@ static void computed(pl_rank_times_t *t, const pl_time_span_t *spans, int count,
         stood_still(t, t->evaluated ? &t->evaluation : work, before, spans[0].begin);
     t->evaluated = evaluates;
     for (int k = 0; k < count; k++)
-        work->part[spans[k].part] += spans[k].end - spans[k].begin;
+        work->stage[spans[k].stage] += spans[k].end - spans[k].begin;
 }
 
 void pl_rank_times_take(pl_map_t *ranks, const pl_open_t *open,
@@ -140,8 +140,9 @@ static json_t *seconds(int64_t time)
 static json_t *work_json(const pl_work_times_t *work)
 {
     json_t *json = json_object();
-    for (int part = 0; part < PL_PARTS; part++)
-        json_object_set_new(json, pl_step_part_names[part], seconds(work->part[part]));
+    for (int stage = 0; stage < PL_STEP_STAGES; stage++)
+        json_object_set_new(json, pl_step_stage_names[stage],
+                            seconds(work->stage[stage]));
     json_object_set_new(json, "engine", seconds(work->engine));
     json_object_set_new(json, "paused", seconds(work->paused));
     return json;

@@ -10,7 +10,7 @@ enum { PL_RANK_SPANS = 16 };
 
 /* Of the steps, or of validation, test and prediction, ns. */
 typedef struct pl_work_times {
-    int64_t part[PL_PARTS], engine;              /* data, collective: the device waited */
+    int64_t stage[PL_STEP_STAGES], engine;       /* data, collective: the device waited */
     int64_t paused;                              /* on somebody's wish */
 } pl_work_times_t;
 

@@ -8,8 +8,8 @@
 
 enum { OPEN_MOST = 100000, PLAYERS_MOST = 100000 };
 
-const char *const pl_step_part_names[PL_PARTS] = {"data", "forward", "backward",
-                                                  "collective", "optimizer"};
+const char *const pl_step_stage_names[PL_STEP_STAGES] = {"data", "forward", "backward",
+                                                         "collective", "optimizer"};
 
 /* ---- players ---- */
 
@@ -73,9 +73,9 @@ pl_open_t *pl_scene_find(const pl_scene_t *scene, uint32_t origin, uint64_t call
 void pl_scene_drop(pl_scene_t *scene, pl_open_t *open)
 {
     pl_map_take(&scene->calls, key_of(open->origin, open->call));
-    *open->link = open->next;
+    *open->pprev = open->next;
     if (open->next)
-        open->next->link = open->link;
+        open->next->pprev = open->pprev;
     pl_free(open);
 }
 
@@ -109,14 +109,14 @@ static pl_open_t *call_begin(pl_scene_t *scene, const pl_tap_record_t *record)
                         .what = what_of(record),
                         .lane = -1,
                         .next = scene->open,
-                        .link = &scene->open};
+                        .pprev = &scene->open};
     if (!open->from || !open->to
         || pl_map_put(&scene->calls, key_of(record->origin, e->call), open) != PL_OK) {
         pl_free(open);
         return NULL;
     }
     if (open->next)
-        open->next->link = &open->next;
+        open->next->pprev = &open->next;
     scene->open = open;
     return open;
 }
@@ -178,9 +178,9 @@ void pl_scene_release(pl_scene_t *scene)
 /* An accelerator and a collective do one thing after the other: what waits there has not
  * begun. */
 static pl_time_span_t span(const pl_open_t *open, int64_t end, pl_stage_track_t track,
-                           pl_step_part_t part, int64_t busy_until[PL_TRACKS])
+                           pl_step_stage_t stage, int64_t busy_until[PL_TRACKS])
 {
-    pl_time_span_t s = {track, part, open->began, end};
+    pl_time_span_t s = {track, stage, open->began, end};
     if (s.begin < busy_until[track])
         s.begin = busy_until[track];
     if (s.end < s.begin)
@@ -190,13 +190,13 @@ static pl_time_span_t span(const pl_open_t *open, int64_t end, pl_stage_track_t 
 }
 
 /* Cuts a span in two, so many seconds of it before the second; false: it stays whole. */
-static bool cut(pl_time_span_t spans[2], double seconds, pl_step_part_t second)
+static bool cut(pl_time_span_t spans[2], double seconds, pl_step_stage_t second)
 {
     const double whole = (double)(spans[0].end - spans[0].begin), first = seconds * 1e9;
     if (!(first > 0))
         return false;
     spans[1] = spans[0];
-    spans[1].part = second;
+    spans[1].stage = second;
     spans[0].end = spans[1].begin += (int64_t)(first < whole ? first : whole);
     return true;
 }
@@ -205,26 +205,26 @@ static int replay_spans(const pl_open_t *open, const pl_tap_record_t *end,
                         int64_t busy_until[PL_TRACKS],
                         pl_time_span_t spans[PL_CALL_SPANS])
 {
-    static const pl_step_part_t parts[] = {PL_PART_FORWARD, PL_PART_BACKWARD,
-                                           PL_PART_OPTIMIZER, PL_PART_BACKWARD,
-                                           PL_PART_BACKWARD};
+    static const pl_step_stage_t stages[] = {PL_STEP_FORWARD, PL_STEP_BACKWARD,
+                                             PL_STEP_OPTIMIZER, PL_STEP_BACKWARD,
+                                             PL_STEP_BACKWARD};
     pl_body_t body;
     pl_error_t error;
     int count = 1;
-    spans[0] = span(open, end->stamp.time, PL_TRACK_COMPUTE, parts[open->what],
+    spans[0] = span(open, end->stamp.time, PL_TRACK_COMPUTE, stages[open->what],
                     busy_until);
     if ((open->what != PL_REPLAY_BOTH && open->what != PL_REPLAY_STEP)
         || end->envelope.kind != PL_KIND_REPLY
         || pl_frame_decode_record(end->frame, &body, &error, NULL) != PL_OK)
         return 1;
     const pl_replay_plan_reply_t *reply = &body.replay_plan_reply;
-    if (cut(spans, reply->forward, PL_PART_BACKWARD)) {
-        spans[0].part = PL_PART_FORWARD;
+    if (cut(spans, reply->forward, PL_STEP_BACKWARD)) {
+        spans[0].stage = PL_STEP_FORWARD;
         count = 2;
     }
     const pl_time_span_t *last = &spans[count - 1];
     const double before = (double)(last->end - last->begin) / 1e9 - reply->then;
-    if (reply->then > 0 && cut(spans + count - 1, before, PL_PART_OPTIMIZER))
+    if (reply->then > 0 && cut(spans + count - 1, before, PL_STEP_OPTIMIZER))
         count++;
     return count;
 }
@@ -234,14 +234,14 @@ int pl_step_spans(const pl_open_t *open, const pl_tap_record_t *end,
 {
     switch (open->message) {
     case PL_MESSAGE_fetch_batch:
-        spans[0] = span(open, end->stamp.time, PL_TRACK_DATA, PL_PART_DATA, busy_until);
+        spans[0] = span(open, end->stamp.time, PL_TRACK_DATA, PL_STEP_DATA, busy_until);
         return 1;
     case PL_MESSAGE_all_reduce:
     case PL_MESSAGE_reduce_scatter:
     case PL_MESSAGE_all_gather:
     case PL_MESSAGE_broadcast:
     case PL_MESSAGE_barrier:
-        spans[0] = span(open, end->stamp.time, PL_TRACK_COLLECTIVE, PL_PART_COLLECTIVE,
+        spans[0] = span(open, end->stamp.time, PL_TRACK_COLLECTIVE, PL_STEP_COLLECTIVE,
                         busy_until);
         return 1;
     case PL_MESSAGE_replay_plan: return replay_spans(open, end, busy_until, spans);

@@ -29,7 +29,7 @@ typedef struct pl_open {
     pl_player_t *from, *to;
     int what;                                       /* of replay_plan: pl_replay_what_t */
     int lane;                                       /* of `to`; below 0: none */
-    struct pl_open *next, **link;                   /* list of all, newest first */
+    struct pl_open *next, **pprev;                  /* list of all, newest first */
 } pl_open_t;
 
 typedef enum pl_replay_what {
@@ -70,20 +70,20 @@ typedef enum pl_stage_track {
     PL_TRACKS
 } pl_stage_track_t;
 
-typedef enum pl_step_part {
-    PL_PART_DATA,
-    PL_PART_FORWARD,
-    PL_PART_BACKWARD,
-    PL_PART_COLLECTIVE,
-    PL_PART_OPTIMIZER,
-    PL_PARTS
-} pl_step_part_t;
+typedef enum pl_step_stage {
+    PL_STEP_DATA,
+    PL_STEP_FORWARD,
+    PL_STEP_BACKWARD,
+    PL_STEP_COLLECTIVE,
+    PL_STEP_OPTIMIZER,
+    PL_STEP_STAGES
+} pl_step_stage_t;
 
-extern const char *const pl_step_part_names[PL_PARTS];
+extern const char *const pl_step_stage_names[PL_STEP_STAGES];
 
 typedef struct pl_time_span {
     pl_stage_track_t track;
-    pl_step_part_t part;
+    pl_step_stage_t stage;
     int64_t begin, end;
 } pl_time_span_t;
 

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/memory.h"
-#include "sight/board.h"
+#include "sight/run_view.h"
 #include "sight/rank_times.h"
 
 enum {
@@ -25,7 +25,7 @@ enum {
 typedef struct state {
     pl_runtime_t *runtime;
     pl_known_t *known;
-    pl_board_t *board;                                      /* [nobody watches] */
+    pl_run_view_t *view;                                    /* [nobody watches] */
     pl_scene_t scene;
     pl_map_t ranks;                           /* of rank_times.h */
     uint64_t pausing;                         /* the newest call for a pause */
@@ -37,7 +37,7 @@ typedef struct state {
 
 static void state_forget(state_t *s)
 {
-    pl_board_free(s->board);
+    pl_run_view_free(s->view);
     pl_scene_release(&s->scene);
     pl_rank_times_forget(&s->ranks);
     json_decref(s->memory);
@@ -51,9 +51,9 @@ static void state_watched(void *self, bool is_watched)
     state_t *s = self;
     state_forget(s);
     if (is_watched)
-        s->board = pl_board_new(s->runtime->began, NULL);
-    if (s->board)
-        pl_board_recall(s->board, s->known);
+        s->view = pl_run_view_new(s->runtime->began, NULL);
+    if (s->view)
+        pl_run_view_recall(s->view, s->known);
 }
 
 /* As the program asks for a pause, and is told that it has come. */
@@ -82,10 +82,10 @@ static void pause_look(state_t *s, const pl_tap_record_t *record)
 static void state_record(void *self, const pl_tap_record_t *record)
 {
     state_t *s = self;
-    if (!s->board)
+    if (!s->view)
         return;
     s->was_kept = record->was_kept;
-    pl_board_record(s->board, record);
+    pl_run_view_record(s->view, record);
     pause_look(s, record);
     if (s->scene.calls.count > CALLS_MOST)
         pl_scene_release(&s->scene);
@@ -99,8 +99,8 @@ static void state_record(void *self, const pl_tap_record_t *record)
 static void state_gap(void *self, int rank, uint64_t count)
 {
     (void)rank;
-    if (((state_t *)self)->board)
-        pl_board_gap(((state_t *)self)->board, count);
+    if (((state_t *)self)->view)
+        pl_run_view_gap(((state_t *)self)->view, count);
 }
 
 /* ---- what it tells ---- */
@@ -137,18 +137,18 @@ static char *state_tell(void *self)
 {
     state_t *s = self;
     uint64_t until;
-    if (!s->board)
+    if (!s->view)
         return NULL;
     if (s->ticks++ % MEMORY_TICKS == 0)
         memory_look(s);
-    char *board = pl_board_json(s->board, INT64_MAX, &until, NULL);
+    char *view = pl_run_view_json(s->view, INT64_MAX, &until, NULL);
     json_t *more = json_pack("{s:O, s:o}", "memory", s->memory, "ranks",
                              pl_rank_times_json(&s->ranks));
     char *rest = more ? pl_json_write(more, PL_JSON_COMPACT) : NULL;
     char *text = NULL;
-    if (board && rest)
-        text = pl_text("{\"version\":1,\"state\":%s,%s", board, rest + 1);
-    pl_text_free(board);
+    if (view && rest)
+        text = pl_text("{\"version\":1,\"state\":%s,%s", view, rest + 1);
+    pl_text_free(view);
     pl_text_free(rest);
     json_decref(more);
     return text;

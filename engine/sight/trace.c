@@ -360,7 +360,7 @@ static void draw_spans(trace_t *trace, const pl_open_t *open,
     const int count = rank ? pl_step_spans(open, record, rank->busy_until, spans) : 0;
     for (int k = 0; k < count; k++)
         draw_span(trace, pid, (int)spans[k].track, names[spans[k].track], spans[k].begin,
-                  spans[k].end, pl_step_part_names[spans[k].part]);
+                  spans[k].end, pl_step_stage_names[spans[k].stage]);
 }
 
 static void draw_figures(trace_t *trace, int pid, int64_t time, const char *metrics)

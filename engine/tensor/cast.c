@@ -42,7 +42,7 @@ static int32_t cast(caster_t *c, int32_t value, pl_dtype_t dtype, const char *pa
                                                          .shape = from.shape,
                                                          .op = g->op_count,
                                                          .grad = from.grad});
-    if (made.id < 0 || PL_GROW(g->op, g->op_count, g->op_room) != PL_OK) {
+    if (made.id < 0 || PL_GROW(g->op, g->op_count, g->op_capacity) != PL_OK) {
         pl_graph_fail(g, PL_ENOMEM, "out of memory");
         return value;
     }
@@ -117,7 +117,7 @@ static void cast_op(caster_t *c, pl_op_t op)
     }
     if (g->error.code)
         return;
-    if (PL_GROW(g->op, g->op_count, g->op_room) == PL_OK)
+    if (PL_GROW(g->op, g->op_count, g->op_capacity) == PL_OK)
         g->op[g->op_count++] = op;
     else
         pl_graph_fail(g, PL_ENOMEM, "out of memory");
@@ -155,7 +155,7 @@ static void cast_all(caster_t *c)
     pl_op_t *op = g->op;
     const int count = g->op_count;
     g->op = NULL;
-    g->op_count = g->op_room = 0;
+    g->op_count = g->op_capacity = 0;
     type_sources(c);
     for (int i = 0; i < count && !g->error.code; i++)
         cast_op(c, op[i]);

@@ -15,12 +15,12 @@ void pl_scope(pl_graph_t *g, const char *format, ...)
 {
     if (g->error.code)
         return;
-    size_t used = strlen(g->scope), room = sizeof g->scope - used;
+    size_t used = strlen(g->scope), capacity = sizeof g->scope - used;
     va_list args;
     va_start(args, format);
-    int length = pl_text_print(g->scope + used, room, format, args);
+    int length = pl_text_print(g->scope + used, capacity, format, args);
     va_end(args);
-    if (length < 0 || (size_t)length + 2 > room
+    if (length < 0 || (size_t)length + 2 > capacity
         || g->scope_depth == sizeof g->scope_mark / sizeof *g->scope_mark) {
         g->scope[used] = '\0';
         pl_refuse(
@@ -189,7 +189,7 @@ static void fetch_add(pl_graph_t *g, const pl_fetch_t *fetch, const char *name, 
                   name, (int)sizeof fetch->name - 1);
         return;
     }
-    if (PL_GROW(g->fetch, g->fetch_count, g->fetch_room) != PL_OK) {
+    if (PL_GROW(g->fetch, g->fetch_count, g->fetch_capacity) != PL_OK) {
         pl_graph_fail(g, PL_ENOMEM, "out of memory");
         return;
     }

@@ -23,7 +23,7 @@ typedef struct backward {
     int *first, *last;                      /* [values] contributions to each, -1: none */
     int *first_reader;                      /* [values] operation, or ops */
     contribution_t *part;
-    int parts, room;
+    int parts, capacity;
     bool *assigned;                             /* [tensors of the model] */
     int *parameter, parameters;                 /* tensors that are one, offsets rising */
     double nominal;
@@ -38,7 +38,7 @@ static void contribute(backward_t *b, int32_t to, pl_node_t part)
     if (part.id < 0 || g->error.code)
         return;
     assert(pl_same_shape(g->value[part.id].shape, g->value[to].shape));
-    if (PL_GROW(b->part, b->parts, b->room) != PL_OK) {
+    if (PL_GROW(b->part, b->parts, b->capacity) != PL_OK) {
         pl_graph_fail(g, PL_ENOMEM, "out of memory");
         return;
     }

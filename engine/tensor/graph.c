@@ -284,7 +284,7 @@ pl_node_t pl_value_add(pl_graph_t *g, const pl_value_t *value)
 {
     if (g->error.code || shape_check(g, value->shape) != PL_OK)
         return PL_NO_NODE;
-    if (PL_GROW(g->value, g->value_count, g->value_room) != PL_OK)
+    if (PL_GROW(g->value, g->value_count, g->value_capacity) != PL_OK)
         return pl_graph_fail(g, PL_ENOMEM, "out of memory");
     g->value[g->value_count] = *value;
     return pl_node_of(g->value_count++);
@@ -411,7 +411,7 @@ pl_node_t pl_emit(pl_graph_t *g, pl_opcode_t code, const pl_node_t *inputs,
     if (attr)
         op.attr = *attr;
     pl_path(g, op.path);
-    if (PL_GROW(g->op, g->op_count, g->op_room) != PL_OK)
+    if (PL_GROW(g->op, g->op_count, g->op_capacity) != PL_OK)
         return pl_graph_fail(g, PL_ENOMEM, "out of memory");
     if (op_outputs(g, &op) != PL_OK)
         return PL_NO_NODE;

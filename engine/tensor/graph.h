@@ -180,11 +180,11 @@ struct pl_graph {
     int64_t exchanged;                       /* elements of PL_REGION_EXCHANGE it uses, */
     int exchanges;                           /* in so many pieces */
     pl_value_t *value;
-    int value_count, value_room;
+    int value_count, value_capacity;
     pl_op_t *op;
-    int op_count, op_room;
+    int op_count, op_capacity;
     pl_fetch_t *fetch;                       /* the loss, when there is one, is fetch 0 */
-    int fetch_count, fetch_room;
+    int fetch_count, fetch_capacity;
 
     struct pl_map *places;             /* of values that are PL_FROM_REGION, number + 1 */
 

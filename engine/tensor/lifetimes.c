@@ -31,7 +31,7 @@ typedef struct planner {
     int *guards;                                   /* [operations + 1] guards before it */
     int *block_of;                                 /* [values] of those that own one */
     block_t *block;                                /* in order of offset, once laid out */
-    int blocks, room;
+    int blocks, capacity;
     size_t arena;
 } planner_t;
 
@@ -205,7 +205,7 @@ static int make_block(planner_t *p, int32_t v)
         p->block[p->block_of[home->offset]].dies = home->dies;
         return PL_OK;
     }
-    if (PL_GROW(p->block, p->blocks, p->room) != PL_OK)
+    if (PL_GROW(p->block, p->blocks, p->capacity) != PL_OK)
         return PL_ENOMEM;
     p->block_of[v] = p->blocks;
     p->block[p->blocks++] = (block_t){.owner = v,

@@ -113,7 +113,7 @@ const pl_tensor_info_t *pl_model_add(pl_model_t *model, const pl_tensor_info_t *
         pl_fail(err, PL_EINVAL, "%s is too large", tensor->name);
         return NULL;
     }
-    if (PL_GROW(model->tensor, model->count, model->room) != PL_OK) {
+    if (PL_GROW(model->tensor, model->count, model->capacity) != PL_OK) {
         pl_no_memory(err);
         return NULL;
     }

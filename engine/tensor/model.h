@@ -26,7 +26,7 @@ typedef struct pl_tensor_info {
 typedef struct pl_model {
     int references;                            /* atomic: its owner's, and each graph's */
     pl_tensor_info_t *tensor;
-    int count, room;
+    int count, capacity;
     pl_map_t names;                        /* hash of a name to number + 1 */
     int64_t params, state;                 /* elements of each region, padding included */
     const pl_precision_ops_t *precision;   /* how they are kept and computed with */

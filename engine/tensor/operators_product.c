@@ -110,8 +110,8 @@ static int64_t windows(int64_t size, int64_t kernel, const pl_attr_t *attr)
     const int64_t most = INT64_MAX / 8;                     /* of sums below */
     if (size > most || kernel > most || attr->padding > most)
         return 0;
-    int64_t room = size + 2 * attr->padding - kernel;
-    return room < 0 ? 0 : room / attr->stride + 1;
+    int64_t extent = size + 2 * attr->padding - kernel;
+    return extent < 0 ? 0 : extent / attr->stride + 1;
 }
 
 static int shape_conv2d(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)

@@ -34,7 +34,7 @@ pl_node_t pl_apply(pl_graph_t *g, const char *name, const pl_node_t *inputs, int
     pl_error_t why = {0};
     if (g->error.code)
         return PL_NO_NODE;
-    pl_attr_t attr = {.table = pl_part_find("operator", name, &why)};
+    pl_attr_t attr = {.table = pl_component_find("operator", name, &why)};
     if (!attr.table)
         return pl_graph_fail(g, why.code, "%s", why.text);
     if (!inputs || count != attr.table->inputs)

@@ -71,7 +71,7 @@ static const pl_precision_ops_t f64_true = {
     .params = PL_F64,
 };
 
-const pl_registration_t pl_precision_parts[] = {
+const pl_registration_t pl_precision_components[] = {
     {"precision", &pl_precision_32_true},
     {"precision", &f64_true},
     {"precision", &f16_mixed},

@@ -12,7 +12,7 @@
 extern const pl_precision_ops_t pl_precision_32_true;
 
 /* All of them, for pl_register(). */
-extern const pl_registration_t pl_precision_parts[];
+extern const pl_registration_t pl_precision_components[];
 
 /* Whether the optimizer keeps the parameters in a wider type, in PL_REGION_MASTER. */
 bool pl_has_master(const pl_precision_ops_t *precision);

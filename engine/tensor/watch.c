@@ -48,9 +48,9 @@ static void look_at_lowest(pl_graph_t *g, pl_op_t *guard)
 
 int pl_graph_watch(pl_graph_t *g, pl_error_t *err)
 {
-    const size_t room = (size_t)g->op_count * (1 + PL_OP_OUTPUTS);
+    const size_t capacity = (size_t)g->op_count * (1 + PL_OP_OUTPUTS);
     const bool scales = g->stage == PL_TRAIN && g->model && g->model->scaling;
-    pl_op_t *op = pl_alloc_array(room, sizeof *op);
+    pl_op_t *op = pl_alloc_array(capacity, sizeof *op);
     bool backward = false;
     int count = 0;
     if (!op)
@@ -73,7 +73,7 @@ int pl_graph_watch(pl_graph_t *g, pl_error_t *err)
     pl_free(g->op);
     g->op = op;
     g->op_count = count;
-    g->op_room = (int)room;
+    g->op_capacity = (int)capacity;
     return pl_graph_check(g, err);
 }
 

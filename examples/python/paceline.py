@@ -70,10 +70,10 @@ def _declare(text):
         getattr(_lib, name).argtypes = [_TYPES[word] for word in arguments.split()]
 
 _TYPES.update(err=_ERR, done=_ON_DONE, progress=_ON_PROGRESS, argc=POINTER(c_int), arrays=POINTER(pl_arrays),
-              argv=POINTER(POINTER(c_char_p)), parts=POINTER(pl_registration), what=POINTER(pl_prediction),
+              argv=POINTER(POINTER(c_char_p)), components=POINTER(pl_registration), what=POINTER(pl_prediction),
               answers=POINTER(pl_answers), request=POINTER(pl_callback_request))
 _declare("""
-    int pl_init(argc argv at err)        text pl_code_name(int)               int pl_register(parts err)
+    int pl_init(argc argv at err)        text pl_code_name(int)               int pl_register(components err)
     int pl_fail(err int text)            int pl_memory_arrays(text arrays err)  int pl_memory_data(text at err)
     at pl_engine_new(at err)             int pl_engine_fd(at)                 void pl_engine_dispatch(at)
     void pl_engine_free(at)              at pl_options_parse(text text err)   void pl_options_free(at)

@@ -29,7 +29,7 @@ typedef struct queue {
 } queue_t;
 
 typedef struct collective {
-    pl_collective_part_t *part;                             /* counted */
+    pl_collective_component_t *component;                   /* counted */
     const pl_collective_ops_t *ops;
     bool opened;
     pl_world_t world;                                       /* size 0: not joined */
@@ -41,15 +41,15 @@ typedef struct collective {
 
 /* ---- its part ---- */
 
-static void part_release(pl_object_t *object)
+static void component_release(pl_object_t *object)
 {
-    pl_collective_part_t *part = (pl_collective_part_t *)object;
-    pl_instance_release(&part->part);
-    pl_text_free((char *)(uintptr_t)part->seat.host);
-    if (part->seat.key)
-        explicit_bzero((unsigned char *)(uintptr_t)part->seat.key, PL_KEY_BYTES);
-    pl_free((unsigned char *)(uintptr_t)part->seat.key);
-    pl_free(part);
+    pl_collective_component_t *component = (pl_collective_component_t *)object;
+    pl_instance_release(&component->component);
+    pl_text_free((char *)(uintptr_t)component->seat.host);
+    if (component->seat.key)
+        explicit_bzero((unsigned char *)(uintptr_t)component->seat.key, PL_KEY_BYTES);
+    pl_free((unsigned char *)(uintptr_t)component->seat.key);
+    pl_free(component);
 }
 
 static bool seat_copy(pl_seat_t *own, const pl_seat_t *seat)
@@ -62,21 +62,22 @@ static bool seat_copy(pl_seat_t *own, const pl_seat_t *seat)
     return !seat->host == !own->host && !seat->key == !key;
 }
 
-pl_collective_part_t *pl_collective_part_new(pl_instance_t *instance,
-                                             const pl_seat_t *seat, pl_error_t *err)
+pl_collective_component_t *pl_collective_component_new(pl_instance_t *instance,
+                                                       const pl_seat_t *seat,
+                                                       pl_error_t *err)
 {
-    pl_collective_part_t *part = pl_alloc(sizeof *part);
-    if (!part) {
+    pl_collective_component_t *component = pl_alloc(sizeof *component);
+    if (!component) {
         pl_instance_release(instance);
         pl_no_memory(err);
         return NULL;
     }
-    pl_object_init(&part->object, part_release);
-    part->part = *instance;
+    pl_object_init(&component->object, component_release);
+    component->component = *instance;
     *instance = (pl_instance_t){0};
-    if (!seat || seat_copy(&part->seat, seat))
-        return part;
-    pl_object_unref(part);
+    if (!seat || seat_copy(&component->seat, seat))
+        return component;
+    pl_object_unref(component);
     pl_no_memory(err);
     return NULL;
 }
@@ -147,7 +148,7 @@ static int operation_begin(const collective_t *c, pl_operation_t *op, pl_error_t
         return pl_fail(err, PL_EUNSUPPORTED, "the collective \"%s\" does not support %s",
                        c->ops->name, pl_move_name(op->want.move));
     op->want.memory = op->memory ? op->memory->number : 0;
-    return slots[op->want.move](c->part->part.self, op, err);
+    return slots[op->want.move](c->component->component.self, op, err);
 }
 
 static void queue_go_on(collective_t *c, queue_t *q);
@@ -167,7 +168,7 @@ static void operation_failed(collective_t *c, queue_t *q, const pl_error_t *why)
     const pl_error_t told = *why;
     failure_keep(c, &told);
     entry_end(entry_take(q), &told);
-    c->ops->give_up(c->part->part.self, &told);
+    c->ops->give_up(c->component->component.self, &told);
 }
 
 static void operation_done(pl_operation_t *op, const pl_error_t *err)
@@ -209,7 +210,7 @@ static int enqueue(collective_t *c, pl_call_t *call, const pl_want_t *want,
     if (!entry) {                             /* others would meet what comes behind it */
         pl_no_memory(err);
         failure_keep(c, err);
-        c->ops->give_up(c->part->part.self, err);
+        c->ops->give_up(c->component->component.self, err);
         return PL_ENOMEM;
     }
     entry->op = (pl_operation_t){.want = *want,
@@ -235,11 +236,11 @@ static void collective_advance(void *self)
 {
     collective_t *c = self;
     pl_error_t err = {0};
-    c->ops->advance(c->part->part.self);
+    c->ops->advance(c->component->component.self);
     if (!c->ops->device || !c->ops->alive || c->device.under_way || !c->world.size
-        || c->ops->alive(c->part->part.self, &err) == PL_OK)
+        || c->ops->alive(c->component->component.self, &err) == PL_OK)
         return;
-    c->ops->give_up(c->part->part.self, &err);
+    c->ops->give_up(c->component->component.self, &err);
     pl_actor_end(self, &err);
 }
 
@@ -251,11 +252,11 @@ static int on_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error
     int descriptor = -1;
     c->host.last = &c->host.first;
     c->device.last = &c->device.first;
-    c->part = pl_object_ref(body->start.context);
-    c->ops = c->part->part.ops;
+    c->component = pl_object_ref(body->start.context);
+    c->ops = c->component->component.ops;
     c->opened = true;                             /* close() also after a failed open() */
-    int code = c->ops->open(c->part->part.self, &c->part->seat, address, &descriptor,
-                            err);
+    int code = c->ops->open(c->component->component.self, &c->component->seat, address,
+                            &descriptor, err);
     if (code == PL_OK)
         code = pl_watch(self, descriptor, collective_advance, err);
     if (code == PL_OK)
@@ -310,7 +311,7 @@ static void give_up(collective_t *c, const queue_t *q, bool late)
                 pl_arrived_text(q->first->arrived, c->world.size, text));
     else
         pl_fail(&why, PL_ECANCELLED, "the caller has ended");
-    c->ops->give_up(c->part->part.self, &why);
+    c->ops->give_up(c->component->component.self, &why);
 }
 
 static void on_cancel(void *self, pl_call_t *call)
@@ -318,7 +319,7 @@ static void on_cancel(void *self, pl_call_t *call)
     collective_t *c = self;
     if (pl_is_life(self, call)) {
         if (c->host.under_way || c->device.under_way)
-            c->ops->give_up(c->part->part.self,
+            c->ops->give_up(c->component->component.self,
                             &(pl_error_t){.code = PL_ECANCELLED,
                                           .text = "the collective is ending"});
         pl_actor_end(self, c->failure.code == PL_OK ? NULL : &c->failure);
@@ -337,12 +338,12 @@ static void collective_release(void *self)
 {
     collective_t *c = self;
     if (c->opened)
-        c->ops->close(c->part->part.self);
+        c->ops->close(c->component->component.self);
     while (c->host.first)                    /* their calls are answered by the runtime */
         entry_free(entry_take(&c->host));
     while (c->device.first)
         entry_free(entry_take(&c->device));
-    pl_object_unref(c->part);
+    pl_object_unref(c->component);
     pl_text_free(c->addresses);
     pl_free((char **)(uintptr_t)c->world.address);
 }
@@ -372,7 +373,8 @@ static int on_compile_sums(void *self, pl_call_t *call, const pl_body_t *body,
     collective_t *c = self;
     const pl_lent_t *memory = (const pl_lent_t *)body->compile_sums.memory;
     const int code = c->ops->compile_sums
-                         ? c->ops->compile_sums(c->part->part.self, memory->device,
+                         ? c->ops->compile_sums(c->component->component.self,
+                                                memory->device,
                                                 (pl_dtype_t)body->compile_sums.dtype, err)
                          : PL_OK;
     return code == PL_OK ? pl_reply_compile_sums(call, &(pl_compile_sums_reply_t){0})
@@ -463,7 +465,7 @@ static int on_abort(void *self, pl_call_t *call, const pl_body_t *body, pl_error
     collective_t *c = self;
     pl_error_t why;
     pl_fail(&why, PL_ECANCELLED, "%s", body->abort.reason);
-    c->ops->give_up(c->part->part.self, &why);
+    c->ops->give_up(c->component->component.self, &why);
     return pl_reply_abort(call, &(pl_abort_reply_t){0});
 }
 
@@ -497,6 +499,6 @@ static const pl_actor_ops_t collective_actor = {
 
 const pl_actor_ops_t *pl_collective_actor(const char *name, pl_error_t *err)
 {
-    const pl_part_t *part = pl_part_find("collective", name, err);
-    return part ? pl_actor_kind(&collective_actor, part->name, err) : NULL;
+    const pl_component_t *component = pl_component_find("collective", name, err);
+    return component ? pl_actor_kind(&collective_actor, component->name, err) : NULL;
 }

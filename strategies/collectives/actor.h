@@ -11,18 +11,18 @@ extern "C" {
 #endif
 
 /* The context of `start`: which collective, and where this rank sits. */
-typedef struct pl_collective_part {
+typedef struct pl_collective_component {
     pl_object_t object;
-    pl_instance_t part;                                     /* pl_collective_ops_t */
+    pl_instance_t component;                                /* pl_collective_ops_t */
     pl_seat_t seat;                                         /* its text and key are the
                                                                object's */
-} pl_collective_part_t;
+} pl_collective_component_t;
 
 /* Takes the part over, also on failure, and copies the seat [on loopback, without a
  * key]. */
-PL_API pl_collective_part_t *pl_collective_part_new(pl_instance_t *part,
-                                                    const pl_seat_t *seat,
-                                                    pl_error_t *err);
+PL_API pl_collective_component_t *pl_collective_component_new(pl_instance_t *component,
+                                                              const pl_seat_t *seat,
+                                                              pl_error_t *err);
 
 /* The table of the actor for a collective of that name, which is the registry's:
  * "collective.shm" in the stream; to be started on a thread of its own.

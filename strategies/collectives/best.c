@@ -22,7 +22,7 @@ static const char *const names[CHOICES] = {"shm", "tcp"};
 static const char between[] = " | ";
 
 typedef struct choice {
-    pl_instance_t part;
+    pl_instance_t component;
     const pl_collective_ops_t *ops;                         /* [not open] */
     char address[PL_ADDRESS_TEXT];
 } choice_t;
@@ -49,11 +49,11 @@ typedef struct best {
 static void choice_close(choice_t *choice)
 {
     if (choice->ops)
-        choice->ops->close(choice->part.self);
+        choice->ops->close(choice->component.self);
     choice->ops = NULL;
     choice->address[0] = '\0';
-    pl_instance_release(&choice->part);
-    choice->part = (pl_instance_t){0};
+    pl_instance_release(&choice->component);
+    choice->component = (pl_instance_t){0};
 }
 
 static int choice_open(best_t *b, choice_t *choice, const char *name,
@@ -63,12 +63,14 @@ static int choice_open(best_t *b, choice_t *choice, const char *name,
     json_t *value = json_string(name);
     const pl_instance_request_t request = {.role = "collective", .value = value};
     struct epoll_event event = {.events = EPOLLIN};
-    int code = value ? pl_instance_make(&choice->part, &request, err) : pl_no_memory(err);
+    int code = value ? pl_instance_make(&choice->component, &request, err)
+                     : pl_no_memory(err);
     json_decref(value);
     if (code != PL_OK)
         return code;
-    choice->ops = choice->part.ops;
-    code = choice->ops->open(choice->part.self, seat, choice->address, &descriptor, err);
+    choice->ops = choice->component.ops;
+    code = choice->ops->open(choice->component.self, seat, choice->address, &descriptor,
+                             err);
     if (code == PL_OK && epoll_ctl(b->epoll, EPOLL_CTL_ADD, descriptor, &event) != 0)
         code = pl_fail(err, PL_EIO, "cannot wait for the collective %s: %s", name,
                        strerror(errno));
@@ -175,7 +177,7 @@ static int choose_one(best_t *b, const pl_world_t *world, int which)
 {
     b->world = (pl_world_t){world->rank, world->size, b->table[which]};
     b->ops = b->choice[which].ops;
-    b->self = b->choice[which].part.self;
+    b->self = b->choice[which].component.self;
     choice_close(&b->choice[!which]);
     return PL_OK;
 }
@@ -184,8 +186,8 @@ static int choose_both(best_t *b, const pl_world_t *world, pl_error_t *err)
 {
     b->world = (pl_world_t){world->rank, world->size, b->table[TCP],
                             .machine = b->machine};
-    b->nodes.shm = b->choice[SHM].part.self;
-    b->nodes.tcp = b->choice[TCP].part.self;
+    b->nodes.shm = b->choice[SHM].component.self;
+    b->nodes.tcp = b->choice[TCP].component.self;
     b->ops = &pl_nodes_collective;
     b->self = &b->nodes;
     return nodes_make(&b->nodes, &b->world, b->table[SHM], err);
@@ -268,7 +270,7 @@ static void best_give_up(void *self, const pl_error_t *why)
     best_t *b = self;
     for (int k = 0; k < CHOICES; k++)
         if (b->choice[k].ops)
-            b->choice[k].ops->give_up(b->choice[k].part.self, why);
+            b->choice[k].ops->give_up(b->choice[k].component.self, why);
 }
 
 static void best_close(void *self)

@@ -27,10 +27,10 @@ const char *pl_collective_automatic(const pl_options_t *o)
 {
     const char *name = pl_options_choice(o, "trainer.accelerator",
                                          pl_accelerator_automatic(o));
-    const pl_accelerator_ops_t *accelerator = pl_part_offered("accelerator", name);
+    const pl_accelerator_ops_t *accelerator = pl_component_offered("accelerator", name);
     const char *device = accelerator ? accelerator->memory_kind : NULL;
     for (size_t k = 0; device && k < sizeof preferred / sizeof *preferred; k++) {
-        const pl_collective_ops_t *ops = pl_part_offered("collective", preferred[k]);
+        const pl_collective_ops_t *ops = pl_component_offered("collective", preferred[k]);
         pl_error_t why = {0};
         if (!ops || !ops->available || !ops->device || strcmp(ops->device, device) != 0)
             continue;
@@ -47,7 +47,7 @@ int pl_collective_report(const char *collective, pl_fact_t tell, void *user,
     if (pl_given(tell, "a function", err) != PL_OK)
         return PL_EINVAL;
     pl_error_t why = {0};
-    const pl_collective_ops_t *ops = pl_part_find("collective", collective, &why);
+    const pl_collective_ops_t *ops = pl_component_find("collective", collective, &why);
     if (!ops)
         return pl_fail(err, why.code, "%s", why.text);
     if (ops->report)

@@ -37,14 +37,15 @@ void pl_want_chunk(const pl_want_t *want, int size, int rank, uint64_t *first,
 void pl_chunk_by(uint64_t count, uint64_t step, int size, int rank, uint64_t *first,
                  uint64_t *length)
 {
-    uint64_t part = count / (uint64_t)size + (count % (uint64_t)size > 0);
-    part = (part + step - 1) / step * step;
-    const uint64_t from = part * (uint64_t)rank;
+    uint64_t partition = count / (uint64_t)size + (count % (uint64_t)size > 0);
+    partition = (partition + step - 1) / step * step;
+    const uint64_t from = partition * (uint64_t)rank;
     *first = from < count ? from : count;
-    *length = count - *first < part ? count - *first : part;
+    *length = count - *first < partition ? count - *first : partition;
 }
 
-void pl_part_of(uint64_t count, int size, int rank, uint64_t *first, uint64_t *length)
+void pl_partition_of(uint64_t count, int size, int rank, uint64_t *first,
+                     uint64_t *length)
 {
     *length = count / (uint64_t)size;
     *first = *length * (uint64_t)rank;
@@ -173,7 +174,7 @@ void pl_underway_break(pl_underway_t *now, const pl_error_t *why)
 /* The ranks that have come, or have not: "rank 0, rank 2"; the text ends early when
  * there are many. */
 static int ranks_list(const unsigned char *arrived, int size, bool here, char *text,
-                      size_t room)
+                      size_t capacity)
 {
     int listed = 0;
     size_t at = 0;
@@ -181,12 +182,12 @@ static int ranks_list(const unsigned char *arrived, int size, bool here, char *t
     for (int rank = 0; rank < size; rank++) {
         if ((arrived[rank] != 0) != here)
             continue;
-        if (room - at < 24) {
-            snprintf(text + at, room - at, ", …");
+        if (capacity - at < 24) {
+            snprintf(text + at, capacity - at, ", …");
             break;
         }
-        at += (size_t)snprintf(text + at, room - at, "%srank %d", listed++ ? ", " : "",
-                               rank);
+        at += (size_t)snprintf(text + at, capacity - at, "%srank %d",
+                               listed++ ? ", " : "", rank);
     }
     return listed;
 }
@@ -234,13 +235,13 @@ static void chunk_copy(const pl_want_t *want, int size, int rank, const void *fr
 }
 
 /* What another rank has for this one. */
-static void part_copy(const pl_want_t *want, int size, int rank, int other,
-                      const void *from, void *own)
+static void partition_copy(const pl_want_t *want, int size, int rank, int other,
+                           const void *from, void *own)
 {
     uint64_t there, here, length;
     const size_t bytes = pl_dtype_bytes(want->dtype);
-    pl_part_of(want->count, size, rank, &there, &length);
-    pl_part_of(want->count, size, other, &here, &length);
+    pl_partition_of(want->count, size, rank, &there, &length);
+    pl_partition_of(want->count, size, other, &here, &length);
     memcpy((char *)own + here * bytes, (const char *)from + there * bytes,
            length * bytes);
 }
@@ -256,7 +257,7 @@ void pl_few_elements(const pl_want_t *want, int size, int rank, const void **in,
             chunk_copy(want, size, other, in[other], own);
     else if (want->move == PL_MOVE_all_to_all)
         for (int other = 0; other < size; other++)
-            part_copy(want, size, rank, other, in[other], own);
+            partition_copy(want, size, rank, other, in[other], own);
     else if (want->move != PL_MOVE_send)
         pl_tree_reduce(own, in, size, want->count, want->dtype, want->reduction);
 }

@@ -112,7 +112,7 @@ typedef struct pl_seat {
 /* Every function runs on the collective's own thread.  Where one that begins an operation
  * returns an error, done() is not called.  Operations are in place. */
 typedef struct pl_collective_ops {
-    PL_PART;
+    PL_COMPONENT;
     /* Whether sums are not those of the canonical tree: the bits are its own  [they are
      * those] */
     bool (*own_order)(const void *self);
@@ -189,8 +189,8 @@ PL_API void pl_want_chunk(const pl_want_t *want, int size, int rank, uint64_t *f
                           uint64_t *length);
 
 /* The equal part of a rank of all_to_all. */
-PL_API void pl_part_of(uint64_t count, int size, int rank, uint64_t *first,
-                       uint64_t *length);
+PL_API void pl_partition_of(uint64_t count, int size, int rank, uint64_t *first,
+                            uint64_t *length);
 
 /* Bytes of an element, 0: there is no such type. */
 PL_API size_t pl_dtype_bytes(uint32_t dtype);

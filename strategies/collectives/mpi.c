@@ -226,7 +226,7 @@ static int piece_reduce(mpi_t *m)
                           op_of(want), mpi_process.data, &m->x->request);
 }
 
-static int scatter_room(mpi_t *m)
+static int scatter_reserve(mpi_t *m)
 {
     const size_t bytes = (size_t)m->x->counts[m->rank]
                          * pl_dtype_bytes(m->now.op->want.dtype);
@@ -262,7 +262,7 @@ static int move_begin(mpi_t *m)
     if (want->move == PL_MOVE_all_gather)
         return MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, elements(m), x->counts,
                                x->places, type, mpi_process.data, &x->request);
-    int code = scatter_room(m);
+    int code = scatter_reserve(m);
     return code == MPI_SUCCESS
                ? MPI_Ireduce_scatter(elements(m), x->scratch, x->counts, type,
                                      op_of(want), mpi_process.data, &x->request)

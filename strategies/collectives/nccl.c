@@ -124,7 +124,7 @@ static void fail(nccl_t *n, const pl_error_t *why)
 static bool is_lost(nccl_t *n, int64_t grace)
 {
     pl_error_t err = {0};
-    if (n->side->alive(n->part[1].self, &err) == PL_OK)
+    if (n->side->alive(n->component[1].self, &err) == PL_OK)
         return false;
     if (!n->lost_since)
         n->lost_since = pl_now();
@@ -250,7 +250,7 @@ static int agree(nccl_t *n, pl_operation_t *op, pl_error_t *err)
     n->step.want.move = PL_MOVE_barrier;
     n->step.want.is_device = 0;
     n->step.want.agrees = op->want.move + 1;
-    const int code = n->side->barrier(n->part[1].self, &n->step, err);
+    const int code = n->side->barrier(n->component[1].self, &n->step, err);
     if (code == PL_OK)
         return PL_OK;
     n->now.op = NULL;
@@ -301,7 +301,7 @@ static int broken(const nccl_t *n, pl_error_t *err)
                            "the collective \"%s\" does not support " #move, \
                            n->inner->name); \
         const int code = broken(n, err); \
-        return code == PL_OK ? n->inner->move(n->part[0].self, op, err) : code; \
+        return code == PL_OK ? n->inner->move(n->component[0].self, op, err) : code; \
     }
 
 MOVE(lend_memory)
@@ -347,8 +347,8 @@ static void nccl_advance(void *self)
     uint64_t times;
     if (read(n->timer, &times, sizeof times) < 0 && errno != EAGAIN)
         return;
-    n->inner->advance(n->part[0].self);
-    n->side->advance(n->part[1].self);
+    n->inner->advance(n->component[0].self);
+    n->side->advance(n->component[1].self);
     if (n->abort_at && pl_now() >= n->abort_at) {
         n->abort_at = 0;
         if (n->comm)
@@ -379,9 +379,9 @@ static void nccl_give_up(void *self, const pl_error_t *why)
     const bool reports = !n->given_up;
     n->given_up = true;
     if (reports && n->inner)
-        n->inner->give_up(n->part[0].self, &kept);
+        n->inner->give_up(n->component[0].self, &kept);
     if (reports && n->side)
-        n->side->give_up(n->part[1].self, &kept);
+        n->side->give_up(n->component[1].self, &kept);
     nccl_break(n, &kept);
     timer_set(n);
 }
@@ -391,11 +391,11 @@ static void nccl_close(void *self)
     nccl_t *n = self;
     nccl_disconnect(n);
     if (n->side)
-        n->side->close(n->part[1].self);
+        n->side->close(n->component[1].self);
     if (n->inner)
-        n->inner->close(n->part[0].self);
-    pl_instance_release(&n->part[1]);
-    pl_instance_release(&n->part[0]);
+        n->inner->close(n->component[0].self);
+    pl_instance_release(&n->component[1]);
+    pl_instance_release(&n->component[0]);
     pl_object_unref(n->records);
     pl_object_unref(n->addresses);
     if (n->timer > 0)

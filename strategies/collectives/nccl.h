@@ -27,7 +27,7 @@ typedef struct nccl {
 
     /* The host's collectives: for memory of the host, and for what operations on cards
      * need, which have an order of their own; and their tables  [not open]. */
-    pl_instance_t part[2];
+    pl_instance_t component[2];
     const pl_collective_ops_t *inner, *side;
     char side_address[PL_ADDRESS_TEXT];
     int epoll, timer;

@@ -149,7 +149,7 @@ static void lent(pl_operation_t *step, const pl_error_t *failure)
                          .arrived = n->now.op->arrived,
                          .done = gathered};
     if (code == PL_OK)
-        code = n->side->all_gather(n->part[1].self, step, &err);
+        code = n->side->all_gather(n->component[1].self, step, &err);
     if (code != PL_OK)
         nccl_break(n, &err);
 }
@@ -193,7 +193,7 @@ void nccl_connect(nccl_t *n)
                          .arrived = n->now.op->arrived,
                          .done = lent};
     if (code == PL_OK)
-        code = n->side->lend_memory(n->part[1].self, &n->step, &err);
+        code = n->side->lend_memory(n->component[1].self, &n->step, &err);
     if (code != PL_OK)
         nccl_break(n, &err);
 }

@@ -23,25 +23,27 @@ static int watched(const nccl_t *n, int fd, pl_error_t *err)
 }
 
 /* Watched with what it waits for. */
-static int part_open(const nccl_t *n, pl_instance_t *part, const pl_seat_t *seat,
-                     char address[PL_ADDRESS_TEXT], pl_error_t *err)
+static int component_open(const nccl_t *n, pl_instance_t *component,
+                          const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
+                          pl_error_t *err)
 {
-    const pl_collective_ops_t *ops = part->ops;
+    const pl_collective_ops_t *ops = component->ops;
     int descriptor = -1;
-    const int code = ops->open(part->self, seat, address, &descriptor, err);
+    const int code = ops->open(component->self, seat, address, &descriptor, err);
     return code == PL_OK ? watched(n, descriptor, err) : code;
 }
 
-static int parts_open(nccl_t *n, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
-                      pl_error_t *err)
+static int components_open(nccl_t *n, const pl_seat_t *seat,
+                           char address[PL_ADDRESS_TEXT], pl_error_t *err)
 {
     const pl_choice_t best = {.name = "best", .options = "{}"};
-    int code = pl_instance_of_choice(&n->part[0], "collective", &n->host, "best", err);
+    int code = pl_instance_of_choice(&n->component[0], "collective", &n->host, "best",
+                                     err);
     if (code == PL_OK)
-        code = pl_instance_of_choice(&n->part[1], "collective", &best, NULL, err);
+        code = pl_instance_of_choice(&n->component[1], "collective", &best, NULL, err);
     if (code != PL_OK)
         return code;
-    n->inner = n->part[0].ops;
+    n->inner = n->component[0].ops;
     if (n->inner->device) {
         n->inner = NULL;
         return pl_fail(err, PL_EINVAL,
@@ -49,12 +51,12 @@ static int parts_open(nccl_t *n, const pl_seat_t *seat, char address[PL_ADDRESS_
                        "host, not %s",
                        n->host.name);
     }
-    code = part_open(n, &n->part[0], seat, address, err);
+    code = component_open(n, &n->component[0], seat, address, err);
     if (code != PL_OK)
         return code;
     const pl_seat_t inner = {.host = seat->host, .key = seat->key, .is_inner = true};
-    n->side = n->part[1].ops;
-    code = part_open(n, &n->part[1], &inner, n->side_address, err);
+    n->side = n->component[1].ops;
+    code = component_open(n, &n->component[1], &inner, n->side_address, err);
     if (code == PL_OK && strlen(address) + sizeof suffix > PL_ADDRESS_TEXT)
         code = pl_fail(err, PL_EBUG, "the address of a rank is too long");
     if (code == PL_OK)
@@ -73,7 +75,7 @@ int nccl_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
     if (!n->library)
         return err ? err->code : PL_ENOTFOUND;
     const int code = watched(n, n->timer, err);
-    return code == PL_OK ? parts_open(n, seat, address, err) : code;
+    return code == PL_OK ? components_open(n, seat, address, err) : code;
 }
 
 /* What each rank reported, as its collective of the host's memory delivered it. */
@@ -123,7 +125,7 @@ static void join_step(nccl_t *n, const pl_want_t *want, pl_lent_t *memory,
         joins                               ? n->side->join
         : want->move == PL_MOVE_lend_memory ? n->inner->lend_memory
                                             : n->inner->all_gather;
-    if (begin(n->part[joins].self, &n->step, &err) != PL_OK)
+    if (begin(n->component[joins].self, &n->step, &err) != PL_OK)
         join_end(n, &err);
 }
 
@@ -190,7 +192,7 @@ int nccl_join(void *self, pl_operation_t *op, pl_error_t *err)
                                .world = &n->world,
                                .arrived = op->arrived,
                                .done = host_joined};
-    code = n->inner->join(n->part[0].self, &n->step, err);
+    code = n->inner->join(n->component[0].self, &n->step, err);
     if (code != PL_OK)
         n->joining = NULL;
     return code;

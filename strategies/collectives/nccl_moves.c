@@ -39,11 +39,11 @@ static range_t chunk(const nccl_t *n, int rank)
     return (range_t){elements(n) + first * types[want->dtype].bytes, count};
 }
 
-static range_t part(const nccl_t *n, int rank)
+static range_t partition(const nccl_t *n, int rank)
 {
     uint64_t first, count;
     const pl_want_t *want = &n->now.op->want;
-    pl_part_of(want->count, n->world.size, rank, &first, &count);
+    pl_partition_of(want->count, n->world.size, rank, &first, &count);
     return (range_t){elements(n) + first * types[want->dtype].bytes, count};
 }
 
@@ -104,17 +104,19 @@ static int exchange(nccl_t *n, pl_error_t *err)
 {
     const int own = n->world.rank;
     const uint64_t count = chunk(n, own).count;
-    const CUdeviceptr room = cuda_sums_room(n->sums, spacing(n, chunk(n, 0).count), err);
-    int code = room ? PL_OK : err->code;
+    const CUdeviceptr staging = cuda_sums_staging(n->sums, spacing(n, chunk(n, 0).count),
+                                                  err);
+    int code = staging ? PL_OK : err->code;
     for (int peer = 0; peer < n->world.size && code == PL_OK; peer++) {
         if (peer == own)
             continue;
         code = send(n, chunk(n, peer), peer, err);
         if (code == PL_OK)
-            code = receive(n,
-                           (range_t){room + (size_t)peer * spacing(n, chunk(n, 0).count),
-                                     count},
-                           peer, err);
+            code =
+                receive(n,
+                        (range_t){staging + (size_t)peer * spacing(n, chunk(n, 0).count),
+                                  count},
+                        peer, err);
     }
     return code;
 }
@@ -227,37 +229,37 @@ static int reduce(nccl_t *n, bool *more, pl_error_t *err)
 /* ---- moves ---- */
 
 /* In place: what comes is kept elsewhere until all has gone. */
-static int exchange_parts(nccl_t *n, pl_error_t *err)
+static int exchange_partitions(nccl_t *n, pl_error_t *err)
 {
-    const range_t own = part(n, n->world.rank);
+    const range_t own = partition(n, n->world.rank);
     const size_t bytes = own.count * types[n->now.op->want.dtype].bytes;
-    const CUdeviceptr room = cuda_sums_room(n->sums, spacing(n, own.count), err);
-    int code = room ? PL_OK : err->code;
+    const CUdeviceptr staging = cuda_sums_staging(n->sums, spacing(n, own.count), err);
+    int code = staging ? PL_OK : err->code;
     for (int peer = 0; peer < n->world.size && code == PL_OK; peer++) {
         if (peer == n->world.rank || !bytes)
             continue;
-        code = send(n, part(n, peer), peer, err);
+        code = send(n, partition(n, peer), peer, err);
         if (code == PL_OK)
-            code =
-                receive(n,
-                        (range_t){room + (size_t)peer * spacing(n, own.count), own.count},
-                        peer, err);
+            code = receive(n,
+                           (range_t){staging + (size_t)peer * spacing(n, own.count),
+                                     own.count},
+                           peer, err);
     }
     return code;
 }
 
-static int parts_place(nccl_t *n, pl_error_t *err)
+static int partitions_place(nccl_t *n, pl_error_t *err)
 {
     int code = PL_OK;
     for (int peer = 0; peer < n->world.size && code == PL_OK; peer++) {
-        const range_t of = part(n, peer);
-        const CUdeviceptr room = cuda_sums_room(n->sums, spacing(n, of.count), err);
-        if (!room)
+        const range_t of = partition(n, peer);
+        const CUdeviceptr staging = cuda_sums_staging(n->sums, spacing(n, of.count), err);
+        if (!staging)
             return err->code;
         if (peer != n->world.rank && of.count)
             code = nccl_check_driver(
                 n,
-                n->driver->call.copy(of.at, room + (size_t)peer * spacing(n, of.count),
+                n->driver->call.copy(of.at, staging + (size_t)peer * spacing(n, of.count),
                                      of.count * types[n->now.op->want.dtype].bytes,
                                      n->stream),
                 "copying", err);
@@ -296,13 +298,13 @@ int nccl_stage(nccl_t *n, bool *more, pl_error_t *err)
     if (want->move == PL_MOVE_all_reduce || want->move == PL_MOVE_reduce_scatter)
         return reduce(n, more, err);
     if (want->move == PL_MOVE_all_to_all && n->stage == 1)
-        return parts_place(n, err);
+        return partitions_place(n, err);
     *more = n->stage == 0;
     if (n->stage)
         return PL_OK;
     switch (want->move) {
     case PL_MOVE_all_gather: return gather_all(n, err);
-    case PL_MOVE_all_to_all: return group(n, err, exchange_parts);
+    case PL_MOVE_all_to_all: return group(n, err, exchange_partitions);
     case PL_MOVE_broadcast: return broadcast(n, err);
     default: return send_one(n, err);
     }

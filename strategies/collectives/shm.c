@@ -170,7 +170,7 @@ static bool piece_of(const shm_t *s, int k, int *from, uint64_t *first, uint64_t
     switch (want->move) {
     case PL_MOVE_all_gather: pl_want_chunk(want, s->size, k, first, length); break;
     case PL_MOVE_all_to_all:
-        pl_part_of(want->count, s->size, k, first, length);
+        pl_partition_of(want->count, s->size, k, first, length);
         if ((k < s->rank) == ((k + s->rank) % 2 == 0))
             *length = 0;
         break;
@@ -218,8 +218,8 @@ static void slice_exchange(shm_t *s, int with, uint64_t first, uint64_t n)
     const size_t size = pl_dtype_bytes(want->dtype);
     char kept[SLICE_BYTES], *own = own_elements(s) + first * size;
     uint64_t here, there, length;
-    pl_part_of(want->count, s->size, with, &here, &length);
-    pl_part_of(want->count, s->size, s->rank, &there, &length);
+    pl_partition_of(want->count, s->size, with, &here, &length);
+    pl_partition_of(want->count, s->size, s->rank, &there, &length);
     char *theirs = (char *)(uintptr_t)s->in[with] + (there + first - here) * size;
     memcpy(kept, theirs, n * size);
     memcpy(theirs, own, n * size);
@@ -371,8 +371,8 @@ static int shm_begin(void *self, pl_operation_t *op, pl_error_t *err)
 static int lent_keep(shm_t *s, pl_lent_t *lent, pl_error_t *err)
 {
     shm_peer_t *own = &s->peer[s->rank];
-    if (PL_GROW(s->lent, s->lent_count, s->lent_room) != PL_OK
-        || PL_GROW(own->block, own->block_count, own->block_room) != PL_OK)
+    if (PL_GROW(s->lent, s->lent_count, s->lent_capacity) != PL_OK
+        || PL_GROW(own->block, own->block_count, own->block_capacity) != PL_OK)
         return pl_no_memory(err);
     own->block[own->block_count++] = (shm_block_t){lent->data, lent->bytes};
     s->lent[s->lent_count++] = pl_object_ref(lent);

@@ -38,7 +38,7 @@ typedef struct shm_peer {
     char name[SHM_NAME];                                   /* where it listens */
     shm_control_t *control;                                /* [not met] */
     shm_block_t *block;                                    /* lent memory, by number */
-    int block_count, block_room;
+    int block_count, block_capacity;
 } shm_peer_t;
 
 typedef enum shm_note_kind {
@@ -78,7 +78,7 @@ typedef struct shm {
                                                                operation */
     const void **part;                                      /* [size], those of a slice */
     pl_lent_t **lent;                                       /* own, counted */
-    int lent_count, lent_room;
+    int lent_count, lent_capacity;
     bool told;                                            /* the others know that it is */
 
     pl_underway_t now;

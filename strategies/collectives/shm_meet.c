@@ -39,12 +39,12 @@ static bool packet_send(int fd, const void *data, size_t bytes, int carried)
 {
     union {
         struct cmsghdr header;
-        char room[CMSG_SPACE(sizeof(int))];
+        char buffer[CMSG_SPACE(sizeof(int))];
     } control = {0};
     struct iovec part = {(void *)(uintptr_t)data, bytes};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
     if (carried >= 0) {
-        message.msg_control = &control, message.msg_controllen = sizeof control.room;
+        message.msg_control = &control, message.msg_controllen = sizeof control.buffer;
         control.header = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)),
                                           .cmsg_level = SOL_SOCKET,
                                           .cmsg_type = SCM_RIGHTS};
@@ -59,13 +59,13 @@ static ssize_t packet_receive(int fd, shm_note_t *note, int *carried)
 {
     union {
         struct cmsghdr header;
-        char room[CMSG_SPACE(sizeof(int))];
+        char buffer[CMSG_SPACE(sizeof(int))];
     } control = {0};
     struct iovec part = {note, sizeof *note};
     struct msghdr message = {.msg_iov = &part,
                              .msg_iovlen = 1,
                              .msg_control = &control,
-                             .msg_controllen = sizeof control.room};
+                             .msg_controllen = sizeof control.buffer};
     ssize_t bytes = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | MSG_TRUNC);
     const struct cmsghdr *c = bytes >= 0 ? CMSG_FIRSTHDR(&message) : NULL;
     *carried = -1;
@@ -366,7 +366,7 @@ static void memory_take(shm_t *s, int rank, const shm_note_t *note, int carried)
     shm_block_t block = {.bytes = note->bytes};
     if (note->number != (uint64_t)peer->block_count || !note->bytes
         || note->number > (uint64_t)s->lent_count
-        || PL_GROW(peer->block, peer->block_count, peer->block_room) != PL_OK
+        || PL_GROW(peer->block, peer->block_count, peer->block_capacity) != PL_OK
         || !(block.data = carried < 0 ? NULL : map_shared(carried, note->bytes))) {
         pl_fail(&err, PL_ENOMEM, "cannot map the memory that rank %d shares",
                 peer->number);

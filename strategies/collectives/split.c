@@ -74,8 +74,8 @@ static void joined(void *self, pl_group_split_t *split, const pl_body_t *body)
 static char *members_list(pl_group_split_t *split)
 {
     const entry_t *entry = split->lent->data;
-    const size_t room = (size_t)split->size * (PL_ADDRESS_TEXT + 1);
-    char *text = pl_alloc(room);
+    const size_t capacity = (size_t)split->size * (PL_ADDRESS_TEXT + 1);
+    char *text = pl_alloc(capacity);
     size_t at = 0;
     split->group_size = 0;
     for (int rank = 0; rank < split->size && text; rank++) {
@@ -84,7 +84,7 @@ static char *members_list(pl_group_split_t *split)
         if (rank == split->rank)
             split->group_rank = split->group_size;
         split->group_size++;
-        at += (size_t)snprintf(text + at, room - at, "%.*s\n", PL_ADDRESS_TEXT - 1,
+        at += (size_t)snprintf(text + at, capacity - at, "%.*s\n", PL_ADDRESS_TEXT - 1,
                                entry[rank].address);
     }
     return text;
@@ -190,9 +190,9 @@ static void lived(void *self, const pl_answer_t *answer)
 static void group_start(void *self, pl_group_split_t *split)
 {
     pl_error_t *err = &split->failure;
-    const char *name = ((const pl_part_t *)split->part->part.ops)->name;
+    const char *name = ((const pl_component_t *)split->component->component.ops)->name;
     const pl_actor_ops_t *ops = pl_collective_actor(name, err);
-    const pl_start_t start = {.options = "", .context = &split->part->object};
+    const pl_start_t start = {.options = "", .context = &split->component->object};
     const pl_how_t how = {.on_answer = lived, .context = split};
     if (ops && split->color < 0)
         pl_fail(err, PL_EINVAL, "color %d: 0 or more is needed", split->color);

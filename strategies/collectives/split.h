@@ -14,7 +14,7 @@ typedef struct pl_group_split {
     pl_address_t from;                    /* collective of all ranks, which have joined */
     int rank, size;                       /* in that */
     int color;                            /* 0 or more */
-    pl_collective_part_t *part;           /* that the group's is started with; counted */
+    pl_collective_component_t *component;  /* that the group's is started with; counted */
     /* To be called once: the ranks of the group have joined, or why not.  A rank that
      * fails to open its group ends the split on all ranks, and the error names it.  After
      * a failure the group's collective is of no use: pl_cancel() its `life`. */

@@ -65,16 +65,16 @@ static void fail_lost(tcp_t *t, int rank)
 static void peer_lost(tcp_t *t, int rank)
 {
     tcp_peer_t *peer = &t->peer[rank];
-    peer->left_busy = !tcp_link_is_idle(peer->link);
+    peer->left_busy = !tcp_connection_is_idle(peer->connection);
     peer->left = peer->entered || !tcp_meets(t);
-    tcp_link_free(peer->link);
-    peer->link = NULL;
+    tcp_connection_free(peer->connection);
+    peer->connection = NULL;
 }
 
-void tcp_check_links(tcp_t *t)
+void tcp_check_connections(tcp_t *t)
 {
     for (int rank = 0; rank < t->size; rank++)
-        if (t->peer[rank].link && tcp_link_is_dead(t->peer[rank].link))
+        if (t->peer[rank].connection && tcp_connection_is_dead(t->peer[rank].connection))
             peer_lost(t, rank);
 }
 
@@ -170,11 +170,11 @@ static void peer_hear(tcp_t *t, int rank)
 {
     tcp_peer_t *peer = &t->peer[rank];
     for (int k = 0; k < FRAMES_A_TURN && !t->now.broken.code; k++) {
-        int code = tcp_link_head(peer->link);
-        const tcp_frame_t frame = peer->link->head;
+        int code = tcp_connection_head(peer->connection);
+        const tcp_frame_t frame = peer->connection->head;
         void *place = code > 0 ? place_of(t, rank, &frame) : NULL;
         if (code > 0)
-            code = place ? tcp_link_body(peer->link, place) : -1;
+            code = place ? tcp_connection_body(peer->connection, place) : -1;
         if (code < 0)
             peer_lost(t, rank);
         if (code <= 0)
@@ -197,7 +197,7 @@ static int enter_put(const tcp_t *t, tcp_peer_t *peer)
                               .length = (uint32_t)(sizeof *want + few),
                               .number = t->number};
     peer->entry_told = true;
-    return tcp_link_put(peer->link, &head, entry, false);
+    return tcp_connection_put(peer->connection, &head, entry, false);
 }
 
 static int result_put(const tcp_t *t, tcp_peer_t *peer)
@@ -209,7 +209,7 @@ static int result_put(const tcp_t *t, tcp_peer_t *peer)
                               .length = carries ? (uint32_t)bytes : 0,
                               .number = t->number,
                               .at = peer->told.done++};
-    return tcp_link_put(peer->link, &head, own, false);
+    return tcp_connection_put(peer->connection, &head, own, false);
 }
 
 static int give_put(const tcp_t *t, int rank)
@@ -222,14 +222,14 @@ static int give_put(const tcp_t *t, int rank)
                               .length = (uint32_t)bytes,
                               .number = t->number,
                               .at = peer->given.done++};
-    return tcp_link_put(peer->link, &head, theirs, false);
+    return tcp_connection_put(peer->connection, &head, theirs, false);
 }
 
 static int finish_put(const tcp_t *t, tcp_peer_t *peer)
 {
     const tcp_frame_t head = {.kind = TCP_FINISH, .number = t->number};
     peer->finish_told = true;
-    return tcp_link_put(peer->link, &head, NULL, false);
+    return tcp_connection_put(peer->connection, &head, NULL, false);
 }
 
 /* 1: the next frame is out, or under way; 0: there is nothing to send. */
@@ -252,8 +252,8 @@ static int next_put(const tcp_t *t, int rank)
 static void peer_send(tcp_t *t, int rank)
 {
     tcp_peer_t *peer = &t->peer[rank];
-    int code = tcp_link_flush(peer->link, false);
-    while (code == 1 && tcp_link_is_idle(peer->link)) {
+    int code = tcp_connection_flush(peer->connection, false);
+    while (code == 1 && tcp_connection_is_idle(peer->connection)) {
         code = next_put(t, rank);
         if (code == 0)
             break;
@@ -261,7 +261,8 @@ static void peer_send(tcp_t *t, int rank)
     if (code < 0)
         peer_hear(t, rank);             /* why it is gone may still be there to be read */
     else
-        tcp_link_watch(peer->link, true, !tcp_link_is_idle(peer->link));
+        tcp_connection_watch(peer->connection, true,
+                             !tcp_connection_is_idle(peer->connection));
 }
 
 static void few_take(tcp_t *t)
@@ -276,7 +277,7 @@ static void few_take(tcp_t *t)
 static void join_go_on(tcp_t *t)
 {
     for (int rank = 0; rank < t->size; rank++)
-        t->now.op->arrived[rank] = rank == t->rank || t->peer[rank].link;
+        t->now.op->arrived[rank] = rank == t->rank || t->peer[rank].connection;
     if (tcp_all_met(t))
         pl_underway_end(&t->now, NULL);
 }
@@ -292,7 +293,8 @@ static bool has_come(const tcp_t *t, int rank, bool all_begun, bool all_given)
         return peer->entered >= t->number;
     if (!all_given)
         return peer->taken.done > t->ready || !peer->taken.all;
-    return is_done_with(t, peer) && (!peer->link || tcp_link_is_idle(peer->link));
+    return is_done_with(t, peer)
+           && (!peer->connection || tcp_connection_is_idle(peer->connection));
 }
 
 static bool have_all_begun(const tcp_t *t)
@@ -326,7 +328,7 @@ static void go_on(tcp_t *t)
     if (t->now.op && t->moves && !tcp_work(t))
         tcp_again(t);
     for (int rank = 0; rank < t->size && t->now.op; rank++)
-        if (t->peer[rank].link)
+        if (t->peer[rank].connection)
             peer_send(t, rank);
     left_check(t);
     if (!t->now.op || !is_over(t))
@@ -347,14 +349,14 @@ static void abort_put(tcp_t *t)
                               .at = (uint64_t)t->origin};
     for (int rank = 0; rank < t->size; rank++) {
         tcp_peer_t *peer = &t->peer[rank];
-        if (!peer->link)
+        if (!peer->connection)
             continue;
-        int code = tcp_link_flush(peer->link, false);
+        int code = tcp_connection_flush(peer->connection, false);
         if (code == 1 && t->tells && !peer->knows) {
             peer->knows = true;
-            code = tcp_link_put(peer->link, &head, t->reason, false);
+            code = tcp_connection_put(peer->connection, &head, t->reason, false);
         }
-        tcp_link_watch(peer->link, false, code == 0);
+        tcp_connection_watch(peer->connection, false, code == 0);
         if (code < 0)
             peer_lost(t, rank);
     }
@@ -367,7 +369,7 @@ static void event_take(tcp_t *t, const struct epoll_event *event)
     const uint32_t from = event->data.u32;
     if (from >= PL_RANKS_MOST)
         tcp_hear(t, from);
-    else if (t->peer[from].link && event->events & ~(uint32_t)EPOLLOUT)
+    else if (t->peer[from].connection && event->events & ~(uint32_t)EPOLLOUT)
         peer_hear(t, (int)from);
 }
 
@@ -474,7 +476,7 @@ static int tcp_lend_memory(void *self, pl_operation_t *op, pl_error_t *err)
 {
     tcp_t *t = self;
     int code = pl_underway_check(&t->now, op, t->size, err);
-    if (code == PL_OK && PL_GROW(t->lent, t->lent_count, t->lent_room) != PL_OK)
+    if (code == PL_OK && PL_GROW(t->lent, t->lent_count, t->lent_capacity) != PL_OK)
         code = pl_no_memory(err);
     if (code != PL_OK)
         return code;
@@ -502,8 +504,8 @@ static void links_drain(const tcp_t *t)
 {
     char rest[16 << 10];
     for (int rank = 0; rank < t->size; rank++)
-        for (int k = 0; k < FRAMES_A_TURN && t->peer[rank].link; k++)
-            if (recv(t->peer[rank].link->fd, rest, sizeof rest, MSG_DONTWAIT) <= 0)
+        for (int k = 0; k < FRAMES_A_TURN && t->peer[rank].connection; k++)
+            if (recv(t->peer[rank].connection->fd, rest, sizeof rest, MSG_DONTWAIT) <= 0)
                 break;
 }
 
@@ -511,7 +513,8 @@ static bool abort_is_out(const tcp_t *t)
 {
     for (int rank = 0; rank < t->size; rank++) {
         const tcp_peer_t *peer = &t->peer[rank];
-        if (peer->link && !(peer->knows && tcp_link_is_idle(peer->link)))
+        if (peer->connection
+            && !(peer->knows && tcp_connection_is_idle(peer->connection)))
             return false;
     }
     return true;
@@ -523,7 +526,8 @@ static bool abort_has_come(const tcp_t *t)
 {
     int bytes = 0;
     for (int rank = 0; rank < t->size && bytes == 0; rank++)
-        if (t->peer[rank].link && ioctl(t->peer[rank].link->fd, SIOCOUTQ, &bytes))
+        if (t->peer[rank].connection
+            && ioctl(t->peer[rank].connection->fd, SIOCOUTQ, &bytes))
             bytes = 0;
     return bytes == 0;
 }
@@ -539,8 +543,8 @@ static void tcp_close(void *self)
         poll(NULL, 0, 1);
     }
     for (int rank = 0; rank < t->size; rank++)
-        if (t->peer[rank].link)
-            shutdown(t->peer[rank].link->fd, SHUT_WR);
+        if (t->peer[rank].connection)
+            shutdown(t->peer[rank].connection->fd, SHUT_WR);
     links_drain(t);
     for (; left > 0 && !abort_has_come(t); left--) {
         poll(NULL, 0, 1);

@@ -3,7 +3,7 @@
 #ifndef PL_COLLECTIVES_TCP_H
 #define PL_COLLECTIVES_TCP_H
 
-#include "strategies/collectives/tcp_link.h"
+#include "strategies/collectives/tcp_connection.h"
 
 enum {
     TCP_FEW = 8 << 10,                                      /* bytes that go along with
@@ -37,8 +37,8 @@ typedef struct tcp_count {
 } tcp_count_t;
 
 typedef struct tcp_peer {
-    tcp_link_t *link;                                       /* [not met, or gone] */
-    tcp_link_t *look;                                       /* on the way to be met, or to
+    tcp_connection_t *connection;                           /* [not met, or gone] */
+    tcp_connection_t *look;                                 /* on the way to be met, or to
                                                                see whether it is there */
     bool left;                                              /* it was met, and is gone */
     bool left_busy;                                         /* in the middle of a frame
@@ -89,7 +89,7 @@ typedef struct tcp {
     char own_host[TCP_HOST];
     unsigned char token[TCP_TOKEN];
     bool is_near;
-    tcp_link_t **stranger;                                  /* who has not said hello */
+    tcp_connection_t **stranger;                            /* who has not said hello */
     int stranger_count, stranger_next;
     int rank, size;                                       /* size 0: not joined */
     tcp_peer_t *peer;                                     /* [size] */
@@ -105,7 +105,7 @@ typedef struct tcp {
                                                                of an all_to_all */
     size_t kept_bytes;
     pl_lent_t **lent;                                       /* counted */
-    int lent_count, lent_room;
+    int lent_count, lent_capacity;
     bool tells;                                           /* the others, that it is */
     int origin;                                           /* who gave up first, and its */
     const char *reason;                                   /* words */
@@ -147,10 +147,10 @@ typedef enum tcp_greeting {
 } tcp_greeting_t;
 
 /* The first that each side sends; false: it cannot. */
-bool tcp_preamble_send(tcp_link_t *link);
+bool tcp_preamble_send(tcp_connection_t *connection);
 /* One stage after the other, as far as what has come reaches; done: the rank of the other
  * side is in `rank`, else -1. */
-tcp_greeting_t tcp_greet(const tcp_t *t, tcp_link_t *link, int *rank);
+tcp_greeting_t tcp_greet(const tcp_t *t, tcp_connection_t *connection, int *rank);
 
 /* ---- tcp_elements.c ---- */
 
@@ -180,7 +180,7 @@ bool tcp_work(tcp_t *t);
 /* ---- tcp.c ---- */
 
 /* Ranks whose machine does not answer are gone. */
-void tcp_check_links(tcp_t *t);
+void tcp_check_connections(tcp_t *t);
 /* It cannot go on: the operation under way and all that follow fail. */
 void tcp_break(tcp_t *t, const pl_error_t *why);
 

@@ -51,7 +51,7 @@ static void peer_place(tcp_t *t, const int *machine, int rank)
     peer->tells_all = peer->spoken_to && is_first_of_machine(machine, t->unit);
 }
 
-static int peer_room(const tcp_t *t, tcp_peer_t *peer, pl_error_t *err)
+static int peer_reserve(const tcp_t *t, tcp_peer_t *peer, pl_error_t *err)
 {
     if (peer->speaks)
         peer->window = pl_alloc(t->window * TCP_SEGMENT);
@@ -76,7 +76,7 @@ int tcp_share(tcp_t *t, const pl_world_t *world, pl_error_t *err)
     for (int rank = 0; rank < t->size && code == PL_OK; rank++) {
         peer_place(t, machine, rank);
         t->mates += t->peer[rank].is_mate;
-        code = peer_room(t, &t->peer[rank], err);
+        code = peer_reserve(t, &t->peer[rank], err);
     }
     pl_free(alone);
     return code;
@@ -98,14 +98,14 @@ static bool reduces(const tcp_t *t)
 }
 
 /* The bytes that a rank makes known, or has to itself. */
-static void part_of(const tcp_t *t, int owner, uint64_t *first, uint64_t *length)
+static void partition_of(const tcp_t *t, int owner, uint64_t *first, uint64_t *length)
 {
     const pl_want_t *want = &t->now.op->want;
     const size_t size = pl_dtype_bytes(want->dtype);
     if (want->move == PL_MOVE_broadcast || want->move == PL_MOVE_send)
         *first = 0, *length = want->root == (uint32_t)owner ? want->count : 0;
     else if (want->move == PL_MOVE_all_to_all)
-        pl_part_of(want->count, t->size, owner, first, length);
+        pl_partition_of(want->count, t->size, owner, first, length);
     else
         pl_want_chunk(want, t->size, owner, first, length);
     *first *= size, *length *= size;
@@ -114,7 +114,7 @@ static void part_of(const tcp_t *t, int owner, uint64_t *first, uint64_t *length
 static uint64_t segments_of(const tcp_t *t, int owner)
 {
     uint64_t first, length;
-    part_of(t, owner, &first, &length);
+    partition_of(t, owner, &first, &length);
     return (length + TCP_SEGMENT - 1) / TCP_SEGMENT;
 }
 
@@ -123,7 +123,7 @@ static char *segment_at(const tcp_t *t, int rank, int owner, uint64_t k, size_t 
 {
     uint64_t first, length;
     const pl_operation_t *op = t->now.op;
-    part_of(t, owner, &first, &length);
+    partition_of(t, owner, &first, &length);
     const uint64_t left = length - k * TCP_SEGMENT;
     char *data = rank == t->rank ? op->memory->data
                                  : t->reach(t->reach_user, rank, op->want.memory);

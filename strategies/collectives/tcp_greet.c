@@ -1,8 +1,9 @@
 /* tcp_greet.c - the greeting on a new connection between two ranks
  *
  * Both say hello with two random numbers from the table of addresses, the other's and
- * their own; on links beyond one machine all that, and what follows, is sealed under the
- * key of the job (tcp_cipher.h), so that nothing is read of who does not have it. */
+ * their own; on connections beyond one machine all that, and what follows, is sealed
+ * under the key of the job (tcp_cipher.h), so that nothing is read of who does not
+ * have it. */
 #include <string.h>
 
 #include "strategies/collectives/tcp.h"
@@ -16,106 +17,112 @@ typedef struct hello {
     unsigned char from[TCP_TOKEN], to[TCP_TOKEN];
 } hello_t;
 
-bool tcp_preamble_send(tcp_link_t *link)
+bool tcp_preamble_send(tcp_connection_t *connection)
 {
     unsigned char preamble[PREAMBLE] = {0};
     memcpy(preamble, magic, sizeof magic);
-    if (link->cipher)
-        cipher_nonce(link->cipher, preamble + sizeof magic);
-    link->stage = TCP_PREAMBLE;
-    return tcp_link_send_raw(link, preamble, sizeof preamble);
+    if (connection->cipher)
+        cipher_nonce(connection->cipher, preamble + sizeof magic);
+    connection->stage = TCP_PREAMBLE;
+    return tcp_connection_send_raw(connection, preamble, sizeof preamble);
 }
 
-static bool hello_send(const tcp_t *t, tcp_link_t *link, int to)
+static bool hello_send(const tcp_t *t, tcp_connection_t *connection, int to)
 {
     const tcp_frame_t head = {.kind = TCP_HELLO, .length = sizeof(hello_t)};
     hello_t hello = {.rank = (uint32_t)t->rank, .size = (uint32_t)t->size};
     memcpy(hello.from, t->token, TCP_TOKEN);
     memcpy(hello.to, t->peer[to].token, TCP_TOKEN);
-    return tcp_link_put(link, &head, &hello, false) == 1;
+    return tcp_connection_put(connection, &head, &hello, false) == 1;
 }
 
 /* The side that connects knows whom it greets, and greets first. */
-static tcp_greeting_t greeting_begin(const tcp_t *t, tcp_link_t *link)
+static tcp_greeting_t greeting_begin(const tcp_t *t, tcp_connection_t *connection)
 {
-    link->stage = TCP_GREETING;
-    return !link->connects || hello_send(t, link, (int)(link->tag - FROM_LOOK))
+    connection->stage = TCP_GREETING;
+    return !connection->connects
+                   || hello_send(t, connection, (int)(connection->tag - FROM_LOOK))
                ? TCP_GREETING_DONE
                : TCP_GREETING_BAD;
 }
 
-static tcp_greeting_t preamble_hear(const tcp_t *t, tcp_link_t *link)
+static tcp_greeting_t preamble_hear(const tcp_t *t, tcp_connection_t *connection)
 {
     unsigned char header[CIPHER_HEADER];
-    int code = tcp_link_read_raw(link, PREAMBLE);
+    int code = tcp_connection_read_raw(connection, PREAMBLE);
     if (code <= 0)
         return code < 0 ? TCP_GREETING_BAD : TCP_GREETING_WAITS;
-    if (memcmp(link->raw, magic, sizeof magic) != 0)
+    if (memcmp(connection->raw, magic, sizeof magic) != 0)
         return TCP_GREETING_BAD;
-    if (!link->cipher)
-        return greeting_begin(t, link);
-    link->stage = TCP_HEADER;
-    return cipher_agree(link->cipher, link->raw + sizeof magic, header)
-                   && tcp_link_send_raw(link, header, sizeof header)
+    if (!connection->cipher)
+        return greeting_begin(t, connection);
+    connection->stage = TCP_HEADER;
+    return cipher_agree(connection->cipher, connection->raw + sizeof magic, header)
+                   && tcp_connection_send_raw(connection, header, sizeof header)
                ? TCP_GREETING_DONE
                : TCP_GREETING_BAD;
 }
 
-static tcp_greeting_t header_hear(const tcp_t *t, tcp_link_t *link)
+static tcp_greeting_t header_hear(const tcp_t *t, tcp_connection_t *connection)
 {
-    int code = tcp_link_read_raw(link, CIPHER_HEADER);
+    int code = tcp_connection_read_raw(connection, CIPHER_HEADER);
     if (code <= 0)
         return code < 0 ? TCP_GREETING_BAD : TCP_GREETING_WAITS;
-    return cipher_hear(link->cipher, link->raw) ? greeting_begin(t, link)
-                                                : TCP_GREETING_BAD;
+    return cipher_hear(connection->cipher, connection->raw)
+               ? greeting_begin(t, connection)
+               : TCP_GREETING_BAD;
 }
 
 /* Not met yet, or it calls again. */
-static bool is_newest(const tcp_peer_t *peer, const tcp_link_t *link)
+static bool is_newest(const tcp_peer_t *peer, const tcp_connection_t *connection)
 {
-    return !peer->link
-           || (!peer->entered && !link->connects && link->since >= peer->link->since);
+    return !peer->connection
+           || (!peer->entered && !connection->connects
+               && connection->since >= peer->connection->since);
 }
 
 /* Whether it is one of the others that knows both. */
-static bool hello_is_good(const tcp_t *t, const tcp_link_t *link, const hello_t *hello)
+static bool hello_is_good(const tcp_t *t, const tcp_connection_t *connection,
+                          const hello_t *hello)
 {
     if (hello->size != (uint32_t)t->size || hello->rank >= hello->size
         || hello->rank == (uint32_t)t->rank)
         return false;
     const tcp_peer_t *peer = &t->peer[hello->rank];
     const bool lower = hello->rank < (uint32_t)t->rank;
-    return is_newest(peer, link) && lower == link->connects
-           && (!lower || hello->rank == link->tag - FROM_LOOK)
+    return is_newest(peer, connection) && lower == connection->connects
+           && (!lower || hello->rank == connection->tag - FROM_LOOK)
            && !memcmp(hello->to, t->token, TCP_TOKEN)
            && !memcmp(hello->from, peer->token, TCP_TOKEN);
 }
 
-static tcp_greeting_t hello_hear(const tcp_t *t, tcp_link_t *link, int *rank)
+static tcp_greeting_t hello_hear(const tcp_t *t, tcp_connection_t *connection, int *rank)
 {
     hello_t hello;
-    int code = tcp_link_head(link);
-    if (code > 0 && (link->head.kind != TCP_HELLO || link->head.length != sizeof hello))
+    int code = tcp_connection_head(connection);
+    if (code > 0
+        && (connection->head.kind != TCP_HELLO
+            || connection->head.length != sizeof hello))
         return TCP_GREETING_BAD;
     if (code > 0)
-        code = tcp_link_body(link, link->raw);
+        code = tcp_connection_body(connection, connection->raw);
     if (code <= 0)
         return code < 0 ? TCP_GREETING_BAD : TCP_GREETING_WAITS;
-    memcpy(&hello, link->raw, sizeof hello);
-    if (!hello_is_good(t, link, &hello)
-        || (!link->connects && !hello_send(t, link, (int)hello.rank)))
+    memcpy(&hello, connection->raw, sizeof hello);
+    if (!hello_is_good(t, connection, &hello)
+        || (!connection->connects && !hello_send(t, connection, (int)hello.rank)))
         return TCP_GREETING_BAD;
     *rank = (int)hello.rank;
     return TCP_GREETING_DONE;
 }
 
-tcp_greeting_t tcp_greet(const tcp_t *t, tcp_link_t *link, int *rank)
+tcp_greeting_t tcp_greet(const tcp_t *t, tcp_connection_t *connection, int *rank)
 {
     tcp_greeting_t is = TCP_GREETING_DONE;
     *rank = -1;
     while (is == TCP_GREETING_DONE && *rank < 0)
-        is = link->stage == TCP_PREAMBLE ? preamble_hear(t, link)
-             : link->stage == TCP_HEADER ? header_hear(t, link)
-                                         : hello_hear(t, link, rank);
+        is = connection->stage == TCP_PREAMBLE ? preamble_hear(t, connection)
+             : connection->stage == TCP_HEADER ? header_hear(t, connection)
+                                               : hello_hear(t, connection, rank);
     return is;
 }

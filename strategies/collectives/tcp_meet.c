@@ -206,7 +206,7 @@ static int peers_make(tcp_t *t, const pl_world_t *world, pl_error_t *err)
     t->peer = pl_alloc_array((size_t)world->size, sizeof *t->peer);
     t->in = pl_alloc_array((size_t)world->size, sizeof *t->in);
     const int strangers = world->size + TCP_STRANGERS;
-    t->stranger = pl_alloc_array((size_t)strangers, sizeof(tcp_link_t *));
+    t->stranger = pl_alloc_array((size_t)strangers, sizeof(tcp_connection_t *));
     if (!t->peer || !t->in || !t->stranger)
         return pl_no_memory(err);
     t->stranger_count = strangers;
@@ -266,9 +266,10 @@ static int peer_look(tcp_t *t, int rank, pl_error_t *err)
     int fd = connection_begin(peer);
     if (fd < 0)
         return (peer->wrong = errno) == ECONNREFUSED ? fail_gone(rank, err) : PL_OK;
-    peer->look = tcp_link_new(t->epoll, fd, FROM_LOOK + (uint32_t)rank,
-                              rank < t->rank ? key_for(t, peer->is_near) : NULL, err);
-    if (!peer->look || !tcp_link_watch(peer->look, false, true))
+    peer->look = tcp_connection_new(t->epoll, fd, FROM_LOOK + (uint32_t)rank,
+                                    rank < t->rank ? key_for(t, peer->is_near) : NULL,
+                                    err);
+    if (!peer->look || !tcp_connection_watch(peer->look, false, true))
         return pl_no_memory(err);
     peer->look->connects = true;
     return PL_OK;
@@ -278,7 +279,7 @@ static int peers_look(tcp_t *t, pl_error_t *err)
 {
     int code = PL_OK;
     for (int rank = 0; rank < t->size && code == PL_OK; rank++)
-        if (rank != t->rank && !t->peer[rank].link && !t->peer[rank].look)
+        if (rank != t->rank && !t->peer[rank].connection && !t->peer[rank].look)
             code = peer_look(t, rank, err);
     return code;
 }
@@ -313,7 +314,7 @@ int tcp_meet(tcp_t *t, const pl_world_t *world, pl_error_t *err)
 bool tcp_all_met(const tcp_t *t)
 {
     for (int rank = 0; rank < t->size; rank++)
-        if (rank != t->rank && !t->peer[rank].link)
+        if (rank != t->rank && !t->peer[rank].connection)
             return false;
     return true;
 }
@@ -332,7 +333,7 @@ void tcp_tell_unmet(const tcp_t *t, pl_error_t *why)
     size_t length = strlen(why->text);
     for (int rank = 0; rank < t->size && length + 1 < sizeof why->text; rank++) {
         const tcp_peer_t *peer = &t->peer[rank];
-        if (rank == t->rank || peer->link)
+        if (rank == t->rank || peer->connection)
             continue;
         snprintf(why->text + length, sizeof why->text - length,
                  "; rank %d at %s, port %s: %s", rank, peer->host, peer->port,
@@ -346,10 +347,10 @@ bool tcp_meets(const tcp_t *t)
     return t->listener >= 0;
 }
 
-static void drop(tcp_link_t **link)
+static void drop(tcp_connection_t **connection)
 {
-    tcp_link_free(*link);
-    *link = NULL;
+    tcp_connection_free(*connection);
+    *connection = NULL;
 }
 
 void tcp_met(tcp_t *t)
@@ -367,24 +368,24 @@ void tcp_met(tcp_t *t)
 /* ---- what comes from those not met ---- */
 
 /* It becomes the connection to that rank, unless it is nobody's. */
-static void link_serve(tcp_t *t, tcp_link_t **place)
+static void link_serve(tcp_t *t, tcp_connection_t **place)
 {
     int rank;
-    tcp_link_t *link = *place;
-    tcp_greeting_t is = tcp_greet(t, link, &rank);
+    tcp_connection_t *connection = *place;
+    tcp_greeting_t is = tcp_greet(t, connection, &rank);
     if (is == TCP_GREETING_WAITS)
         return;
     *place = NULL;
-    tcp_link_watch(link, false, false);
-    link->tag = (uint32_t)rank;
-    link->stage = TCP_OPEN;
-    if (is == TCP_GREETING_DONE && tcp_link_watch(link, true, false)) {
-        tcp_link_free(t->peer[rank].link);
+    tcp_connection_watch(connection, false, false);
+    connection->tag = (uint32_t)rank;
+    connection->stage = TCP_OPEN;
+    if (is == TCP_GREETING_DONE && tcp_connection_watch(connection, true, false)) {
+        tcp_connection_free(t->peer[rank].connection);
         drop(&t->peer[rank].look);            /* a late refusal would look like a death */
-        t->peer[rank].link = link;
+        t->peer[rank].connection = connection;
         t->peer[rank].entry_told = false;
     } else {
-        tcp_link_free(link);
+        tcp_connection_free(connection);
     }
 }
 
@@ -405,11 +406,11 @@ static void strangers_accept(tcp_t *t)
     for (int fd;
          (fd = accept4(t->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
         const int k = stranger_place(t);
-        t->stranger[k] = tcp_link_new(t->epoll, fd, FROM_STRANGER + (uint32_t)k,
-                                      key_for(t, t->is_near), &err);
+        t->stranger[k] = tcp_connection_new(t->epoll, fd, FROM_STRANGER + (uint32_t)k,
+                                            key_for(t, t->is_near), &err);
         if (t->stranger[k]
             && (!tcp_preamble_send(t->stranger[k])
-                || !tcp_link_watch(t->stranger[k], true, false)))
+                || !tcp_connection_watch(t->stranger[k], true, false)))
             drop(&t->stranger[k]);
     }
 }
@@ -428,7 +429,7 @@ static void look_serve(tcp_t *t, int rank)
     getsockopt(peer->look->fd, SOL_SOCKET, SO_ERROR, &why, &length);
     peer->wrong = why;
     if (why || rank > t->rank || !tcp_preamble_send(peer->look)
-        || !tcp_link_watch(peer->look, true, false))
+        || !tcp_connection_watch(peer->look, true, false))
         drop(&peer->look);
     if (why == ECONNREFUSED) {
         fail_gone(rank, &err);
@@ -436,11 +437,11 @@ static void look_serve(tcp_t *t, int rank)
     }
 }
 
-static bool is_in_vain(const tcp_link_t *link)
+static bool is_in_vain(const tcp_connection_t *connection)
 {
-    const bool has_said_hello = link->connects && link->stage == TCP_GREETING;
-    return link->since < pl_now() - HELLO_MOST
-           && (!has_said_hello || tcp_link_is_dead(link));
+    const bool has_said_hello = connection->connects && connection->stage == TCP_GREETING;
+    return connection->since < pl_now() - HELLO_MOST
+           && (!has_said_hello || tcp_connection_is_dead(connection));
 }
 
 static void look_again(tcp_t *t)
@@ -462,7 +463,7 @@ static void tick(tcp_t *t)
     if (read(t->timer, &times, sizeof times) != sizeof times)
         return;
     if (!tcp_meets(t))
-        tcp_check_links(t);
+        tcp_check_connections(t);
     else if (t->now.op)
         look_again(t);
 }
@@ -486,7 +487,7 @@ void tcp_release(tcp_t *t)
 {
     tcp_met(t);
     for (int rank = 0; rank < t->size; rank++) {
-        drop(&t->peer[rank].link);
+        drop(&t->peer[rank].connection);
         pl_free(t->peer[rank].window);
         pl_free(t->peer[rank].partial);
     }

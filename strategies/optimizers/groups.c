@@ -102,7 +102,8 @@ pl_optimizer_t *pl_optimizer_new(const pl_options_t *o, const char *path, pl_err
         return NULL;
     pl_optimizer_t *made = pl_alloc(sizeof *made);
     memory_t *m = pl_alloc(sizeof *m);
-    json_t *base = pl_part_without(pl_options_value(o, path), pl_optimizer_table, &why);
+    json_t *base = pl_component_without(pl_options_value(o, path), pl_optimizer_table,
+                                        &why);
     int code = made && m && base ? PL_OK : pl_no_memory(&why);
     if (code == PL_OK) {
         made->memory = m;

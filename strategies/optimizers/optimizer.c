@@ -20,7 +20,7 @@ enum { GROUP_SCALARS = 1 + PL_SCALARS };
 
 _Static_assert(PL_SCALAR_REST < PL_STEP_SCALARS, "there are scalars for all");
 
-const pl_registration_t pl_optimizer_parts[] = {
+const pl_registration_t pl_optimizer_components[] = {
     {"optimizer", &pl_adagrad_optimizer},
     {"optimizer", &pl_adam_optimizer},
     {"optimizer", &pl_adamw_optimizer},

@@ -29,7 +29,7 @@ extern const pl_scheduler_ops_t pl_constant_scheduler, pl_cosine_restarts_schedu
     pl_reduce_on_plateau_scheduler, pl_step_scheduler, pl_warmup_stable_decay_scheduler;
 
 /* All of them, for pl_register(). */
-extern const pl_registration_t pl_optimizer_parts[];
+extern const pl_registration_t pl_optimizer_components[];
 
 /* Structs of an optimizer, options filled in, for some parameters. */
 typedef struct pl_group {

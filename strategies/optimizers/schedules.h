@@ -19,14 +19,14 @@ typedef struct schedule {
     const char *decay_shape;
 } schedule_t;
 
-#define PL_WARMUP(part) \
-    PL_INT(part, warmup_steps, "0", "0..", \
+#define PL_WARMUP(component) \
+    PL_INT(component, warmup_steps, "0", "0..", \
            "optimizer steps in which the learning rate rises")
-#define PL_FLOOR(part, fallback) \
-    PL_FLOAT(part, min_lr_ratio, fallback, "0..1", \
+#define PL_FLOOR(component, fallback) \
+    PL_FLOAT(component, min_lr_ratio, fallback, "0..1", \
              "smallest learning rate as a share of lr")
-#define PL_INTERVAL(part, fallback) \
-    PL_TEXT(part, interval, fallback, "step|epoch", \
+#define PL_INTERVAL(component, fallback) \
+    PL_TEXT(component, interval, fallback, "step|epoch", \
             "unit of the schedule: optimizer steps after the warm-up, or epochs")
 
 /* The factor of the warm-up: 1 when it is over. */

@@ -28,7 +28,7 @@ extern char **environ;
 /* ---- a rank of ours ---- */
 
 typedef struct rank {
-    pl_instance_t part;
+    pl_instance_t component;
     const pl_collective_ops_t *ops;
     int descriptor;
     pl_lent_t *lent;
@@ -51,11 +51,11 @@ static void rank_do(rank_t *r, pl_operation_t *op,
     op->arrived = arrived;
     op->done = on_done;
     op_done = false;
-    bench_must(begin(r->part.self, op, &err), &err);
+    bench_must(begin(r->component.self, op, &err), &err);
     while (!op_done) {
         struct pollfd wait = {.fd = r->descriptor, .events = POLLIN};
         poll(&wait, 1, -1);
-        r->ops->advance(r->part.self);
+        r->ops->advance(r->component.self);
     }
 }
 
@@ -67,10 +67,11 @@ static void rank_meet(rank_t *r, const char *kind, int number)
     pl_error_t err;
     json_t *name = json_string(kind);
     const pl_instance_request_t request = {.role = "collective", .value = name};
-    bench_must(pl_instance_make(&r->part, &request, &err), &err);
+    bench_must(pl_instance_make(&r->component, &request, &err), &err);
     json_decref(name);
-    r->ops = r->part.ops;
-    bench_must(r->ops->open(r->part.self, &(pl_seat_t){0}, own, &r->descriptor, &err),
+    r->ops = r->component.ops;
+    bench_must(r->ops->open(r->component.self, &(pl_seat_t){0}, own, &r->descriptor,
+                            &err),
                &err);
     printf("%s\n", own);
     fflush(stdout);
@@ -111,9 +112,9 @@ static void rank_main(const char *kind, int number)
             printf("%g\n", (double)(pl_now() - began) / (double)times / 1e3);
         fflush(stdout);
     }
-    r.ops->close(r.part.self);
+    r.ops->close(r.component.self);
     pl_object_unref(r.lent);
-    pl_instance_release(&r.part);
+    pl_instance_release(&r.component);
 }
 
 /* ---- teams ---- */
@@ -302,10 +303,11 @@ static void size_measure(team_t team[TEAMS], const size_row_t *s, int rounds)
 static const char *source_folder(void)
 {
     const char *const near[] = {getenv("top_srcdir"), ".", ".."};
-    char part[LINE];
+    char component[LINE];
     for (int k = 0; k < 3; k++) {
-        snprintf(part, sizeof part, "%s/t/bench/gloo_rank", near[k] ? near[k] : ".");
-        if (access(part, X_OK) == 0)
+        snprintf(component, sizeof component, "%s/t/bench/gloo_rank",
+                 near[k] ? near[k] : ".");
+        if (access(component, X_OK) == 0)
             return near[k] ? near[k] : ".";
     }
     fprintf(stderr,

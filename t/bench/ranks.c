@@ -210,12 +210,12 @@ static double fit_run(pl_engine_t *engine, const order_t *order, const char *str
 
 static void process_work(int orders, int answers, const char *strategy)
 {
-    pl_registration_t parts[WORKLOADS + 1] = {0};
+    pl_registration_t components[WORKLOADS + 1] = {0};
     pl_error_t err;
     order_t order;
     for (int k = 0; k < WORKLOADS; k++)
-        parts[k] = workloads[k].plugin()[0];
-    bench_must(pl_init(NULL, NULL, parts, &err), &err);
+        components[k] = workloads[k].plugin()[0];
+    bench_must(pl_init(NULL, NULL, components, &err), &err);
     for (int k = 0; k < WORKLOADS; k++)
         data_make(&workloads[k]);
     pl_engine_t *engine = pl_engine_new(NULL, &err);

@@ -342,12 +342,12 @@ static void save_report(void)
 
 int main(int argc, char **argv)
 {
-    static const pl_registration_t parts[] = {{"module", &ballast},
-                                              {"callback", &probe_callback},
-                                              PL_REGISTRATIONS_END};
+    static const pl_registration_t components[] = {{"module", &ballast},
+                                                   {"callback", &probe_callback},
+                                                   PL_REGISTRATIONS_END};
     pl_error_t err;
     bool resumes = argc > 3 && !strcmp(argv[1], "--resume");
-    bench_must(pl_init(&argc, &argv, parts, &err), &err);
+    bench_must(pl_init(&argc, &argv, components, &err), &err);
     if (resumes) {
         probe.phase = PHASE_RESUMED;
         train(argv[2], argv[3]);

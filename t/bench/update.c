@@ -62,7 +62,7 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static void describe(bench_t *b, const kind_t *kind, pl_error_t *err)
 {
-    b->options = training_part((const pl_part_t *)kind->ops, kind->options);
+    b->options = training_component((const pl_component_t *)kind->ops, kind->options);
     b->optimizer = (pl_optimizer_t){.ops = kind->ops,
                                     .self = b->options,
                                     .averages = kind->averages};

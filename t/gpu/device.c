@@ -75,7 +75,7 @@ static bool device_open(device_rig_t *rig, pl_device_info_t *info, bool recordin
              recordings ? "true" : "false");
     *rig = (device_rig_t){.ops = cuda_plugin()->table};
     *info = (pl_device_info_t){.ranks = 1, .device = -1, .computes = true};
-    rig->self = training_part((const pl_part_t *)rig->ops, options);
+    rig->self = training_component((const pl_component_t *)rig->ops, options);
     if (rig->ops->open(rig->self, info, &rig->err) == PL_OK)
         return true;
     print_error("device", "open", rig->err.text);

@@ -80,12 +80,12 @@ static size_t rounded(size_t bytes, size_t to)
 /* So that its end meets a page that cannot be used; filled with NaN. */
 static uintptr_t memory_take(size_t bytes)
 {
-    const size_t room = rounded(bytes, UNIT), pages = rounded(room, PAGE);
+    const size_t span = rounded(bytes, UNIT), pages = rounded(span, PAGE);
     if (!range) {
         range = next_free = (uintptr_t)mapped(PROT_NONE);
         really = (uintptr_t)mapped(PROT_NONE);
     }
-    const uintptr_t at = next_free + pages - room;
+    const uintptr_t at = next_free + pages - span;
     mprotect(stand_in_real(next_free), pages, PROT_READ | PROT_WRITE);
     memset(stand_in_real(next_free), 0xff, pages);
     next_free += pages + PAGE;
@@ -109,11 +109,11 @@ static void block_add(block_t **list, uintptr_t at, size_t bytes)
 
 static bool block_take(block_t **list, uintptr_t at, block_t *taken)
 {
-    for (block_t **link = list; *link; link = &(*link)->next)
-        if ((*link)->at == at) {
-            block_t *found = *link;
+    for (block_t **next = list; *next; next = &(*next)->next)
+        if ((*next)->at == at) {
+            block_t *found = *next;
             *taken = *found;
-            *link = found->next;
+            *next = found->next;
             free(found);
             return true;
         }
@@ -279,9 +279,9 @@ API cu_result_t cuDeviceGet(CUdevice *device, int number)
                                                   : CU_INVALID_DEVICE;
 }
 
-API cu_result_t cuDeviceGetName(char *name, int room, CUdevice device)
+API cu_result_t cuDeviceGetName(char *name, int capacity, CUdevice device)
 {
-    snprintf(name, (size_t)room, "Stand-in %d", device);
+    snprintf(name, (size_t)capacity, "Stand-in %d", device);
     return stand_in_fault(__func__);
 }
 
@@ -315,10 +315,10 @@ API cu_result_t cuDeviceGetAttribute(int *value, cu_choice_t attribute, CUdevice
     return stand_in_fault(__func__);
 }
 
-API cu_result_t cuDeviceGetPCIBusId(char *bus, int room, CUdevice device)
+API cu_result_t cuDeviceGetPCIBusId(char *bus, int capacity, CUdevice device)
 {
     const int slot = stand_in_fact("one_card", 0, NULL) ? 0 : device;
-    snprintf(bus, (size_t)room, "0000:0%d:00.0", slot);
+    snprintf(bus, (size_t)capacity, "0000:0%d:00.0", slot);
     return stand_in_fault(__func__);
 }
 

@@ -141,9 +141,9 @@ API const char *cudnnGetErrorString(cu_result_t status)
                : "CUDNN_STATUS_BAD_PARAM";
 }
 
-API void cudnnGetLastErrorString(char *text, size_t room)
+API void cudnnGetLastErrorString(char *text, size_t capacity)
 {
-    snprintf(text, room, "%s", last_error);
+    snprintf(text, capacity, "%s", last_error);
     last_error[0] = '\0';
 }
 
@@ -516,22 +516,22 @@ API cu_result_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
     return status;
 }
 
-static cu_result_t give(const void *from, size_t bytes, int64_t room, int64_t *count,
+static cu_result_t give(const void *from, size_t bytes, int64_t capacity, int64_t *count,
                         void *values)
 {
-    if (room < 1)
+    if (capacity < 1)
         return DNN_BAD_PARAM;
     *count = 1;
     memcpy(values, from, bytes);
     return DNN_OK;
 }
 
-static cu_result_t give_text(const program_t *p, int64_t room, int64_t *count,
+static cu_result_t give_text(const program_t *p, int64_t capacity, int64_t *count,
                              char *values)
 {
     *count = 16 + 2 * (int64_t)sizeof *p;
-    if (room < *count)
-        return room ? DNN_BAD_PARAM : DNN_OK;
+    if (capacity < *count)
+        return capacity ? DNN_BAD_PARAM : DNN_OK;
     char hash[17];
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)hash_of(p));
     memcpy(values, hash, 16);
@@ -544,8 +544,8 @@ static cu_result_t give_text(const program_t *p, int64_t room, int64_t *count,
 }
 
 API cu_result_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor,
-                                         cu_choice_t name, cu_choice_t type, int64_t room,
-                                         int64_t *count, void *values)
+                                         cu_choice_t name, cu_choice_t type,
+                                         int64_t capacity, int64_t *count, void *values)
 {
     descriptor_t *d = descriptor;
     static const int64_t workspace = WORKSPACE;
@@ -554,7 +554,7 @@ API cu_result_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor,
     if (!d->is_final)
         return DNN_NOT_FINALIZED;
     if (d->type == DNN_SEARCH && name == DNN_SEARCH_RESULTS && type == DNN_TYPE_DESCRIPTOR
-        && room >= ENGINES) {
+        && capacity >= ENGINES) {
         for (int k = 0; k < ENGINES; k++) {
             descriptor_t *choice = ((descriptor_t **)values)[k];
             choice->engine = k;
@@ -572,18 +572,18 @@ API cu_result_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor,
         return DNN_OK;
     }
     if (d->type == DNN_ENGINE && name == DNN_ENGINE_NUMBER)
-        return give(&engine, sizeof engine, room, count, values);
+        return give(&engine, sizeof engine, capacity, count, values);
     if (d->type == DNN_ENGINE && name == DNN_ENGINE_NOTES) {
         *count = 0;
         return engine == PLAIN || engine == NONE
                    ? DNN_OK
-                   : give(engine == IN_NO_ORDER ? &no_order : &cores, sizeof cores, room,
-                          count, values);
+                   : give(engine == IN_NO_ORDER ? &no_order : &cores, sizeof cores,
+                          capacity, count, values);
     }
     if (d->type == DNN_PLAN && name == DNN_PLAN_WORKSPACE)
-        return give(&workspace, sizeof workspace, room, count, values);
+        return give(&workspace, sizeof workspace, capacity, count, values);
     if (d->type == DNN_PLAN && name == DNN_PLAN_JSON && type == DNN_TYPE_CHAR)
-        return give_text(d->program, room, count, values);
+        return give_text(d->program, capacity, count, values);
     return refused("there is no such attribute");
 }
 

@@ -298,9 +298,9 @@ static void operation_end(const struct ncclComm *comm, operation_t *o)
 static void group_free(group_t *g)
 {
     pthread_mutex_lock(&list_lock);
-    for (group_t **link = &groups; *link; link = &(*link)->next)
-        if (*link == g) {
-            *link = g->next;
+    for (group_t **next = &groups; *next; next = &(*next)->next)
+        if (*next == g) {
+            *next = g->next;
             break;
         }
     pthread_mutex_unlock(&list_lock);
@@ -314,13 +314,13 @@ static void group_free(group_t *g)
 static void comm_free_if_done(struct ncclComm *comm)
 {
     pthread_mutex_lock(&list_lock);
-    struct ncclComm **link = &comms;
-    while (*link && *link != comm)
-        link = &(*link)->next;
-    const bool frees = *link && !comm->by
+    struct ncclComm **next = &comms;
+    while (*next && *next != comm)
+        next = &(*next)->next;
+    const bool frees = *next && !comm->by
                        && __atomic_load_n(&comm->on_stream, __ATOMIC_ACQUIRE) == 0;
     if (frees)
-        *link = comm->next;
+        *next = comm->next;
     pthread_mutex_unlock(&list_lock);
     if (!frees)
         return;

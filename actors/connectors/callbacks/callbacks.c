@@ -1,7 +1,7 @@
 /* callbacks.c - the callbacks that are built in, by name */
 #include "actors/connectors/callbacks/callbacks.h"
 
-const pl_registration_t pl_callback_parts[] = {
+const pl_registration_t pl_callback_components[] = {
     {"callback", &pl_device_stats_monitor_callback},
     {"callback", &pl_early_stopping_callback},
     {"callback", &pl_finetuning_callback},

@@ -20,6 +20,6 @@ extern const pl_callback_ops_t pl_throughput_monitor_callback;
 extern const pl_callback_ops_t pl_timer_callback;
 
 /* All of them, up to PL_REGISTRATIONS_END. */
-extern const pl_registration_t pl_callback_parts[];
+extern const pl_registration_t pl_callback_components[];
 
 #endif

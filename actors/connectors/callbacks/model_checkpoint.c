@@ -31,7 +31,7 @@ typedef struct model_checkpoint {
     bool save_last, save_on_train_epoch_end;
 
     kept_t *kept;                                           /* best first */
-    int count, room;
+    int count, capacity;
     uint64_t saved_step;                                    /* of the newest */
     bool validated, warned;
     int64_t saved_at;                                       /* pl_now() */
@@ -274,7 +274,7 @@ static int kept_add(model_checkpoint_t *m, char name[NAME], double score,
         *name = '\0';
         return PL_OK;
     }
-    if (PL_GROW(m->kept, m->count, m->room) != PL_OK)
+    if (PL_GROW(m->kept, m->count, m->capacity) != PL_OK)
         return pl_no_memory(err);
     while (m->save_top_k >= 0 && m->count >= m->save_top_k)
         drop_add(request, m->kept[--m->count].name);
@@ -440,7 +440,7 @@ static int model_checkpoint_restore(void *self, const char *state, pl_error_t *e
     m->saved_step = (uint64_t)json_integer_value(json_object_get(told, "step"));
     json_array_foreach(json_object_get(told, "kept"), at, entry) {
         const char *name = json_string_value(json_object_get(entry, "name"));
-        if (PL_GROW(m->kept, m->count, m->room) != PL_OK) {
+        if (PL_GROW(m->kept, m->count, m->capacity) != PL_OK) {
             json_decref(told);
             return pl_no_memory(err);
         }
@@ -457,7 +457,7 @@ static void model_checkpoint_stop(void *self)
     model_checkpoint_t *m = self;
     pl_free(m->kept);
     m->kept = NULL;
-    m->count = m->room = 0;
+    m->count = m->capacity = 0;
 }
 
 const pl_callback_ops_t pl_model_checkpoint_callback = {

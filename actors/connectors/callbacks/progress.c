@@ -20,12 +20,12 @@ static void line_add(line_t *line, const char *format, ...) PL_PRINTF(2, 3);
 static void line_add(line_t *line, const char *format, ...)
 {
     va_list args;
-    size_t room = sizeof line->text - line->length;
+    size_t capacity = sizeof line->text - line->length;
     va_start(args, format);
-    int length = vsnprintf(line->text + line->length, room, format, args);
+    int length = vsnprintf(line->text + line->length, capacity, format, args);
     va_end(args);
     if (length > 0)
-        line->length += (size_t)length < room ? (size_t)length : room - 1;
+        line->length += (size_t)length < capacity ? (size_t)length : capacity - 1;
 }
 
 static int progress_on(void *self, pl_hook_t point, const pl_hook_event_t *event,

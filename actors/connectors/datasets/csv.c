@@ -190,7 +190,7 @@ static int csv_make_other(csv_t *csv, int column, pl_error_t *err)
 }
 
 /* [rows, columns]; NULL: too many, or out of memory. */
-static float *csv_room(const csv_t *csv, int columns)
+static float *csv_alloc(const csv_t *csv, int columns)
 {
     size_t values;
     return __builtin_mul_overflow((size_t)csv->rows + 1, (size_t)columns, &values)
@@ -200,8 +200,8 @@ static float *csv_room(const csv_t *csv, int columns)
 
 static int csv_make_all(csv_t *csv, pl_error_t *err)
 {
-    csv->x = csv_room(csv, csv->features);
-    csv->other = csv_room(csv, csv->other_columns);
+    csv->x = csv_alloc(csv, csv->features);
+    csv->other = csv_alloc(csv, csv->other_columns);
     if (!csv->x || !csv->other)
         return pl_no_memory(err);
     int code = csv->column >= 0 ? csv_make_target(csv, err) : PL_OK;

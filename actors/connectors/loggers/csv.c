@@ -21,7 +21,7 @@ enum { FIXED = 2 };                                         /* epoch, step */
 typedef struct csv {
     pl_append_t file;
     char **name;                                          /* [columns] as in the header */
-    int columns, room;
+    int columns, capacity;
     int written;                                            /* columns of the file */
     uint64_t rows;                                          /* of the file */
     uint32_t sum;                                           /* of them */
@@ -56,7 +56,7 @@ static char *cell_of(const char *name)
 
 static int column_add(csv_t *csv, const char *cell, size_t length, pl_error_t *err)
 {
-    if (PL_GROW(csv->name, csv->columns, csv->room) != PL_OK)
+    if (PL_GROW(csv->name, csv->columns, csv->capacity) != PL_OK)
         return pl_no_memory(err);
     char *copy = pl_text("%.*s", (int)length, cell);
     if (!copy)
@@ -113,7 +113,7 @@ static int header_take(csv_t *csv, const char *line, size_t length, pl_error_t *
 typedef struct lines {
     FILE *file;
     char *text;                                             /* [length] of this line */
-    size_t length, room;
+    size_t length, capacity;
     int64_t end;                                            /* of it in the file */
     bool failed;                                            /* no memory */
 } lines_t;
@@ -131,13 +131,13 @@ static bool line_next(lines_t *lines)
     int c = EOF;
     lines->length = 0;
     while (lines->file && (c = getc_unlocked(lines->file)) != EOF && c != '\n') {
-        if (lines->length == lines->room) {
-            char *larger = pl_resize(lines->text, 2 * lines->room + 256);
+        if (lines->length == lines->capacity) {
+            char *larger = pl_resize(lines->text, 2 * lines->capacity + 256);
             lines->failed = !larger;
             if (!larger)
                 return false;
             lines->text = larger;
-            lines->room = 2 * lines->room + 256;
+            lines->capacity = 2 * lines->capacity + 256;
         }
         lines->text[lines->length++] = (char)c;
     }
@@ -190,9 +190,9 @@ static int file_take(csv_t *csv, const char *path, const pl_log_run_t *run, int6
 {
     unsigned long long keep = run->has_position ? 0 : UINT64_MAX;
     unsigned sum = 0;
-    int parts = sscanf(run->position, "%llu %x", &keep, &sum);
+    int components = sscanf(run->position, "%llu %x", &keep, &sum);
     int code = file_scan(csv, path, keep, end, err);
-    if (code == PL_OK && parts == 2 && csv->rows == keep && csv->sum != sum) {
+    if (code == PL_OK && components == 2 && csv->rows == keep && csv->sum != sum) {
         columns_forget(csv);
         keep = pl_put_log_aside(path) ? 0 : UINT64_MAX;
         code = file_scan(csv, path, keep, end, err);

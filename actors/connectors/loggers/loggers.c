@@ -41,7 +41,7 @@ bool pl_put_log_aside(const char *path)
     return renamed;
 }
 
-const pl_registration_t pl_logger_parts[] = {
+const pl_registration_t pl_logger_components[] = {
     {"logger", &pl_csv_logger},
     {"logger", &pl_jsonl_logger},
     {"logger", &pl_tensorboard_logger},

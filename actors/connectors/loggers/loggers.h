@@ -22,6 +22,6 @@ bool pl_is_another_file(const char *path, uint64_t size, uint32_t sum);
 bool pl_put_log_aside(const char *path);
 
 /* All of them, for pl_init(). */
-extern const pl_registration_t pl_logger_parts[];
+extern const pl_registration_t pl_logger_components[];
 
 #endif

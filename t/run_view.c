@@ -1,5 +1,5 @@
-/* board.c - tests of engine/sight/board.c: what becomes of what the stream has */
-#include "sight/board.h"
+/* run_view.c - tests of engine/sight/run_view.c: what becomes of what the stream has */
+#include "sight/run_view.h"
 
 #include <jansson.h>
 #include <regex.h>
@@ -38,7 +38,7 @@ typedef struct said {
     const void *fields;
 } said_t;
 
-static void say(pl_board_t *board, said_t said)
+static void say(pl_run_view_t *view, said_t said)
 {
     static uint64_t seq;
     pl_frame_t frame;
@@ -59,56 +59,56 @@ static void say(pl_board_t *board, said_t said)
                                     .envelope = e,
                                     .frame = pl_frame_bytes(&frame),
                                     .was_kept = said.was_kept};
-    pl_board_record(board, &record);
+    pl_run_view_record(view, &record);
     pl_frame_release(&frame);
 }
 
 /* A call, and its reply with these fields. */
-static void answered(pl_board_t *board, said_t said, const void *fields)
+static void answered(pl_run_view_t *view, said_t said, const void *fields)
 {
     const uint32_t caller = said.from;
-    say(board, said);
+    say(view, said);
     said.kind = PL_KIND_REPLY;
     said.from = said.to;
     said.to = caller;
     said.fields = fields;
-    say(board, said);
+    say(view, said);
 }
 
 /* A run that the program asks for, and the launcher that is started for it. */
-static void begin_run(pl_board_t *board, uint64_t call)
+static void begin_run(pl_run_view_t *view, uint64_t call)
 {
-    say(board, (said_t){.message = PL_MESSAGE_run,
-                        .from = host,
-                        .to = trainer,
-                        .call = call,
-                        .fields = &(pl_run_t){0}});
-    say(board, (said_t){.message = PL_MESSAGE_start,
-                        .from = trainer,
-                        .to = launcher,
-                        .call = call + 1,
-                        .cause = call,
-                        .fields = &(pl_start_t){.options = ""}});
+    say(view, (said_t){.message = PL_MESSAGE_run,
+                       .from = host,
+                       .to = trainer,
+                       .call = call,
+                       .fields = &(pl_run_t){0}});
+    say(view, (said_t){.message = PL_MESSAGE_start,
+                       .from = trainer,
+                       .to = launcher,
+                       .call = call + 1,
+                       .cause = call,
+                       .fields = &(pl_start_t){.options = ""}});
 }
 
 /* The trainer tells the program. */
-static void report(pl_board_t *board, uint64_t call, pl_run_progress_t told)
+static void report(pl_run_view_t *view, uint64_t call, pl_run_progress_t told)
 {
     told.metrics = told.metrics ? told.metrics : "";
-    say(board, (said_t){.kind = PL_KIND_PROGRESS,
-                        .message = PL_MESSAGE_run,
-                        .from = trainer,
-                        .to = host,
-                        .call = call,
-                        .fields = &told});
+    say(view, (said_t){.kind = PL_KIND_PROGRESS,
+                       .message = PL_MESSAGE_run,
+                       .from = trainer,
+                       .to = host,
+                       .call = call,
+                       .fields = &told});
 }
 
 /* Samples that a rank of a run got from its data. */
-static void rank_fetch(pl_board_t *board, int rank, uint32_t origin, uint64_t under,
+static void rank_fetch(pl_run_view_t *view, int rank, uint32_t origin, uint64_t under,
                        uint32_t samples)
 {
     const uint32_t data = pl_kind_enter("connector.data", PL_LEVEL_CONNECTOR, NULL);
-    answered(board,
+    answered(view,
              (said_t){.message = PL_MESSAGE_fetch_batch,
                       .from = loop,
                       .to = data,
@@ -120,14 +120,14 @@ static void rank_fetch(pl_board_t *board, int rank, uint32_t origin, uint64_t un
              &(pl_fetch_batch_reply_t){.samples = samples});
 }
 
-static void fetch(pl_board_t *board, uint32_t origin, uint64_t under, uint32_t samples)
+static void fetch(pl_run_view_t *view, uint32_t origin, uint64_t under, uint32_t samples)
 {
-    rank_fetch(board, 0, origin, under, samples);
+    rank_fetch(view, 0, origin, under, samples);
 }
 
-static json_t *told_by(pl_board_t *board)
+static json_t *told_by(pl_run_view_t *view)
 {
-    char *text = pl_board_state(board);
+    char *text = pl_run_view_state(view);
     json_t *all = json_loads(text, 0, NULL);
     pl_text_free(text);
     return all;
@@ -150,88 +150,88 @@ static long long integer(const json_t *of, const char *name)
 
 static void messages_of_ranks_elsewhere_are_of_their_run(void)
 {
-    pl_board_t *board = pl_board_new(pl_now(), NULL);
-    begin_run(board, 100);
-    begin_run(board, 200);
-    fetch(board, pl_origin(0, 0), 101, 20);
-    fetch(board, pl_origin(1, 0), 201, 7);
-    fetch(board, pl_origin(0, 1), 101, 20);
-    fetch(board, pl_origin(2, 0), 301, 9);
-    json_t *all = told_by(board);
+    pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
+    begin_run(view, 100);
+    begin_run(view, 200);
+    fetch(view, pl_origin(0, 0), 101, 20);
+    fetch(view, pl_origin(1, 0), 201, 7);
+    fetch(view, pl_origin(0, 1), 101, 20);
+    fetch(view, pl_origin(2, 0), 301, 9);
+    json_t *all = told_by(view);
     is_int(integer(run_of(all, 1), "samples"), 40, "the first has those of both ranks");
     is_int(integer(run_of(all, 2), "samples"), 7, "the newest has only its own");
     json_decref(all);
-    pl_board_gap(board, 5);
-    fetch(board, pl_origin(2, 0), 301, 9);
-    all = told_by(board);
+    pl_run_view_gap(view, 5);
+    fetch(view, pl_origin(2, 0), 301, 9);
+    all = told_by(view);
     is_int(integer(run_of(all, 2), "samples"), 16,
            "what may have lost its beginning is taken for the newest run's");
     json_decref(all);
-    pl_board_free(board);
+    pl_run_view_free(view);
 }
 
-static void end_run(pl_board_t *board, uint64_t call)
+static void end_run(pl_run_view_t *view, uint64_t call)
 {
-    say(board, (said_t){.kind = PL_KIND_REPLY,
-                        .message = PL_MESSAGE_run,
-                        .from = trainer,
-                        .to = host,
-                        .call = call,
-                        .fields = &(pl_run_reply_t){.status = "ok", .reason = ""}});
+    say(view, (said_t){.kind = PL_KIND_REPLY,
+                       .message = PL_MESSAGE_run,
+                       .from = trainer,
+                       .to = host,
+                       .call = call,
+                       .fields = &(pl_run_reply_t){.status = "ok", .reason = ""}});
 }
 
 static void runs_that_have_no_place_are_counted(void)
 {
     enum { PLACES = 16, RUNS = PLACES + 4 };
-    pl_board_t *board = pl_board_new(pl_now(), NULL);
+    pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
     for (uint64_t k = 1; k <= RUNS; k++)
-        begin_run(board, 100 * k);
-    json_t *all = told_by(board);
+        begin_run(view, 100 * k);
+    json_t *all = told_by(view);
     is_int(json_array_size(json_object_get(all, "runs")), PLACES, "so many are shown");
     ok(run_of(all, PLACES) && !run_of(all, PLACES + 1), "those that began first");
     json_decref(all);
     for (uint64_t k = 1; k <= RUNS; k++)
-        end_run(board, 100 * k);
-    begin_run(board, 100 * (RUNS + 1));
-    all = told_by(board);
+        end_run(view, 100 * k);
+    begin_run(view, 100 * (RUNS + 1));
+    all = told_by(view);
     ok(run_of(all, RUNS + 1) && !run_of(all, 1), "then a newer one has a place");
     json_decref(all);
-    char *metrics = pl_board_metrics(board);
+    char *metrics = pl_run_view_metrics(view);
     like(metrics, "paceline_runs_started_total 21\n", "all are counted when they begin");
     like(metrics, "paceline_runs_ended_total\\{status=\"ok\"\\} 20\n", "and as they end");
     pl_text_free(metrics);
-    pl_board_free(board);
+    pl_run_view_free(view);
 }
 
 static void a_run_is_described_by_its_first_report(void)
 {
-    pl_board_t *board = pl_board_new(pl_now(), NULL);
-    begin_run(board, 100);
-    report(board, 100,
+    pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
+    begin_run(view, 100);
+    report(view, 100,
            (pl_run_progress_t){
                .event = "alive", .run_dir = "runs/0007", .module = "mlp", .clip = 0.5});
-    report(board, 100, (pl_run_progress_t){.event = "train", .global_step = 3});
-    json_t *all = told_by(board), *run = run_of(all, 1);
+    report(view, 100, (pl_run_progress_t){.event = "train", .global_step = 3});
+    json_t *all = told_by(view), *run = run_of(all, 1);
     is_text(json_string_value(json_object_get(run, "name")), "0007", "its folder");
     is_text(json_string_value(json_object_get(run, "module")), "mlp", "its module");
     ok(json_number_value(json_object_get(run, "clip")) == 0.5, "where it clips");
-    char *metrics = pl_board_metrics(board);
+    char *metrics = pl_run_view_metrics(view);
     like(metrics, "paceline_gradient_clip.run=\"1\". 0.5\n", "which is a metric too");
     pl_text_free(metrics);
     json_decref(all);
-    pl_board_free(board);
+    pl_run_view_free(view);
 }
 
 static void a_run_from_before_is_taken_up(void)
 {
-    pl_board_t *board = pl_board_new(pl_now(), NULL);
-    report(board, 100, (pl_run_progress_t){.event = "train", .global_step = 30});
-    fetch(board, pl_origin(0, 0), 101, 20);
-    json_t *all = told_by(board);
+    pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
+    report(view, 100, (pl_run_progress_t){.event = "train", .global_step = 30});
+    fetch(view, pl_origin(0, 0), 101, 20);
+    json_t *all = told_by(view);
     is_int(integer(run_of(all, 1), "step"), 30, "by what it reports");
     is_int(integer(run_of(all, 1), "samples"), 20, "and what its ranks say is its own");
     json_decref(all);
-    pl_board_free(board);
+    pl_run_view_free(view);
 }
 
 static void a_run_from_before_is_recalled(void)
@@ -259,10 +259,10 @@ static void a_run_from_before_is_recalled(void)
     pl_known_pause(&known, 100, true, 33);
     pl_known_begin(&known, 110);
     pl_known_end(&known, 110);
-    pl_board_t *board = pl_board_new(pl_now() - 10 * PL_SECOND, NULL);
-    pl_board_recall(board, &known);
-    begin_run(board, 100);                                /* which was still on its way */
-    json_t *all = told_by(board), *run = run_of(all, 1);
+    pl_run_view_t *view = pl_run_view_new(pl_now() - 10 * PL_SECOND, NULL);
+    pl_run_view_recall(view, &known);
+    begin_run(view, 100);                                 /* which was still on its way */
+    json_t *all = told_by(view), *run = run_of(all, 1);
     ok(!run, "one that has ended is none");
     run = run_of(all, 2);
     is_text(json_string_value(json_object_get(run, "name")), "late", "its folder");
@@ -276,22 +276,22 @@ static void a_run_from_before_is_recalled(void)
     ok(json_number_value(json_object_get(run, "began")) > 9, "when it began");
     ok(json_array_size(json_object_get(all, "runs")) == 1, "it is there once");
     json_decref(all);
-    report(board, 100, (pl_run_progress_t){.event = "train", .global_step = 34});
-    all = told_by(board);
+    report(view, 100, (pl_run_progress_t){.event = "train", .global_step = 34});
+    all = told_by(view);
     is_int(integer(run_of(all, 2), "step"), 34, "it goes on");
     json_decref(all);
-    begin_run(board, 120);
-    all = told_by(board);
+    begin_run(view, 120);
+    all = told_by(view);
     ok(run_of(all, 4) != NULL, "the next has the number behind all that there have been");
     json_decref(all);
-    pl_board_free(board);
+    pl_run_view_free(view);
     pl_known_release(&known);
 }
 
-static const char *doing(pl_board_t *board, long long step, const char *what)
+static const char *doing(pl_run_view_t *view, long long step, const char *what)
 {
     static char text[32];
-    json_t *all = told_by(board), *run = run_of(all, 1);
+    json_t *all = told_by(view), *run = run_of(all, 1);
     snprintf(text, sizeof text, "%s", json_string_value(json_object_get(run, "doing")));
     is_int(integer(run, "step"), step, "the step %s", what);
     json_decref(all);
@@ -300,10 +300,10 @@ static const char *doing(pl_board_t *board, long long step, const char *what)
 
 static void a_pause_ends_with_the_next_step(void)
 {
-    pl_board_t *board = pl_board_new(pl_now(), NULL);
-    begin_run(board, 100);
-    report(board, 100, (pl_run_progress_t){.event = "train", .global_step = 10});
-    answered(board,
+    pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
+    begin_run(view, 100);
+    report(view, 100, (pl_run_progress_t){.event = "train", .global_step = 10});
+    answered(view,
              (said_t){.message = PL_MESSAGE_control,
                       .from = host,
                       .to = trainer,
@@ -311,18 +311,18 @@ static void a_pause_ends_with_the_next_step(void)
                       .cause = 100,
                       .fields = &(pl_control_t){.command = "pause", .optimizer = ""}},
              &(pl_control_reply_t){.global_step = 12, .checkpoint = ""});
-    is_text(doing(board, 12, "of the pause"), "paused", "it pauses");
-    report(board, 100, (pl_run_progress_t){.event = "alive"});
-    is_text(doing(board, 12, "stays"), "paused", "while it only lives");
-    report(board, 100, (pl_run_progress_t){.event = "train", .global_step = 11});
-    is_text(doing(board, 11, "of ranks that were started again"), "train", "and trains");
-    pl_board_free(board);
+    is_text(doing(view, 12, "of the pause"), "paused", "it pauses");
+    report(view, 100, (pl_run_progress_t){.event = "alive"});
+    is_text(doing(view, 12, "stays"), "paused", "while it only lives");
+    report(view, 100, (pl_run_progress_t){.event = "train", .global_step = 11});
+    is_text(doing(view, 11, "of ranks that were started again"), "train", "and trains");
+    pl_run_view_free(view);
 }
 
 /* The program has the run pause or go on, which it does at `second`. */
-static void command(pl_board_t *board, const char *what, int64_t second)
+static void command(pl_run_view_t *view, const char *what, int64_t second)
 {
-    answered(board,
+    answered(view,
              (said_t){.message = PL_MESSAGE_control,
                       .from = host,
                       .to = trainer,
@@ -333,9 +333,9 @@ static void command(pl_board_t *board, const char *what, int64_t second)
              &(pl_control_reply_t){.global_step = 12, .checkpoint = ""});
 }
 
-static double seconds_of(pl_board_t *board)
+static double seconds_of(pl_run_view_t *view)
 {
-    json_t *all = told_by(board);
+    json_t *all = told_by(view);
     const double seconds = json_number_value(json_object_get(run_of(all, 1), "seconds"));
     json_decref(all);
     return seconds;
@@ -343,51 +343,51 @@ static double seconds_of(pl_board_t *board)
 
 static void a_pause_is_no_time_of_the_run(void)
 {
-    pl_board_t *board = pl_board_new(pl_now() - 1000 * PL_SECOND, NULL);
+    pl_run_view_t *view = pl_run_view_new(pl_now() - 1000 * PL_SECOND, NULL);
     said_t said = {.message = PL_MESSAGE_run,
                    .from = host,
                    .to = trainer,
                    .call = 100,
                    .time = 10 * PL_SECOND,
                    .fields = &(pl_run_t){0}};
-    say(board, said);
-    command(board, "pause", 20);
-    command(board, "pause", 30);
-    const double then = seconds_of(board);
+    say(view, said);
+    command(view, "pause", 20);
+    command(view, "pause", 30);
+    const double then = seconds_of(view);
     ok(then > 9.9 && then < 10.1, "it stands still while it is paused: %g s", then);
-    command(board, "continue", 60);
-    const double since = seconds_of(board);
+    command(view, "continue", 60);
+    const double since = seconds_of(view);
     ok(since >= 950 && since < 1050, "goes on without the pause: %g s", since);
-    command(board, "continue", 70);
-    command(board, "pause", 80);
+    command(view, "continue", 70);
+    command(view, "pause", 80);
     said.kind = PL_KIND_REPLY;
     said.from = trainer;
     said.to = host;
     said.time = 100 * PL_SECOND;
     said.fields = &(pl_run_reply_t){.status = "stopped"};
-    say(board, said);
-    const double all = seconds_of(board);
+    say(view, said);
+    const double all = seconds_of(view);
     ok(all > 29.9 && all < 30.1, "and ends without the one that it was stopped in: %g s",
        all);
-    pl_board_free(board);
+    pl_run_view_free(view);
 }
 
 /* The trainer's end of a run, of which a report of step 10 was the last. */
 static json_t *ended_by(const char *event, pl_run_reply_t reply)
 {
-    pl_board_t *board = pl_board_new(pl_now(), NULL);
-    begin_run(board, 100);
+    pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
+    begin_run(view, 100);
     report(
-        board, 100,
+        view, 100,
         (pl_run_progress_t){.event = event, .global_step = 10, .batch = 2, .batches = 8});
-    say(board, (said_t){.kind = PL_KIND_REPLY,
-                        .message = PL_MESSAGE_run,
-                        .from = trainer,
-                        .to = host,
-                        .call = 100,
-                        .fields = &reply});
-    json_t *all = told_by(board);
-    pl_board_free(board);
+    say(view, (said_t){.kind = PL_KIND_REPLY,
+                       .message = PL_MESSAGE_run,
+                       .from = trainer,
+                       .to = host,
+                       .call = 100,
+                       .fields = &reply});
+    json_t *all = told_by(view);
+    pl_run_view_free(view);
     return all;
 }
 
@@ -418,9 +418,9 @@ static void the_end_of_a_run_is_what_it_replied(void)
 }
 
 /* A step ends, of which is told how long what took. */
-static void step(pl_board_t *board, int64_t time, pl_bytes_t spent)
+static void step(pl_run_view_t *view, int64_t time, pl_bytes_t spent)
 {
-    answered(board,
+    answered(view,
              (said_t){.message = PL_MESSAGE_train_batch,
                       .from = loop,
                       .to = strategy,
@@ -434,12 +434,12 @@ static void step(pl_board_t *board, int64_t time, pl_bytes_t spent)
 static void short_steps_that_are_told_together_share_their_time(void)
 {
     enum { TOGETHER = 8 };
-    pl_board_t *board = pl_board_new(pl_now(), NULL);
-    begin_run(board, 100);
+    pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
+    begin_run(view, 100);
     for (int k = 1; k <= 20; k++)
         for (int i = 0; i < TOGETHER; i++)
-            step(board, 2 * k * PL_MILLISECOND + 1000 * i, (pl_bytes_t){0});
-    json_t *all = told_by(board), *run = run_of(all, 1);
+            step(view, 2 * k * PL_MILLISECOND + 1000 * i, (pl_bytes_t){0});
+    json_t *all = told_by(view), *run = run_of(all, 1);
     for (int k = 0; k < 2; k++) {
         const char *name = k ? "run_p95" : "run_p50";
         const double told = json_real_value(json_object_get(run, name));
@@ -447,22 +447,22 @@ static void short_steps_that_are_told_together_share_their_time(void)
            "%s: an eighth of 2 ms, not %g s", name, told);
     }
     json_decref(all);
-    pl_board_free(board);
+    pl_run_view_free(view);
 }
 
 static void epochs_of_few_steps_have_rates_too(void)
 {
     enum { EPOCHS = 3, STEPS = 4 };
-    pl_board_t *board = pl_board_new(pl_now(), NULL);
-    begin_run(board, 100);
+    pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
+    begin_run(view, 100);
     for (int k = 0; k < EPOCHS; k++) {
         for (int i = 0; i < STEPS; i++)
-            step(board, 2 * (1 + k * STEPS + i) * PL_MILLISECOND, (pl_bytes_t){0});
-        report(board, 100,
+            step(view, 2 * (1 + k * STEPS + i) * PL_MILLISECOND, (pl_bytes_t){0});
+        report(view, 100,
                (pl_run_progress_t){.event = "epoch",
                                    .global_step = (uint64_t)(k + 1) * STEPS});
     }
-    json_t *all = told_by(board);
+    json_t *all = told_by(view);
     const json_t *points = json_object_get(run_of(all, 1), "points");
     is_int((long long)json_array_size(points), EPOCHS, "a point each");
     for (size_t k = 0; k < EPOCHS; k++) {
@@ -471,11 +471,11 @@ static void epochs_of_few_steps_have_rates_too(void)
         ok(rate > 499 && rate < 501, "with steps of 2 ms: %g a second", rate);
     }
     json_decref(all);
-    pl_board_free(board);
+    pl_run_view_free(view);
 }
 
 /* What the launcher tells the trainer of a rank. */
-static void watched(pl_board_t *board, const char *event, int rank, int64_t time)
+static void watched(pl_run_view_t *view, const char *event, int rank, int64_t time)
 {
     said_t said = {.message = PL_MESSAGE_watch,
                    .from = trainer,
@@ -484,7 +484,7 @@ static void watched(pl_board_t *board, const char *event, int rank, int64_t time
                    .cause = 100,
                    .time = time,
                    .fields = &(pl_watch_t){0}};
-    say(board, said);
+    say(view, said);
     said.kind = PL_KIND_PROGRESS;
     said.from = launcher;
     said.to = trainer;
@@ -494,24 +494,24 @@ static void watched(pl_board_t *board, const char *event, int rank, int64_t time
                                          .process = 77,
                                          .cause = "no data for 3 s",
                                          .seconds = 3};
-    say(board, said);
+    say(view, said);
 }
 
 static void a_rank_that_holds_the_others_up_is_told(void)
 {
     const double spent[2 * PL_SPENT_KINDS] = {0.001, 0, 0, 0, 0.001};
-    pl_board_t *board = pl_board_new(pl_now() - 10 * PL_SECOND, NULL);
-    begin_run(board, 100);
+    pl_run_view_t *view = pl_run_view_new(pl_now() - 10 * PL_SECOND, NULL);
+    begin_run(view, 100);
     for (int k = 1; k <= 4; k++)
-        step(board, k * PL_SECOND, (pl_bytes_t){spent, sizeof spent});
-    json_t *all = told_by(board), *run = run_of(all, 1);
+        step(view, k * PL_SECOND, (pl_bytes_t){spent, sizeof spent});
+    json_t *all = told_by(view), *run = run_of(all, 1);
     const double stalled = json_number_value(json_object_get(run, "stalled"));
     ok(stalled >= 6 && stalled < 60, "no step since that of second 4: %g s", stalled);
     is_int((long long)json_array_size(json_object_get(run, "absent")), 0,
            "all are heard");
     json_decref(all);
-    watched(board, "mute", 1, 8 * PL_SECOND);
-    all = told_by(board);
+    watched(view, "mute", 1, 8 * PL_SECOND);
+    all = told_by(view);
     const json_t *absent = json_array_get(json_object_get(run_of(all, 1), "absent"), 0);
     is_int(integer(absent, "rank"), 1, "then one is not");
     const double silent = json_number_value(json_object_get(absent, "seconds"));
@@ -519,38 +519,38 @@ static void a_rank_that_holds_the_others_up_is_told(void)
     is_text(json_string_value(json_object_get(absent, "text")), "process 77 on here",
             "which is said");
     json_decref(all);
-    char *metrics = pl_board_metrics(board);
+    char *metrics = pl_run_view_metrics(view);
     like(metrics, "rank_up.run=\"1\",rank=\"0\". 1\n", "a rank is up");
     like(metrics, "rank_up.run=\"1\",rank=\"1\". 0\n", "the other is not");
     like(metrics, "stalled_seconds.run=\"1\". [1-9]", "and the run stands still");
     pl_text_free(metrics);
-    watched(board, "heard", 1, 9 * PL_SECOND);
-    step(board, 10 * PL_SECOND, (pl_bytes_t){spent, sizeof spent});
-    all = told_by(board);
+    watched(view, "heard", 1, 9 * PL_SECOND);
+    step(view, 10 * PL_SECOND, (pl_bytes_t){spent, sizeof spent});
+    all = told_by(view);
     run = run_of(all, 1);
     is_int((long long)json_array_size(json_object_get(run, "absent")), 0, "until it is");
     ok(json_number_value(json_object_get(run, "stalled")) == 0, "and steps go on");
     json_decref(all);
-    pl_board_free(board);
+    pl_run_view_free(view);
 }
 
 /* An epoch or validation of rank 0: its call, or with ends its reply. */
-static void epoch(pl_board_t *board, bool ends, int64_t time)
+static void epoch(pl_run_view_t *view, bool ends, int64_t time)
 {
-    say(board, (said_t){.kind = ends ? PL_KIND_REPLY : PL_KIND_CALL,
-                        .message = PL_MESSAGE_train_epoch,
-                        .from = ends ? loop : trainer,
-                        .to = ends ? trainer : loop,
-                        .call = 300,
-                        .cause = 100,
-                        .time = time,
-                        .fields = ends ? (const void *)&(pl_train_epoch_reply_t){0}
-                                       : &(pl_train_epoch_t){0}});
+    say(view, (said_t){.kind = ends ? PL_KIND_REPLY : PL_KIND_CALL,
+                       .message = PL_MESSAGE_train_epoch,
+                       .from = ends ? loop : trainer,
+                       .to = ends ? trainer : loop,
+                       .call = 300,
+                       .cause = 100,
+                       .time = time,
+                       .fields = ends ? (const void *)&(pl_train_epoch_reply_t){0}
+                                      : &(pl_train_epoch_t){0}});
 }
 
-static double stalled_of(pl_board_t *board)
+static double stalled_of(pl_run_view_t *view)
 {
-    json_t *all = told_by(board);
+    json_t *all = told_by(view);
     const double stalled = json_number_value(json_object_get(run_of(all, 1), "stalled"));
     json_decref(all);
     return stalled;
@@ -558,47 +558,47 @@ static double stalled_of(pl_board_t *board)
 
 static void what_is_no_epoch_does_not_stand_still(void)
 {
-    pl_board_t *board = pl_board_new(pl_now() - 30 * PL_SECOND, NULL);
-    begin_run(board, 100);
-    epoch(board, false, PL_SECOND);
-    ok(stalled_of(board) == 0, "a first step may take half a minute");
-    step(board, 2 * PL_SECOND, (pl_bytes_t){0});
-    step(board, 3 * PL_SECOND, (pl_bytes_t){0});
-    ok(stalled_of(board) > 20, "a later one may not");
-    watched(board, "mute", 1, 4 * PL_SECOND);
-    watched(board, "died", 2, 4 * PL_SECOND);
-    epoch(board, true, 5 * PL_SECOND);
-    ok(stalled_of(board) == 0, "behind an epoch it may be long until the next");
-    epoch(board, false, 6 * PL_SECOND);
-    json_t *all = told_by(board);
+    pl_run_view_t *view = pl_run_view_new(pl_now() - 30 * PL_SECOND, NULL);
+    begin_run(view, 100);
+    epoch(view, false, PL_SECOND);
+    ok(stalled_of(view) == 0, "a first step may take half a minute");
+    step(view, 2 * PL_SECOND, (pl_bytes_t){0});
+    step(view, 3 * PL_SECOND, (pl_bytes_t){0});
+    ok(stalled_of(view) > 20, "a later one may not");
+    watched(view, "mute", 1, 4 * PL_SECOND);
+    watched(view, "died", 2, 4 * PL_SECOND);
+    epoch(view, true, 5 * PL_SECOND);
+    ok(stalled_of(view) == 0, "behind an epoch it may be long until the next");
+    epoch(view, false, 6 * PL_SECOND);
+    json_t *all = told_by(view);
     const json_t *absent = json_object_get(run_of(all, 1), "absent");
     is_int((long long)json_array_size(absent), 1,
            "where who had died is there or left out");
     is_int(integer(json_array_get(absent, 0), "rank"), 1, "who was silent still is");
     json_decref(all);
-    pl_board_free(board);
+    pl_run_view_free(view);
 }
 
 static void time_of_what_is_shown_again_is_that_of_its_messages(void)
 {
-    pl_board_t *board = pl_board_new(pl_now() - 1000 * PL_SECOND, NULL);
-    say(board, (said_t){.message = PL_MESSAGE_run,
-                        .from = host,
-                        .to = trainer,
-                        .call = 100,
-                        .time = 2 * PL_SECOND,
-                        .was_kept = true,
-                        .fields = &(pl_run_t){0}});
-    say(board, (said_t){.message = PL_MESSAGE_control,
-                        .from = host,
-                        .to = trainer,
-                        .call = 200,
-                        .cause = 100,
-                        .time = 4 * PL_SECOND,
-                        .was_kept = true,
-                        .fields = &(pl_control_t){.command = "save", .optimizer = ""}});
-    ok(seconds_of(board) == 2, "however long ago it began to be shown");
-    pl_board_free(board);
+    pl_run_view_t *view = pl_run_view_new(pl_now() - 1000 * PL_SECOND, NULL);
+    say(view, (said_t){.message = PL_MESSAGE_run,
+                       .from = host,
+                       .to = trainer,
+                       .call = 100,
+                       .time = 2 * PL_SECOND,
+                       .was_kept = true,
+                       .fields = &(pl_run_t){0}});
+    say(view, (said_t){.message = PL_MESSAGE_control,
+                       .from = host,
+                       .to = trainer,
+                       .call = 200,
+                       .cause = 100,
+                       .time = 4 * PL_SECOND,
+                       .was_kept = true,
+                       .fields = &(pl_control_t){.command = "save", .optimizer = ""}});
+    ok(seconds_of(view) == 2, "however long ago it began to be shown");
+    pl_run_view_free(view);
 }
 
 static double newest_of(const json_t *run, const char *name)
@@ -619,16 +619,16 @@ static bool is_close(double value, double to)
 static void times_of_the_newest_report_and_of_the_run_have_names_of_their_own(void)
 {
     int64_t time = PL_SECOND;
-    pl_board_t *board = pl_board_new(pl_now(), NULL);
-    begin_run(board, 100);
+    pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
+    begin_run(view, 100);
     for (int k = 0; k < 40; k++)
-        step(board, time += k < 30 ? 20 * PL_MILLISECOND : 5 * PL_MILLISECOND,
+        step(view, time += k < 30 ? 20 * PL_MILLISECOND : 5 * PL_MILLISECOND,
              (pl_bytes_t){0});
-    report(board, 100, (pl_run_progress_t){.event = "train", .global_step = 40});
+    report(view, 100, (pl_run_progress_t){.event = "train", .global_step = 40});
     for (int k = 0; k < 5; k++)
-        step(board, time += 5 * PL_MILLISECOND, (pl_bytes_t){0});
-    report(board, 100, (pl_run_progress_t){.event = "train", .global_step = 45});
-    json_t *all = told_by(board), *run = run_of(all, 1);
+        step(view, time += 5 * PL_MILLISECOND, (pl_bytes_t){0});
+    report(view, 100, (pl_run_progress_t){.event = "train", .global_step = 45});
+    json_t *all = told_by(view), *run = run_of(all, 1);
     ok(is_close(newest_of(run, "step_seconds_p50"), 5e-3), "5 ms in the newest report");
     ok(is_close(newest_of(run, "step_seconds_p95"), 5e-3), "and no longer");
     ok(is_close(json_number_value(json_object_get(run, "run_p50")), 20e-3),
@@ -636,18 +636,18 @@ static void times_of_the_newest_report_and_of_the_run_have_names_of_their_own(vo
     ok(!json_object_get(run, "p50") && !json_object_get(run, "p95"),
        "nothing has a name without its window");
     json_decref(all);
-    pl_board_free(board);
+    pl_run_view_free(view);
 }
 
 static void each_rank_has_its_stages(void)
 {
     double spent[2][PL_SPENT_KINDS] = {{0, 1e-3, 2e-3, 4e-3, 5e-4},
                                        {0, 1e-3, 4e-3, 2e-3, 0}};
-    pl_board_t *board = pl_board_new(pl_now(), NULL);
-    begin_run(board, 100);
+    pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
+    begin_run(view, 100);
     for (int k = 1; k <= 3; k++)
-        step(board, k * PL_SECOND, (pl_bytes_t){spent, sizeof spent});
-    json_t *all = told_by(board), *run = run_of(all, 1);
+        step(view, k * PL_SECOND, (pl_bytes_t){spent, sizeof spent});
+    json_t *all = told_by(view), *run = run_of(all, 1);
     const json_t *stages = json_object_get(run, "stages"),
                  *own = json_array_get(json_array_get(json_object_get(run, "strip"), 0),
                                        1);
@@ -658,33 +658,33 @@ static void each_rank_has_its_stages(void)
     const double first = json_real_value(json_array_get(own, 0));
     ok(first > 3.49e-3 && first < 3.51e-3, "and by itself all but the collective");
     json_decref(all);
-    pl_board_free(board);
+    pl_run_view_free(view);
 }
 
 /* A checkpoint is written, and older ones go. */
-static void save(pl_board_t *board, const char *path, const char *removed)
+static void save(pl_run_view_t *view, const char *path, const char *removed)
 {
     const uint32_t checkpoint = pl_kind_enter("connector.checkpoint", PL_LEVEL_CONNECTOR,
                                               NULL),
                    io = pl_kind_enter("checkpoint.io", PL_LEVEL_IO, NULL);
-    say(board, (said_t){.message = PL_MESSAGE_write_checkpoint,
-                        .from = checkpoint,
-                        .to = io,
-                        .call = 11,
-                        .cause = 100,
-                        .fields = &(pl_write_checkpoint_t){0}});
-    say(board, (said_t){.kind = PL_KIND_PROGRESS,
-                        .message = PL_MESSAGE_write_checkpoint,
-                        .from = io,
-                        .to = checkpoint,
-                        .call = 11,
-                        .fields = &(pl_write_checkpoint_progress_t){.path = path}});
-    say(board, (said_t){.kind = PL_KIND_REPLY,
-                        .message = PL_MESSAGE_write_checkpoint,
-                        .from = io,
-                        .to = checkpoint,
-                        .call = 11,
-                        .fields = &(pl_write_checkpoint_reply_t){.removed = removed}});
+    say(view, (said_t){.message = PL_MESSAGE_write_checkpoint,
+                       .from = checkpoint,
+                       .to = io,
+                       .call = 11,
+                       .cause = 100,
+                       .fields = &(pl_write_checkpoint_t){0}});
+    say(view, (said_t){.kind = PL_KIND_PROGRESS,
+                       .message = PL_MESSAGE_write_checkpoint,
+                       .from = io,
+                       .to = checkpoint,
+                       .call = 11,
+                       .fields = &(pl_write_checkpoint_progress_t){.path = path}});
+    say(view, (said_t){.kind = PL_KIND_REPLY,
+                       .message = PL_MESSAGE_write_checkpoint,
+                       .from = io,
+                       .to = checkpoint,
+                       .call = 11,
+                       .fields = &(pl_write_checkpoint_reply_t){.removed = removed}});
 }
 
 static void checkpoints_that_are_gone_are_told_so(void)
@@ -692,14 +692,14 @@ static void checkpoints_that_are_gone_are_told_so(void)
     uint64_t until;
     size_t k;
     json_t *one;
-    pl_board_t *board = pl_board_new(pl_now(), NULL);
-    begin_run(board, 100);
-    save(board, "runs/1/checkpoints/step=10", "");
-    save(board, "runs/1/checkpoints/step=1", "");
-    save(board, "runs/1/checkpoints/step=20", "");
-    pl_text_free(pl_board_json(board, 0, &until, NULL));
-    save(board, "runs/1/checkpoints/step=30", "step=1\nstep=20");
-    char *text = pl_board_json(board, until, &until, NULL);
+    pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
+    begin_run(view, 100);
+    save(view, "runs/1/checkpoints/step=10", "");
+    save(view, "runs/1/checkpoints/step=1", "");
+    save(view, "runs/1/checkpoints/step=20", "");
+    pl_text_free(pl_run_view_json(view, 0, &until, NULL));
+    save(view, "runs/1/checkpoints/step=30", "step=1\nstep=20");
+    char *text = pl_run_view_json(view, until, &until, NULL);
     json_t *all = json_loads(text, 0, NULL);
     const json_t *saves = json_object_get(run_of(all, 1), "saves");
     is_int((long long)json_array_size(saves), 4, "all, as some have changed");
@@ -708,26 +708,26 @@ static void checkpoints_that_are_gone_are_told_so(void)
                "number %lld", integer(one, "number"));
     json_decref(all);
     pl_text_free(text);
-    text = pl_board_json(board, until, &until, NULL);
+    text = pl_run_view_json(view, until, &until, NULL);
     all = json_loads(text, 0, NULL);
     is_int((long long)json_array_size(json_object_get(run_of(all, 1), "saves")), 0,
            "none, as nothing has changed since");
     json_decref(all);
     pl_text_free(text);
-    pl_board_free(board);
+    pl_run_view_free(view);
 }
 
 /* The paths of the run's checkpoints that are told, with a comma behind each. */
-static void paths_of(pl_board_t *board, char *paths, size_t room)
+static void paths_of(pl_run_view_t *view, char *paths, size_t capacity)
 {
     uint64_t until;
     size_t k;
     json_t *one;
-    char *text = pl_board_json(board, 0, &until, NULL);
+    char *text = pl_run_view_json(view, 0, &until, NULL);
     json_t *all = json_loads(text, 0, NULL);
     *paths = '\0';
     json_array_foreach(json_object_get(run_of(all, 1), "saves"), k, one)
-        snprintf(paths + strlen(paths), room - strlen(paths), "%s,",
+        snprintf(paths + strlen(paths), capacity - strlen(paths), "%s,",
                  json_string_value(json_object_get(one, "text")));
     json_decref(all);
     pl_text_free(text);
@@ -737,73 +737,73 @@ static void what_is_gone_makes_room_for_new_checkpoints(void)
 {
     enum { MANY = 60 };
     char path[32], removed[32] = "", paths[4096];
-    pl_board_t *board = pl_board_new(pl_now(), NULL);
-    begin_run(board, 100);
-    save(board, "c/asked", "");
+    pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
+    begin_run(view, 100);
+    save(view, "c/asked", "");
     for (int k = 0; k < MANY; k++) {
         snprintf(path, sizeof path, "c/last=%d", k);
-        save(board, path, removed);
+        save(view, path, removed);
         snprintf(removed, sizeof removed, "last=%d", k);
     }
-    paths_of(board, paths, sizeof paths);
+    paths_of(view, paths, sizeof paths);
     like(paths, "^c/asked,c/last=37,.*,c/last=59,$",
          "what is still there is told, then the newest that are gone");
     for (int k = 0; k < MANY; k++) {
         snprintf(path, sizeof path, "c/kept=%d", k);
-        save(board, path, "");
+        save(view, path, "");
     }
-    paths_of(board, paths, sizeof paths);
+    paths_of(view, paths, sizeof paths);
     like(paths, "^c/kept=36,.*,c/kept=59,$", "of more than there is room for the newest");
-    pl_board_free(board);
+    pl_run_view_free(view);
 }
 
 /* Losses of steps, of epochs and of validations take turns. */
 /* Eight batches are read ahead, and a second rank has batches of its own. */
 static void samples_belong_to_the_steps_that_they_are_trained_on_in(void)
 {
-    pl_board_t *board = pl_board_new(pl_now(), NULL);
-    begin_run(board, 100);
+    pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
+    begin_run(view, 100);
     for (int k = 0; k < 8; k++) {
-        rank_fetch(board, 0, pl_origin(0, 0), 101, 64);
-        rank_fetch(board, 1, pl_origin(0, 1), 101, 32);
+        rank_fetch(view, 0, pl_origin(0, 0), 101, 64);
+        rank_fetch(view, 1, pl_origin(0, 1), 101, 32);
     }
     for (int k = 1; k <= 3; k++)
-        step(board, 5 * k * PL_MILLISECOND, (pl_bytes_t){0});
-    report(board, 100, (pl_run_progress_t){.event = "train", .global_step = 3});
-    json_t *all = told_by(board);
+        step(view, 5 * k * PL_MILLISECOND, (pl_bytes_t){0});
+    report(view, 100, (pl_run_progress_t){.event = "train", .global_step = 3});
+    json_t *all = told_by(view);
     const json_t *run = run_of(all, 1);
     ok(is_close(newest_of(run, "samples_per_second") / newest_of(run, "steps_per_second"),
                 96),
        "96 samples a step, not %g",
        newest_of(run, "samples_per_second") / newest_of(run, "steps_per_second"));
     json_decref(all);
-    pl_board_free(board);
+    pl_run_view_free(view);
 }
 
 static void a_long_run_keeps_points_of_every_figure(void)
 {
     enum { EPOCHS = 2500 };
-    pl_board_t *board = pl_board_new(pl_now(), NULL);
-    begin_run(board, 100);
+    pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
+    begin_run(view, 100);
     for (uint64_t k = 1; k <= EPOCHS; k++) {
         char metrics[3][64];
         static const char *const events[] = {"train", "validated", "epoch"};
         static const char *const names[] = {"train_loss", "val_loss", "train_acc_epoch"};
         for (int e = 0; e < 3; e++) {
             snprintf(metrics[e], sizeof metrics[e], "{\"%s\": %d}", names[e], (int)k);
-            report(board, 100,
+            report(view, 100,
                    (pl_run_progress_t){.event = events[e],
                                        .global_step = k,
                                        .metrics = metrics[e]});
         }
     }
-    say(board, (said_t){.kind = PL_KIND_REPLY,
-                        .message = PL_MESSAGE_run,
-                        .from = trainer,
-                        .to = host,
-                        .call = 100,
-                        .fields = &(pl_run_reply_t){.status = "stopped"}});
-    json_t *all = told_by(board), *run = run_of(all, 1), *point;
+    say(view, (said_t){.kind = PL_KIND_REPLY,
+                       .message = PL_MESSAGE_run,
+                       .from = trainer,
+                       .to = host,
+                       .call = 100,
+                       .fields = &(pl_run_reply_t){.status = "stopped"}});
+    json_t *all = told_by(view), *run = run_of(all, 1), *point;
     const json_t *points = json_object_get(run, "points"),
                  *columns = json_object_get(run, "columns");
     is_text(json_string_value(json_object_get(run, "doing")), "stopped",
@@ -822,7 +822,7 @@ static void a_long_run_keeps_points_of_every_figure(void)
     point = json_array_get(points, json_array_size(points) - 1);
     is_int(json_integer_value(json_array_get(point, 1)), EPOCHS, "the last is there");
     json_decref(all);
-    pl_board_free(board);
+    pl_run_view_free(view);
 }
 
 /* What a page has after all events: how many points of a run, and whether each is behind
@@ -835,11 +835,11 @@ typedef struct reader {
     bool ascends;
 } reader_t;
 
-static void read_events(pl_board_t *board, reader_t *reader)
+static void read_events(pl_run_view_t *view, reader_t *reader)
 {
     bool more = true;
     while (more) {
-        char *text = pl_board_json(board, reader->since, &reader->since, &more);
+        char *text = pl_run_view_json(view, reader->since, &reader->since, &more);
         json_t *all = json_loads(text, 0, NULL), *run = run_of(all, 1), *point;
         const json_t *points = json_object_get(run, "points");
         size_t k;
@@ -863,10 +863,10 @@ static void read_events(pl_board_t *board, reader_t *reader)
     }
 }
 
-static void report_steps(pl_board_t *board, uint64_t from, uint64_t to)
+static void report_steps(pl_run_view_t *view, uint64_t from, uint64_t to)
 {
     for (uint64_t k = from; k <= to; k++)
-        report(board, 100,
+        report(view, 100,
                (pl_run_progress_t){.event = "train",
                                    .global_step = k,
                                    .epoch = 2,
@@ -877,59 +877,59 @@ static void report_steps(pl_board_t *board, uint64_t from, uint64_t to)
 
 static void a_hundred_thousand_points_are_handed_out_in_parts(void)
 {
-    pl_board_t *board = pl_board_new(pl_now(), NULL);
+    pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
     reader_t reader = {.ascends = true};
-    begin_run(board, 100);
-    report_steps(board, 1, 100001);
-    read_events(board, &reader);
+    begin_run(view, 100);
+    report_steps(view, 1, 100001);
+    read_events(view, &reader);
     is_int(reader.points, 100001, "all points are there");
     ok(reader.ascends, "each once and in order");
     ok(reader.most <= 4096 && reader.events >= 25, "in %d events of %d points at most",
        reader.events, reader.most);
     ok(reader.epoch == 2.25, "a point has the epochs done then: %g", reader.epoch);
-    report_steps(board, 100002, 100002);
+    report_steps(view, 100002, 100002);
     reader.events = 0;
-    read_events(board, &reader);
+    read_events(view, &reader);
     is_int(reader.events, 1, "the next event has what is new");
     is_int(reader.points, 100002, "which is one point");
-    json_t *all = told_by(board);
+    json_t *all = told_by(view);
     ok(json_array_size(json_object_get(run_of(all, 1), "points")) <= 1000,
        "the state has a thousand points at most");
     json_decref(all);
-    pl_board_free(board);
+    pl_run_view_free(view);
 }
 
 static void a_run_beyond_the_bound_keeps_half_of_its_points_over_its_whole_length(void)
 {
     enum { BOUND = 1 << 17 };
-    pl_board_t *board = pl_board_new(pl_now(), NULL);
+    pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
     reader_t reader = {.ascends = true};
-    begin_run(board, 100);
-    report_steps(board, 1, BOUND);
-    read_events(board, &reader);
+    begin_run(view, 100);
+    report_steps(view, 1, BOUND);
+    read_events(view, &reader);
     is_int(reader.points, BOUND, "up to the bound each report is a point");
-    report_steps(board, BOUND + 1, BOUND + 11);
+    report_steps(view, BOUND + 1, BOUND + 11);
     reader.restarts = 0;
-    read_events(board, &reader);
+    read_events(view, &reader);
     is_int(reader.points, BOUND / 2 + 6, "behind it a point stands for two reports");
     ok(reader.restarts > 0 && reader.ascends, "a page takes the points of the run again");
     is_int(reader.step, BOUND + 11, "up to the newest");
-    pl_board_free(board);
+    pl_run_view_free(view);
 }
 
 static void the_options_of_a_run_are_told_once(void)
 {
     bool more;
     uint64_t until;
-    pl_board_t *board = pl_board_new(pl_now(), NULL);
-    begin_run(board, 100);
-    report(board, 100,
+    pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
+    begin_run(view, 100);
+    report(view, 100,
            (pl_run_progress_t){.event = "alive",
                                .run_dir = "runs/0001",
                                .module = "mlp",
                                .options = "{\"optimizer\": {\"lr\": 0.001}}"});
     for (int k = 0; k < 2; k++) {
-        char *text = pl_board_json(board, k ? until : 0, &until, &more);
+        char *text = pl_run_view_json(view, k ? until : 0, &until, &more);
         json_t *all = json_loads(text, 0, NULL);
         const json_t *options = json_object_get(run_of(all, 1), "options"),
                      *lr = json_object_get(json_object_get(options, "optimizer"), "lr");
@@ -938,7 +938,7 @@ static void the_options_of_a_run_are_told_once(void)
         json_decref(all);
         pl_text_free(text);
     }
-    pl_board_free(board);
+    pl_run_view_free(view);
 }
 
 /* ---- text that somebody else has written ---- */
@@ -961,34 +961,34 @@ static const char *very_long(const char *start)
 
 /* A run whose folder, module, event, figures, checkpoint and log are `text`, as is the
  * error that it ends with. */
-static pl_board_t *hostile_board(const char *text, bool ends)
+static pl_run_view_t *hostile_run_view(const char *text, bool ends)
 {
     char *path = pl_text("/runs/%s", text);
     json_t *metrics = json_pack("{s:f, s:f, s:f}", "<b>\n\"x\\", 0.5, "<b>\t\"x\\", 0.25,
                                 "\"} 1\nup{a=\"", 2.0);
     char *figures = json_dumps(metrics, 0);
-    pl_board_t *board = pl_board_new(pl_now(), NULL);
+    pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
     pl_error_t error = {.code = PL_EIO};
-    begin_run(board, 100);
-    report(board, 100,
+    begin_run(view, 100);
+    report(view, 100,
            (pl_run_progress_t){.event = "alive", .run_dir = path, .module = text});
-    report(board, 100,
+    report(view, 100,
            (pl_run_progress_t){.event = text, .global_step = 1, .metrics = figures});
-    save(board, path, "");
-    pl_board_log(board, PL_LOG_ERROR, 0, text, text);
+    save(view, path, "");
+    pl_run_view_log(view, PL_LOG_ERROR, 0, text, text);
     snprintf(error.text, sizeof error.text, "%s", text);
     snprintf(error.where, sizeof error.where, "%s", text);
     if (ends)
-        say(board, (said_t){.kind = PL_KIND_ERROR,
-                            .message = PL_MESSAGE_run,
-                            .from = trainer,
-                            .to = host,
-                            .call = 100,
-                            .fields = &error});
+        say(view, (said_t){.kind = PL_KIND_ERROR,
+                           .message = PL_MESSAGE_run,
+                           .from = trainer,
+                           .to = host,
+                           .call = 100,
+                           .fields = &error});
     pl_text_free(path);
     free(figures);
     json_decref(metrics);
-    return board;
+    return view;
 }
 
 /* Of a text that is shown: no controls but line feeds, UTF-8. */
@@ -1025,8 +1025,8 @@ static void hostile_text_is_data_for_the_page(void)
     for (int k = 0; k < 3; k++) {
         uint64_t until;
         int bad = 0;
-        pl_board_t *board = hostile_board(texts[k], true);
-        char *text = pl_board_json(board, 0, &until, NULL);
+        pl_run_view_t *view = hostile_run_view(texts[k], true);
+        char *text = pl_run_view_json(view, 0, &until, NULL);
         ok(text && is_plain(text, false), "an event is one line without controls");
         ok(text && strlen(text) < 20000, "of %zu bytes", text ? strlen(text) : 0);
         json_t *all = json_loads(text, 0, NULL), *run = run_of(all, 1);
@@ -1038,7 +1038,7 @@ static void hostile_text_is_data_for_the_page(void)
         is_int(json_array_size(json_object_get(run, "saves")), 1, "so is the checkpoint");
         json_decref(all);
         pl_text_free(text);
-        pl_board_free(board);
+        pl_run_view_free(view);
     }
 }
 
@@ -1068,14 +1068,14 @@ static void hostile_text_is_a_label_of_the_metrics(void)
 {
     const char *const texts[] = {HOSTILE, very_long(""), very_long("\xe2\x80")};
     for (int k = 0; k < 6; k++) {
-        pl_board_t *board = hostile_board(texts[k / 2], k % 2);
-        char *text = pl_board_metrics(board);
+        pl_run_view_t *view = hostile_run_view(texts[k / 2], k % 2);
+        char *text = pl_run_view_metrics(view);
         ok(text && is_plain(text, true), "metrics have no controls");
         like(text, "\npaceline_run_info.run=\"1\",run_dir=\"/runs/", "the run is there");
         like(text, "\npaceline_metric.run=\"1\",name=\"<b>.{1,3}.\"x", "and a figure");
         is_int(wrong_lines(text), 0, "all lines are of the format, and none is twice");
         pl_text_free(text);
-        pl_board_free(board);
+        pl_run_view_free(view);
     }
 }
 

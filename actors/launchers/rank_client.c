@@ -1,9 +1,9 @@
-/* member.c - a rank's end of the links with its launcher
+/* rank_client.c - a rank's end of the links with its launcher
  *
  * A result goes when all its bytes have come; the links stay until the other side has
  * everything that was said.  Where several have started their processes by themselves,
  * what the run came to is told to each, as the reply to what it was to serve for. */
-#include "actors/launchers/member.h"
+#include "actors/launchers/rank_client.h"
 
 #include <stdio.h>
 
@@ -20,19 +20,19 @@ enum { ENDPOINT = 300 };
 
 /* ---- answers go up ---- */
 
-static void member_fail(pl_member_t *m, pl_message_t message, uint64_t number,
+static void client_fail(pl_rank_client_t *m, pl_message_t message, uint64_t number,
                         const pl_error_t *error)
 {
     pl_outbox_post(&m->outbox, PL_KIND_ERROR, message, number, error, NULL);
 }
 
-static void member_ended(pl_member_t *m, const pl_error_t *error)
+static void client_ended(pl_rank_client_t *m, const pl_error_t *error)
 {
     if (m->has_ended)
         return;
     m->has_ended = true;
     if (error)
-        member_fail(m, PL_MESSAGE_start, 0, error);
+        client_fail(m, PL_MESSAGE_start, 0, error);
     else
         pl_outbox_post(&m->outbox, PL_KIND_REPLY, PL_MESSAGE_start, 0,
                        &(pl_start_reply_t){0}, NULL);
@@ -42,14 +42,14 @@ static void member_ended(pl_member_t *m, const pl_error_t *error)
 static void worker_ended(void *self, const pl_answer_t *answer)
 {
     (void)self;
-    pl_member_t *m = answer->context;
+    pl_rank_client_t *m = answer->context;
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
     m->life = 0;
-    member_ended(m, answer->kind == PL_ANSWER_ERROR ? answer->error : NULL);
+    client_ended(m, answer->kind == PL_ANSWER_ERROR ? answer->error : NULL);
 }
 
-static void outcome_send(pl_member_t *m, const pl_outcome_t *outcome)
+static void outcome_send(pl_rank_client_t *m, const pl_outcome_t *outcome)
 {
     pl_error_t err = {0};
     pl_blob_t *blob = pl_outcome_pack(outcome, &err);
@@ -57,23 +57,23 @@ static void outcome_send(pl_member_t *m, const pl_outcome_t *outcome)
         m->outcome = pl_bulk_send(m->bulk, PL_LINK_HOST, blob, &err);
     pl_object_unref(blob);
     if (!m->outcome)
-        member_fail(m, PL_MESSAGE_serve, 0, &err);
+        client_fail(m, PL_MESSAGE_serve, 0, &err);
 }
 
 static void outcome_sent(void *user, int peer, uint64_t transfer, const pl_error_t *error)
 {
-    pl_member_t *m = user;
+    pl_rank_client_t *m = user;
     (void)peer;
     if (transfer != m->outcome)
         return;
     if (error)
-        member_fail(m, PL_MESSAGE_serve, 0, error);
+        client_fail(m, PL_MESSAGE_serve, 0, error);
     else
         pl_outbox_post(&m->outbox, PL_KIND_REPLY, PL_MESSAGE_serve, 0,
                        &(pl_serve_reply_t){.outcome = transfer}, NULL);
 }
 
-static void progress_note(pl_member_t *m, const pl_run_progress_t *report)
+static void progress_note(pl_rank_client_t *m, const pl_run_progress_t *report)
 {
     if (report->global_step > m->global_step)
         m->global_step = report->global_step;
@@ -83,14 +83,14 @@ static void progress_note(pl_member_t *m, const pl_run_progress_t *report)
 static void run_answered(void *self, const pl_answer_t *answer)
 {
     (void)self;
-    pl_member_t *m = answer->context;
+    pl_rank_client_t *m = answer->context;
     switch (answer->kind) {
     case PL_ANSWER_PROGRESS:
         progress_note(m, &answer->body->run_progress);
         pl_outbox_post(&m->outbox, PL_KIND_PROGRESS, PL_MESSAGE_run, 0,
                        &answer->body->run_progress, NULL);
         return;
-    case PL_ANSWER_ERROR: member_fail(m, PL_MESSAGE_serve, 0, answer->error); return;
+    case PL_ANSWER_ERROR: client_fail(m, PL_MESSAGE_serve, 0, answer->error); return;
     case PL_ANSWER_REPLY:
         outcome_send(m, (const pl_outcome_t *)answer->body->run_reply.outcome);
         return;
@@ -98,7 +98,7 @@ static void run_answered(void *self, const pl_answer_t *answer)
     }
 }
 
-void pl_member_wish(pl_member_t *m, const char *why)
+void pl_rank_client_request_stop(pl_rank_client_t *m, const char *why)
 {
     pl_outbox_post(
         &m->outbox, PL_KIND_PROGRESS, PL_MESSAGE_run, 0,
@@ -107,7 +107,7 @@ void pl_member_wish(pl_member_t *m, const char *why)
 
 /* ---- calls come down ---- */
 
-static pl_job_t *job_take(pl_member_t *m, uint64_t transfer, pl_error_t *err)
+static pl_job_t *job_take(pl_rank_client_t *m, uint64_t transfer, pl_error_t *err)
 {
     pl_blob_t *blob = m->bulk ? pl_bulk_take(m->bulk, PL_LINK_HOST, transfer) : NULL;
     if (!blob || m->life || m->has_ended) {
@@ -123,7 +123,7 @@ static pl_job_t *job_take(pl_member_t *m, uint64_t transfer, pl_error_t *err)
     return NULL;
 }
 
-static int job_begin(pl_member_t *m, uint64_t transfer, pl_error_t *err)
+static int job_begin(pl_rank_client_t *m, uint64_t transfer, pl_error_t *err)
 {
     pl_job_t *job = job_take(m, transfer, err);
     const pl_start_t start = {.options = "",
@@ -144,7 +144,7 @@ static int job_begin(pl_member_t *m, uint64_t transfer, pl_error_t *err)
 
 /* A call that was passed on; its number there is the context here. */
 typedef struct asked {
-    pl_member_t *member;
+    pl_rank_client_t *client;
     uint64_t number;
     pl_message_t message;
 } asked_t;
@@ -153,9 +153,9 @@ static void passed_answered(void *self, const pl_answer_t *answer)
 {
     (void)self;
     asked_t *asked = answer->context;
-    pl_member_t *m = asked->member;
+    pl_rank_client_t *m = asked->client;
     if (answer->kind == PL_ANSWER_ERROR)
-        member_fail(m, asked->message, asked->number, answer->error);
+        client_fail(m, asked->message, asked->number, answer->error);
     else if (answer->kind == PL_ANSWER_REPLY)
         pl_outbox_post(&m->outbox, PL_KIND_REPLY, asked->message, asked->number,
                        answer->body, NULL);
@@ -163,8 +163,8 @@ static void passed_answered(void *self, const pl_answer_t *answer)
         pl_free(asked);
 }
 
-static int pass_on(pl_member_t *m, const pl_envelope_t *envelope, const pl_body_t *body,
-                   pl_error_t *err)
+static int pass_on(pl_rank_client_t *m, const pl_envelope_t *envelope,
+                   const pl_body_t *body, pl_error_t *err)
 {
     asked_t *asked = pl_alloc(sizeof *asked);
     if (!asked)
@@ -177,7 +177,7 @@ static int pass_on(pl_member_t *m, const pl_envelope_t *envelope, const pl_body_
     return err->code;
 }
 
-static void stream_begin(const pl_member_t *m, const pl_bring_stream_t *msg)
+static void stream_begin(const pl_rank_client_t *m, const pl_bring_stream_t *msg)
 {
     char endpoint[ENDPOINT];
     pl_error_t err = {0};
@@ -193,8 +193,8 @@ static void stream_begin(const pl_member_t *m, const pl_bring_stream_t *msg)
                     "the stream has no messages of this process: %s", err.text);
 }
 
-static int call_came(pl_member_t *m, const pl_envelope_t *envelope, const pl_body_t *body,
-                     pl_error_t *err)
+static int call_came(pl_rank_client_t *m, const pl_envelope_t *envelope,
+                     const pl_body_t *body, pl_error_t *err)
 {
     switch (envelope->message) {
     case PL_MESSAGE_serve: return job_begin(m, body->serve.job, err);
@@ -206,17 +206,17 @@ static int call_came(pl_member_t *m, const pl_envelope_t *envelope, const pl_bod
     }
 }
 
-void pl_member_end(pl_member_t *m)
+void pl_rank_client_end(pl_rank_client_t *m)
 {
     if (m->life)
         pl_cancel(m->self, m->life);
     else
-        member_ended(m, NULL);
+        client_ended(m, NULL);
 }
 
 /* ---- the run is over ---- */
 
-static void result_receive(pl_member_t *m, uint64_t transfer)
+static void result_receive(pl_rank_client_t *m, uint64_t transfer)
 {
     pl_error_t err = {0};
     pl_blob_t *blob = m->bulk ? pl_bulk_take(m->bulk, PL_LINK_HOST, transfer) : NULL;
@@ -230,7 +230,7 @@ static void result_receive(pl_member_t *m, uint64_t transfer)
 
 static void message_came(void *user, int peer, pl_frame_t *message)
 {
-    pl_member_t *m = user;
+    pl_rank_client_t *m = user;
     pl_envelope_t envelope;
     pl_body_t body;
     pl_error_t error = {0}, err = {0};
@@ -241,7 +241,7 @@ static void message_came(void *user, int peer, pl_frame_t *message)
         return;
     const bool is_serve = envelope.message == PL_MESSAGE_serve && m->ops->on_result;
     if (envelope.kind == PL_KIND_CANCEL && envelope.message == PL_MESSAGE_start)
-        pl_member_end(m);
+        pl_rank_client_end(m);
     else if (envelope.kind == PL_KIND_PROGRESS && envelope.message == PL_MESSAGE_run)
         progress_note(m, &body.run_progress);
     else if (envelope.kind == PL_KIND_REPLY && is_serve)
@@ -250,7 +250,7 @@ static void message_came(void *user, int peer, pl_frame_t *message)
         m->ops->on_result(m->self, NULL, &error);
     else if (envelope.kind == PL_KIND_CALL
              && call_came(m, &envelope, &body, &err) != PL_OK)
-        member_fail(m, (pl_message_t)envelope.message, envelope.call, &err);
+        client_fail(m, (pl_message_t)envelope.message, envelope.call, &err);
 }
 
 /* ---- the links ---- */
@@ -260,7 +260,7 @@ static bool is_over(pl_link_t *link)
     return !link || pl_link_state(link, PL_LINK_HOST) >= PL_LINK_HAS_LEFT;
 }
 
-static void both_over(pl_member_t *m)
+static void both_over(pl_rank_client_t *m)
 {
     if (!m->leaves || m->has_left || !is_over(m->link)
         || !is_over(m->bulk ? pl_bulk_link(m->bulk) : NULL))
@@ -269,7 +269,7 @@ static void both_over(pl_member_t *m)
     m->ops->on_left(m->self);
 }
 
-void pl_member_leave(pl_member_t *m)
+void pl_rank_client_leave(pl_rank_client_t *m)
 {
     if (m->leaves)
         return;
@@ -279,7 +279,7 @@ void pl_member_leave(pl_member_t *m)
         pl_link_leave(pl_bulk_link(m->bulk), NULL);
 }
 
-static void member_lost(pl_member_t *m, const char *why)
+static void client_lost(pl_rank_client_t *m, const char *why)
 {
     if (m->leaves || m->is_lost)
         return;
@@ -289,7 +289,7 @@ static void member_lost(pl_member_t *m, const char *why)
 
 static void event_came(void *user, int peer, pl_link_event_t event, const char *text);
 
-static int bulk_connect(pl_member_t *m, const char *endpoint, pl_error_t *err)
+static int bulk_connect(pl_rank_client_t *m, const char *endpoint, pl_error_t *err)
 {
     const pl_bulk_spec_t bulk = {.link = {.endpoint = endpoint,
                                           .keys = m->spec.keys,
@@ -308,7 +308,7 @@ static int bulk_connect(pl_member_t *m, const char *endpoint, pl_error_t *err)
 }
 
 /* Of the link of calls. */
-static void member_joined(pl_member_t *m, const char *bulk)
+static void client_joined(pl_rank_client_t *m, const char *bulk)
 {
     char endpoint[ENDPOINT];
     pl_error_t err = {0};
@@ -317,7 +317,7 @@ static void member_joined(pl_member_t *m, const char *bulk)
     if (!m->bulk) {
         pl_rendezvous_find(m->spec.calls, bulk, endpoint, sizeof endpoint);
         if (bulk_connect(m, endpoint, &err) != PL_OK) {
-            member_lost(m, err.text);
+            client_lost(m, err.text);
             return;
         }
     }
@@ -326,11 +326,11 @@ static void member_joined(pl_member_t *m, const char *bulk)
 
 static void event_came(void *user, int peer, pl_link_event_t event, const char *text)
 {
-    pl_member_t *m = user;
+    pl_rank_client_t *m = user;
     (void)peer;
     if (event == PL_LINK_GONE)
-        member_lost(m, text);
-    if (event == PL_LINK_ROOM)
+        client_lost(m, text);
+    if (event == PL_LINK_WRITABLE)
         pl_outbox_flush(&m->outbox);
     if (event == PL_LINK_LEFT || event == PL_LINK_GONE)
         both_over(m);
@@ -339,19 +339,19 @@ static void event_came(void *user, int peer, pl_link_event_t event, const char *
 static void calls_event_came(void *user, int peer, pl_link_event_t event,
                              const char *text)
 {
-    const pl_member_t *m = user;
+    const pl_rank_client_t *m = user;
     if (event == PL_LINK_GONE && m->bulk)
         pl_link_died(pl_bulk_link(m->bulk), PL_LINK_HOST);
     if (event == PL_LINK_JOINED)
-        member_joined(user, text);
+        client_joined(user, text);
     else
         event_came(user, peer, event, text);
 }
 
 /* ---- life ---- */
 
-int pl_member_open(pl_member_t *m, void *self, const pl_member_ops_t *ops,
-                   const pl_member_spec_t *spec, pl_error_t *err)
+int pl_rank_client_open(pl_rank_client_t *m, void *self, const pl_rank_client_ops_t *ops,
+                        const pl_rank_client_spec_t *spec, pl_error_t *err)
 {
     const pl_link_spec_t calls = {.endpoint = spec->calls,
                                   .keys = spec->keys,
@@ -366,7 +366,7 @@ int pl_member_open(pl_member_t *m, void *self, const pl_member_ops_t *ops,
                                   .on_message = message_came,
                                   .on_event = calls_event_came,
                                   .user = m};
-    *m = (pl_member_t){.self = self, .ops = ops, .spec = *spec};
+    *m = (pl_rank_client_t){.self = self, .ops = ops, .spec = *spec};
     m->link = pl_link_connect(&calls, pl_actor_loop(self), err);
     if (!m->link)
         return err->code;
@@ -374,7 +374,7 @@ int pl_member_open(pl_member_t *m, void *self, const pl_member_ops_t *ops,
     return spec->bulk ? bulk_connect(m, spec->bulk, err) : PL_OK;
 }
 
-void pl_member_release(pl_member_t *m)
+void pl_rank_client_release(pl_rank_client_t *m)
 {
     pl_bulk_free(m->bulk);
     pl_link_free(m->link);

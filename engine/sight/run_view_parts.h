@@ -1,13 +1,13 @@
-/* board_parts.h - what board.c (taking from the stream), board_run.c (what a run has
- * done), board_json.c and metrics.c (telling) share */
-#ifndef PL_SIGHT_BOARD_PARTS_H
-#define PL_SIGHT_BOARD_PARTS_H
+/* run_view_parts.h - what run_view.c (taking from the stream), run_view_run.c (what a
+ * run has done), run_view_json.c and metrics.c (telling) share */
+#ifndef PL_SIGHT_RUN_VIEW_PARTS_H
+#define PL_SIGHT_RUN_VIEW_PARTS_H
 
 #include <pthread.h>
 
 #include "base/map.h"
 #include "runtime/cargo.h"
-#include "sight/board.h"
+#include "sight/run_view.h"
 #include "sight/durations.h"
 
 enum {
@@ -59,8 +59,8 @@ typedef struct point {
 /* Points column by column: a metric takes memory from its first value on.  Items have
  * numbers of one sequence: a reader that has some asks for those behind. */
 typedef struct curves {
-    int count, room;
-    uint64_t *item, *step;                                  /* [room], as all of these */
+    int count, capacity;
+    uint64_t *item, *step;                               /* [capacity], as all of these */
     double *time, *epoch;
     double *value[COLUMNS_MOST];                            /* [NULL: no value yet] */
 } curves_t;
@@ -162,7 +162,7 @@ typedef struct log_entry {
     char actor[48], text[400];
 } log_entry_t;
 
-struct pl_board {
+struct pl_run_view {
     pthread_mutex_t lock;
     int64_t began;
     double wall;                                            /* s, at the stream's zero */
@@ -185,25 +185,25 @@ struct pl_board {
     uint64_t logs, log_levels[PL_LOG_DEBUG + 1];
 };
 
-extern const char *const board_ended[3];
-extern const char *const board_own_columns[COLUMNS_OWN];
+extern const char *const run_view_ended[3];
+extern const char *const run_view_own_columns[COLUMNS_OWN];
 
 /* With the lock held: */
-double board_now(const pl_board_t *board);                  /* s of the stream */
-const char *board_run_name(const run_t *run);               /* of its folder, or "" */
+double run_view_now(const pl_run_view_t *view);             /* s of the stream */
+const char *run_view_run_name(const run_t *run);            /* of its folder, or "" */
 
 /* Of a run, what the stream has said: */
 void run_begin(run_t *run, uint64_t call, uint64_t number, double now);
 void run_release(run_t *run);
-void run_report(pl_board_t *board, run_t *run, const pl_run_progress_t *report,
+void run_report(pl_run_view_t *view, run_t *run, const pl_run_progress_t *report,
                 double now);
-void run_end(pl_board_t *board, run_t *run);
+void run_end(pl_run_view_t *view, run_t *run);
 /* Point k in `point`, where values that it lacks stay. */
 void run_point_merge(const run_t *run, int k, point_t *point);
 /* Whether it is paused from then on; now: s of the stream. */
 void run_pause(run_t *run, bool pauses, double now);
 /* Without pauses, as in its result. */
-double run_seconds(const pl_board_t *board, const run_t *run);
+double run_seconds(const pl_run_view_t *view, const run_t *run);
 /* An epoch, or what is no part of one (0): steps before it are told of. */
 void run_steps_begin(run_t *run, int64_t time);
 void run_fetched(run_t *run, bool is_of_0, uint32_t samples);
@@ -211,16 +211,16 @@ void run_trained(run_t *run);
 void run_step(run_t *run, int64_t time);
 /* How long nothing of an epoch has been done, where that is much longer than a step took;
  * 0: it goes on. */
-double run_stalled(const pl_board_t *board, const run_t *run);
+double run_stalled(const pl_run_view_t *view, const run_t *run);
 /* All begin an epoch: who had died is there again or left out; who was silent may be. */
 void run_gathers(run_t *run);
 /* What `watch` tells of a rank. */
 void run_watched(run_t *run, const pl_watch_progress_t *told, double now);
-void run_spent(pl_board_t *board, run_t *run, pl_bytes_t spent, int64_t time);
+void run_spent(pl_run_view_t *view, run_t *run, pl_bytes_t spent, int64_t time);
 /* What the device of a rank does. */
 void run_device(run_t *run, int rank, const pl_measure_device_reply_t *told);
-void run_save(pl_board_t *board, run_t *run, const char *text, bool failed);
+void run_save(pl_run_view_t *view, run_t *run, const char *text, bool failed);
 /* Checkpoints of these names, one a line, are gone. */
-void run_removed(pl_board_t *board, run_t *run, const char *names);
+void run_removed(pl_run_view_t *view, run_t *run, const char *names);
 
 #endif

@@ -1,4 +1,4 @@
-/* board.c - what the stream has said by now, in bounded memory: what the page and the
+/* run_view.c - what the stream has said by now, in bounded memory: what the page and the
  * metrics are made of
  *
  * The hub's thread brings every message, so little is done for each: it is counted, and
@@ -6,7 +6,7 @@
  * by its cause: a call belongs to the run of the call that caused it, up to the program's
  * own.  What another process says is part of the call that had it started.  In a stream
  * with gaps that chain may have no end here; then it is taken for the newest run's. */
-#include "sight/board_parts.h"
+#include "sight/run_view_parts.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -17,8 +17,8 @@
 #include "base/error.h"
 #include "base/random.h"
 
-const char *const board_ended[3] = {"ok", "stopped", "failed"};
-const char *const board_own_columns[COLUMNS_OWN] = {
+const char *const run_view_ended[3] = {"ok", "stopped", "failed"};
+const char *const run_view_own_columns[COLUMNS_OWN] = {
     [COLUMN_SAMPLES_RATE] = "samples_per_second",
     [COLUMN_STEP_RATE] = "steps_per_second",
     [COLUMN_STEP_P50] = "step_seconds_p50",
@@ -63,12 +63,12 @@ static bool is_lasting(unsigned message)
            || message == PL_MESSAGE_watch || message == PL_MESSAGE_train_epoch;
 }
 
-double board_now(const pl_board_t *board)
+double run_view_now(const pl_run_view_t *view)
 {
-    return (double)(board->was_kept ? board->last : pl_now() - board->began) * 1e-9;
+    return (double)(view->was_kept ? view->last : pl_now() - view->began) * 1e-9;
 }
 
-const char *board_run_name(const run_t *run)
+const char *run_view_run_name(const run_t *run)
 {
     const char *slash = strrchr(run->dir, '/');
     return slash ? slash + 1 : run->dir;
@@ -76,7 +76,7 @@ const char *board_run_name(const run_t *run)
 
 /* ---- which run ---- */
 
-static unsigned newest_living(const pl_board_t *b)
+static unsigned newest_living(const pl_run_view_t *b)
 {
     unsigned newest = NO_RUN;
     for (unsigned k = 0; k < RUNS_MOST; k++)
@@ -87,7 +87,7 @@ static unsigned newest_living(const pl_board_t *b)
 }
 
 /* A free place, or that of the run that ended first; those that go on keep theirs. */
-static unsigned place_for_run(const pl_board_t *b)
+static unsigned place_for_run(const pl_run_view_t *b)
 {
     unsigned place = NO_RUN;
     for (unsigned k = 0; k < RUNS_MOST; k++) {
@@ -100,7 +100,7 @@ static unsigned place_for_run(const pl_board_t *b)
     return place;
 }
 
-static unsigned run_enter(pl_board_t *b, const pl_tap_record_t *r)
+static unsigned run_enter(pl_run_view_t *b, const pl_tap_record_t *r)
 {
     const unsigned place = place_for_run(b);
     b->runs++;
@@ -110,7 +110,7 @@ static unsigned run_enter(pl_board_t *b, const pl_tap_record_t *r)
     return place;
 }
 
-static unsigned run_of_call(pl_board_t *b, const pl_tap_record_t *r)
+static unsigned run_of_call(pl_run_view_t *b, const pl_tap_record_t *r)
 {
     const pl_envelope_t *e = &r->envelope;
     const void *known = pl_map_get(&b->lasting, key_of(r, e->call));
@@ -129,7 +129,7 @@ static unsigned run_of_call(pl_board_t *b, const pl_tap_record_t *r)
 
 /* ---- open calls ---- */
 
-static void calls_forget(pl_board_t *b, pl_map_t *calls)
+static void calls_forget(pl_run_view_t *b, pl_map_t *calls)
 {
     pl_map_release(calls);
     if (calls == &b->open)
@@ -138,7 +138,7 @@ static void calls_forget(pl_board_t *b, pl_map_t *calls)
 }
 
 /* Without memory a call is not remembered. */
-static void call_opens(pl_board_t *b, const pl_tap_record_t *r, opened_t opened)
+static void call_opens(pl_run_view_t *b, const pl_tap_record_t *r, opened_t opened)
 {
     pl_map_t *calls = is_lasting(r->envelope.message) ? &b->lasting : &b->open;
     if (calls->count >= CALLS_MOST)
@@ -148,7 +148,7 @@ static void call_opens(pl_board_t *b, const pl_tap_record_t *r, opened_t opened)
         b->lane[opened.to].open++;
 }
 
-static opened_t call_ends(pl_board_t *b, const pl_tap_record_t *r)
+static opened_t call_ends(pl_run_view_t *b, const pl_tap_record_t *r)
 {
     const uint64_t key = key_of(r, r->envelope.call);
     void *value = pl_map_take(is_lasting(r->envelope.message) ? &b->lasting : &b->open,
@@ -159,8 +159,8 @@ static opened_t call_ends(pl_board_t *b, const pl_tap_record_t *r)
     return opened;
 }
 
-/* A run that was begun before the board was there is told by what it reports. */
-static opened_t call_goes_on(pl_board_t *b, const pl_tap_record_t *r)
+/* A run that was begun before the run view was there is told by what it reports. */
+static opened_t call_goes_on(pl_run_view_t *b, const pl_tap_record_t *r)
 {
     const pl_envelope_t *e = &r->envelope;
     const void *value = pl_map_get(is_lasting(e->message) ? &b->lasting : &b->open,
@@ -178,14 +178,14 @@ static opened_t call_goes_on(pl_board_t *b, const pl_tap_record_t *r)
     return opened;
 }
 
-static double time_of(const pl_board_t *b, int64_t time)
+static double time_of(const pl_run_view_t *b, int64_t time)
 {
     return (double)(time - b->began) * 1e-9;
 }
 
 static void run_recall(void *self, const pl_known_run_t *known)
 {
-    pl_board_t *b = self;
+    pl_run_view_t *b = self;
     pthread_mutex_lock(&b->lock);
     const unsigned place = place_for_run(b);
     if (place != NO_RUN
@@ -193,7 +193,7 @@ static void run_recall(void *self, const pl_known_run_t *known)
                == PL_OK) {
         run_t *run = &b->run[place];
         run_begin(run, known->call, known->number, time_of(b, known->began));
-        run_report(b, run, &known->report, board_now(b));
+        run_report(b, run, &known->report, run_view_now(b));
         if (known->report.batches)                /* of an epoch, not the program's own */
             run->moved = known->told - b->began;
         run->paused = (double)known->paused * 1e-9;
@@ -205,7 +205,7 @@ static void run_recall(void *self, const pl_known_run_t *known)
 }
 
 /* Numbers of later runs go on behind those that there have been. */
-void pl_board_recall(pl_board_t *b, pl_known_t *known)
+void pl_run_view_recall(pl_run_view_t *b, pl_known_t *known)
 {
     const uint64_t begun = pl_known_each(known, run_recall, b);
     pthread_mutex_lock(&b->lock);
@@ -216,14 +216,14 @@ void pl_board_recall(pl_board_t *b, pl_known_t *known)
 
 /* ---- what a message says ---- */
 
-static void count_end(pl_board_t *b, const char *status)
+static void count_end(pl_run_view_t *b, const char *status)
 {
     for (int k = 0; k < 3; k++)
-        b->ended[k] += !strcmp(status, board_ended[k]);
+        b->ended[k] += !strcmp(status, run_view_ended[k]);
 }
 
 /* error: [NULL] */
-static void run_has_ended(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
+static void run_has_ended(pl_run_view_t *b, run_t *run, const pl_tap_record_t *r,
                           const char *status, const pl_error_t *error)
 {
     run_end(b, run);
@@ -238,7 +238,7 @@ static void run_has_ended(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
 
 /* The newest report may be of a step before the last; the figures of a run that trained
  * nothing are of its weights. */
-static void run_has_replied(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
+static void run_has_replied(pl_run_view_t *b, run_t *run, const pl_tap_record_t *r,
                             const pl_run_reply_t *reply)
 {
     pl_error_t error = {.code = PL_OK};
@@ -265,7 +265,7 @@ static void take_call(run_t *run, const pl_tap_record_t *r)
         run_gathers(run);
 }
 
-static void take_progress(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
+static void take_progress(pl_run_view_t *b, run_t *run, const pl_tap_record_t *r,
                           const pl_body_t *body)
 {
     if (r->envelope.message == PL_MESSAGE_run
@@ -290,7 +290,7 @@ static void take_move(run_t *run, const pl_tap_record_t *r)
         run->moved = r->stamp.time;
 }
 
-static void take_reply(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
+static void take_reply(pl_run_view_t *b, run_t *run, const pl_tap_record_t *r,
                        const pl_body_t *body, const opened_t *opened)
 {
     switch (r->envelope.message) {
@@ -328,7 +328,7 @@ static void take_reply(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
     }
 }
 
-static void take_error(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
+static void take_error(pl_run_view_t *b, run_t *run, const pl_tap_record_t *r,
                        const pl_error_t *error)
 {
     if (r->envelope.message == PL_MESSAGE_write_checkpoint)
@@ -356,7 +356,8 @@ static bool tells_something(unsigned message)
     }
 }
 
-static opened_t opened_by(pl_board_t *b, const pl_tap_record_t *r, const pl_body_t *body)
+static opened_t opened_by(pl_run_view_t *b, const pl_tap_record_t *r,
+                          const pl_body_t *body)
 {
     opened_t opened = {.run = run_of_call(b, r), .to = r->envelope.to_kind};
     if (body && r->envelope.message == PL_MESSAGE_train_batch)
@@ -368,7 +369,7 @@ static opened_t opened_by(pl_board_t *b, const pl_tap_record_t *r, const pl_body
     return opened;
 }
 
-static void take_end_of_unshown(pl_board_t *b, const pl_tap_record_t *r,
+static void take_end_of_unshown(pl_run_view_t *b, const pl_tap_record_t *r,
                                 const pl_body_t *body)
 {
     const pl_envelope_t *e = &r->envelope;
@@ -380,7 +381,7 @@ static void take_end_of_unshown(pl_board_t *b, const pl_tap_record_t *r,
         count_end(b, body->run_reply.status);
 }
 
-static void take(pl_board_t *b, const pl_tap_record_t *r)
+static void take(pl_run_view_t *b, const pl_tap_record_t *r)
 {
     const pl_envelope_t *e = &r->envelope;
     pl_body_t body;
@@ -416,7 +417,7 @@ static void take(pl_board_t *b, const pl_tap_record_t *r)
 /* ---- who gets how many ---- */
 
 /* Slots between the newest that has been counted in and this one were silent. */
-static void lanes_turn(pl_board_t *b, int64_t slot)
+static void lanes_turn(pl_run_view_t *b, int64_t slot)
 {
     if (slot - b->lane_slot > LANE_SLOTS)
         b->lane_slot = slot - LANE_SLOTS;
@@ -427,7 +428,7 @@ static void lanes_turn(pl_board_t *b, int64_t slot)
     }
 }
 
-static void count(pl_board_t *b, const pl_tap_record_t *r)
+static void count(pl_run_view_t *b, const pl_tap_record_t *r)
 {
     const pl_envelope_t *e = &r->envelope;
     const int64_t slot = r->stamp.time / LANE_PERIOD;
@@ -449,76 +450,76 @@ static void count(pl_board_t *b, const pl_tap_record_t *r)
         b->lane[e->to_kind].slot[slot % LANE_SLOTS]++;
 }
 
-void pl_board_record(pl_board_t *board, const pl_tap_record_t *record)
+void pl_run_view_record(pl_run_view_t *view, const pl_tap_record_t *record)
 {
-    pthread_mutex_lock(&board->lock);
-    count(board, record);
-    take(board, record);
-    pthread_mutex_unlock(&board->lock);
+    pthread_mutex_lock(&view->lock);
+    count(view, record);
+    take(view, record);
+    pthread_mutex_unlock(&view->lock);
 }
 
 /* Answers may have been among what is missing: calls that seem open may not be. */
-void pl_board_gap(pl_board_t *board, uint64_t missing)
+void pl_run_view_gap(pl_run_view_t *view, uint64_t missing)
 {
     if (!missing)                                 /* behind a rank's death, which shows */
         return;
-    pthread_mutex_lock(&board->lock);
-    board->missing += missing;
-    board->guesses = true;
-    calls_forget(board, &board->open);
+    pthread_mutex_lock(&view->lock);
+    view->missing += missing;
+    view->guesses = true;
+    calls_forget(view, &view->open);
     for (int k = 0; k < RUNS_MOST; k++)
-        board->run[k].steps_began = 0;
-    pthread_mutex_unlock(&board->lock);
+        view->run[k].steps_began = 0;
+    pthread_mutex_unlock(&view->lock);
 }
 
-void pl_board_log(pl_board_t *board, pl_log_level_t level, int rank, const char *actor,
-                  const char *text)
+void pl_run_view_log(pl_run_view_t *view, pl_log_level_t level, int rank,
+                     const char *actor, const char *text)
 {
-    pthread_mutex_lock(&board->lock);
-    log_entry_t *entry = &board->log[board->logs++ % LOG_MOST];
-    board->log_levels[level]++;
-    *entry = (log_entry_t){.item = ++board->item,
-                           .time = board_now(board),
+    pthread_mutex_lock(&view->lock);
+    log_entry_t *entry = &view->log[view->logs++ % LOG_MOST];
+    view->log_levels[level]++;
+    *entry = (log_entry_t){.item = ++view->item,
+                           .time = run_view_now(view),
                            .level = (int)level,
                            .rank = rank};
     snprintf(entry->actor, sizeof entry->actor, "%s", actor);
     snprintf(entry->text, sizeof entry->text, "%s", text);
-    pthread_mutex_unlock(&board->lock);
+    pthread_mutex_unlock(&view->lock);
 }
 
 /* ---- life ---- */
 
-int pl_board_living(pl_board_t *board)
+int pl_run_view_living(pl_run_view_t *view)
 {
     int living = 0;
-    pthread_mutex_lock(&board->lock);
+    pthread_mutex_lock(&view->lock);
     for (int k = 0; k < RUNS_MOST; k++)
-        living += board->run[k].call && !board->run[k].ended;
-    pthread_mutex_unlock(&board->lock);
+        living += view->run[k].call && !view->run[k].ended;
+    pthread_mutex_unlock(&view->lock);
     return living;
 }
 
-pl_board_t *pl_board_new(int64_t began, pl_error_t *err)
+pl_run_view_t *pl_run_view_new(int64_t began, pl_error_t *err)
 {
-    pl_board_t *board = pl_alloc(sizeof *board);
-    if (!board) {
+    pl_run_view_t *view = pl_alloc(sizeof *view);
+    if (!view) {
         pl_no_memory(err);
         return NULL;
     }
-    pthread_mutex_init(&board->lock, NULL);
-    board->began = began;
-    board->wall = pl_wall_clock() - board_now(board);
-    return board;
+    pthread_mutex_init(&view->lock, NULL);
+    view->began = began;
+    view->wall = pl_wall_clock() - run_view_now(view);
+    return view;
 }
 
-void pl_board_free(pl_board_t *board)
+void pl_run_view_free(pl_run_view_t *view)
 {
-    if (!board)
+    if (!view)
         return;
     for (int k = 0; k < RUNS_MOST; k++)
-        run_release(&board->run[k]);
-    pl_map_release(&board->open);
-    pl_map_release(&board->lasting);
-    pthread_mutex_destroy(&board->lock);
-    pl_free(board);
+        run_release(&view->run[k]);
+    pl_map_release(&view->open);
+    pl_map_release(&view->lasting);
+    pthread_mutex_destroy(&view->lock);
+    pl_free(view);
 }

@@ -1,9 +1,9 @@
-/* board_run.c - what the stream has said of one run
+/* run_view_run.c - what the stream has said of one run
  *
  * Points are kept for the whole run, however long it is: when there are too many, two
  * neighbours become one, and from then on a point gathers twice as many reports.  The
  * points of all runs share one bound on memory; the run that holds most pays first. */
-#include "sight/board_parts.h"
+#include "sight/run_view_parts.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -43,7 +43,7 @@ void run_begin(run_t *run, uint64_t call, uint64_t number, double now)
     for (int k = 0; k < COLUMNS_MOST; k++)
         run->newest[k] = NAN;
     for (int k = 0; k < COLUMNS_OWN; k++)
-        snprintf(run->name[k], sizeof run->name[k], "%s", board_own_columns[k]);
+        snprintf(run->name[k], sizeof run->name[k], "%s", run_view_own_columns[k]);
 }
 
 /* ---- figures ---- */
@@ -186,11 +186,11 @@ static void point_clear(point_t *point)
 
 /* All of them get new numbers, behind `rewritten`: whoever has old ones takes them again,
  * in as many parts as it likes. */
-static void points_thin(pl_board_t *board, run_t *run)
+static void points_thin(pl_run_view_t *view, run_t *run)
 {
     curves_t *curves = &run->curves;
     const int count = curves->count;
-    run->rewritten = ++board->item;
+    run->rewritten = ++view->item;
     curves->count = 0;
     for (int k = 0; k < count; k += 2) {
         point_t point;
@@ -198,35 +198,35 @@ static void points_thin(pl_board_t *board, run_t *run)
         run_point_merge(run, k, &point);
         if (k + 1 < count)
             run_point_merge(run, k + 1, &point);
-        point_set(curves, curves->count++, ++board->item, &point);
+        point_set(curves, curves->count++, ++view->item, &point);
     }
     run->stride *= 2;
 }
 
-static int array_resize(void *array_p, int room)
+static int array_resize(void *array_p, int capacity)
 {
-    void **array = array_p, *resized = pl_resize(*array, (size_t)room * 8);
+    void **array = array_p, *resized = pl_resize(*array, (size_t)capacity * 8);
     if (!resized)
         return PL_ENOMEM;
     *array = resized;
     return PL_OK;
 }
 
-/* Arrays that have grown before one that cannot are larger than `room` says. */
-static int curves_resize(curves_t *curves, int room)
+/* Arrays that have grown before one that cannot are larger than `capacity` says. */
+static int curves_resize(curves_t *curves, int capacity)
 {
-    int code = array_resize(&curves->item, room);
+    int code = array_resize(&curves->item, capacity);
     if (code == PL_OK)
-        code = array_resize(&curves->step, room);
+        code = array_resize(&curves->step, capacity);
     if (code == PL_OK)
-        code = array_resize(&curves->time, room);
+        code = array_resize(&curves->time, capacity);
     if (code == PL_OK)
-        code = array_resize(&curves->epoch, room);
+        code = array_resize(&curves->epoch, capacity);
     for (int k = 0; k < COLUMNS_MOST && code == PL_OK; k++)
         if (curves->value[k])
-            code = array_resize(&curves->value[k], room);
+            code = array_resize(&curves->value[k], capacity);
     if (code == PL_OK)
-        curves->room = room;
+        curves->capacity = capacity;
     return code;
 }
 
@@ -240,81 +240,82 @@ static int64_t cells_per_point(const curves_t *curves)
 
 static int64_t cells_held(const curves_t *curves)
 {
-    return curves->room * cells_per_point(curves);
+    return curves->capacity * cells_per_point(curves);
 }
 
 /* Frees memory for `more` cells of `run`; false: `run` itself has become shorter. */
-static bool cells_free(pl_board_t *board, run_t *run, int64_t more)
+static bool cells_free(pl_run_view_t *view, run_t *run, int64_t more)
 {
     for (;;) {
         int64_t held = more;
         run_t *largest = run;
         for (int k = 0; k < RUNS_MOST; k++) {
-            held += cells_held(&board->run[k].curves);
-            if (cells_held(&board->run[k].curves) > cells_held(&largest->curves))
-                largest = &board->run[k];
+            held += cells_held(&view->run[k].curves);
+            if (cells_held(&view->run[k].curves) > cells_held(&largest->curves))
+                largest = &view->run[k];
         }
         if (held <= CELLS_MOST)
             return true;
-        points_thin(board, largest);
+        points_thin(view, largest);
         if (largest == run)
             return false;
-        curves_resize(&largest->curves, largest->curves.room / 2);
+        curves_resize(&largest->curves, largest->curves.capacity / 2);
     }
 }
 
 /* False: without memory the point is lost. */
-static bool curves_make_room(pl_board_t *board, run_t *run)
+static bool curves_grow(pl_run_view_t *view, run_t *run)
 {
-    enum { FIRST_ROOM = 256 };
+    enum { FIRST_CAPACITY = 256 };
     curves_t *curves = &run->curves;
-    const int room = curves->room ? 2 * curves->room : FIRST_ROOM;
-    if (curves->count < curves->room)
+    const int capacity = curves->capacity ? 2 * curves->capacity : FIRST_CAPACITY;
+    if (curves->count < curves->capacity)
         return true;
-    if (room > POINTS_MOST)
-        points_thin(board, run);
-    else if (cells_free(board, run, (room - curves->room) * cells_per_point(curves))
-             && curves_resize(curves, room) != PL_OK && curves->count)
-        points_thin(board, run);
-    return curves->count < curves->room;
+    if (capacity > POINTS_MOST)
+        points_thin(view, run);
+    else if (cells_free(view, run,
+                        (capacity - curves->capacity) * cells_per_point(curves))
+             && curves_resize(curves, capacity) != PL_OK && curves->count)
+        points_thin(view, run);
+    return curves->count < curves->capacity;
 }
 
-static void columns_begin(pl_board_t *board, run_t *run, const point_t *point)
+static void columns_begin(pl_run_view_t *view, run_t *run, const point_t *point)
 {
     curves_t *curves = &run->curves;
     for (int k = 0; k < run->columns; k++) {
         if (curves->value[k] || isnan(point->value[k]))
             continue;
-        cells_free(board, run, curves->room);
-        curves->value[k] = pl_alloc_array((size_t)curves->room, sizeof(double));
-        for (int p = 0; curves->value[k] && p < curves->room; p++)
+        cells_free(view, run, curves->capacity);
+        curves->value[k] = pl_alloc_array((size_t)curves->capacity, sizeof(double));
+        for (int p = 0; curves->value[k] && p < curves->capacity; p++)
             curves->value[k][p] = NAN;
     }
 }
 
-static void point_end(pl_board_t *board, run_t *run)
+static void point_end(pl_run_view_t *view, run_t *run)
 {
-    if (curves_make_room(board, run)) {
-        columns_begin(board, run, &run->next);
-        point_set(&run->curves, run->curves.count++, ++board->item, &run->next);
+    if (curves_grow(view, run)) {
+        columns_begin(view, run, &run->next);
+        point_set(&run->curves, run->curves.count++, ++view->item, &run->next);
     }
     run->gathered = 0;
 }
 
-static void point_add(pl_board_t *board, run_t *run, const point_t *report)
+static void point_add(pl_run_view_t *view, run_t *run, const point_t *report)
 {
     if (run->gathered)
         point_merge(&run->next, report);
     else
         run->next = *report;
     if (++run->gathered >= run->stride)
-        point_end(board, run);
+        point_end(view, run);
 }
 
-void run_end(pl_board_t *board, run_t *run)
+void run_end(pl_run_view_t *view, run_t *run)
 {
     if (run->gathered)
-        point_end(board, run);
+        point_end(view, run);
 }
 
 void run_pause(run_t *run, bool pauses, double now)
@@ -326,11 +327,11 @@ void run_pause(run_t *run, bool pauses, double now)
     run->is_paused = pauses;
 }
 
-double run_seconds(const pl_board_t *board, const run_t *run)
+double run_seconds(const pl_run_view_t *view, const run_t *run)
 {
     const double until = run->is_paused ? run->paused_at
                          : run->ended   ? run->ended_at
-                                        : board_now(board);
+                                        : run_view_now(view);
     return until - run->began - run->paused;
 }
 
@@ -340,15 +341,15 @@ static bool is_rare(const char *event)
 }
 
 /* Without memory, and of a size that no page needs, they are unknown. */
-static void options_keep(pl_board_t *board, run_t *run, const char *options)
+static void options_keep(pl_run_view_t *view, run_t *run, const char *options)
 {
     enum { OPTIONS_MOST = 1 << 16 };
     pl_text_free(run->options);
     run->options = *options && strlen(options) < OPTIONS_MOST ? pl_strdup(options) : NULL;
-    run->options_item = ++board->item;
+    run->options_item = ++view->item;
 }
 
-void run_report(pl_board_t *board, run_t *run, const pl_run_progress_t *report,
+void run_report(pl_run_view_t *view, run_t *run, const pl_run_progress_t *report,
                 double now)
 {
     point_t point;
@@ -356,7 +357,7 @@ void run_report(pl_board_t *board, run_t *run, const pl_run_progress_t *report,
         snprintf(run->dir, sizeof run->dir, "%s", report->run_dir);
         snprintf(run->module, sizeof run->module, "%s", report->module);
         run->clip = report->clip;
-        options_keep(board, run, report->options);
+        options_keep(view, run, report->options);
     }
     if (!strcmp(report->event, "alive") || !strcmp(report->event, "text"))
         return;
@@ -382,7 +383,7 @@ void run_report(pl_board_t *board, run_t *run, const pl_run_progress_t *report,
     if (trains || !strcmp(report->event, "epoch"))  /* which may be short */
         rates_take(run, point.value);
     if (trains || is_rare(report->event))
-        point_add(board, run, &point);
+        point_add(view, run, &point);
 }
 
 /* ---- steps ---- */
@@ -409,10 +410,10 @@ void run_step(run_t *run, int64_t time)
         run_steps_begin(run, time);
 }
 
-double run_stalled(const pl_board_t *board, const run_t *run)
+double run_stalled(const pl_run_view_t *view, const run_t *run)
 {
     enum { LEAST_SECONDS = 3, TIMES = 4, UNKNOWN_SECONDS = 60 };  /* before any step */
-    const double seconds = board_now(board) - (double)run->moved * 1e-9;
+    const double seconds = run_view_now(view) - (double)run->moved * 1e-9;
     const double usual = pl_durations_quantile(&run->all, 0.95);
     const double bound = isnan(usual)                    ? UNKNOWN_SECONDS
                          : usual * TIMES < LEAST_SECONDS ? LEAST_SECONDS
@@ -466,11 +467,11 @@ static double own_of(const double seconds[PL_SPENT_KINDS])
     return own;
 }
 
-static void slot_end(pl_board_t *board, run_t *run, int64_t time)
+static void slot_end(pl_run_view_t *view, run_t *run, int64_t time)
 {
     const double steps = (double)run->spent_steps;
     strip_slot_t *slot = &run->strip[run->slots++ % STRIP_SLOTS];
-    *slot = (strip_slot_t){.item = ++board->item, .time = (double)time * 1e-9};
+    *slot = (strip_slot_t){.item = ++view->item, .time = (double)time * 1e-9};
     for (int rank = 0; rank < run->ranks; rank++) {
         slot->own[rank] = (float)(own_of(run->spent[rank]) / steps);
         for (int k = 0; k < PL_SPENT_KINDS; k++)
@@ -482,7 +483,7 @@ static void slot_end(pl_board_t *board, run_t *run, int64_t time)
 }
 
 /* spent: seconds, [ranks][PL_SPENT_KINDS].  Of ranks that share a place the slowest. */
-void run_spent(pl_board_t *board, run_t *run, pl_bytes_t spent, int64_t time)
+void run_spent(pl_run_view_t *view, run_t *run, pl_bytes_t spent, int64_t time)
 {
     double slowest[RANKS_MOST][PL_SPENT_KINDS] = {0}, seconds[PL_SPENT_KINDS];
     const size_t ranks = spent.size / sizeof seconds;
@@ -503,11 +504,11 @@ void run_spent(pl_board_t *board, run_t *run, pl_bytes_t spent, int64_t time)
             run->spent[rank][k] += slowest[rank][k];
     run->spent_steps++;
     if (time - run->slot_began >= PL_SECOND)
-        slot_end(board, run, time);
+        slot_end(view, run, time);
 }
 
 /* Room for one more: in place of the oldest that is no more, or of the oldest. */
-static save_t *save_room(run_t *run)
+static save_t *save_reserve(run_t *run)
 {
     int gone = 0;
     if (run->saves < SAVES_MOST)
@@ -532,12 +533,12 @@ void run_device(run_t *run, int rank, const pl_measure_device_reply_t *told)
                                             .temperature = told->temperature};
 }
 
-void run_save(pl_board_t *board, run_t *run, const char *text, bool failed)
+void run_save(pl_run_view_t *view, run_t *run, const char *text, bool failed)
 {
-    save_t *save = save_room(run);
-    *save = (save_t){.item = ++board->item,
+    save_t *save = save_reserve(run);
+    *save = (save_t){.item = ++view->item,
                      .number = run->saves_done + run->saves_failed,
-                     .time = board_now(board),
+                     .time = run_view_now(view),
                      .failed = failed};
     snprintf(save->text, sizeof save->text, "%s", text);
     run->saves_done += !failed;
@@ -550,7 +551,7 @@ static bool is_called(const save_t *save, const char *name, size_t length)
     return !save->failed && strlen(own) == length && !memcmp(own, name, length);
 }
 
-void run_removed(pl_board_t *board, run_t *run, const char *names)
+void run_removed(pl_run_view_t *view, run_t *run, const char *names)
 {
     for (size_t length; *names; names += length + (names[length] == '\n')) {
         length = strcspn(names, "\n");
@@ -559,7 +560,7 @@ void run_removed(pl_board_t *board, run_t *run, const char *names)
             if (save->removed || !is_called(save, names, length))
                 continue;
             save->removed = true;
-            save->item = ++board->item;
+            save->item = ++view->item;
         }
     }
 }

@@ -1,10 +1,10 @@
-/* wires.h - the links of a launcher with the processes of its ranks
+/* rank_links.h - the links of a launcher with the processes of its ranks
  *
  * One link for calls and one for bulk, for all ranks, in a folder of their own or where
  * the ranks look for them; whoever stands in for a rank is told what comes from that one.
  * Counted; all on the launcher's thread, and gone with its last reference. */
-#ifndef PL_LAUNCHERS_WIRES_H
-#define PL_LAUNCHERS_WIRES_H
+#ifndef PL_LAUNCHERS_RANK_LINKS_H
+#define PL_LAUNCHERS_RANK_LINKS_H
 
 #include "actors/launchers/folder.h"
 #include "actors/launchers/outbox.h"
@@ -12,7 +12,7 @@
 #include "runtime/bulk.h"
 #include "runtime/runtime.h"
 
-typedef struct pl_wires pl_wires_t;
+typedef struct pl_rank_links pl_rank_links_t;
 
 /* What happens at one rank's end.  None may end the links. */
 typedef struct pl_wire_ops {
@@ -23,7 +23,7 @@ typedef struct pl_wire_ops {
     void (*on_sent)(void *self, const pl_error_t *error);
 } pl_wire_ops_t;
 
-typedef struct pl_wires_spec {
+typedef struct pl_rank_links_spec {
     int count;                          /* ranks */
     int join_ms;                        /* for all to have joined */
     const char *endpoint;               /* where ranks that somebody else has started
@@ -37,58 +37,61 @@ typedef struct pl_wires_spec {
     uint64_t run;
     bool takes_any;                         /* the others were not told which run it is */
     uint32_t incarnation;
-} pl_wires_spec_t;
+} pl_rank_links_spec_t;
 
 /* For the launcher itself, which must outlive them. */
-pl_wires_t *pl_wires_new(void *launcher, const pl_wires_spec_t *spec, pl_error_t *err);
+pl_rank_links_t *pl_rank_links_new(void *launcher, const pl_rank_links_spec_t *spec,
+                                   pl_error_t *err);
 
 /* Hears at once of a rank that has joined before anybody stood in for it. */
-void pl_wires_attach(pl_wires_t *wires, int rank, const pl_wire_ops_t *ops, void *self);
+void pl_rank_links_attach(pl_rank_links_t *links, int rank, const pl_wire_ops_t *ops,
+                          void *self);
 /* Unless somebody else has taken its place. */
-void pl_wires_detach(pl_wires_t *wires, int rank, const void *self);
+void pl_rank_links_detach(pl_rank_links_t *links, int rank, const void *self);
 /* Of all that is sent over them. */
-pl_outbox_t pl_wires_outbox(const pl_wires_t *wires, int rank);
+pl_outbox_t pl_rank_links_outbox(const pl_rank_links_t *links, int rank);
 
-struct pl_crew *pl_wires_crew(const pl_wires_t *wires);     /* [none] */
-pl_link_t *pl_wires_link(const pl_wires_t *wires);
-pl_bulk_t *pl_wires_bulk(const pl_wires_t *wires);
+struct pl_crew *pl_rank_links_crew(const pl_rank_links_t *links);  /* [none] */
+pl_link_t *pl_rank_links_calls(const pl_rank_links_t *links);
+pl_bulk_t *pl_rank_links_bulk(const pl_rank_links_t *links);
 /* The rank has left or is gone on both: nothing comes any more. */
-bool pl_wires_is_over(const pl_wires_t *wires, int rank);
-void pl_wires_died(pl_wires_t *wires, int rank);
+bool pl_rank_links_is_over(const pl_rank_links_t *links, int rank);
+void pl_rank_links_died(pl_rank_links_t *links, int rank);
 /* The rank has not joined yet; it will not, and who stands in for it hears that it is
  * gone. */
-bool pl_wires_is_awaited(const pl_wires_t *wires, int rank);
-void pl_wires_give_up(pl_wires_t *wires, int rank, const char *why);
+bool pl_rank_links_is_awaited(const pl_rank_links_t *links, int rank);
+void pl_rank_links_abort(pl_rank_links_t *links, int rank, const char *why);
 /* A new incarnation, of no more ranks than they were made for, after all have ended. */
-int pl_wires_renew(pl_wires_t *wires, int count, pl_error_t *err);
-uint32_t pl_wires_epoch(const pl_wires_t *wires);
+int pl_rank_links_renew(pl_rank_links_t *links, int count, pl_error_t *err);
+uint32_t pl_rank_links_epoch(const pl_rank_links_t *links);
 /* Not all ranks of this incarnation have joined yet; all of one have, of this or one
  * before. */
-bool pl_wires_are_awaited(const pl_wires_t *wires);
-bool pl_wires_were_all_there(const pl_wires_t *wires);
+bool pl_rank_links_are_awaited(const pl_rank_links_t *links);
+bool pl_rank_links_were_all_there(const pl_rank_links_t *links);
 /* Processes of ranks that are to end, and were started here, are not waited for any more:
  * until the next incarnation. */
-void pl_wires_hurry(pl_wires_t *wires);
-bool pl_wires_are_hurried(const pl_wires_t *wires);
+void pl_rank_links_hurry(pl_rank_links_t *links);
+bool pl_rank_links_are_hurried(const pl_rank_links_t *links);
 /* The run's folder, which one of the ranks tells all others  ["": not yet]. */
-void pl_wires_tell_run_dir(pl_wires_t *wires, const char *path);
-const char *pl_wires_run_dir(const pl_wires_t *wires);
+void pl_rank_links_tell_run_dir(pl_rank_links_t *links, const char *path);
+const char *pl_rank_links_run_dir(const pl_rank_links_t *links);
 /* Who writes what the ranks' processes say: a child of the launcher, older than any that
  * stands in for a rank, so that it ends behind them  [nobody, where the processes are
  * somebody else's]. */
-pl_address_t pl_wires_scribe(const pl_wires_t *wires);
+pl_address_t pl_rank_links_scribe(const pl_rank_links_t *links);
 
 /* What a rank is to be told so that it brings its messages to the stream, with a clock of
  * its own or this process's; false: nobody publishes here. */
-bool pl_wires_stream(pl_wires_t *wires, bool has_clock, pl_bring_stream_t *msg);
+bool pl_rank_links_stream(pl_rank_links_t *links, bool has_clock, pl_bring_stream_t *msg);
 
 /* The stream is told that the process of a rank has died. */
-void pl_wires_stream_lost(const pl_wires_t *wires, int rank);
+void pl_rank_links_stream_lost(const pl_rank_links_t *links, int rank);
 
 /* Where that rank finds its launcher, as a variable of the environment. */
-void pl_wires_place(const pl_wires_t *wires, int rank, char text[PL_PLACE_TEXT]);
+void pl_rank_links_place(const pl_rank_links_t *links, int rank,
+                         char text[PL_PLACE_TEXT]);
 
 /* Limits of links with ranks that somebody else has started. */
-pl_link_times_t pl_wires_lease(int join_ms);
+pl_link_times_t pl_rank_links_lease(int join_ms);
 
 #endif

@@ -1,8 +1,9 @@
-/* wires.c - tests of actors/launchers/wires.c: a launcher's links with its ranks */
+/* rank_links.c - tests of actors/launchers/rank_links.c: a launcher's links with its
+ * ranks */
 #include <stdio.h>
 #include <string.h>
 
-#include "actors/launchers/wires.h"
+#include "actors/launchers/rank_links.h"
 #include "actor_rig.h"
 #include "tap.h"
 
@@ -44,14 +45,14 @@ static void ignore_event(void *user, int rank, pl_link_event_t event, const char
 }
 
 /* The calls' link of the only rank. */
-static pl_link_t *rank_join(const pl_wires_t *wires)
+static pl_link_t *rank_join(const pl_rank_links_t *links)
 {
     pl_place_t place = {0};
-    char text[PL_PLACE_TEXT], door[PL_DOOR_TEXT];
-    pl_wires_place(wires, 0, text);
+    char text[PL_PLACE_TEXT], calls[PL_FOLDER_PATH];
+    pl_rank_links_place(links, 0, text);
     pl_place_read(strchr(text, '=') + 1, &place);
-    pl_place_door(place.folder, PL_DOOR_CALLS, door);
-    const pl_link_spec_t spec = {.endpoint = door,
+    pl_folder_path(place.folder, PL_FOLDER_CALLS, calls);
+    const pl_link_spec_t spec = {.endpoint = calls,
                                  .run = place.run,
                                  .incarnation = place.incarnation,
                                  .world_size = 1,
@@ -65,21 +66,21 @@ static void a_rank_that_is_early_has_joined(void)
 {
     stand_in_t first = {0}, second = {0};
     rig_open();
-    const pl_wires_spec_t spec = {.count = 1,
-                                  .join_ms = 60000,
-                                  .run = 7,
-                                  .incarnation = 1};
-    pl_wires_t *wires = pl_wires_new(rig.queen, &spec, NULL);
-    pl_link_t *rank = rank_join(wires);
-    while (!pl_wires_were_all_there(wires))
+    const pl_rank_links_spec_t spec = {.count = 1,
+                                       .join_ms = 60000,
+                                       .run = 7,
+                                       .incarnation = 1};
+    pl_rank_links_t *links = pl_rank_links_new(rig.queen, &spec, NULL);
+    pl_link_t *rank = rank_join(links);
+    while (!pl_rank_links_were_all_there(links))
         rig_turn();
-    pl_wires_attach(wires, 0, &ops, &first);
+    pl_rank_links_attach(links, 0, &ops, &first);
     is_int(first.joined, 1, "who stands in for it later hears that it is there");
     is_text(first.about, "early bird", "and what it is");
-    pl_wires_attach(wires, 0, &ops, &second);
+    pl_rank_links_attach(links, 0, &ops, &second);
     is_int(second.joined, 0, "once");
     pl_link_free(rank);
-    pl_object_unref(wires);
+    pl_object_unref(links);
     rig_close();
 }
 
@@ -87,19 +88,19 @@ static void a_rank_that_was_early_in_the_last_round_is_not_there_in_this(void)
 {
     stand_in_t late = {0};
     rig_open();
-    const pl_wires_spec_t spec = {.count = 1,
-                                  .join_ms = 60000,
-                                  .run = 7,
-                                  .incarnation = 1};
-    pl_wires_t *wires = pl_wires_new(rig.queen, &spec, NULL);
-    pl_link_t *rank = rank_join(wires);
-    while (!pl_wires_were_all_there(wires))
+    const pl_rank_links_spec_t spec = {.count = 1,
+                                       .join_ms = 60000,
+                                       .run = 7,
+                                       .incarnation = 1};
+    pl_rank_links_t *links = pl_rank_links_new(rig.queen, &spec, NULL);
+    pl_link_t *rank = rank_join(links);
+    while (!pl_rank_links_were_all_there(links))
         rig_turn();
     pl_link_free(rank);
-    is_int(pl_wires_renew(wires, 1, NULL), PL_OK, "a new round");
-    pl_wires_attach(wires, 0, &ops, &late);
+    is_int(pl_rank_links_renew(links, 1, NULL), PL_OK, "a new round");
+    pl_rank_links_attach(links, 0, &ops, &late);
     is_int(late.joined, 0, "has not been joined yet");
-    pl_object_unref(wires);
+    pl_object_unref(links);
     rig_close();
 }
 

@@ -1,16 +1,16 @@
-/* member.h - a rank's end of the links with its launcher
+/* rank_client.h - a rank's end of the links with its launcher
  *
  * Whoever is in the launcher's place in a rank's process has one: it makes the calls here
- * that the launcher's stand-in was asked for there, and sends the answers back. */
-#ifndef PL_LAUNCHERS_MEMBER_H
-#define PL_LAUNCHERS_MEMBER_H
+ * that the launcher's proxy was asked for there, and sends the answers back. */
+#ifndef PL_LAUNCHERS_RANK_CLIENT_H
+#define PL_LAUNCHERS_RANK_CLIENT_H
 
 #include "actors/launchers/outbox.h"
 #include "runtime/bulk.h"
 #include "runtime/cargo.h"
 
-/* On the owner's thread; none may free the member. */
-typedef struct pl_member_ops {
+/* On the owner's thread; none may free the client. */
+typedef struct pl_rank_client_ops {
     /* Before the worker gets its job: what this process adds to it  [nothing]. */
     int (*on_job)(void *self, pl_job_t *job, pl_error_t *err);
     /* The launcher was told that the worker has ended, or that there will be none. */
@@ -18,13 +18,13 @@ typedef struct pl_member_ops {
     /* How the run was, of all ranks; the outcome, or an error  [nobody waits for it]. */
     void (*on_result)(void *self, pl_outcome_t *outcome, const pl_error_t *error);
     /* The other side is not there any more; nothing comes.  Not after
-     * pl_member_leave(). */
+     * pl_rank_client_leave(). */
     void (*on_lost)(void *self, const char *why);
-    /* Both sides have left, after pl_member_leave(). */
+    /* Both sides have left, after pl_rank_client_leave(). */
     void (*on_left)(void *self);
-} pl_member_ops_t;
+} pl_rank_client_ops_t;
 
-typedef struct pl_member_spec {
+typedef struct pl_rank_client_spec {
     const char *calls;                    /* endpoint */
     const char *bulk;                     /* the same  [what is told at joining, there] */
     const pl_keys_t *keys;                /* [none] */
@@ -36,12 +36,12 @@ typedef struct pl_member_spec {
     int rank, world_size;
     int local_rank;
     int sharers;                        /* ranks that have processors in common with it */
-} pl_member_spec_t;
+} pl_rank_client_spec_t;
 
-typedef struct pl_member {
+typedef struct pl_rank_client {
     void *self;                                             /* the actor */
-    const pl_member_ops_t *ops;
-    pl_member_spec_t spec;                        /* its texts and keys are the owner's */
+    const pl_rank_client_ops_t *ops;
+    pl_rank_client_spec_t spec;                   /* its texts and keys are the owner's */
     pl_link_t *link;
     pl_bulk_t *bulk;                                        /* [not told where] */
     pl_outbox_t outbox;
@@ -51,18 +51,19 @@ typedef struct pl_member {
     uint64_t global_step;                       /* the newest that the worker has told */
     bool begun;                                 /* it, or another's, has had a batch */
     bool has_joined, has_ended, leaves, is_lost, has_left;
-} pl_member_t;
+} pl_rank_client_t;
 
 /* Zeroed before; released whatever comes of it. */
-int pl_member_open(pl_member_t *member, void *self, const pl_member_ops_t *ops,
-                   const pl_member_spec_t *spec, pl_error_t *err);
-void pl_member_release(pl_member_t *member);
+int pl_rank_client_open(pl_rank_client_t *client, void *self,
+                        const pl_rank_client_ops_t *ops,
+                        const pl_rank_client_spec_t *spec, pl_error_t *err);
+void pl_rank_client_release(pl_rank_client_t *client);
 
 /* The run is to stop, as a whole. */
-void pl_member_wish(pl_member_t *member, const char *why);
+void pl_rank_client_request_stop(pl_rank_client_t *client, const char *why);
 /* The worker is to end. */
-void pl_member_end(pl_member_t *member);
+void pl_rank_client_end(pl_rank_client_t *client);
 /* All is said: the other side may know that nothing follows. */
-void pl_member_leave(pl_member_t *member);
+void pl_rank_client_leave(pl_rank_client_t *client);
 
 #endif

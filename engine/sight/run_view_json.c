@@ -1,4 +1,4 @@
-/* board_json.c - the board as the page gets it
+/* run_view_json.c - the run view as the page gets it
  *
  * Points, log lines and the like have numbers and are sent once: a page says up to which
  * it has them, also one that was away for a while.  All else is small and sent whole. */
@@ -8,7 +8,7 @@
 
 #include "base/json_text.h"
 #include "base/utf8.h"
-#include "sight/board_parts.h"
+#include "sight/run_view_parts.h"
 
 /* JSON knows no NaN. */
 static json_t *number(double value)
@@ -134,15 +134,15 @@ static const char *absence(const char *event)
 }
 
 /* Ranks that the run has to do without: which, how and for how long. */
-static json_t *absent_json(const pl_board_t *b, const run_t *run)
+static json_t *absent_json(const pl_run_view_t *b, const run_t *run)
 {
     json_t *all = json_array();
     for (int k = 0; k < run->absents && !run->ended; k++) {
         const absent_t *a = &run->absent[k];
-        json_array_append_new(all,
-                              json_pack("{s:i, s:s, s:f, s:o}", "rank", a->rank, "event",
-                                        absence(a->event), "seconds",
-                                        board_now(b) - a->since, "text", text(a->text)));
+        json_array_append_new(all, json_pack("{s:i, s:s, s:f, s:o}", "rank", a->rank,
+                                             "event", absence(a->event), "seconds",
+                                             run_view_now(b) - a->since, "text",
+                                             text(a->text)));
     }
     return all;
 }
@@ -165,13 +165,13 @@ static json_t *saves_json(const run_t *run, uint64_t since)
 }
 
 /* A rate is as old as the steps that it was taken of. */
-static double newest_of(const pl_board_t *b, const run_t *run, int column)
+static double newest_of(const pl_run_view_t *b, const run_t *run, int column)
 {
     const bool is_rate = column == COLUMN_SAMPLES_RATE || column == COLUMN_STEP_RATE;
     return is_rate && run_stalled(b, run) > 0 ? 0 : run->newest[column];
 }
 
-static json_t *columns_json(const pl_board_t *b, const run_t *run)
+static json_t *columns_json(const pl_run_view_t *b, const run_t *run)
 {
     json_t *all = json_array();
     for (int k = 0; k < run->columns; k++)
@@ -188,7 +188,7 @@ typedef struct range {
 } range_t;
 
 /* `whole`: the page is to forget the points that it has. */
-static json_t *run_json(const pl_board_t *b, const run_t *run, range_t range)
+static json_t *run_json(const pl_run_view_t *b, const run_t *run, range_t range)
 {
     const uint64_t since = range.since;
     const bool whole = since < run->rewritten;
@@ -201,7 +201,7 @@ static json_t *run_json(const pl_board_t *b, const run_t *run, range_t range)
                           : NULL;
     json_t *all = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:b, s:f, s:f, s:f}",
                             "number", (json_int_t)run->number, "call",
-                            (json_int_t)run->call, "name", text(board_run_name(run)),
+                            (json_int_t)run->call, "name", text(run_view_run_name(run)),
                             "dir", text(run->dir), "module", text(run->module), "doing",
                             text(run->is_paused && !run->ended ? "paused" : run->doing),
                             "error", text(run->error), "ended", run->ended, "began",
@@ -233,7 +233,7 @@ static json_t *run_json(const pl_board_t *b, const run_t *run, range_t range)
     return all;
 }
 
-static json_t *runs_json(const pl_board_t *b, range_t range)
+static json_t *runs_json(const pl_run_view_t *b, range_t range)
 {
     json_t *all = json_array();
     for (int k = 0; k < RUNS_MOST; k++)
@@ -242,7 +242,7 @@ static json_t *runs_json(const pl_board_t *b, range_t range)
     return all;
 }
 
-static int64_t points_between(const pl_board_t *b, uint64_t since, uint64_t until)
+static int64_t points_between(const pl_run_view_t *b, uint64_t since, uint64_t until)
 {
     int64_t points = 0;
     for (int k = 0; k < RUNS_MOST; k++)
@@ -251,7 +251,7 @@ static int64_t points_between(const pl_board_t *b, uint64_t since, uint64_t unti
 }
 
 /* The last item behind `since` up to which there are no more than CHUNK_POINTS points. */
-static uint64_t chunk_end(const pl_board_t *b, uint64_t since)
+static uint64_t chunk_end(const pl_run_view_t *b, uint64_t since)
 {
     uint64_t low = since, high = b->item;
     if (since >= b->item || points_between(b, since, b->item) <= CHUNK_POINTS)
@@ -268,7 +268,7 @@ static uint64_t chunk_end(const pl_board_t *b, uint64_t since)
 
 /* ---- messages ---- */
 
-static json_t *lane_json(const pl_board_t *b, int kind)
+static json_t *lane_json(const pl_run_view_t *b, int kind)
 {
     const lane_t *lane = &b->lane[kind];
     json_t *slots = json_array();
@@ -280,7 +280,7 @@ static json_t *lane_json(const pl_board_t *b, int kind)
                      "open", (json_int_t)lane->open, "slots", slots);
 }
 
-static json_t *lanes_json(const pl_board_t *b)
+static json_t *lanes_json(const pl_run_view_t *b)
 {
     json_t *all = json_array();
     for (int k = 1; k < KINDS_MOST; k++)
@@ -289,7 +289,7 @@ static json_t *lanes_json(const pl_board_t *b)
     return all;
 }
 
-static json_t *newest_json(const pl_board_t *b)
+static json_t *newest_json(const pl_run_view_t *b)
 {
     json_t *all = json_array();
     for (uint64_t k = oldest(b->newest_count, NEWEST_MOST); k < b->newest_count; k++) {
@@ -303,7 +303,7 @@ static json_t *newest_json(const pl_board_t *b)
     return all;
 }
 
-static json_t *log_json(const pl_board_t *b, range_t range)
+static json_t *log_json(const pl_run_view_t *b, range_t range)
 {
     static const char *const levels[] = {"error", "warning", "info", "debug"};
     json_t *all = json_array();
@@ -318,12 +318,12 @@ static json_t *log_json(const pl_board_t *b, range_t range)
 }
 
 /* With the lock held, which it releases. */
-static char *board_write(pl_board_t *b, range_t range)
+static char *run_view_write(pl_run_view_t *b, range_t range)
 {
     const bool more = range.until < b->item;
     json_t *all = json_pack("{s:I, s:f, s:f, s:I, s:I, s:o, s:o, s:o, s:o, s:b}", "since",
-                            (json_int_t)range.since, "now", board_now(b), "wall", b->wall,
-                            "messages", (json_int_t)b->newest_count, "missing",
+                            (json_int_t)range.since, "now", run_view_now(b), "wall",
+                            b->wall, "messages", (json_int_t)b->newest_count, "missing",
                             (json_int_t)b->missing, "runs", runs_json(b, range), "lanes",
                             lanes_json(b), "newest", newest_json(b), "log",
                             log_json(b, range), "more", more);
@@ -333,17 +333,17 @@ static char *board_write(pl_board_t *b, range_t range)
     return written;
 }
 
-char *pl_board_json(pl_board_t *b, uint64_t since, uint64_t *until, bool *more)
+char *pl_run_view_json(pl_run_view_t *b, uint64_t since, uint64_t *until, bool *more)
 {
     pthread_mutex_lock(&b->lock);
     *until = chunk_end(b, since);
     if (more)
         *more = *until < b->item;
-    return board_write(b, (range_t){.since = since, .until = *until});
+    return run_view_write(b, (range_t){.since = since, .until = *until});
 }
 
-char *pl_board_state(pl_board_t *b)
+char *pl_run_view_state(pl_run_view_t *b)
 {
     pthread_mutex_lock(&b->lock);
-    return board_write(b, (range_t){.until = b->item, .is_overview = true});
+    return run_view_write(b, (range_t){.until = b->item, .is_overview = true});
 }

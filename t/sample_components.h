@@ -1,7 +1,7 @@
-/* sample_parts.h - parts with options of every type, that do nothing: what run files of
- * tests name */
-#ifndef T_SAMPLE_PARTS_H
-#define T_SAMPLE_PARTS_H
+/* sample_components.h - parts with options of every type, that do nothing: what run
+ * files of tests name */
+#ifndef T_SAMPLE_COMPONENTS_H
+#define T_SAMPLE_COMPONENTS_H
 
 #include "paceline.h"
 
@@ -27,7 +27,7 @@ typedef struct sample_number {
     int64_t number;
 } sample_number_t;
 
-extern const pl_registration_t sample_parts[];
+extern const pl_registration_t sample_components[];
 
 /* The run of that text, called "run.json"; NULL is diagnosed. */
 pl_options_t *sample_run(const char *text);

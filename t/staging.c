@@ -1,30 +1,30 @@
-/* rooms.c - tests of the memory that regions are read to */
-#include "accelerators/rooms.h"
+/* staging.c - tests of the memory that regions are read to */
+#include "accelerators/staging.h"
 #include "tap.h"
 
 static const pl_dtype_t dtypes[PL_REGIONS];
 
-static pl_floats_t *take(pl_rooms_t *rooms, size_t count)
+static pl_floats_t *take(pl_staging_t *staging, size_t count)
 {
-    return pl_rooms_take(rooms, PL_REGION_PARAMS, PL_F32, count, NULL);
+    return pl_staging_take(staging, PL_REGION_PARAMS, PL_F32, count, NULL);
 }
 
 static void memory_is_used_again_once_nobody_has_it(void)
 {
-    pl_rooms_t rooms = {0};
-    pl_floats_t *first = take(&rooms, 100), *second = take(&rooms, 100),
-                *third = take(&rooms, 100);
+    pl_staging_t staging = {0};
+    pl_floats_t *first = take(&staging, 100), *second = take(&staging, 100),
+                *third = take(&staging, 100);
     ok(first != second && second != third && first != third, "not while it is held");
     const void *was = first;
     pl_object_unref(first);
     pl_object_unref(third);
-    first = take(&rooms, 100);
+    first = take(&staging, 100);
     ok(first == was, "then it is");
     pl_object_unref(first);
-    first = take(&rooms, 200);
+    first = take(&staging, 200);
     is_int(first->count, 200, "unless other memory is needed");
     pl_object_unref(first);
-    pl_rooms_release(&rooms);
+    pl_staging_release(&staging);
     is_int(second->count, 100, "what is held stays");
     pl_object_unref(second);
 }
@@ -32,18 +32,18 @@ static void memory_is_used_again_once_nobody_has_it(void)
 static void memory_that_is_prepared_is_what_is_taken(void)
 {
     enum { MANY = 20 << 20 };
-    pl_rooms_t rooms = {0};
+    pl_staging_t staging = {0};
     const uint64_t counts[PL_REGIONS] = {
         [PL_REGION_PARAMS] = MANY, [PL_REGION_SLOT0] = 5};
-    is_int(pl_rooms_prepare(&rooms, dtypes, counts, NULL), PL_OK, "it is made ready");
-    pl_floats_t *first = take(&rooms, MANY), *second = take(&rooms, MANY);
-    ok(first == rooms.room[0][PL_REGION_PARAMS], "the first");
-    ok(second == rooms.room[1][PL_REGION_PARAMS], "the second");
-    ok(rooms.room[1][PL_REGION_SLOT0] && !rooms.room[0][PL_REGION_STATE],
+    is_int(pl_staging_prepare(&staging, dtypes, counts, NULL), PL_OK, "it is made ready");
+    pl_floats_t *first = take(&staging, MANY), *second = take(&staging, MANY);
+    ok(first == staging.buffer[0][PL_REGION_PARAMS], "the first");
+    ok(second == staging.buffer[1][PL_REGION_PARAMS], "the second");
+    ok(staging.buffer[1][PL_REGION_SLOT0] && !staging.buffer[0][PL_REGION_STATE],
        "of what was counted, and of nothing else");
     first->data[MANY - 1] = 3;
     pl_object_unref(second);
-    pl_rooms_release(&rooms);
+    pl_staging_release(&staging);
     ok(first->data[MANY - 1] == 3 && first->data[0] == 0,
        "and it may be written to while it is touched");
     pl_object_unref(first);
@@ -68,17 +68,17 @@ static void unpin(void *self, void *host)
 static void pages_of_batches_are_pinned_once_and_as_long_as_there_are_batches(void)
 {
     static const pl_accelerator_ops_t ops = {.pin = pin, .unpin = unpin};
-    pl_rooms_t rooms = {.ops = &ops};
+    pl_staging_t staging = {.ops = &ops};
     pl_pages_t *page[3];
     for (int k = 0; k < 3; k++)
         page[k] = pl_pages_new(5000, NULL);
     for (int k = 0; k < 6; k++)
-        pl_rooms_pin(&rooms, page[k % 2]);
+        pl_staging_pin(&staging, page[k % 2]);
     ok(pinned == 2 && pins == 2, "whole pages, each once");
     pl_object_unref(page[0]);
-    pl_rooms_pin(&rooms, page[2]);
+    pl_staging_pin(&staging, page[2]);
     ok(pinned == 2 && pins == 3, "those of a batch that is gone no longer");
-    pl_rooms_release(&rooms);
+    pl_staging_release(&staging);
     is_int(pinned, 0, "none in the end");
     pl_object_unref(page[1]);
     pl_object_unref(page[2]);
@@ -94,13 +94,13 @@ static int refuse(void *self, void *host, size_t bytes, pl_error_t *err)
 static void what_cannot_be_pinned_is_tried_once(void)
 {
     static const pl_accelerator_ops_t ops = {.pin = refuse, .unpin = unpin};
-    pl_rooms_t rooms = {.ops = &ops};
+    pl_staging_t staging = {.ops = &ops};
     pl_pages_t *page = pl_pages_new(5000, NULL);
     pins = pinned = 0;
     for (int k = 0; k < 3; k++)
-        pl_rooms_pin(&rooms, page);
+        pl_staging_pin(&staging, page);
     is_int(pins, 1, "once for three batches in the same memory");
-    pl_rooms_release(&rooms);
+    pl_staging_release(&staging);
     is_int(pinned, 0, "and what is not pinned is not unpinned");
     pl_object_unref(page);
 }

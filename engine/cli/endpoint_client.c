@@ -1,6 +1,6 @@
-/* connection.c - a connection to an engine of another process: its stream, or where it
- * takes commands */
-#include "cli/connection.h"
+/* endpoint_client.c - a connection to an engine of another process: its stream, or
+ * where it takes commands */
+#include "cli/endpoint_client.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -101,7 +101,8 @@ static int check_file(const char *endpoint, pl_error_t *err)
     return PL_OK;
 }
 
-static int sockets_open(cli_connection_t *c, cli_connection_kind_t kind, pl_error_t *err)
+static int sockets_open(cli_endpoint_client_t *c, cli_endpoint_kind_t kind,
+                        pl_error_t *err)
 {
     c->context = zmq_ctx_new();
     if (!c->context)
@@ -121,7 +122,7 @@ static int sockets_open(cli_connection_t *c, cli_connection_kind_t kind, pl_erro
     return PL_OK;
 }
 
-int cli_connect(cli_connection_t *c, cli_connection_kind_t kind, const char *endpoint,
+int cli_connect(cli_endpoint_client_t *c, cli_endpoint_kind_t kind, const char *endpoint,
                 pl_error_t *err)
 {
     int code = check_place(endpoint, err);
@@ -144,7 +145,7 @@ int cli_connect(cli_connection_t *c, cli_connection_kind_t kind, const char *end
     return PL_OK;
 }
 
-void cli_disconnect(cli_connection_t *c)
+void cli_disconnect(cli_endpoint_client_t *c)
 {
     if (c->frame)
         zmq_msg_close(c->frame);
@@ -155,10 +156,10 @@ void cli_disconnect(cli_connection_t *c)
         zmq_close(c->events);
     if (c->context)
         zmq_ctx_term(c->context);
-    *c = (cli_connection_t){0};
+    *c = (cli_endpoint_client_t){0};
 }
 
-int cli_subscribe(cli_connection_t *c, const char *topic, pl_error_t *err)
+int cli_subscribe(cli_endpoint_client_t *c, const char *topic, pl_error_t *err)
 {
     const size_t length = strlen(topic);
     if (length > TOPIC_MOST)
@@ -169,7 +170,7 @@ int cli_subscribe(cli_connection_t *c, const char *topic, pl_error_t *err)
 }
 
 /* As a REQ would: behind an empty frame. */
-bool cli_send(cli_connection_t *c, const char *text)
+bool cli_send(cli_endpoint_client_t *c, const char *text)
 {
     return zmq_send(c->socket, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) == 0
            && zmq_send(c->socket, text, strlen(text), ZMQ_DONTWAIT) >= 0;
@@ -177,7 +178,7 @@ bool cli_send(cli_connection_t *c, const char *text)
 
 /* Who has hung up, or says nothing, is told of before the connection ends; one that
  * speaks otherwise is not. */
-static void event_take(cli_connection_t *c, uint16_t event)
+static void event_take(cli_endpoint_client_t *c, uint16_t event)
 {
     const bool ends = event == ZMQ_EVENT_DISCONNECTED;
     const bool begins = event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
@@ -189,7 +190,7 @@ static void event_take(cli_connection_t *c, uint16_t event)
 }
 
 /* Two frames each: the first begins with the number of the event. */
-static void take_events(cli_connection_t *c)
+static void take_events(cli_endpoint_client_t *c)
 {
     zmq_msg_t frame;
     uint16_t event;
@@ -203,7 +204,7 @@ static void take_events(cli_connection_t *c)
     zmq_msg_close(&frame);
 }
 
-void cli_wait(cli_connection_t *c, int other, double seconds)
+void cli_wait(cli_endpoint_client_t *c, int other, double seconds)
 {
     zmq_pollitem_t items[] = {{c->socket, 0, ZMQ_POLLIN, 0},
                               {c->events, 0, ZMQ_POLLIN, 0},
@@ -212,7 +213,7 @@ void cli_wait(cli_connection_t *c, int other, double seconds)
     take_events(c);
 }
 
-const char *cli_receive(cli_connection_t *c, size_t *length)
+const char *cli_receive(cli_endpoint_client_t *c, size_t *length)
 {
     while (zmq_msg_recv(c->frame, c->socket, ZMQ_DONTWAIT) >= 0) {
         if (zmq_msg_more(c->frame))

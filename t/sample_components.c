@@ -1,5 +1,5 @@
-/* sample_parts.c - parts with options of every type, that do nothing */
-#include "sample_parts.h"
+/* sample_components.c - components with options of every type, that do nothing */
+#include "sample_components.h"
 
 #include <stdio.h>
 
@@ -74,26 +74,29 @@ static const pl_module_ops_t mlp = {.name = "mlp",
                                     .help = "a sample",
                                     .size = sizeof(sample_mlp_t),
                                     .options = mlp_options};
-static const pl_part_t idx = {"idx", "a sample", sizeof(sample_idx_t), idx_options};
-static const pl_part_t adamw = {"adamw", "a sample", sizeof(adamw_t), adamw_options};
-static const pl_part_t sgd = {"sgd", "a sample", 0, NULL};
-static const pl_part_t cosine = {"cosine", "a sample", sizeof(sample_number_t),
-                                 cosine_options};
-static const pl_part_t ddp = {"ddp", "a sample", sizeof(sample_ddp_t), ddp_options};
-static const pl_part_t single = {"single", "a sample", 0, NULL};
-static const pl_part_t shm = {"shm", "a sample", sizeof(sample_number_t), shm_options};
-static const pl_part_t cpu = {"cpu", "a sample", sizeof(sample_number_t), cpu_options};
-static const pl_part_t cuda = {"cuda", "a sample", sizeof(sample_number_t), cuda_options};
-static const pl_part_t in_line = {"inline", "a sample", 0, NULL};
-static const pl_part_t model_checkpoint = {"model_checkpoint", "a sample",
-                                           sizeof(watcher_t), watcher_options};
-static const pl_part_t early_stopping = {"early_stopping", "a sample", sizeof(watcher_t),
-                                         watcher_options};
-static const pl_part_t csv = {"csv", "a sample", 0, NULL};
-static const pl_part_t jsonl = {"jsonl", "a sample", 0, NULL};
-static const pl_part_t tensorboard = {"tensorboard", "a sample", 0, NULL};
+static const pl_component_t idx = {"idx", "a sample", sizeof(sample_idx_t), idx_options};
+static const pl_component_t adamw = {"adamw", "a sample", sizeof(adamw_t), adamw_options};
+static const pl_component_t sgd = {"sgd", "a sample", 0, NULL};
+static const pl_component_t cosine = {"cosine", "a sample", sizeof(sample_number_t),
+                                      cosine_options};
+static const pl_component_t ddp = {"ddp", "a sample", sizeof(sample_ddp_t), ddp_options};
+static const pl_component_t single = {"single", "a sample", 0, NULL};
+static const pl_component_t shm = {"shm", "a sample", sizeof(sample_number_t),
+                                   shm_options};
+static const pl_component_t cpu = {"cpu", "a sample", sizeof(sample_number_t),
+                                   cpu_options};
+static const pl_component_t cuda = {"cuda", "a sample", sizeof(sample_number_t),
+                                    cuda_options};
+static const pl_component_t in_line = {"inline", "a sample", 0, NULL};
+static const pl_component_t model_checkpoint = {"model_checkpoint", "a sample",
+                                                sizeof(watcher_t), watcher_options};
+static const pl_component_t early_stopping = {"early_stopping", "a sample",
+                                              sizeof(watcher_t), watcher_options};
+static const pl_component_t csv = {"csv", "a sample", 0, NULL};
+static const pl_component_t jsonl = {"jsonl", "a sample", 0, NULL};
+static const pl_component_t tensorboard = {"tensorboard", "a sample", 0, NULL};
 
-const pl_registration_t sample_parts[] = {
+const pl_registration_t sample_components[] = {
     {"module", &mlp},
     {"dataset", &idx},
     {"precision", &pl_precision_32_true},

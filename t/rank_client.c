@@ -1,13 +1,13 @@
-/* member.c - tests of actors/launchers/member.c: a rank's end of the links with its
- * launcher, both of which are this process */
-#include "actors/launchers/member.h"
+/* rank_client.c - tests of actors/launchers/rank_client.c: a rank's end of the links
+ * with its launcher, both of which are this process */
+#include "actors/launchers/rank_client.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "actor_rig.h"
 #include "actors/launchers/parcel.h"
-#include "actors/launchers/wires.h"
+#include "actors/launchers/rank_links.h"
 #include "base/options.h"
 #include "tap.h"
 
@@ -65,58 +65,58 @@ static pl_blob_t *job_blob(void)
     return blob;
 }
 
-static int rank_open(pl_member_t *member, const pl_wires_t *wires)
+static int rank_open(pl_rank_client_t *client, const pl_rank_links_t *links)
 {
-    static const pl_member_ops_t ops = {.on_end = ignore_end,
-                                        .on_lost = ignore_loss,
-                                        .on_left = ignore_end};
-    static char calls[PL_DOOR_TEXT], bulk[PL_DOOR_TEXT];
+    static const pl_rank_client_ops_t ops = {.on_end = ignore_end,
+                                             .on_lost = ignore_loss,
+                                             .on_left = ignore_end};
+    static char calls[PL_FOLDER_PATH], bulk[PL_FOLDER_PATH];
     char text[PL_PLACE_TEXT];
     pl_place_t place;
-    pl_wires_place(wires, 0, text);
+    pl_rank_links_place(links, 0, text);
     pl_place_read(strchr(text, '=') + 1, &place);
-    const pl_member_spec_t spec = {.calls = pl_place_door(place.folder, PL_DOOR_CALLS,
-                                                          calls),
-                                   .bulk = pl_place_door(place.folder, PL_DOOR_BULK,
-                                                         bulk),
-                                   .run = place.run,
-                                   .incarnation = place.incarnation,
-                                   .world_size = 1,
-                                   .sharers = 1};
-    *member = (pl_member_t){0};
-    return pl_member_open(member, rig.queen, &ops, &spec, NULL);
+    const pl_rank_client_spec_t spec = {.calls = pl_folder_path(place.folder,
+                                                                PL_FOLDER_CALLS, calls),
+                                        .bulk = pl_folder_path(place.folder,
+                                                               PL_FOLDER_BULK, bulk),
+                                        .run = place.run,
+                                        .incarnation = place.incarnation,
+                                        .world_size = 1,
+                                        .sharers = 1};
+    *client = (pl_rank_client_t){0};
+    return pl_rank_client_open(client, rig.queen, &ops, &spec, NULL);
 }
 
 static void a_second_job_is_refused(void)
 {
     static const pl_wire_ops_t ops = {message_came, event_came, job_sent};
     heard_t heard = {0};
-    pl_member_t member;
+    pl_rank_client_t client;
     rig_open();
-    const pl_wires_spec_t spec = {.count = 1,
-                                  .join_ms = 60000,
-                                  .run = 7,
-                                  .incarnation = 1};
-    pl_wires_t *wires = pl_wires_new(rig.queen, &spec, NULL);
-    pl_wires_attach(wires, 0, &ops, &heard);
-    is_int(rank_open(&member, wires), PL_OK, "a rank");
+    const pl_rank_links_spec_t spec = {.count = 1,
+                                       .join_ms = 60000,
+                                       .run = 7,
+                                       .incarnation = 1};
+    pl_rank_links_t *links = pl_rank_links_new(rig.queen, &spec, NULL);
+    pl_rank_links_attach(links, 0, &ops, &heard);
+    is_int(rank_open(&client, links), PL_OK, "a rank");
     for (int k = 0; k < 2; k++) {
         pl_blob_t *blob = job_blob();
-        pl_bulk_send(pl_wires_bulk(wires), 0, blob, NULL);
+        pl_bulk_send(pl_rank_links_bulk(links), 0, blob, NULL);
         pl_object_unref(blob);
     }
     while (heard.jobs_sent < 2)
         rig_turn();
-    pl_outbox_t outbox = pl_wires_outbox(wires, 0);
+    pl_outbox_t outbox = pl_rank_links_outbox(links, 0);
     for (uint64_t k = 1; k <= 2; k++)
         pl_outbox_post(&outbox, PL_KIND_CALL, PL_MESSAGE_serve, 0,
                        &(pl_serve_t){.job = k}, NULL);
     ok(eventually((rig_turn(), heard.refused)), "the second one is: %s", heard.text);
-    pl_member_end(&member);
+    pl_rank_client_end(&client);
     ok(eventually((rig_turn(), heard.ended)), "and the rank ends in order");
-    pl_member_release(&member);
+    pl_rank_client_release(&client);
     pl_outbox_release(&outbox);
-    pl_object_unref(wires);
+    pl_object_unref(links);
     rig_close();
 }
 

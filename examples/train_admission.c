@@ -1,4 +1,4 @@
-/* train_door.c - admission of requests: host name, origin, content and number
+/* train_admission.c - admission of requests: host name, origin, content and number
  *
  * Any page that the user has open can send requests to a port of this machine.  A request
  * that changes something has an Origin header, which shows the page's origin.  To read an
@@ -24,28 +24,28 @@
 
 enum {
     BODY_MOST = 1 << 20,
-    GUESTS_MOST = 128,
+    CLIENTS_MOST = 128,
     REQUEST_SECONDS = 10,                                /* for each piece of a request */
     ANSWER_SECONDS = 60,
     SILENT_MS = 250                                  /* for a request while others wait */
 };
 
 /* Who is connected. */
-typedef struct guest {
+typedef struct client {
     struct bufferevent *bev;                                /* NULL: nobody */
     bool has_asked, was_seen;
-} guest_t;
+} client_t;
 
-struct door {
+struct admission {
     struct evhttp *http;
     struct evconnlistener *listener;
     struct event *later;                                    /* pending: it is shut */
     struct event *sweep;                                    /* now and then */
-    guest_t guest[GUESTS_MOST];
+    client_t client[CLIENTS_MOST];
     int most;
 };
 
-static door_t *only_door;                             /* a listener has no user of ours */
+static admission_t *only_admission;                   /* a listener has no user of ours */
 
 /* ---- requests ---- */
 
@@ -90,14 +90,14 @@ static bool refuse(struct evhttp_request *request, int status, const char *text)
 }
 
 /* Its request is there as a whole, and the answer may take as long as it likes. */
-static void guest_has_asked(door_t *door, struct evhttp_request *request)
+static void client_has_asked(admission_t *admission, struct evhttp_request *request)
 {
     struct bufferevent *bev =
         evhttp_connection_get_bufferevent(evhttp_request_get_connection(request));
     bufferevent_set_timeouts(bev, NULL, &(struct timeval){.tv_sec = ANSWER_SECONDS});
-    for (int k = 0; k < GUESTS_MOST; k++)
-        if (door->guest[k].bev == bev)
-            door->guest[k].has_asked = true;
+    for (int k = 0; k < CLIENTS_MOST; k++)
+        if (admission->client[k].bev == bev)
+            admission->client[k].has_asked = true;
 }
 
 /* What another's page fetches as a picture, say, names no Origin, but browsers tell. */
@@ -106,12 +106,12 @@ static bool is_from_elsewhere(const char *site)
     return site && strcmp(site, "same-origin") && strcmp(site, "none");
 }
 
-bool door_admits(door_t *door, struct evhttp_request *request)
+bool admission_check(admission_t *admission, struct evhttp_request *request)
 {
     const char *host = header(request, "Host");
     const enum evhttp_cmd_type method = evhttp_request_get_command(request);
     const size_t size = evbuffer_get_length(evhttp_request_get_input_buffer(request));
-    guest_has_asked(door, request);
+    client_has_asked(admission, request);
     if (!is_this_machine(host))
         return refuse(request, 421,
                       "Host must be 127.0.0.1, localhost or [::1]; configure a reverse "
@@ -140,64 +140,64 @@ static bool was_let_go(struct bufferevent *bev)
 }
 
 /* -> how many are left */
-static int guests_count(door_t *door)
+static int clients_count(admission_t *admission)
 {
     int count = 0;
-    for (int k = 0; k < GUESTS_MOST; k++) {
-        guest_t *guest = &door->guest[k];
-        if (guest->bev && was_let_go(guest->bev)) {
-            bufferevent_decref(guest->bev);
-            guest->bev = NULL;
+    for (int k = 0; k < CLIENTS_MOST; k++) {
+        client_t *client = &admission->client[k];
+        if (client->bev && was_let_go(client->bev)) {
+            bufferevent_decref(client->bev);
+            client->bev = NULL;
         }
-        count += guest->bev != NULL;
+        count += client->bev != NULL;
     }
     return count;
 }
 
-static void door_shut(door_t *door)
+static void admission_pause(admission_t *admission)
 {
-    evconnlistener_disable(door->listener);
-    event_add(door->later, &(struct timeval){.tv_usec = SILENT_MS * 1000});
+    evconnlistener_disable(admission->listener);
+    event_add(admission->later, &(struct timeval){.tv_usec = SILENT_MS * 1000});
 }
 
 static void on_later(evutil_socket_t fd, short what, void *user)
 {
-    door_t *door = user;
+    admission_t *admission = user;
     (void)fd, (void)what;
-    if (guests_count(door) < door->most) {
-        evconnlistener_enable(door->listener);
+    if (clients_count(admission) < admission->most) {
+        evconnlistener_enable(admission->listener);
         return;
     }
-    for (int k = 0; k < GUESTS_MOST; k++) {
-        guest_t *guest = &door->guest[k];
-        if (guest->bev && !guest->has_asked && guest->was_seen)
-            shutdown(bufferevent_getfd(guest->bev), SHUT_RDWR);  /* evhttp sees it */
-        guest->was_seen = true;
+    for (int k = 0; k < CLIENTS_MOST; k++) {
+        client_t *client = &admission->client[k];
+        if (client->bev && !client->has_asked && client->was_seen)
+            shutdown(bufferevent_getfd(client->bev), SHUT_RDWR);  /* evhttp sees it */
+        client->was_seen = true;
     }
-    door_shut(door);
+    admission_pause(admission);
 }
 
 static void on_sweep(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
-    guests_count(user);
+    clients_count(user);
 }
 
 /* For evhttp, of a connection that has come. */
-static struct bufferevent *guest_new(struct event_base *base, void *user)
+static struct bufferevent *client_new(struct event_base *base, void *user)
 {
-    door_t *door = user;
+    admission_t *admission = user;
     struct bufferevent *bev = bufferevent_socket_new(base, -1, BEV_OPT_CLOSE_ON_FREE);
-    const int count = guests_count(door);
+    const int count = clients_count(admission);
     int k = 0;
-    while (k < GUESTS_MOST && door->guest[k].bev)
+    while (k < CLIENTS_MOST && admission->client[k].bev)
         k++;
-    if (bev && k < GUESTS_MOST) {
+    if (bev && k < CLIENTS_MOST) {
         bufferevent_incref(bev);
-        door->guest[k] = (guest_t){.bev = bev};
+        admission->client[k] = (client_t){.bev = bev};
     }
-    if (count + 1 >= door->most)
-        door_shut(door);
+    if (count + 1 >= admission->most)
+        admission_pause(admission);
     return bev;
 }
 
@@ -206,28 +206,29 @@ static struct bufferevent *guest_new(struct event_base *base, void *user)
 static void accept_failed(struct evconnlistener *listener, void *user)
 {
     (void)listener, (void)user;
-    door_shut(only_door);
+    admission_pause(only_admission);
 }
 
 /* The engine needs descriptors, too. */
-static int guests_most(void)
+static int clients_most(void)
 {
     struct rlimit limit = {0};
     getrlimit(RLIMIT_NOFILE, &limit);
     const rlim_t part = limit.rlim_cur / 4;
-    return part < 1 ? 1 : part < GUESTS_MOST ? (int)part : GUESTS_MOST;
+    return part < 1 ? 1 : part < CLIENTS_MOST ? (int)part : CLIENTS_MOST;
 }
 
-int door_streams_most(const door_t *door)
+int admission_streams_most(const admission_t *admission)
 {
-    return (door->most + 1) / 2;
+    return (admission->most + 1) / 2;
 }
 
-int door_open(service_t *service, int port,
-              void (*on_request)(struct evhttp_request *, void *), pl_error_t *err)
+int admission_open(service_t *service, int port,
+                   void (*on_request)(struct evhttp_request *, void *), pl_error_t *err)
 {
-    door_t *door = only_door = service->door = calloc(1, sizeof *door);
-    struct evhttp *http = door->http = evhttp_new(service->base);
+    admission_t *admission = only_admission = service->admission =
+        calloc(1, sizeof *admission);
+    struct evhttp *http = admission->http = evhttp_new(service->base);
     struct evhttp_bound_socket *bound = evhttp_bind_socket_with_handle(http, "127.0.0.1",
                                                                        (uint16_t)port);
     struct sockaddr_in at;
@@ -235,13 +236,13 @@ int door_open(service_t *service, int port,
     if (!bound)
         return pl_fail(err, PL_EIO, "127.0.0.1:%d: %s", port,
                        evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
-    door->most = guests_most();
-    door->later = evtimer_new(service->base, on_later, door);
-    door->sweep = event_new(service->base, -1, EV_PERSIST, on_sweep, door);
-    event_add(door->sweep, &(struct timeval){.tv_sec = 1});
-    door->listener = evhttp_bound_socket_get_listener(bound);
-    evconnlistener_set_error_cb(door->listener, accept_failed);
-    evhttp_set_bevcb(http, guest_new, door);
+    admission->most = clients_most();
+    admission->later = evtimer_new(service->base, on_later, admission);
+    admission->sweep = event_new(service->base, -1, EV_PERSIST, on_sweep, admission);
+    event_add(admission->sweep, &(struct timeval){.tv_sec = 1});
+    admission->listener = evhttp_bound_socket_get_listener(bound);
+    evconnlistener_set_error_cb(admission->listener, accept_failed);
+    evhttp_set_bevcb(http, client_new, admission);
     evhttp_set_timeout(http, REQUEST_SECONDS);
     /* What is longer, or no HTTP, evhttp answers by itself: always the same HTML, with
      * none of our headers.  Its version 2.1 lets nobody else do it. */
@@ -255,17 +256,17 @@ int door_open(service_t *service, int port,
     return PL_OK;
 }
 
-void door_free(door_t *door)
+void admission_free(admission_t *admission)
 {
-    if (!door)
+    if (!admission)
         return;
-    evhttp_free(door->http);
-    for (int k = 0; k < GUESTS_MOST; k++)
-        if (door->guest[k].bev)
-            bufferevent_decref(door->guest[k].bev);
-    if (door->later)
-        event_free(door->later);
-    if (door->sweep)
-        event_free(door->sweep);
-    free(door);
+    evhttp_free(admission->http);
+    for (int k = 0; k < CLIENTS_MOST; k++)
+        if (admission->client[k].bev)
+            bufferevent_decref(admission->client[k].bev);
+    if (admission->later)
+        event_free(admission->later);
+    if (admission->sweep)
+        event_free(admission->sweep);
+    free(admission);
 }

@@ -1,4 +1,4 @@
-/* parts.c - a callback as users write them, against installed headers */
+/* components.c - a callback as users write them, against installed headers */
 #include <paceline.h>
 #include <string.h>
 

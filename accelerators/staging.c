@@ -1,0 +1,177 @@
+/* staging.c - host memory that a device copies: what regions are read to, kept from one
+ * read to the next, and what batches lie in, which is pinned */
+#include "accelerators/staging.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+
+#include "base/alloc.h"
+
+#define PIECE ((size_t)16 << 20)                            /* bytes, touched at a time */
+
+static bool fits(const pl_floats_t *buffer, pl_dtype_t dtype, size_t count)
+{
+    return buffer && buffer->dtype == dtype && buffer->count == count;
+}
+
+static size_t bytes_of(const pl_floats_t *buffer)
+{
+    return buffer->count * pl_element_bytes(buffer->dtype);
+}
+
+/* ---- touching ---- */
+
+static void touch_end(pl_staging_t *staging)
+{
+    atomic_store(&staging->ending, true);
+    if (staging->touches)
+        pthread_join(staging->toucher, NULL);
+    staging->touches = false;
+}
+
+/* The kernel does it: what somebody reads into the memory meanwhile stays.  One that
+ * cannot leaves the memory as it is. */
+static void buffer_touch(const pl_staging_t *staging, const pl_floats_t *buffer)
+{
+    const size_t bytes = bytes_of(buffer);
+    char *data = (char *)buffer->data;
+    for (size_t at = 0; bytes >= PIECE && at < bytes && !atomic_load(&staging->ending);
+         at += PIECE)
+        madvise(data + at, bytes - at < PIECE ? bytes - at : PIECE, MADV_POPULATE_WRITE);
+}
+
+/* Small ones are touched soon enough by who uses them. */
+static bool any_is_large(const pl_staging_t *staging)
+{
+    for (int k = 0; k < PL_STAGING_BUFFERS * PL_REGIONS; k++) {
+        const pl_floats_t *buffer = staging->buffer[k / PL_REGIONS][k % PL_REGIONS];
+        if (buffer && bytes_of(buffer) >= PIECE)
+            return true;
+    }
+    return false;
+}
+
+static void *toucher_main(void *user)
+{
+    const pl_staging_t *staging = user;
+    for (int k = 0; k < PL_STAGING_BUFFERS; k++)
+        for (int region = 0; region < PL_REGIONS; region++)
+            if (staging->buffer[k][region])
+                buffer_touch(staging, staging->buffer[k][region]);
+    return NULL;
+}
+
+/* Without a thread it is touched when it is used. */
+static void touch_begin(pl_staging_t *staging)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);            /* they are for the host's */
+    atomic_store(&staging->ending, false);
+    staging->touches = pthread_create(&staging->toucher, NULL, toucher_main, staging)
+                       == 0;
+    if (staging->touches)
+        pthread_setname_np(staging->toucher, "staging");
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* ---- what regions are read to ---- */
+
+/* What the device cannot pin is read to more slowly. */
+static void buffer_pin(const pl_staging_t *staging, const pl_floats_t *buffer)
+{
+    if (staging->ops && staging->ops->pin && buffer->count)
+        staging->ops->pin(staging->device, buffer->data, bytes_of(buffer), NULL);
+}
+
+static void buffer_drop(const pl_staging_t *staging, pl_floats_t *buffer)
+{
+    if (buffer && buffer->count && staging->ops && staging->ops->unpin)
+        staging->ops->unpin(staging->device, buffer->data);
+    pl_object_unref(buffer);
+}
+
+static int buffer_make(pl_staging_t *staging, int k, pl_region_t region, pl_dtype_t dtype,
+                       size_t count, pl_error_t *err)
+{
+    pl_floats_t *fresh = pl_floats_new(dtype, count, err);
+    if (!fresh)
+        return PL_ENOMEM;
+    touch_end(staging);
+    buffer_drop(staging, staging->buffer[k][region]);
+    staging->buffer[k][region] = fresh;
+    buffer_pin(staging, fresh);
+    return PL_OK;
+}
+
+pl_floats_t *pl_staging_take(pl_staging_t *staging, pl_region_t region, pl_dtype_t dtype,
+                             size_t count, pl_error_t *err)
+{
+    int k = 0;
+    while (k < PL_STAGING_BUFFERS && staging->buffer[k][region]
+           && !pl_object_is_ours(staging->buffer[k][region]))
+        k++;
+    if (k == PL_STAGING_BUFFERS)
+        return pl_floats_new(dtype, count, err);
+    if (!fits(staging->buffer[k][region], dtype, count)
+        && buffer_make(staging, k, region, dtype, count, err) != PL_OK)
+        return NULL;
+    return pl_object_ref(staging->buffer[k][region]);
+}
+
+int pl_staging_prepare(pl_staging_t *staging, const pl_dtype_t dtype[PL_REGIONS],
+                       const uint64_t count[PL_REGIONS], pl_error_t *err)
+{
+    int code = PL_OK;
+    for (int k = 0; k < PL_STAGING_BUFFERS * PL_REGIONS && code == PL_OK; k++) {
+        const int region = k % PL_REGIONS;
+        if (count[region]
+            && !fits(staging->buffer[k / PL_REGIONS][region], dtype[region],
+                     count[region]))
+            code = buffer_make(staging, k / PL_REGIONS, region, dtype[region],
+                               count[region], err);
+    }
+    touch_end(staging);
+    if (code == PL_OK && any_is_large(staging))
+        touch_begin(staging);
+    return code;
+}
+
+/* ---- what batches lie in ---- */
+
+static void pinned_drop(pl_staging_t *staging, int k)
+{
+    pl_pinned_t *pinned = &staging->pinned[k];
+    if (pinned->is_pinned && staging->ops->unpin)
+        staging->ops->unpin(staging->device, pinned->pages->data);
+    pl_object_unref(pinned->pages);
+    *pinned = staging->pinned[--staging->pinned_count];
+}
+
+void pl_staging_pin(pl_staging_t *staging, pl_pages_t *pages)
+{
+    for (int k = 0; k < staging->pinned_count; k++)
+        if (staging->pinned[k].pages == pages)
+            return;
+    for (int k = staging->pinned_count - 1; k >= 0; k--)    /* of batches that are gone */
+        if (pl_object_is_ours(staging->pinned[k].pages))
+            pinned_drop(staging, k);
+    if (PL_GROW(staging->pinned, staging->pinned_count, staging->pinned_capacity)
+        != PL_OK)
+        return;
+    const bool is_pinned =
+        staging->ops->pin(staging->device, pages->data, pages->bytes, NULL) == PL_OK;
+    staging->pinned[staging->pinned_count++] = (pl_pinned_t){pl_object_ref(pages),
+                                                             is_pinned};
+}
+
+void pl_staging_release(pl_staging_t *staging)
+{
+    touch_end(staging);
+    while (staging->pinned_count)
+        pinned_drop(staging, staging->pinned_count - 1);
+    pl_free(staging->pinned);
+    for (int k = 0; k < PL_STAGING_BUFFERS * PL_REGIONS; k++)
+        buffer_drop(staging, staging->buffer[k / PL_REGIONS][k % PL_REGIONS]);
+    *staging = (pl_staging_t){0};
+}

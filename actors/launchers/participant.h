@@ -1,0 +1,50 @@
+/* participant.h - a process that has asked for a run by itself and takes part in it as
+ * a rank
+ *
+ * What another process coordinates: this one connects to it, gets its work by message,
+ * and hears at last what the run came to, which is then the answer to what was asked for
+ * here.  A pl_participant_t is the first member of the struct of a launcher that has such
+ * processes; in the one that coordinates only its ranks are used. */
+#ifndef PL_LAUNCHERS_PARTICIPANT_H
+#define PL_LAUNCHERS_PARTICIPANT_H
+
+#include "actors/launchers/rank_client.h"
+#include "actors/launchers/ranks.h"
+
+typedef struct pl_participant {
+    pl_ranks_t ranks;                          /* of who coordinates */
+    pl_rank_client_spec_t spec;                /* its texts and keys are the launcher's */
+    int (*on_job)(void *self, pl_job_t *job,
+                  pl_error_t *err);                         /* of pl_rank_client_ops_t */
+    int64_t until;                                          /* it must have joined */
+    pl_rank_client_t client;
+    pl_call_t *asked;                                       /* run  [NULL: not, or
+                                                               answered] */
+    pl_outcome_t *outcome;                                  /* [an error] */
+    pl_error_t error;
+    bool has_result, is_lost;
+} pl_participant_t;
+
+/* Connects, for the handler of `start`; the limit to join is told once for all. */
+int pl_participant_open(pl_participant_t *participant, const pl_rank_client_spec_t *spec,
+                        int64_t until,
+                        int (*on_job)(void *self, pl_job_t *job, pl_error_t *err),
+                        pl_error_t *err);
+/* In place of that: the run is over, and came to an outcome, which is taken over, or,
+ * NULL, to an error. */
+void pl_participant_know(pl_participant_t *participant, pl_outcome_t *outcome,
+                         const pl_error_t *error);
+/* For the handlers of `run` and `stop`. */
+void pl_participant_run(pl_participant_t *participant, pl_call_t *call);
+int pl_participant_stop(pl_participant_t *participant, pl_call_t *call,
+                        const char *reason);
+/* Refuses it: `who` coordinates takes commands. */
+int pl_participant_control(const pl_participant_t *participant, const char *who,
+                           pl_error_t *err);
+/* It has not joined who coordinates; it will not, and what was asked for fails. */
+bool pl_participant_waits(const pl_participant_t *participant);
+void pl_participant_abort(pl_participant_t *participant, const char *why);
+/* With its ranks. */
+void pl_participant_release(pl_participant_t *participant);
+
+#endif
